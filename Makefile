@@ -1,0 +1,53 @@
+# make demo    train a small encoder on real text and search with it
+# make test    the whole test suite
+# make lint    ruff: lint and format check
+# make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
+SHELL := /bin/bash
+.DELETE_ON_ERROR:
+
+# The first of these that is a Python 3.11 or 3.12.
+PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+	2>/dev/null && echo $$python && break; done)
+VENV := .venv
+BIN := $(VENV)/bin
+PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+# The user's own text for the demo: files, folders or patterns, separated by commas.
+TEXT ?=
+
+.PHONY: demo test lint format lock clean
+demo: $(VENV)/.installed
+	$(BIN)/python -m experiments.demo --text='$(TEXT)'
+
+test: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest
+
+lint: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+$(VENV)/bin/python:
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or 3.12 found; install one, or" \
+		"say PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(VENV)
+
+$(VENV)/.installed: requirements.txt | $(VENV)/bin/python
+	@echo "installing the packages of requirements.txt into $(VENV) (about 3.5 GB, minutes)"
+	$(PIP_INSTALL) -r requirements.txt
+	@touch $@
+
+$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+	$(PIP_INSTALL) -r requirements-dev.txt
+	@touch $@
+
+LOCK := uv pip compile --quiet --universal --generate-hashes --python-version 3.11
+lock:
+	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) requirements-dev.in -o requirements-dev.txt
+
+clean:
+	rm -rf $(VENV) build

@@ -1,0 +1,249 @@
+"""A corpus that every machine has: the English prose in the docstrings of installed packages.
+
+`python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
+"""
+
+import ast
+import gc
+import itertools
+import json
+import multiprocessing
+import os
+import re
+import sysconfig
+import warnings
+import zlib
+from collections import Counter, deque
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+from absl import flags
+from tqdm import tqdm
+
+from data_prep.readers.document import Document
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+MAX_FILE_BYTES = 2_000_000
+MIN_CHARACTERS, _MIN_WORDS = 80, 4
+_MIN_LETTERS = 0.85  # of the characters that are not white space
+_SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26
+_TEST_DIRECTORIES = {"test", "tests", "testing", "_test", "_tests"}
+_TEST_FILES = re.compile(r"(test_.*|.*_test|.*_tests|.*_pb2|.*_pb2_grpc|conftest)\.py")
+
+_SECTIONS = (
+    r"(other |keyword )?(arg(ument)?s?|param(eter)?s?)|kwargs|returns?|yields?|raises?|warns"
+    r"|receives|attributes?|methods?|see also|references?|examples?|usage( example)?|example usage"
+    r"|inputs?|outputs?|options|shapes?|input shape|output shape|call arg(ument)?s"
+)
+_UNDERLINE = re.compile(r"([-=~^#*\"+])\1{2,}")
+_NUMPY_SECTION = re.compile(rf"({_SECTIONS})", re.IGNORECASE)
+_GOOGLE_SECTION = re.compile(rf"\W*({_SECTIONS})\W*:\W*", re.IGNORECASE)
+_LIST = re.compile(r":\w[^:`]*:( |$)|@\w+|\.\. |([-*+•]|[(\[]?\d+[.)\]]) ")
+_ROLE = re.compile(r":[\w:+-]+:`[~!]?([^`<]*?)( <[^`>]*>)?`|`([^`<]+?) <[^`>]*>`__?")
+_MARKUP = re.compile(r"`+|(?<!\w)\*{1,2}(?=\w)|(?<=[\w.])\*{1,2}(?!\w)")
+_SIGNATURE = re.compile(r"[\w.]+\([^)]*\)( *->|:|$)|[\w.]+ ?= ")
+_CODE = re.compile(r">>>|```|\|.*\||\+--|--+\+| {4,}|\t|[{}\\]|\S==?\S|::$")
+_SENTENCE_END = re.compile(r"[.!?:](?=\s|$)")
+
+
+def extract(
+    roots: list[Path],
+    *,
+    max_parse_mb: float = 250.0,
+    max_documents: int = 0,
+    workers: int = 2,
+    counters: Counter[str] | None = None,
+) -> Iterator[Document]:
+    """Yields one document for each docstring with enough prose that is like no other.
+
+    Nothing is imported or executed. Packages take turns, each with its files in sorted order, so
+    that the order depends on the files alone and a cap leaves out no package.
+
+    Args:
+      roots: directories of packages; none means those of the running interpreter.
+      max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
+      max_documents: documents to yield at most; 0 for no limit.
+      workers: processes that parse; with 1 this process does it.
+      counters: counts "bytes_total" (set before the first document), "bytes", "files",
+        "unparsable", "near_identical", "documents", "sentences" and "characters".
+
+    Raises:
+      UserError: a root is not a directory.
+    """
+    counters, seen = Counter() if counters is None else counters, np.zeros(_SEEN_SLOTS, bool)
+    jobs = _select(roots or [Path(sysconfig.get_paths()["purelib"])], max_parse_mb * 1e6)
+    counters["bytes_total"] = sum(size for _, _, size in jobs)
+    pool = multiprocessing.Pool(workers, gc.disable) if workers > 1 else None
+    try:
+        results = pool.imap(_read_file, jobs, chunksize=16) if pool else map(_read_file, jobs)
+        for (_, _, size), found in zip(jobs, results, strict=True):
+            counters["bytes"] += size
+            counters["files"] += 1
+            counters["unparsable"] += found is None
+            for name, paragraphs, shingles in found or ():
+                if seen[shingles].mean() > _MAX_SEEN:
+                    counters["near_identical"] += 1
+                    continue
+                seen[shingles] = True
+                counters["documents"] += 1
+                counters["sentences"] += _count_sentences(paragraphs)
+                counters["characters"] += sum(map(len, paragraphs))
+                yield Document(name, "en", paragraphs)
+                if counters["documents"] == max_documents:
+                    return
+    finally:
+        if pool:
+            pool.terminate()
+
+
+def prose(docstring: str) -> list[str]:
+    """The paragraphs of a docstring, dedented, that read as English prose; markup removed."""
+    kept: list[str] = []
+    block: list[str] = []
+    skip_section, skip_fence, skip_indent = False, False, -1
+    for line, below in itertools.pairwise([*docstring.split("\n"), ""]):
+        text = line.strip()
+        indent = len(line) - len(line.lstrip())
+        if text.startswith(("```", "~~~~")):
+            skip_fence, text = not skip_fence, ""
+        elif text and _UNDERLINE.fullmatch(below.strip()):
+            skip_section = bool(_NUMPY_SECTION.fullmatch(text.strip(":")))
+            text = ""
+        elif _GOOGLE_SECTION.fullmatch(text):
+            skip_indent, text = indent, ""
+        elif text and indent <= skip_indent:
+            skip_indent = -1
+        if not text or skip_fence or skip_section or skip_indent >= 0 or indent:
+            kept += _paragraph(block)
+            # Text that hangs below a dropped or an indented line belongs to it.
+            block = [] if not text else ["\t"]
+        else:
+            block.append(text)
+    return kept + _paragraph(block)
+
+
+def _paragraph(lines: list[str]) -> list[str]:
+    """The lines as one paragraph in a list, or nothing if they are not prose."""
+    lines = list(itertools.takewhile(lambda line: not _LIST.match(line), lines))
+    if not lines or any(_CODE.search(line) for line in lines):
+        return []
+    words = _MARKUP.sub("", _ROLE.sub(lambda m: m[1] or m[3] or "", " ".join(lines))).split()
+    text = " ".join(words)
+    if len(words) < _MIN_WORDS or not re.match("[A-Za-z]", text) or text[-1] not in ".!?:":
+        return []
+    letters = len(re.findall(r"[A-Za-z,.;:'!?-]", text))
+    is_prose = letters >= _MIN_LETTERS * len("".join(words)) and not _SIGNATURE.match(text)
+    return [text] if is_prose else []
+
+
+def _count_sentences(paragraphs: list[str]) -> int:
+    return sum(len(_SENTENCE_END.findall(paragraph)) for paragraph in paragraphs)
+
+
+def _shingles(paragraphs: list[str]) -> np.ndarray:
+    """A slot of the table of seen shingles for every run of words, letters only."""
+    words = re.findall("[a-z]+", " ".join(paragraphs).lower())
+    # Not `hash`, which differs from run to run.
+    codes = np.array([zlib.crc32(word.encode()) for word in words], np.uint64)
+    length = min(_SHINGLE_WORDS, len(codes))
+    mixed = np.zeros(len(codes) - length + 1, np.uint64)
+    for at in range(length):
+        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + codes[at : at + len(mixed)]
+    return (mixed >> np.uint64(64 - _SEEN_SLOTS.bit_length() + 1)).astype(np.uint32)
+
+
+def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarray]] | None:
+    path, module, _ = job
+    try:
+        source = Path(path).read_bytes()
+        # Strings without any docstring's quotes make up a good part of all files.
+        if b'"""' not in source and b"'''" not in source:
+            return []
+        with warnings.catch_warnings(action="ignore"):
+            tree = ast.parse(source)
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        return None
+    found = []
+    # Only statements that may hold definitions: to walk every node would double the time.
+    queue = deque([(tree, "")])
+    while queue:
+        node, qualname = queue.popleft()
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            paragraphs = prose(ast.get_docstring(node) or "")
+            if sum(map(len, paragraphs)) >= MIN_CHARACTERS and _count_sentences(paragraphs) > 1:
+                name = f"{module}:{qualname}".rstrip(":")
+                found.append((name, paragraphs, _shingles(paragraphs)))
+        for child in node.body:
+            if hasattr(child, "body"):
+                own = getattr(child, "name", "")
+                queue.append((child, f"{qualname}.{own}".strip(".")))
+    return found
+
+
+def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
+    """The files to parse as (path, module's name, bytes), a file from each package in turn."""
+    packages: dict[str, list[tuple[str, str, int]]] = {}
+    for root in roots:
+        if not root.is_dir():
+            raise UserError(f"{root}: not a directory of Python packages; check --roots")
+        for path in sorted(root.rglob("*.py")):
+            parts = path.relative_to(root).with_suffix("").parts
+            if _TEST_DIRECTORIES.intersection(parts) or _TEST_FILES.fullmatch(path.name):
+                continue
+            if path.is_file() and (size := path.stat().st_size) <= MAX_FILE_BYTES:
+                module = ".".join(parts).removesuffix(".__init__")
+                packages.setdefault(parts[0], []).append((str(path), module, size))
+    turns = itertools.zip_longest(*(packages[name] for name in sorted(packages)))
+    jobs = [job for turn in turns for job in turn if job]
+    totals = itertools.accumulate(size for _, _, size in jobs)
+    return [job for job, total in zip(jobs, totals, strict=True) if total <= max_bytes]
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string("output", None, "File of JSON lines to write. Required.")
+    roots_help = "Directories of packages, separated by commas; none: the installed packages."
+    flags.DEFINE_list("roots", [], roots_help)
+    size_help = "Source to parse at most, in megabytes (10^6 bytes); packages take turns."
+    flags.DEFINE_float("max_parse_mb", 250.0, size_help)
+    flags.DEFINE_integer("workers", 2, "Processes that parse; the output is the same for any.")
+    cli.required("output")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    values = flags.FLAGS
+    if values.max_parse_mb <= 0 or values.workers < 1:
+        raise UserError("--max_parse_mb or --workers is not positive; give a positive number")
+    output = Path(values.output)
+    output.parent.mkdir(parents=True, exist_ok=True)
+    temporary = output.with_name(f"{output.name}.tmp{os.getpid()}")
+    counters: Counter[str] = Counter()
+    limits = {"max_parse_mb": values.max_parse_mb, "workers": values.workers}
+    documents = extract([Path(root) for root in values.roots], **limits, counters=counters)
+    try:
+        with open(temporary, "wb") as stream, tqdm(unit="B", unit_scale=True) as progress:
+            for document in documents:
+                text = "\n\n".join(document.paragraphs)
+                record = {"id": document.id, "lang": document.language, "text": text}
+                stream.write(json.dumps(record).encode() + b"\n")
+                progress.total = counters["bytes_total"]
+                progress.update(counters["bytes"] - progress.n)
+        if not counters["documents"]:
+            raise UserError("no docstring holds enough prose; name more packages with --roots")
+        temporary.replace(output)
+    finally:
+        temporary.unlink(missing_ok=True)
+    print(
+        f"{output}: {counters['documents']} documents, about {counters['sentences']} sentences,"
+        f" {counters['characters'] / 1e6:.1f} MB; left out: {counters['near_identical']}"
+        f" near-identical docstrings, {counters['unparsable']} files that do not parse"
+    )
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,189 @@
+"""From documents of text to documents records: split, tokenise, cut, count."""
+
+import dataclasses
+from collections import Counter
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from data_prep.readers import Document
+from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_sentences
+from official_cmlm.records import documents as schema
+from official_cmlm.tokenization import Vocabulary, build_tokenizer
+
+# Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
+# to stay out of the memory figures.
+_BATCH_SENTENCES = 8192
+_HISTOGRAM_BOUNDS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+@dataclasses.dataclass(frozen=True)
+class RecordOptions:
+    """How documents become records.
+
+    Attributes:
+      one_sentence_a_line: paragraphs are sentences already; do not split them.
+      max_sentences: a document with more is cut into several records, in order.
+      min_sentences: a document with fewer is dropped and counted.
+      max_characters: a longer sentence is cut at white space.
+      keep_text: store the sentences' text beside the ids.
+    """
+
+    one_sentence_a_line: bool = False
+    max_sentences: int = 128
+    min_sentences: int = 1
+    max_characters: int = DEFAULT_MAX_CHARACTERS
+    keep_text: bool = False
+
+
+@dataclasses.dataclass
+class Statistics:
+    """Totals for the manifest; a sentence that a cut repeats is counted once."""
+
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
+    counters: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def histogram(self) -> dict[str, int]:
+        """Sentences by length in tokens: upper bound (inclusive) -> count, up to `inf`."""
+        result = {str(bound): 0 for bound in _HISTOGRAM_BOUNDS} | {"inf": 0}
+        for length, count in self.lengths.items():
+            bound = next((b for b in _HISTOGRAM_BOUNDS if length <= b), None)
+            result["inf" if bound is None else str(bound)] += count
+        return result
+
+
+@dataclasses.dataclass
+class _Tokenized:
+    """One document, or one piece of a long one, as ids."""
+
+    document: Document
+    sentences: list[str]
+    token_ids: np.ndarray
+    lengths: np.ndarray
+
+
+def records(
+    documents: Iterable[Document],
+    vocabulary: Vocabulary,
+    options: RecordOptions,
+    statistics: Statistics,
+) -> Iterator[bytes]:
+    """Yields serialised documents records, in the order of the text, in bounded memory.
+
+    Args:
+      documents: what the readers yield.
+      vocabulary: decides the ids.
+      options: see `RecordOptions`.
+      statistics: updated as records are yielded.
+    """
+    last: _Tokenized | None = None
+    for piece in _tokenized(documents, vocabulary, options, statistics):
+        follows = last is not None and piece.document.continues
+        if len(piece.sentences) < options.min_sentences and not piece.document.continues:
+            statistics.counters["documents_too_short"] += 1
+            last = None
+            continue
+        if not follows:
+            statistics.documents += 1
+        _count(piece, statistics)
+        if follows:
+            piece = _prepend_last(last, piece)
+        yield from _cut(piece, options, repeats_last=follows)
+        last = piece
+
+
+def _tokenized(
+    documents: Iterable[Document],
+    vocabulary: Vocabulary,
+    options: RecordOptions,
+    statistics: Statistics,
+) -> Iterator[_Tokenized]:
+    """Splits and tokenises, many documents at a time."""
+    import tensorflow as tf
+
+    tokenizer = build_tokenizer(vocabulary)
+
+    def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
+        flat = [s.encode("utf-8", "replace") for _, sentences in batch for s in sentences]
+        ragged = tokenizer.tokenize(tf.constant(flat, tf.string))
+        ids, splits = ragged.values.numpy(), ragged.row_splits.numpy()
+        start = 0
+        for document, sentences in batch:
+            bounds = splits[start : start + len(sentences) + 1]
+            start += len(sentences)
+            lengths = np.diff(bounds)
+            if not lengths.all():
+                statistics.counters["sentences_without_tokens"] += int((lengths == 0).sum())
+                sentences = [s for s, length in zip(sentences, lengths) if length]
+            if not sentences:
+                statistics.counters["documents_without_sentences"] += 1
+                continue
+            yield _Tokenized(document, sentences, ids[bounds[0] : bounds[-1]], lengths[lengths > 0])
+
+    batch: list[tuple[Document, list[str]]] = []
+    held = 0
+    for document in documents:
+        sentences = _split(document, options, statistics.counters)
+        if not sentences:
+            statistics.counters["documents_without_sentences"] += 1
+            continue
+        batch.append((document, sentences))
+        held += len(sentences)
+        if held >= _BATCH_SENTENCES:
+            yield from flush(batch)
+            batch, held = [], 0
+    if batch:
+        yield from flush(batch)
+
+
+def _split(document: Document, options: RecordOptions, counters: Counter[str]) -> list[str]:
+    sentences: list[str] = []
+    for paragraph in document.paragraphs:
+        if options.one_sentence_a_line:
+            sentences += bounded(paragraph, counters, options.max_characters)
+        else:
+            sentences += split_sentences(
+                paragraph, document.language, counters, options.max_characters
+            )
+    return sentences
+
+
+def _count(piece: _Tokenized, statistics: Statistics) -> None:
+    statistics.sentences += len(piece.sentences)
+    statistics.tokens += len(piece.token_ids)
+    statistics.languages[piece.document.language] += len(piece.sentences)
+    statistics.lengths.update(piece.lengths.tolist())
+
+
+def _prepend_last(last: _Tokenized, piece: _Tokenized) -> _Tokenized:
+    """`piece` with the last sentence of the piece before in front."""
+    length = last.lengths[-1]
+    return _Tokenized(
+        piece.document,
+        [last.sentences[-1], *piece.sentences],
+        np.concatenate([last.token_ids[-length:], piece.token_ids]),
+        np.concatenate([last.lengths[-1:], piece.lengths]),
+    )
+
+
+def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Iterator[bytes]:
+    """Records of at most `max_sentences`; neighbours share one sentence, so no pair is lost."""
+    bounds = np.concatenate([[0], np.cumsum(piece.lengths)])
+    start, count = 0, len(piece.sentences)
+    while True:
+        stop = min(start + options.max_sentences, count)
+        yield schema.encode(
+            piece.token_ids[bounds[start] : bounds[stop]],
+            piece.lengths[start:stop],
+            piece.document.language,
+            piece.document.id,
+            repeats_last or start > 0,
+            piece.sentences[start:stop] if options.keep_text else None,
+        )
+        if stop == count:
+            return
+        start = stop - 1

@@ -1,0 +1,83 @@
+"""JSON lines: one object a line, one document an object."""
+
+import json
+from collections.abc import Iterator
+
+from data_prep.readers.decoding import ReadReport, iter_lines
+from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.plain_text import normalise_space, split_paragraphs
+from official_cmlm.errors import UserError
+
+
+def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+    """Yields a document for each object {"text": …, "lang": …, "id": …} of a file.
+
+    `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
+    strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#LINE`. Other
+    keys are ignored, as are blank lines; documents without text are counted and dropped.
+
+    Raises:
+      UserError: as `decoding.iter_lines` does; invalid JSON, or a value of the wrong type.
+    """
+    for number, line in iter_lines(path, report, options.max_line_bytes):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        record = _parse(line, where)
+        text = _get(record, "text", where)
+        if isinstance(text, str):
+            paragraphs = split_paragraphs(_encodable(text, path, report), options.lines)
+        else:
+            paragraphs = normalise_space(_encodable(part, path, report) for part in text)
+        if not paragraphs:
+            report.empty_documents += 1
+            continue
+        language = _get(record, "lang", where) or options.language
+        name = _get(record, "id", where)
+        report.documents += 1
+        yield Document(f"{path}#{number}" if name is None else str(name), language, paragraphs)
+
+
+def _parse(line: str, where: str) -> dict[str, object]:
+    try:
+        record = json.loads(line)
+    except json.JSONDecodeError as error:
+        raise UserError(
+            f"{where}: not valid JSON ({error.msg} at column {error.colno});"
+            " write one JSON object a line"
+        ) from None
+    except (ValueError, RecursionError):
+        raise UserError(
+            f"{where}: JSON nested too deeply or a number too long; simplify it"
+        ) from None
+    if not isinstance(record, dict):
+        raise UserError(f'{where}: not a JSON object; write {{"text": "…"}}, one object a line')
+    return record
+
+
+def _get(record: dict[str, object], key: str, where: str) -> object:
+    value = record.get(key)
+    if key == "text":
+        if key not in record:
+            raise UserError(f'{where}: no "text"; every object needs one')
+        is_list = isinstance(value, list) and all(isinstance(part, str) for part in value)
+        right, wanted = isinstance(value, str) or is_list, "a string or a list of strings"
+    elif key == "id":
+        right = value is None or (isinstance(value, str | int) and not isinstance(value, bool))
+        wanted = "a string or a whole number"
+    else:
+        right, wanted = value is None or isinstance(value, str), "a string"
+    if not right:
+        raise UserError(f'{where}: "{key}" is not of the right type; make it {wanted}')
+    return value
+
+
+def _encodable(text: str, path: str, report: ReadReport) -> str:
+    r"""The text with half surrogate pairs (`"\ud800"` is legal JSON) replaced by U+FFFD."""
+    try:
+        text.encode()
+        return text
+    except UnicodeEncodeError:
+        mended = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
+    report.add_not_utf8(path, mended.count("\ufffd") - text.count("\ufffd"))
+    return mended

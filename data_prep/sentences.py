@@ -1,0 +1,43 @@
+"""Splits paragraphs into sentences, with the sentencex library (rules for some 240 languages)."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+# A "sentence" beyond this is a list, a table or text without punctuation.
+DEFAULT_MAX_CHARACTERS = 2000
+
+
+def split_sentences(
+    paragraph: str,
+    language: str,
+    counters: Counter[str],
+    max_characters: int = DEFAULT_MAX_CHARACTERS,
+) -> Iterator[str]:
+    """Yields the sentences of a paragraph in order, without white space around them.
+
+    Args:
+      paragraph: running text.
+      language: language code; an unknown one falls back to rules for all languages.
+      counters: `sentences_cut` counts the pieces that over-long sentences were cut into.
+      max_characters: a longer sentence is cut at white space into pieces of at most so many, so
+        that nothing is lost and no record is unbounded.
+    """
+    import sentencex
+
+    for sentence in sentencex.segment(language, paragraph):
+        sentence = sentence.strip()
+        if sentence:
+            yield from bounded(sentence, counters, max_characters)
+
+
+def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:
+    """Yields the sentence, or its pieces of at most `max_characters` if it is longer."""
+    while len(sentence) > max_characters:
+        # Without white space in reach, cut in the middle of the word.
+        cut = sentence.rfind(" ", 1, max_characters + 1)
+        cut = cut if cut > 0 else max_characters
+        counters["sentences_cut"] += 1
+        yield sentence[:cut].rstrip()
+        sentence = sentence[cut:].lstrip()
+    if sentence:
+        yield sentence

@@ -1,0 +1,75 @@
+"""Finds the experiments: each YAML file below this folder is one, and its path is its name."""
+
+import difflib
+from pathlib import Path
+
+from official_cmlm.errors import UserError
+
+_ROOT = Path(__file__).parent
+# Folders that hold something else than experiments.
+_OTHER = ("benchmarks", "results")
+
+
+def experiment_files() -> dict[str, Path]:
+    """Experiment name, e.g. `cmlm/english_base`, -> its YAML file."""
+    files = {}
+    for path in sorted(_ROOT.rglob("*.yaml")):
+        relative = path.relative_to(_ROOT)
+        if relative.parts[0] not in _OTHER:
+            files[relative.with_suffix("").as_posix()] = path
+    return files
+
+
+def summary(path: Path) -> str:
+    """The first comment line of a YAML file."""
+    first = path.read_text(encoding="utf-8").split("\n", 1)[0]
+    return first.lstrip("# ").strip() if first.startswith("#") else ""
+
+
+def listing() -> str:
+    """All experiments, a line each."""
+    files = experiment_files()
+    width = max(map(len, files))
+    return "\n".join(f"  {name:<{width}}  {summary(path)}" for name, path in files.items())
+
+
+def load(name: str, config_files: list[str] | None = None, params_override: str | None = None):  # noqa: ANN201 - the type would import TensorFlow
+    """Builds an experiment's configuration.
+
+    Later sources override earlier ones: the defaults, the experiment's file, each of
+    `config_files`, `params_override`.
+
+    Args:
+      name: an experiment's name; `.yaml` may follow.
+      config_files: paths of YAML files with the same keys.
+      params_override: `a.b=1,c.d=2` or a YAML mapping.
+
+    Returns:
+      A locked `SentenceEncoderExperimentConfig`.
+
+    Raises:
+      UserError: for an unknown experiment, file, key or a value of the wrong type.
+    """
+    files = experiment_files()
+    path = files.get(name.removesuffix(".yaml"))
+    if path is None:
+        near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(
+            f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
+            "(--experiment=? says what each is)"
+        )
+    # TensorFlow comes with these; listing the experiments must not wait for it.
+    from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
+    from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
+
+    config = SentenceEncoderExperimentConfig()
+    for source in [path, *map(Path, config_files or [])]:
+        if not source.is_file():
+            raise UserError(f"{source}: no such configuration file; check --config_file")
+        values = parse_yaml(source.read_text(encoding="utf-8"), str(source))
+        override(config, values or {}, str(source))
+    if params_override:
+        override(config, parse_override(params_override), "--params_override")
+    config.lock()
+    return config

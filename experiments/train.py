@@ -1,0 +1,74 @@
+"""Trains a sentence encoder: `python -m experiments.train --experiment=cmlm/english_base …`.
+
+Model Garden's training driver with this project's experiments. The model directory is an encoder
+directory from the first minute on: `SentenceEncoder.load` and `export.export_tfhub` take it.
+
+`--experiment=?` lists the experiments.
+"""
+
+import os
+
+from absl import flags
+
+from experiments import registry
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+_MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_eval")
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary; names as in Model Garden's driver."""
+    flags.DEFINE_string(
+        "experiment",
+        None,
+        "Name of an experiment: the path of its YAML file below experiments/. '?' lists all."
+        " Required.",
+    )
+    flags.DEFINE_enum(
+        "mode",
+        "train_and_eval",
+        _MODES,
+        "What to do: train, eval (the latest checkpoint), train_and_eval (in turn),"
+        " continuous_eval (each new checkpoint), train_and_post_eval (eval once at the end).",
+    )
+    flags.DEFINE_string(
+        "model_dir", None, "Folder for checkpoints, params.yaml and summaries. Required."
+    )
+    flags.DEFINE_multi_string(
+        "config_file",
+        None,
+        "YAML file that overrides the experiment's values; may be repeated, later ones win."
+        " Default: none.",
+    )
+    flags.DEFINE_string(
+        "params_override",
+        None,
+        "Values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.",
+    )
+    flags.DEFINE_string("tpu", None, "Name or grpc:// address of the TPU. Default: none.")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    if FLAGS.experiment in (None, "?", "list"):
+        print(f"experiments:\n{registry.listing()}")
+        if FLAGS.experiment is None:
+            raise UserError("--experiment is missing; name one of these")
+        return
+    if not FLAGS.model_dir:
+        raise UserError("--model_dir is missing; name the folder for checkpoints")
+    cli.quiet_tensorflow()
+    params = registry.load(FLAGS.experiment, FLAGS.config_file, FLAGS.params_override)
+    if FLAGS.tpu:
+        params = params.replace(runtime=params.runtime.replace(tpu=FLAGS.tpu))
+    from experiments.training import run
+
+    run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir))
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,86 @@
+"""One run of training or evaluation with Model Garden's trainer."""
+
+import tensorflow as tf
+from official.common import distribute_utils
+from official.core import train_lib, train_utils
+from official.modeling import performance
+
+from experiments.training_progress import progress_reports
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.errors import UserError
+from official_cmlm.records.corruption import explain_data_loss
+from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
+from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+
+
+def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
+    """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
+
+    Raises:
+      UserError: for a configuration, records or a model directory that cannot work.
+    """
+    runtime = params.runtime
+    if runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
+    # Initial weights and dropout; the data's randomness is a function of the seed by itself.
+    tf.random.set_seed(params.task.train_data.seed)
+    strategy = _strategy(params)
+    with strategy.scope():
+        task = SentenceEncoderTask(params.task, logging_dir=model_dir)
+    task.check_batch_sizes(strategy.num_replicas_in_sync)
+    encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
+    describe(model_dir, encoder_config, task.vocabulary)
+    if "train" in mode:
+        train_utils.serialize_config(params, model_dir)
+    elif not tf.train.latest_checkpoint(model_dir):
+        raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
+    try:
+        with strategy.scope():
+            trainer = train_utils.create_trainer(
+                params,
+                task,
+                train="train" in mode,
+                evaluate="eval" in mode,
+                checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(params, model_dir),
+            )
+            # The optimizers create this lazily; a step function must not be the first to do so.
+            _ = trainer.optimizer.iterations
+        with progress_reports(params.trainer.train_steps, model_dir, trainer) as reports:
+            train_lib.run_experiment(
+                distribution_strategy=strategy,
+                task=task,
+                mode=mode,
+                params=params,
+                model_dir=model_dir,
+                trainer=trainer,
+                train_actions=[reports.on_train],
+                eval_actions=[reports.on_eval],
+            )
+    except tf.errors.DataLossError as error:
+        raise explain_data_loss(task.input_folders(), error) from None
+    except tf.errors.InvalidArgumentError as error:
+        if "checkpoint" in str(error).lower():
+            raise UserError(
+                f"{model_dir}: its checkpoint does not fit this experiment ({str(error)[:160]}); "
+                "use another --model_dir"
+            ) from None
+        raise
+
+
+def _strategy(params: SentenceEncoderExperimentConfig) -> tf.distribute.Strategy:
+    runtime = params.runtime
+    name = runtime.distribution_strategy
+    if name == "tpu" and runtime.tpu is None:
+        raise UserError(
+            "runtime.distribution_strategy is tpu but no TPU is named; pass --tpu=…, or "
+            "--params_override=runtime.distribution_strategy=mirrored (or one_device)"
+        )
+    try:
+        return distribute_utils.get_distribution_strategy(
+            distribution_strategy=name,
+            all_reduce_alg=runtime.all_reduce_alg,
+            num_gpus=runtime.num_gpus,
+            tpu_address=runtime.tpu,
+        )
+    except ValueError as error:
+        raise UserError(f"runtime.distribution_strategy={name}: {error}") from None

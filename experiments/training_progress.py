@@ -1,0 +1,77 @@
+"""What a person sees of a training: one line with loss, speed and time left; a history file."""
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import orbit
+
+from official_cmlm import progress
+
+HISTORY_NAME = "history.jsonl"
+
+
+class TrainingProgress:
+    """Train and eval actions of Orbit's controller that report to a person.
+
+    Each report is also a line of `history.jsonl` in the model directory: `step`, `seconds` since
+    the start, `split` and the metrics, for figures and comparisons.
+    """
+
+    def __init__(self, total_steps: int, model_dir: str, global_step: Any) -> None:
+        """Args: `global_step`, the trainer's step variable; it may start above 0."""
+        self._path = Path(model_dir) / HISTORY_NAME
+        self._global_step = global_step
+        self._started = time.monotonic()
+        self._bar = progress.bar(
+            total_steps, "step", "training", initial=min(int(global_step.numpy()), total_steps)
+        )
+
+    def on_train(self, output: dict[str, Any]) -> None:
+        """Called with the metrics of each loop of `steps_per_loop` steps."""
+        values = _floats(output)
+        step = int(self._global_step.numpy())
+        self._write("train", step, values)
+        self._bar.set_postfix(
+            {"loss": f"{values['training_loss']:.3f}", "lr": f"{values['learning_rate']:.1e}"},
+            refresh=False,
+        )
+        self._bar.update(step - self._bar.n)
+
+    def on_eval(self, output: dict[str, Any]) -> None:
+        """Called with the metrics of each evaluation."""
+        values = _floats(output)
+        step = int(self._global_step.numpy())
+        self._write("validation", step, values)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
+        self._bar.write(f"step {step}: {text}")
+
+    def close(self) -> None:
+        self._bar.close()
+
+    def _write(self, split: str, step: int, values: dict[str, float]) -> None:
+        seconds = round(time.monotonic() - self._started, 3)
+        line = {"split": split, "step": step, "seconds": seconds, **values}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+
+
+@contextlib.contextmanager
+def progress_reports(total_steps: int, model_dir: str, trainer: Any) -> Iterator[TrainingProgress]:
+    """Reports of one run; Orbit's own print of every loop, less readable, is silenced meanwhile."""
+    module = orbit.controller
+    original = module._log
+    module._log = lambda message: None
+    reports = TrainingProgress(total_steps, model_dir, trainer.global_step)
+    try:
+        yield reports
+    finally:
+        reports.close()
+        module._log = original
+
+
+def _floats(output: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in output.items()}

@@ -1,0 +1,43 @@
+"""Exports an encoder as TF-Hub modules: `python -m export.export_tfhub`.
+
+Writes three SavedModels: `preprocess` (strings to ids), `encoder` (ids to embeddings), to be used
+as a pair through `hub.KerasLayer`, and `serving` (strings to embeddings).
+"""
+
+from absl import flags
+
+from official_cmlm import cli
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string(
+        "model_dir", None, "Encoder directory: a --model_dir of experiments.train. Required."
+    )
+    flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
+    flags.DEFINE_integer(
+        "seq_length",
+        None,
+        "Default length of the preprocess module, in tokens. Default: the encoder directory's own,"
+        " normally 128.",
+    )
+    flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
+    cli.required("model_dir", "export_dir")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    cli.quiet_tensorflow()
+    from export import tfhub
+
+    tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)
+    for part in tfhub.PARTS:
+        print(f"{FLAGS.export_dir}/{part}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

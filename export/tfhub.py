@@ -1,0 +1,117 @@
+"""Writes the TF-Hub pair and the serving model of an encoder directory."""
+
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import tensorflow as tf
+import tf_keras
+
+from export.preprocessing import Preprocess
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
+from official_cmlm.tokenization import Vocabulary
+
+PARTS = ("preprocess", "encoder", "serving")
+
+
+def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: bool) -> None:
+    """Exports `output_dir/preprocess`, `output_dir/encoder` and `output_dir/serving`.
+
+    Everything is built in float32, whatever precision the training had. The folder appears under
+    its name when all three are complete.
+
+    Args:
+      model_dir: an encoder directory.
+      output_dir: folder to write.
+      seq_length: default length of the preprocess module in tokens; None takes the directory's.
+      overwrite: replace an earlier export.
+
+    Raises:
+      UserError: if `model_dir` is no encoder directory, or `output_dir` exists.
+    """
+    output = Path(output_dir)
+    if output.exists() and any(output.iterdir()):
+        if not all((output / part / "saved_model.pb").exists() for part in PARTS):
+            raise UserError(f"{output}: exists and holds no export; name another --export_dir")
+        if not overwrite:
+            raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
+    tf_keras.mixed_precision.set_global_policy("float32")
+    encoder, vocabulary, own_length = load_encoder(model_dir)
+    seq_length = seq_length or own_length
+    rows = encoder.config.max_position_embeddings
+    if not 3 <= seq_length <= rows:
+        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        with tempfile.TemporaryDirectory() as assets_dir:
+            assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, seq_length)
+            preprocess = Preprocess(vocabulary, seq_length, assets)
+            tf.saved_model.save(preprocess, str(partial / "preprocess"))
+            core = functional_encoder(encoder)
+            for name, path in assets.items():
+                setattr(core, name, tf.saved_model.Asset(path))
+            core.do_lower_case = tf.Variable(vocabulary.lower_case, trainable=False)
+            core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
+            serving = Serving(preprocess, encoder)
+            tf.saved_model.save(
+                serving,
+                str(partial / "serving"),
+                signatures={"serving_default": serving.serve},
+            )
+        if output.exists():
+            shutil.rmtree(output)
+        output.parent.mkdir(parents=True, exist_ok=True)
+        partial.rename(output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def functional_encoder(encoder: SentenceEncoderModel) -> tf_keras.Model:
+    """The encoder as a Keras model with dict inputs and TF-Hub's outputs.
+
+    Outputs: `default` and `pooled_output`, the sentence embedding, float32 `[batch, hidden]`, not
+    normalised; `sequence_output`, float32 `[batch, seq, hidden]`; `encoder_outputs`, a list of such
+    tensors, one a layer. It takes `training=`, and its weights can be fine-tuned.
+    """
+    inputs = {name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in INPUT_NAMES}
+    outputs = encoder(inputs)
+    kept = ("default", "pooled_output", "sequence_output", "encoder_outputs")
+    return tf_keras.Model(inputs, {name: outputs[name] for name in kept}, name="cmlm_encoder")
+
+
+class Serving(tf.Module):
+    """Strings in, embeddings out: the model for TensorFlow Serving."""
+
+    def __init__(self, preprocess: Preprocess, encoder: SentenceEncoderModel) -> None:
+        super().__init__(name="serving")
+        self.preprocess = preprocess
+        self.encoder = encoder
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
+    def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
+        return {"default": self.encoder(self.preprocess(text), training=False)["default"]}
+
+
+def _assets(
+    model_dir: Path, folder: Path, vocabulary: Vocabulary, seq_length: int
+) -> dict[str, str]:
+    """Files that travel inside both modules: vocabulary, shape and pooling, training config."""
+    vocabulary.save(folder)
+    values = json.loads((model_dir / CONFIG_NAME).read_text())
+    values["max_seq_length"] = seq_length
+    (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n")
+    assets = {
+        "vocab_file": str(folder / "vocab.txt"),
+        "vocab_settings": str(folder / "vocab.json"),
+        "encoder_config": str(folder / CONFIG_NAME),
+    }
+    params = model_dir / "params.yaml"
+    if params.exists():
+        shutil.copy(params, folder / "params.yaml")
+        assets["training_config"] = os.fspath(folder / "params.yaml")
+    return assets

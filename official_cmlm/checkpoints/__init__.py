@@ -1,0 +1,1 @@
+"""Checkpoint formats: what is read and what is written."""

@@ -1,0 +1,161 @@
+"""The encoder directory: all that is needed to rebuild an encoder, in a folder.
+
+    encoder_config.json      the `EncoderConfig` and the default sequence length
+    vocab.txt, vocab.json    the vocabulary and its settings
+    params.yaml              the experiment that trained it, where there was one
+    checkpoint, ckpt-…       a TensorFlow checkpoint with an item `encoder` and, where there is a
+                             language-model head, `language_model_head`
+
+A training's model directory is one from its first minute on.
+"""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.yaml_loading import override
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+CONFIG_NAME = "encoder_config.json"
+DEFAULT_SEQ_LENGTH = 128
+
+
+def describe(
+    folder: str | os.PathLike,
+    config: EncoderConfig,
+    vocabulary: Vocabulary,
+    max_seq_length: int = DEFAULT_SEQ_LENGTH,
+) -> None:
+    """Writes everything of an encoder directory but the weights.
+
+    Raises:
+      UserError: if the folder already describes an encoder of another shape or vocabulary.
+    """
+    folder = Path(folder)
+    path = folder / CONFIG_NAME
+    if path.exists():
+        old_config, old_vocabulary, _ = read_description(folder)
+        _check_same(f"{folder} holds", old_config, old_vocabulary, config, vocabulary)
+        return
+    folder.mkdir(parents=True, exist_ok=True)
+    vocabulary.save(folder)
+    values = {"encoder": config.as_dict(), "max_seq_length": max_seq_length}
+    partial = path.with_suffix(".json.partial")
+    partial.write_text(json.dumps(values, indent=2) + "\n")
+    partial.replace(path)
+
+
+def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabulary, int]:
+    """Reads config, vocabulary and default sequence length (tokens) of an encoder directory.
+
+    Raises:
+      UserError: if it is none.
+    """
+    path = Path(folder) / CONFIG_NAME
+    if not path.exists():
+        raise UserError(
+            f"{folder}: not an encoder directory (no {CONFIG_NAME}); name a --model_dir of "
+            "experiments.train or an imported checkpoint"
+        )
+    try:
+        values = json.loads(path.read_text())
+        encoder, max_seq_length = values["encoder"], int(values["max_seq_length"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: damaged ({error}); write it again from its source") from None
+    config = EncoderConfig()
+    override(config, encoder, str(path))
+    config.check()
+    return config, load_vocabulary(Path(folder) / "vocab.txt"), max_seq_length
+
+
+def checkpoint_of(path: str | os.PathLike) -> str:
+    """The checkpoint prefix that a folder or a prefix names.
+
+    Raises:
+      UserError: if there is no checkpoint.
+    """
+    path = os.fspath(path)
+    prefix = tf.train.latest_checkpoint(path) if os.path.isdir(path) else path
+    if not prefix or not tf.io.gfile.exists(prefix + ".index"):
+        raise UserError(f"{path}: no checkpoint there; train first, or name another folder")
+    return prefix
+
+
+def load_encoder(folder: str | os.PathLike) -> tuple[SentenceEncoderModel, Vocabulary, int]:
+    """Rebuilds the encoder of an encoder directory with its latest weights."""
+    config, vocabulary, max_seq_length = read_description(folder)
+    prefix = checkpoint_of(folder)
+    encoder = SentenceEncoderModel(config)
+    _restore(prefix, encoder=encoder)
+    return encoder, vocabulary, max_seq_length
+
+
+def restore_pretrained(
+    path: str | os.PathLike,
+    encoder: SentenceEncoderModel,
+    head: tf_keras.layers.Layer | None,
+    vocabulary: Vocabulary,
+) -> None:
+    """Loads weights from an encoder directory, or from a checkpoint inside one, into a new model.
+
+    The language-model head is loaded where both sides have one.
+
+    Raises:
+      UserError: if there is no checkpoint, or its encoder has another shape or vocabulary.
+    """
+    prefix = checkpoint_of(path)
+    config, old_vocabulary, _ = read_description(os.path.dirname(prefix))
+    _check_same(f"init_checkpoint {path} holds", config, old_vocabulary, encoder.config, vocabulary)
+    items: dict[str, Any] = {"encoder": encoder}
+    saved = tf.train.list_variables(prefix)
+    if head is not None and any(name.startswith("language_model_head/") for name, _ in saved):
+        items["language_model_head"] = head
+    _restore(prefix, **items)
+
+
+def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
+    try:
+        status = tf.train.Checkpoint(**items).read(prefix)
+        status.assert_existing_objects_matched().expect_partial()
+    except (tf.errors.OpError, AssertionError, ValueError) as error:
+        raise UserError(
+            f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); the file is damaged "
+            "or was written for another architecture"
+        ) from None
+
+
+# What may differ between two trainings of the same weights.
+_FREE_FIELDS = ("dropout_rate", "attention_dropout_rate", "initializer_range", "pooling")
+
+
+def _check_same(
+    holder: str,
+    old_config: EncoderConfig,
+    old_vocabulary: Vocabulary,
+    config: EncoderConfig,
+    vocabulary: Vocabulary,
+) -> None:
+    old, new = old_config.as_dict(), config.as_dict()
+    differing = [
+        f"{key} {old[key]!r} (here {new[key]!r})"
+        for key in new
+        if key not in _FREE_FIELDS and old[key] != new[key]
+    ]
+    if differing:
+        raise UserError(
+            f"{holder} an encoder of another architecture: {', '.join(differing)}; use the same "
+            "settings or another folder"
+        )
+    if old_vocabulary.hash != vocabulary.hash:
+        raise UserError(
+            f"{holder} an encoder for vocabulary {old_vocabulary.hash} "
+            f"({len(old_vocabulary)} entries), the records have {vocabulary.hash} "
+            f"({len(vocabulary)} entries); make the records with the encoder's vocab.txt"
+        )

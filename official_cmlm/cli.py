@@ -1,0 +1,58 @@
+"""What every binary of the project shares: how it starts and how it reports a user's mistake."""
+
+import os
+import sys
+import warnings
+from collections.abc import Callable
+
+from absl import app, flags, logging
+
+from official_cmlm.errors import UserError
+
+EXIT_USER_ERROR = 1
+# The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
+EXIT_BROKEN_PIPE = 141
+
+
+def quiet_tensorflow() -> None:
+    """Keeps the libraries' start-up chatter out of the terminal; call before importing them.
+
+    What goes wrong still arrives as an exception. `TF_CPP_MIN_LOG_LEVEL=0` in the environment and
+    `--verbosity=0` show it all.
+    """
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+    if not flags.FLAGS["verbosity"].present:
+        logging.set_verbosity(logging.ERROR)
+    warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow")
+
+
+def run(main: Callable[[list[str]], int | None]) -> None:
+    """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
+
+    Args:
+      main: takes the positional arguments (program name first), returns an exit status or None.
+    """
+
+    def guarded(argv: list[str]) -> int | None:
+        if len(argv) > 1:
+            print(f"error: unexpected argument {argv[1]!r}; flags start with --", file=sys.stderr)
+            return EXIT_USER_ERROR
+        try:
+            return main(argv)
+        except UserError as error:
+            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
+            return EXIT_USER_ERROR
+        except BrokenPipeError:
+            return EXIT_BROKEN_PIPE
+        except OSError as error:
+            if error.filename is None:
+                raise
+            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            return EXIT_USER_ERROR
+
+    app.run(guarded)
+
+
+def required(*names: str) -> None:
+    """Marks flags as required, with absl's own message when one is missing."""
+    flags.mark_flags_as_required(list(names))

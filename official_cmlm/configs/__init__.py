@@ -1,0 +1,1 @@
+"""Typed configuration: what an experiment's YAML file may say."""

@@ -1,0 +1,102 @@
+"""Which records a training reads, and how they become batches."""
+
+import dataclasses
+
+from official.modeling.hyperparams import base_config
+
+from official_cmlm.errors import UserError
+
+SEGMENTS = ("sentence", "packed")
+
+
+@dataclasses.dataclass
+class DataConfig(base_config.Config):
+    """One input pipeline over a folder of *documents* records.
+
+    Attributes:
+      input_path: folder that `data_prep.create_documents` wrote (it holds `dataset.json`).
+      is_training: repeat for ever in a new order each epoch (true), or one pass in record order
+        with the same masks every time (false, for validation).
+      seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
+        Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
+      segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
+        `packed`, as many whole consecutive sentences as fit into `seq_length`.
+      swap_probability: how often the two halves of a pair change places. Default 0.5 (CMLM §3).
+      global_batch_size: examples a step over all replicas at the longest bucket. Shorter buckets
+        hold more, so that each step computes about the same number of tokens.
+      bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
+        must be `seq_length`. Empty: everything is padded to `seq_length`.
+      max_bucket_batch_size: upper limit on the examples of a short bucket's step; 0 (default): none.
+      drop_remainder: leave out the last, incomplete batch of each bucket (validation only;
+        training never ends). Default false.
+      shuffle_sentences: how many sentences are held and permuted together; larger mixes better
+        and takes more memory (about 0.3 kB a sentence). Default 65536.
+      max_examples: use at most so many examples of a validation pass; 0 (default): all.
+      seed: every random choice is a function of (seed, epoch, position of the record).
+    """
+
+    input_path: str = ""
+    is_training: bool = True
+    seq_length: int = 256
+    segment: str = "sentence"
+    swap_probability: float = 0.5
+    global_batch_size: int = 2048
+    bucket_boundaries: list[int] = dataclasses.field(default_factory=list)
+    max_bucket_batch_size: int = 0
+    drop_remainder: bool = False
+    shuffle_sentences: int = 65536
+    max_examples: int = 0
+    seed: int = 0
+
+    def check(self, where: str) -> None:
+        """Raises `UserError` naming the field below `where` (e.g. `task.train_data`)."""
+        if not self.input_path:
+            raise UserError(
+                f"{where}.input_path is empty; name the folder that create_documents wrote, e.g. "
+                f"--params_override={where}.input_path=data/records"
+            )
+        if self.seq_length < 3:
+            raise UserError(
+                f"{where}.seq_length must be at least 3 ([CLS], one token, [SEP]), "
+                f"got {self.seq_length}"
+            )
+        if self.segment not in SEGMENTS:
+            raise UserError(f"{where}.segment must be one of {SEGMENTS}, got {self.segment!r}")
+        if self.global_batch_size < 1:
+            raise UserError(
+                f"{where}.global_batch_size must be at least 1, got {self.global_batch_size}"
+            )
+        if not 0 <= self.swap_probability <= 1:
+            raise UserError(
+                f"{where}.swap_probability must be in [0, 1], got {self.swap_probability}"
+            )
+        bounds = list(self.bucket_boundaries)
+        if bounds and (bounds != sorted(set(bounds)) or bounds[-1] != self.seq_length):
+            raise UserError(
+                f"{where}.bucket_boundaries must ascend and end with seq_length "
+                f"({self.seq_length}), got {bounds}"
+            )
+        if bounds and bounds[0] < 3:
+            raise UserError(
+                f"{where}.bucket_boundaries must be at least 3 tokens each, got {bounds}"
+            )
+
+    def buckets(self, num_replicas: int = 1) -> list[tuple[int, int]]:
+        """Lists (padded length in tokens, global batch size) of each bucket, shortest first.
+
+        Raises:
+          UserError: if `global_batch_size` is not a multiple of `num_replicas`.
+        """
+        if self.global_batch_size % num_replicas:
+            raise UserError(
+                f"global_batch_size {self.global_batch_size} does not divide by the "
+                f"{num_replicas} replicas; use a multiple of {num_replicas}"
+            )
+        tokens = self.global_batch_size * self.seq_length
+        buckets = []
+        for length in list(self.bucket_boundaries) or [self.seq_length]:
+            size = tokens // length
+            if self.max_bucket_batch_size:
+                size = min(size, max(self.max_bucket_batch_size, self.global_batch_size))
+            buckets.append((length, size // num_replicas * num_replicas))
+        return buckets

@@ -1,0 +1,120 @@
+"""Strict overrides: an unknown key or a value of the wrong type is named, never swallowed."""
+
+import dataclasses
+import difflib
+import re
+import types
+import typing
+from typing import Any
+
+import yaml
+from official.modeling.hyperparams import base_config
+
+from official_cmlm.errors import UserError
+
+
+class _Loader(yaml.SafeLoader):
+    """SafeLoader that also reads `1e-3` as a number (YAML 1.1 wants `1.0e-3`)."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?(?:[0-9][0-9_]*)(?:\.[0-9_]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
+)
+
+
+def parse_yaml(text: str, where: str) -> Any:
+    """Parses YAML with the safe loader.
+
+    Raises:
+      UserError: with `where` and the line of the mistake.
+    """
+    try:
+        return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f" line {mark.line + 1}" if mark else ""
+        raise UserError(
+            f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}"
+        ) from None
+
+
+def parse_override(text: str) -> dict[str, Any]:
+    """Reads `--params_override`: a YAML mapping, or `a.b=1,c.d=[2,3]` as Model Garden does.
+
+    >>> parse_override("task.train_data.seed=3,trainer.train_steps=10")
+    {'task': {'train_data': {'seed': 3}}, 'trainer': {'train_steps': 10}}
+    """
+    # A mapping has "key:" or braces; the short form has "a.b=value" before any colon.
+    if not re.match(r"^\s*[\w.]+\s*=", text):
+        value = parse_yaml(text, "--params_override")
+        if not isinstance(value, dict):
+            raise UserError(
+                f"--params_override: expected a.b=value or a YAML mapping, got {text!r}"
+            )
+        return value
+    result: dict[str, Any] = {}
+    for part in re.split(r",(?=\s*[\w.]+\s*=)", text):
+        key, _, value = part.partition("=")
+        node = result
+        *parents, leaf = key.strip().split(".")
+        for parent in parents:
+            node = node.setdefault(parent, {})
+        node[leaf] = parse_yaml(value, f"--params_override {key.strip()}")
+    return result
+
+
+def override(config: base_config.Config, values: dict[str, Any], where: str) -> None:
+    """Overrides `config` in place after checking every key and type.
+
+    Args:
+      config: a Model Garden config of typed dataclasses.
+      values: nested mapping of the fields to change.
+      where: source of the values for messages, e.g. the YAML file's path.
+
+    Raises:
+      UserError: for an unknown key (with the nearest valid one) or a value of another type.
+    """
+    check(type(config), values, where)
+    config.override(values, is_strict=True)
+
+
+def check(config_class: type, values: Any, where: str, prefix: str = "") -> None:
+    """Checks nested `values` against the dataclass `config_class`; see `override`."""
+    if not isinstance(values, dict):
+        raise UserError(
+            f"{where}: {prefix.rstrip('.') or 'top level'} must be a mapping, got {values!r}"
+        )
+    hints = typing.get_type_hints(config_class)
+    names = [field.name for field in dataclasses.fields(config_class)]
+    for key, value in values.items():
+        path = f"{prefix}{key}"
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
+            hint = f"did you mean {prefix}{near[0]}?" if near else f"valid: {', '.join(names)}"
+            raise UserError(f"{where}: unknown key {path}; {hint}")
+        _check_value(hints[key], value, where, path)
+
+
+def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        if value is None or len(options) != 1:
+            return
+        hint = options[0]
+    if isinstance(hint, type) and dataclasses.is_dataclass(hint):
+        if hint is not base_config.Config:
+            check(hint, value, where, path + ".")
+        return
+    if typing.get_origin(hint) in (list, tuple):
+        element = (typing.get_args(hint) or (Any,))[0]
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{where}: {path} must be a list, got {value!r}")
+        for index, item in enumerate(value):
+            _check_value(element, item, where, f"{path}[{index}]")
+        return
+    if hint in (bool, int, str) and not (type(value) is hint):
+        raise UserError(f"{where}: {path} must be {hint.__name__}, got {value!r}")
+    if hint is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+        raise UserError(f"{where}: {path} must be a number, got {value!r}")

@@ -1,0 +1,1 @@
+"""Protocols over anything that has `encode(list of str) -> float array [n, dim]`."""

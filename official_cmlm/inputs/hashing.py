@@ -1,0 +1,79 @@
+"""Random numbers as a pure function of keys: every example draws its own, wherever it is batched.
+
+TensorFlow's stateless generators take one seed a call, so the numbers of an example would depend
+on the batch that it happens to sit in. Here each example carries an int64 key, and a number is a
+hash of (key, salt, index): the same example gets the same masks in any batch, at any padded
+length, on any number of replicas and after any restart.
+
+The hash is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
+number generators"), a bijection of 64-bit words that passes BigCrush when fed with a Weyl sequence.
+"""
+
+import tensorflow as tf
+
+# Different uses of one key must not see the same numbers.
+SALT_SHUFFLE = 1
+SALT_SWAP = 2
+SALT_MASK_SELECT = 3
+SALT_MASK_REPLACE = 4
+SALT_MASK_TOKEN = 5
+SALT_SHARDS = 6
+
+_WEYL = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+
+
+def _mix(state: tf.Tensor) -> tf.Tensor:
+    """SplitMix64's finaliser on uint64 words of any shape."""
+    state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(30)))
+    state *= _word(_MIX_1)
+    state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(27)))
+    state *= _word(_MIX_2)
+    return tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(31)))
+
+
+def _word(value: int) -> tf.Tensor:
+    return tf.constant(value, tf.uint64)
+
+
+def _as_word(values: tf.Tensor) -> tf.Tensor:
+    return tf.bitcast(tf.cast(values, tf.int64), tf.uint64)
+
+
+def fold(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
+    """Derives new keys from `key` and `data`.
+
+    Args:
+      key: int64 of any shape.
+      data: integers that broadcast against `key`, e.g. an index.
+
+    Returns:
+      int64 keys of the broadcast shape.
+    """
+    weyl = (_as_word(tf.convert_to_tensor(data)) + _word(1)) * _word(_WEYL)
+    return tf.bitcast(_mix(_mix(_as_word(key)) + weyl), tf.int64)
+
+
+def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
+    """Draws `count` uniform numbers for each key.
+
+    Number j of a key depends on (key, salt, j) alone, not on `count` nor on the other keys.
+
+    Args:
+      keys: int64 `[batch]`.
+      count: numbers a key, at least 0.
+      salt: one of this module's SALT constants.
+
+    Returns:
+      float32 `[batch, count]` in [0, 1).
+    """
+    words = fold(fold(keys, salt)[:, tf.newaxis], tf.range(count)[tf.newaxis, :])
+    # 24 bits are all that a float32 holds below 1.
+    high = tf.bitwise.right_shift(tf.bitcast(words, tf.uint64), _word(40))
+    return tf.cast(tf.cast(high, tf.int32), tf.float32) * (1.0 / (1 << 24))
+
+
+def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:
+    """Orders rows by the hash of their key: int32 `[rows]`, a permutation of 0 … rows − 1."""
+    return tf.argsort(fold(keys, salt), stable=True)

@@ -1,0 +1,118 @@
+"""BERT's masking, drawn anew each epoch: which tokens a language model must predict."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from official_cmlm.inputs import hashing
+from official_cmlm.inputs.views import SpecialIds
+
+Batch = dict[str, dict[str, tf.Tensor] | tf.Tensor]
+
+
+@dataclasses.dataclass(frozen=True)
+class MaskTokens:
+    """Adds a masked copy of one sequence to a padded batch; the original stays as it is.
+
+    Of each sequence, round(rate · tokens) real tokens are chosen, at least one and at most
+    `max_predictions`; specials and padding never. Of these 80 % become `[MASK]`, 10 % a random
+    entry of the vocabulary that is no special token, 10 % stay (Devlin et al. 2019, §3.1).
+
+    Attributes:
+      source: which sequence is copied, e.g. `second`.
+      target: name of the masked copy in the batch.
+      rate: share of the tokens that are predicted.
+      max_predictions: most predictions a sequence.
+      special: ids of the special tokens.
+    """
+
+    source: str
+    target: str
+    rate: float
+    max_predictions: int
+    special: SpecialIds
+
+    def __call__(self, batch: Batch) -> Batch:
+        """Args: `batch[source]` with `input_word_ids` int32 `[batch, seq]`, `batch["key"]` int64.
+
+        Returns:
+          The batch with `target` added: `input_word_ids`, `input_mask`, `input_type_ids` int32
+          `[batch, seq]`; `masked_lm_positions` and `masked_lm_ids` int32 `[batch, predictions]`,
+          positions ascending, 0 where there is nothing; `masked_lm_weights` float32, 1 or 0.
+        """
+        original = batch[self.source]
+        word_ids, keys = original["input_word_ids"], batch["key"]
+        candidates = original["input_mask"] > 0
+        for special in self.special.all():
+            candidates &= word_ids != special
+        positions, weights = self._choose(candidates, keys)
+        labels = tf.gather(word_ids, positions, batch_dims=1)
+        masked = _scatter_rows(word_ids, positions, self._replace(labels, positions, keys), weights)
+        real = tf.cast(weights, tf.int32)
+        return {
+            **batch,
+            self.target: {
+                **original,
+                "input_word_ids": masked,
+                "masked_lm_positions": positions * real,
+                "masked_lm_ids": labels * real,
+                "masked_lm_weights": weights,
+            },
+        }
+
+    def predictions(self, seq_length: int) -> int:
+        """Prediction slots of a sequence padded to `seq_length` tokens; a constant a bucket."""
+        # The two special tokens are no candidates; half a token more can round up.
+        return max(1, min(self.max_predictions, int((seq_length - 2) * self.rate + 0.5)))
+
+    def _choose(self, candidates: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Positions int32 `[batch, slots]` ascending, and weights float32 of the same shape."""
+        length = candidates.shape[1]
+        slots = self.predictions(length) if length else self._dynamic_slots(candidates)
+        scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
+        scores = tf.where(candidates, scores, -1.0)
+        available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
+        wanted = tf.cast(tf.round(tf.cast(available, tf.float32) * self.rate), tf.int32)
+        wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
+        _, chosen = tf.math.top_k(scores, k=slots)
+        real = tf.range(slots)[tf.newaxis, :] < wanted[:, tf.newaxis]
+        # Unused slots sort behind the real ones.
+        order = tf.sort(tf.where(real, chosen, tf.int32.max), axis=1)
+        return tf.where(real, order, 0), tf.cast(real, tf.float32)
+
+    def _dynamic_slots(self, candidates: tf.Tensor) -> tf.Tensor:
+        length = tf.cast(tf.shape(candidates)[1], tf.float32)
+        slots = tf.cast(tf.floor((length - 2.0) * self.rate + 0.5), tf.int32)
+        return tf.clip_by_value(slots, 1, self.max_predictions)
+
+    def _replace(self, labels: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
+        """What stands in the text instead of `labels`, by the 80/10/10 rule."""
+        # Numbers belong to positions, not to slots, so that padding cannot move them.
+        count = tf.reduce_max(positions) + 1
+        kind = tf.gather(
+            hashing.uniform(keys, count, hashing.SALT_MASK_REPLACE), positions, batch_dims=1
+        )
+        draw = tf.gather(
+            hashing.uniform(keys, count, hashing.SALT_MASK_TOKEN), positions, batch_dims=1
+        )
+        ordinary = [i for i in range(max(self.special.all()) + 1) if i not in self.special.all()]
+        total = self.special.vocab_size - len(set(self.special.all()))
+        rank = tf.minimum(tf.cast(draw * tf.cast(total, tf.float32), tf.int32), total - 1)
+        # Ids up to the last special token are looked up, those behind it follow without a gap.
+        gaps = tf.constant(ordinary or [0], tf.int32)
+        random_ids = tf.where(
+            rank < len(ordinary),
+            tf.gather(gaps, tf.minimum(rank, max(len(ordinary) - 1, 0))),
+            rank + len(set(self.special.all())),
+        )
+        return tf.where(kind < 0.8, self.special.mask, tf.where(kind < 0.9, random_ids, labels))
+
+
+def _scatter_rows(
+    word_ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, weights: tf.Tensor
+) -> tf.Tensor:
+    """`word_ids` with `values` at `positions` of each row, where the weight is 1."""
+    rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, tf.newaxis], tf.shape(positions))
+    real = weights > 0
+    indices = tf.stack([tf.boolean_mask(rows, real), tf.boolean_mask(positions, real)], axis=1)
+    return tf.tensor_scatter_nd_update(word_ids, indices, tf.boolean_mask(values, real))

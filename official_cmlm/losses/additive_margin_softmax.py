@@ -1,0 +1,47 @@
+"""In-batch retrieval with an additive margin: the right candidate must win by a margin."""
+
+import tensorflow as tf
+
+
+def additive_margin_softmax(
+    anchors: tf.Tensor,
+    candidates: tf.Tensor,
+    offset: tf.Tensor | int = 0,
+    *,
+    margin: float,
+    logit_scale: float,
+    normalize: bool = True,
+) -> tuple[tf.Tensor, tf.Tensor]:
+    r"""Cross-entropy of finding each anchor's candidate among all, in one direction.
+
+    With φ the inner product (cosine if `normalize`), s the scale and m the margin:
+
+        ℓ_i = −log( exp(s(φ(a_i, c_i) − m)) / (exp(s(φ(a_i, c_i) − m)) + Σ_{j≠i} exp(s·φ(a_i, c_j))) )
+
+    CMLM §4.2 after Yang et al. 2019b (there with the logarithm that the former's print leaves out).
+
+    Args:
+      anchors: float `[batch, dim]`.
+      candidates: float `[all, dim]`; candidate `offset + i` belongs to anchor i. Under several
+        replicas these are everybody's, see `losses.replicas.gather`.
+      offset: int scalar.
+      margin: m, subtracted from the right candidate's similarity before scaling; 0 is plain
+        softmax.
+      logit_scale: s, the inverse of a temperature.
+      normalize: L2-normalise both sides first.
+
+    Returns:
+      float32 `[batch]` losses in nats, and float32 `[batch]`, 1 where the right candidate has the
+      largest similarity of all (without margin).
+    """
+    anchors, candidates = tf.cast(anchors, tf.float32), tf.cast(candidates, tf.float32)
+    if normalize:
+        anchors = tf.math.l2_normalize(anchors, axis=-1)
+        candidates = tf.math.l2_normalize(candidates, axis=-1)
+    similarity = tf.matmul(anchors, candidates, transpose_b=True)
+    labels = tf.range(tf.shape(anchors)[0]) + offset
+    right = tf.one_hot(labels, tf.shape(candidates)[0])
+    logits = logit_scale * (similarity - margin * right)
+    losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    hits = tf.equal(tf.argmax(similarity, axis=-1, output_type=tf.int32), labels)
+    return losses, tf.cast(hits, tf.float32)

@@ -1,0 +1,46 @@
+"""What makes a loss on R replicas the loss of one device: sums over all, candidates from all.
+
+The trainer adds the replicas' gradients after dividing each replica's loss by R. A replica must
+therefore return R times its part of the global mean; `global_mean` does. Outside of a replica
+context, and with one replica, all of these are the plain local operations.
+"""
+
+import tensorflow as tf
+
+
+def _context() -> tf.distribute.ReplicaContext | None:
+    context = tf.distribute.get_replica_context()
+    return context if context is not None and context.num_replicas_in_sync > 1 else None
+
+
+def global_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
+    """R · total / (sum of `weight` over the replicas); 0 where no replica has any weight.
+
+    Args:
+      total: this replica's weighted sum, float scalar.
+      weight: this replica's sum of weights, float scalar.
+    """
+    context = _context()
+    if context is None:
+        return tf.math.divide_no_nan(total, weight)
+    everywhere = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.stop_gradient(weight))
+    return tf.math.divide_no_nan(total * context.num_replicas_in_sync, everywhere)
+
+
+def gather(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    """All replicas' rows, and where this replica's own begin among them.
+
+    Gradients flow back to every replica's rows: the transpose of the gather sums what all replicas
+    ask of them.
+
+    Args:
+      rows: `[batch, …]`, the same batch on every replica.
+
+    Returns:
+      `[replicas · batch, …]` and an int32 scalar offset.
+    """
+    context = _context()
+    if context is None:
+        return rows, tf.constant(0)
+    offset = tf.cast(context.replica_id_in_sync_group, tf.int32) * tf.shape(rows)[0]
+    return context.all_gather(rows, axis=0), offset

@@ -1,0 +1,1 @@
+"""The encoder and the modules that objectives put on top of it."""

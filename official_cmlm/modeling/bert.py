@@ -1,0 +1,73 @@
+"""Model Garden's BERT, with sentence vectors as extra inputs at positions of their own."""
+
+import tensorflow as tf
+import tf_keras
+from official.nlp.modeling import networks
+
+from official_cmlm.configs.encoder import EncoderConfig
+
+
+def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activation
+    """Returns the activation function that `EncoderConfig.hidden_activation` names."""
+    return {
+        "gelu": lambda x: tf_keras.activations.gelu(x, approximate=True),
+        "gelu_exact": lambda x: tf_keras.activations.gelu(x, approximate=False),
+        "relu": tf_keras.activations.relu,
+    }[name]
+
+
+class ConditionedBertEncoder(networks.BertEncoderV2):
+    """`BertEncoderV2` whose dense inputs have the last rows of the position table.
+
+    Model Garden appends dense inputs behind the padding and numbers them on from there, so that
+    the same example changes its loss with the length that it is padded to. Here the N dense inputs
+    always have rows P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the rows that
+    the paper's full sequences of 256 tokens would have given them.
+
+    Model Garden's pooler is kept, so that public checkpoints load whole, but it is not trained:
+    the sentence vector of this project is a pooling of the token outputs.
+    """
+
+    def __init__(self, **kwargs) -> None:  # noqa: ANN003 - BertEncoderV2's own
+        super().__init__(with_dense_inputs=True, **kwargs)
+        self.pooler_layer.trainable = False
+
+    def _get_embeddings(
+        self,
+        word_ids: tf.Tensor,
+        type_ids: tf.Tensor,
+        word_embeddings: tf.Tensor | None,
+        dense_inputs: tf.Tensor | None,
+        dense_type_ids: tf.Tensor | None,
+    ) -> tf.Tensor:
+        tokens = super()._get_embeddings(word_ids, type_ids, word_embeddings, None, None)
+        if dense_inputs is None:
+            return tokens
+        rows = self.get_config()["max_sequence_length"]
+        table = self._position_embedding_layer(
+            tf.zeros([1, rows, dense_inputs.shape[-1]], dense_inputs.dtype)
+        )
+        count = tf.shape(dense_inputs)[1]
+        dense = dense_inputs + table[:, rows - count :] + self._type_embedding_layer(dense_type_ids)
+        return tf.concat([tokens, dense], axis=1)
+
+
+def build_bert(config: EncoderConfig) -> ConditionedBertEncoder:
+    """Builds the encoder and its weights from a checked config."""
+    bert = ConditionedBertEncoder(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        inner_dim=config.intermediate_size,
+        inner_activation=get_activation(config.hidden_activation),
+        output_dropout=config.dropout_rate,
+        attention_dropout=config.attention_dropout_rate,
+        max_sequence_length=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        initializer=tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+        name="bert",
+    )
+    ids = tf.zeros([1, 2], tf.int32)
+    bert({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids})
+    return bert

@@ -1,0 +1,71 @@
+"""The one encoder: BERT and a pooling. Every objective shares it and only it is exported."""
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling.bert import build_bert
+from official_cmlm.modeling.pooling import pool
+from official_cmlm.modeling.projection import Projection
+
+INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
+
+
+class SentenceEncoderModel(tf_keras.Model):
+    """Token ids in, sentence vectors and token outputs out.
+
+    Inputs are a dict, never a list (Keras would match a list to the names by sorted order):
+    `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, seq]`, and optionally
+    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to.
+
+    Attributes:
+      config: the `EncoderConfig` that it was built from.
+      bert: Model Garden's encoder.
+      projection: CMLM's projection where `config.sentence_vector` is `projected_mean`, else None.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(name="sentence_encoder", autocast=False)
+        config.check()
+        self.config = config
+        self.bert = build_bert(config)
+        self.projection = (
+            Projection(config.num_projections, config.hidden_size, config.initializer_range)
+            if config.num_projections
+            else None
+        )
+
+    def call(
+        self, inputs: dict[str, tf.Tensor], training: bool | None = None
+    ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+        """Encodes a batch.
+
+        Returns:
+          A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, not normalised;
+          `pooled_output`, the same; `vector`, what CMLM conditions on, `default` before any
+          projection; `sequence_output`, `[batch, seq, hidden]`, and `encoder_outputs`, one such
+          tensor a layer. Elements that `dense_inputs` added are left out of all of them.
+        """
+        features = {name: inputs[name] for name in INPUT_NAMES}
+        length = tf.shape(features["input_word_ids"])[1]
+        dense = inputs.get("dense_inputs")
+        if dense is not None:
+            present = tf.ones(tf.shape(dense)[:2], tf.int32)
+            features.update(
+                dense_inputs=dense, dense_mask=present, dense_type_ids=tf.zeros_like(present)
+            )
+        outputs = self.bert(features, training=training)
+        layers = outputs["encoder_outputs"]
+        if dense is not None:
+            layers = [layer[:, :length] for layer in layers]
+        vector = pool(layers[-1], features["input_mask"], self.config.pooling)
+        embedding = vector
+        if self.projection is not None:
+            embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)
+        return {
+            "default": embedding,
+            "pooled_output": embedding,
+            "vector": vector,
+            "sequence_output": layers[-1],
+            "encoder_outputs": layers,
+        }

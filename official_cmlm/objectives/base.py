@@ -1,0 +1,122 @@
+"""What an objective is, and the table of all of them."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import ClassVar
+
+import tensorflow as tf
+import tf_keras
+from official.modeling.hyperparams import base_config
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.pipeline import Augment, View
+from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+# (batch of inputs) -> outputs of `SentenceEncoderModel.call`; remembers what it has encoded.
+Encode = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+
+
+@dataclasses.dataclass
+class ObjectiveConfig(base_config.Config):
+    """What every objective has.
+
+    Attributes:
+      weight: factor of its loss in the task's sum; above 0.
+      train_data, validation_data: records of its own; null (default) takes the task's.
+    """
+
+    weight: float = 1.0
+    train_data: DataConfig | None = None
+    validation_data: DataConfig | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class ObjectiveOutput:
+    """One step's result on one replica.
+
+    Attributes:
+      loss: float32 scalar; its mean over the replicas is the loss of the global batch.
+      metrics: name -> (sum, weight), float32 scalars; a metric is sum of sums / sum of weights.
+    """
+
+    loss: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+
+
+class Objective(tf_keras.layers.Layer):
+    """A loss on one view of the records.
+
+    A subclass registers itself under its name, says which view it reads, and computes its loss
+    from the view's features. It may own weights that only training needs; they are saved in
+    checkpoints and never exported.
+
+    Attributes:
+      config_class: the dataclass of its settings, an `ObjectiveConfig`.
+      metric_names: the keys of its output's `metrics`.
+      needs_language_model_head: whether `head` must be built; all objectives share one.
+    """
+
+    config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
+    metric_names: ClassVar[tuple[str, ...]] = ()
+    needs_language_model_head: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        config: ObjectiveConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer | None,
+    ) -> None:
+        # Float features are weights and counts: never cast to a half-precision policy.
+        super().__init__(name=type(self).__name__.lower(), autocast=False)
+        self.config = config
+
+    @classmethod
+    def check(cls, config: ObjectiveConfig, encoder_config: base_config.Config, where: str) -> None:
+        """Raises `UserError` for settings that cannot work, before anything is built."""
+        if not config.weight > 0:
+            raise UserError(f"{where}.weight must be above 0, got {config.weight}")
+
+    @classmethod
+    def view(cls, config: ObjectiveConfig, data: DataConfig, special: SpecialIds) -> View:
+        """Returns the view of the records that the objective reads."""
+        raise NotImplementedError
+
+    @classmethod
+    def augments(cls, config: ObjectiveConfig, special: SpecialIds) -> list[Augment]:
+        """Returns what it adds to the view's padded batches; other objectives ignore it."""
+        return []
+
+    @classmethod
+    def extra_positions(cls, config: ObjectiveConfig) -> int:
+        """Rows of the position table that it needs beyond the longest sequence."""
+        return 0
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        """Computes the loss of one batch of `view` and `augments` features."""
+        raise NotImplementedError
+
+
+_OBJECTIVES: dict[str, type[Objective]] = {}
+
+
+def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
+    """Class decorator: makes an objective known under the name that YAML files use.
+
+    Raises:
+      KeyError: if another class has the name.
+    """
+
+    def decorate(objective: type[Objective]) -> type[Objective]:
+        if name in _OBJECTIVES:
+            raise KeyError(f"objective {name!r} is both {_OBJECTIVES[name]} and {objective}")
+        _OBJECTIVES[name] = objective
+        return objective
+
+    return decorate
+
+
+def objectives() -> dict[str, type[Objective]]:
+    """All objectives by name, in order of registration."""
+    return dict(_OBJECTIVES)

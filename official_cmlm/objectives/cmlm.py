@@ -1,0 +1,131 @@
+"""Conditional masked language modelling: predict s2's masked tokens with s1's vector at hand.
+
+CMLM §2: s1 is encoded and pooled to v; v is projected into N vectors v_p; these are concatenated
+to the token embeddings of the masked s2, so that its tokens can attend to them; the same encoder
+and BERT's head then predict the masked tokens. To predict well the encoder has to put the meaning
+of s1 into v.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
+from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveConfig,
+    ObjectiveOutput,
+    register,
+)
+from official_cmlm.objectives.mlm import check_masking, language_model_output
+
+ARCHITECTURES = ("concat", "skip")
+
+
+@dataclasses.dataclass
+class CmlmConfig(ObjectiveConfig):
+    """Settings of `cmlm`.
+
+    Attributes:
+      num_projections: N, the identity included. Default 15 (§3; Table 7 tries 1, 5, 10, 15, 20).
+      architecture: `concat` (default), the projected vectors join s2's token embeddings; `skip`,
+        they are also concatenated with each output that a masked token is predicted from, and a
+        linear layer brings these back to the hidden size (§5.1, Table 7 "skip"; the paper does
+        not print the layer).
+      masking_rate: share of s2's real tokens to predict. Default 0.3125: 80 of 256 (§3; Table 10).
+      max_predictions: most predictions a sequence. Default 80 (§3).
+    """
+
+    num_projections: int = 15
+    architecture: str = "concat"
+    masking_rate: float = 0.3125
+    max_predictions: int = 80
+
+
+@register("cmlm")
+class Cmlm(Objective):
+    """Loss per masked token of s2, given s1."""
+
+    config_class = CmlmConfig
+    metric_names = ("masked_token_loss", "masked_token_accuracy")
+    needs_language_model_head = True
+
+    def __init__(
+        self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.head = head
+        size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
+        # With `sentence_vector: projected_mean` the projection is part of what is exported.
+        self.projection = encoder.projection or Projection(config.num_projections, size, stddev)
+        self.skip = None
+        if config.architecture == "skip":
+            self.skip = tf_keras.layers.Dense(
+                size,
+                kernel_initializer=tf_keras.initializers.TruncatedNormal(stddev=stddev),
+                name="skip",
+            )
+            self.skip.build([None, None, (config.num_projections + 1) * size])
+
+    @classmethod
+    def check(cls, config: CmlmConfig, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_masking(config.masking_rate, config.max_predictions, where)
+        if config.num_projections < 1:
+            raise UserError(
+                f"{where}.num_projections must be at least 1 (the identity), "
+                f"got {config.num_projections}"
+            )
+        if config.architecture not in ARCHITECTURES:
+            raise UserError(
+                f"{where}.architecture must be one of {', '.join(ARCHITECTURES)}, "
+                f"got {config.architecture!r}"
+            )
+        carried = encoder_config.num_projections
+        if carried and carried != config.num_projections:
+            raise UserError(
+                f"{where}.num_projections is {config.num_projections} but "
+                f"encoder.num_projections is {carried}; they are one and the same, make them equal"
+            )
+
+    @classmethod
+    def view(cls, config: CmlmConfig, data: DataConfig, special: SpecialIds) -> AdjacentPairs:
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, special)
+
+    @classmethod
+    def augments(cls, config: CmlmConfig, special: SpecialIds) -> list[Augment]:
+        return [
+            MaskTokens(
+                "second", "second_masked", config.masking_rate, config.max_predictions, special
+            )
+        ]
+
+    @classmethod
+    def extra_positions(cls, config: CmlmConfig) -> int:
+        return config.num_projections
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        vector = encode(features["first"])["vector"]
+        projected = self.projection(vector)
+        masked = features["second_masked"]
+        sequence = encode({**masked, "dense_inputs": projected})["sequence_output"]
+        if self.skip is not None:
+            sequence = self._with_skip(sequence, projected)
+        return language_model_output(self.head, sequence, masked)
+
+    def _with_skip(self, sequence: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
+        """`[batch, seq, hidden]` from each output beside all N projected vectors."""
+        shape = tf.shape(projected)
+        size = self.projection.num_projections * projected.shape[-1]
+        flat = tf.reshape(projected, [shape[0], 1, size])
+        beside = tf.broadcast_to(flat, [shape[0], tf.shape(sequence)[1], size])
+        return self.skip(tf.concat([sequence, tf.cast(beside, sequence.dtype)], axis=-1))

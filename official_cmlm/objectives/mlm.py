@@ -1,0 +1,102 @@
+"""Masked language modelling of single segments: the paper's baseline "BERT (CC)" (CMLM §3.1)."""
+
+import dataclasses
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.views import Segments, SpecialIds
+from official_cmlm.losses.masked_language_model import masked_cross_entropy
+from official_cmlm.losses.replicas import global_mean
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveConfig,
+    ObjectiveOutput,
+    register,
+)
+
+
+@dataclasses.dataclass
+class MlmConfig(ObjectiveConfig):
+    """Settings of `mlm`.
+
+    Attributes:
+      masking_rate: share of the real tokens to predict. Default 0.15 (Devlin et al. 2019, §3.1).
+      max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
+    """
+
+    masking_rate: float = 0.15
+    max_predictions: int = 76
+
+
+def check_masking(rate: float, max_predictions: int, where: str) -> None:
+    """Raises `UserError` unless 0 < rate ≤ 1 and `max_predictions` ≥ 1."""
+    if not 0 < rate <= 1:
+        raise UserError(f"{where}.masking_rate must be in (0, 1], got {rate}")
+    if max_predictions < 1:
+        raise UserError(f"{where}.max_predictions must be at least 1, got {max_predictions}")
+
+
+def language_model_output(
+    head: tf_keras.layers.Layer, sequence: tf.Tensor, masked: dict
+) -> ObjectiveOutput:
+    """Loss and accuracy per masked token, over all replicas.
+
+    Args:
+      head: Model Garden's `MaskedLM`.
+      sequence: `[batch, seq, hidden]`.
+      masked: features that `MaskTokens` made.
+    """
+    logits = head(sequence, masked_positions=masked["masked_lm_positions"])
+    total, correct, weight = masked_cross_entropy(
+        logits, masked["masked_lm_ids"], masked["masked_lm_weights"]
+    )
+    return ObjectiveOutput(
+        loss=global_mean(total, weight),
+        metrics={
+            "masked_token_loss": (total, weight),
+            "masked_token_accuracy": (correct, weight),
+        },
+    )
+
+
+@register("mlm")
+class Mlm(Objective):
+    """Predicts masked tokens of a segment from the segment alone."""
+
+    config_class = MlmConfig
+    metric_names = ("masked_token_loss", "masked_token_accuracy")
+    needs_language_model_head = True
+
+    def __init__(
+        self, config: MlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.head = head
+
+    @classmethod
+    def check(cls, config: MlmConfig, encoder_config: object, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_masking(config.masking_rate, config.max_predictions, where)
+
+    @classmethod
+    def view(cls, config: MlmConfig, data: DataConfig, special: SpecialIds) -> Segments:
+        return Segments(data.segment, data.seq_length, special)
+
+    @classmethod
+    def augments(cls, config: MlmConfig, special: SpecialIds) -> list[Augment]:
+        return [
+            MaskTokens(
+                "segment", "segment_masked", config.masking_rate, config.max_predictions, special
+            )
+        ]
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        masked = features["segment_masked"]
+        return language_model_output(self.head, encode(masked)["sequence_output"], masked)

@@ -1,0 +1,126 @@
+"""`dataset.json`: what a folder of records holds, so that nobody has to read it to find out."""
+
+import dataclasses
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+FILE_NAME = "dataset.json"
+FORMAT_VERSION = 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Shard:
+    """One TFRecord file of the folder.
+
+    Attributes:
+      name: file name inside the folder.
+      records: how many records it holds.
+      bytes: its size on disk.
+      sha256: checksum of the file, hexadecimal.
+    """
+
+    name: str
+    records: int
+    bytes: int
+    sha256: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """The description of a folder of records.
+
+    Attributes:
+      kind: `documents` or `pairs`.
+      documents, records, sentences, tokens: totals; a sentence that a cut repeats counts once.
+      languages: language tag -> number of sentences.
+      length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
+        more than the bound before; the last key is `inf`.
+      vocabulary: `hash`, `size`, `lower_case` and `max_bytes_per_word` of the ids.
+      keep_text: whether the records hold the sentences' text too.
+      counters: what was left out on the way and why, by name.
+      shards: the files, in order.
+    """
+
+    kind: str
+    documents: int
+    records: int
+    sentences: int
+    tokens: int
+    languages: dict[str, int]
+    length_histogram: dict[str, int]
+    vocabulary: dict[str, Any]
+    keep_text: bool
+    counters: dict[str, int]
+    shards: list[Shard]
+    format_version: int = FORMAT_VERSION
+
+    def save(self, folder: str | os.PathLike) -> None:
+        """Writes `dataset.json` aside and renames it: the folder is complete once it is there."""
+        path = Path(folder) / FILE_NAME
+        partial = path.with_suffix(".json.partial")
+        partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
+        partial.replace(path)
+
+
+def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
+    """Reads and checks the manifest of a folder of records.
+
+    Raises:
+      UserError: if there is none, if it is of another kind or version, if it lists no records, or
+        if a shard is missing or has another size than when it was written.
+    """
+    folder = Path(folder)
+    path = folder / FILE_NAME
+    if not path.exists():
+        raise UserError(
+            f"{folder}: no {FILE_NAME}; python -m data_prep.create_documents writes such a folder"
+        )
+    try:
+        values = json.loads(path.read_text())
+        values["shards"] = [Shard(**shard) for shard in values["shards"]]
+        manifest = Manifest(**values)
+    except (ValueError, TypeError, KeyError) as error:
+        raise UserError(
+            f"{path}: not a manifest of this project ({error}); make the records again"
+        ) from None
+    if manifest.format_version != FORMAT_VERSION:
+        raise UserError(
+            f"{path}: format version {manifest.format_version}, this release reads {FORMAT_VERSION};"
+            " make the records again"
+        )
+    if manifest.kind != kind:
+        raise UserError(f"{path}: holds {manifest.kind} records, {kind} records are needed here")
+    if not manifest.records:
+        raise UserError(f"{path}: holds no records; make them again from text with sentences")
+    for shard in manifest.shards:
+        file = folder / shard.name
+        if not file.exists():
+            raise UserError(f"{file}: listed in {FILE_NAME} but missing; make the records again")
+        if file.stat().st_size != shard.bytes:
+            raise UserError(
+                f"{file}: {file.stat().st_size} bytes, {FILE_NAME} says {shard.bytes} "
+                f"({shard.records} records); the copy is incomplete, fetch or make it again"
+            )
+    return manifest
+
+
+def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
+    """Reads the vocabulary that travels with the records and checks it against the manifest."""
+    vocabulary = load_vocabulary(Path(folder) / "vocab.txt")
+    check_vocabulary(folder, manifest, vocabulary)
+    return vocabulary
+
+
+def check_vocabulary(folder: str | os.PathLike, manifest: Manifest, vocabulary: Vocabulary) -> None:
+    """Raises `UserError` with both hashes if the records were made with another vocabulary."""
+    if manifest.vocabulary["hash"] != vocabulary.hash:
+        raise UserError(
+            f"{folder}: the records were made with vocabulary {manifest.vocabulary['hash']} "
+            f"({manifest.vocabulary['size']} entries), the encoder uses {vocabulary.hash} "
+            f"({len(vocabulary)} entries); make the records again with the encoder's vocab.txt"
+        )

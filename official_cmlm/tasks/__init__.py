@@ -1,0 +1,1 @@
+"""The Model Garden task that sums objectives."""

@@ -1,0 +1,166 @@
+"""The Model Garden task: builds the model and the inputs, and sums the objectives' losses."""
+
+import tensorflow as tf
+import tf_keras
+from official.core import base_task, task_factory
+
+from official_cmlm.checkpoints.encoder_directory import restore_pretrained
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.pipeline import Replicas, build_dataset
+from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives import ObjectiveOutput, objectives
+from official_cmlm.records.manifest import check_vocabulary, load_manifest, load_records_vocabulary
+from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
+from official_cmlm.tasks.model import MultiObjectiveModel
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+
+@task_factory.register_task_cls(SentenceEncoderTaskConfig)
+class SentenceEncoderTask(base_task.Task):
+    """A weighted sum of objectives over one shared encoder.
+
+    The base class does the rest: the loss is scaled by the replicas, gradients are summed, and
+    float16 losses are scaled.
+    """
+
+    def __init__(
+        self,
+        params: SentenceEncoderTaskConfig,
+        logging_dir: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the whole configuration and opens the records' manifests.
+
+        Raises:
+          UserError: for the first thing that cannot work.
+        """
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        params.check()
+        self.chosen = chosen_objectives(params.objectives)
+        for objective in self.chosen.values():
+            for is_training in (True, False):
+                data = params.data_of(objective, is_training)
+                if is_training or data.input_path:
+                    data.check(f"task.{'train' if is_training else 'validation'}_data")
+        self.vocabulary = self._open_vocabulary()
+        size = params.encoder.vocab_size
+        if size not in (0, len(self.vocabulary)):
+            raise UserError(
+                f"task.encoder.vocab_size is {size}, the vocabulary has {len(self.vocabulary)} "
+                f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
+            )
+        ids = self.vocabulary.special_ids
+        self.special = SpecialIds(
+            cls=ids["[CLS]"],
+            sep=ids["[SEP]"],
+            mask=ids["[MASK]"],
+            pad=ids["[PAD]"],
+            unknown=ids["[UNK]"],
+            vocab_size=len(self.vocabulary),
+        )
+
+    def _open_vocabulary(self) -> Vocabulary:
+        """The encoder's vocabulary, after checking that all records were made with it."""
+        params = self.task_config
+        vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
+        for folder in self.input_folders():
+            manifest = load_manifest(folder, "documents")
+            if vocabulary is None:
+                vocabulary = load_records_vocabulary(folder, manifest)
+            check_vocabulary(folder, manifest, vocabulary)
+        return vocabulary
+
+    def input_folders(self) -> list[str]:
+        """All record folders that the task reads, each once."""
+        folders = [
+            self.task_config.data_of(objective, is_training).input_path
+            for objective in self.chosen.values()
+            for is_training in (True, False)
+        ]
+        return list(dict.fromkeys(folder for folder in folders if folder))
+
+    def check_batch_sizes(self, num_replicas: int) -> None:
+        """Raises `UserError` unless every batch divides by the replicas."""
+        for objective in self.chosen.values():
+            for is_training in (True, False):
+                self.task_config.data_of(objective, is_training).buckets(num_replicas)
+
+    def build_model(self) -> MultiObjectiveModel:
+        config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
+        return MultiObjectiveModel(SentenceEncoderModel(config), self.chosen)
+
+    def initialize(self, model: MultiObjectiveModel) -> None:
+        """Loads `init_checkpoint` into a fresh model."""
+        if self.task_config.init_checkpoint:
+            restore_pretrained(
+                self.task_config.init_checkpoint, model.encoder, model.head, self.vocabulary
+            )
+
+    def build_inputs(
+        self, params: DataConfig, input_context: tf.distribute.InputContext | None = None
+    ) -> tf.data.Dataset:
+        """Returns batches: objective name -> features, shared where views are the same.
+
+        Objectives that read other views or records have pipelines of their own, one batch of each
+        a step; a pass of validation ends with the shortest.
+        """
+        replicas = Replicas.of(input_context)
+        groups: list[tuple[DataConfig, object, list, list[str]]] = []
+        for name, config in self.chosen.items():
+            data = self.task_config.data_of(config, params.is_training)
+            view = objectives()[name].view(config, data, self.special)
+            augments = objectives()[name].augments(config, self.special)
+            for other, known, all_augments, names in groups:
+                if known == view and other.as_dict() == data.as_dict():
+                    all_augments.extend(a for a in augments if a not in all_augments)
+                    names.append(name)
+                    break
+            else:
+                groups.append((data, view, augments, [name]))
+        datasets = [
+            build_dataset(
+                data, load_manifest(data.input_path, "documents"), view, augments, replicas
+            )
+            for data, view, augments, _ in groups
+        ]
+        if len(groups) == 1:
+            names = groups[0][3]
+            return datasets[0].map(lambda batch: {name: batch for name in names})
+        return tf.data.Dataset.zip(tuple(datasets)).map(
+            lambda *batches: {
+                name: batch for batch, group in zip(batches, groups) for name in group[3]
+            }
+        )
+
+    def build_losses(
+        self,
+        labels: dict,
+        model_outputs: dict[str, ObjectiveOutput],
+        aux_losses: list[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
+        chosen = self.chosen
+        return tf.add_n([chosen[name].weight * out.loss for name, out in model_outputs.items()])
+
+    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+        return [
+            tf_keras.metrics.Mean(f"{name}/{metric}")
+            for name in self.chosen
+            for metric in objectives()[name].metric_names
+        ]
+
+    def process_metrics(
+        self,
+        metrics: list[tf_keras.metrics.Metric],
+        labels: dict,
+        model_outputs: dict[str, ObjectiveOutput],
+        **kwargs: object,
+    ) -> None:
+        by_name = {metric.name: metric for metric in metrics}
+        for name, output in model_outputs.items():
+            for metric, (total, weight) in output.metrics.items():
+                by_name[f"{name}/{metric}"].update_state(
+                    tf.math.divide_no_nan(total, weight), sample_weight=weight
+                )

@@ -1,0 +1,118 @@
+"""Learning a vocabulary: what is in it, that it is always the same, and the binary."""
+
+import gzip
+import json
+import random
+import subprocess
+import sys
+
+import pytest
+
+from data_prep.build_vocab import SPECIAL_TOKENS, learn_wordpiece, sample_paragraphs, save
+from data_prep.readers import ReadOptions, ReadReport
+from official_cmlm.errors import UserError
+
+TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
+
+
+def test_entries():
+    entries = learn_wordpiece(iter(TEXT), 60, True, 2)
+    assert tuple(entries[:5]) == SPECIAL_TOKENS
+    assert len(entries) == len(set(entries)) <= 60
+    assert {",", ":", "l", "##w", "e", "語", "the", "low"} <= set(entries)
+    # Characters that never stand within a word do not get an entry as if they did.
+    assert not {"##,", "##語", "é", "T", "C"} & set(entries)
+    cased = learn_wordpiece(TEXT, 80, False, 2)
+    assert {"T", "C", "##é"} <= set(cased)
+
+
+def test_min_frequency():
+    assert "low" not in learn_wordpiece(TEXT, 200, True, 100)
+    # Fewer entries than asked for, as the text has no more.
+    assert len(learn_wordpiece(TEXT, 5000, True, 2)) < 200
+
+
+def test_always_the_same():
+    # Every pair occurs about as often as any other, so that ties abound.
+    words = random.Random(0)
+    text = ["".join(words.choices("abcdefghijklmnop", k=6)) for _ in range(2000)]
+    first = learn_wordpiece(text, 500, True, 2)
+    assert len(first) == 500
+    for _ in range(3):
+        words.shuffle(text)
+        assert learn_wordpiece(text, 500, True, 2) == first
+
+
+@pytest.mark.parametrize("text", [[], [" ", "\u200b"]])
+def test_no_text(text):
+    with pytest.raises(UserError, match="the input holds no text"):
+        learn_wordpiece(text, 100, True, 2)
+
+
+def test_numbers_out_of_range():
+    # Five special tokens, a, b and ##b.
+    with pytest.raises(UserError, match="3 characters alone take 8; raise --vocab_size"):
+        learn_wordpiece(["ab"], 7, True, 1)
+    assert learn_wordpiece(["ab"], 8, True, 1) == [*SPECIAL_TOKENS, "a", "b", "##b"]
+    with pytest.raises(UserError, match="vocab_size is 5; give more than 5"):
+        learn_wordpiece(["ab"], 5, True, 1)
+    with pytest.raises(UserError, match="min_frequency is 0; give at least 1"):
+        learn_wordpiece(["ab"], 100, True, 0)
+
+
+def test_sample_is_spread_evenly(tmp_path):
+    paths = []
+    for name in "ab":
+        paths.append(str(tmp_path / f"{name}.txt"))
+        lines = [f"{name}{number:03d}é" for number in range(200)]
+        (tmp_path / f"{name}.txt").write_text("\n".join(lines))
+    options = ReadOptions(lines="paragraphs")
+
+    def sample(max_bytes: float) -> list[str]:
+        return list(sample_paragraphs(paths, options, ReadReport(), "auto", max_bytes))
+
+    assert len(sample(1e9)) == 400
+    tenth = sample(240)
+    assert 30 <= len(tenth) <= 40
+    assert sample(240) == tenth
+    for name in "ab":
+        numbers = [int(text[1:4]) for text in tenth if text[0] == name]
+        gaps = [later - before for before, later in zip(numbers, numbers[1:], strict=False)]
+        assert max(gaps) - min(gaps) <= 1
+
+
+def test_save(tmp_path):
+    output = tmp_path / "new" / "vocab.txt"
+    save(["[PAD]", "é"], output, False)
+    assert output.read_bytes() == "[PAD]\né\n".encode()
+    metadata = json.loads(output.with_suffix(".json").read_text())
+    assert metadata == {"lower_case": False, "max_bytes_per_word": 1000}
+    assert sorted(path.name for path in output.parent.iterdir()) == ["vocab.json", "vocab.txt"]
+    for bad in (tmp_path, tmp_path / "vocab.json"):
+        with pytest.raises(UserError, match="not a name for a vocabulary"):
+            save(["a"], bad, True)
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "data_prep.build_vocab", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_binary(tmp_path):
+    (tmp_path / "a.txt").write_bytes(" ".join(TEXT).encode() + b" \xff")
+    (tmp_path / "b.txt").write_bytes(gzip.compress(" ".join(TEXT).encode()))
+    output = tmp_path / "out" / "v.txt"
+    done = _run(f"--input={tmp_path}/*.txt", f"--output={output}", "--vocab_size=1000")
+    assert done.returncode == 0, done.stderr
+    entries = output.read_text().splitlines()
+    assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.stdout
+    assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.stderr
+    assert "the" in entries
+
+
+def test_binary_reports_a_mistake_in_one_line(tmp_path):
+    done = _run(f"--input={tmp_path}/none", f"--output={tmp_path}/v.txt")
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    shown = _run("--help").stdout
+    assert "--documents_by" in shown and "--vocab_size" in shown

@@ -1,0 +1,162 @@
+"""The docstring corpus: what counts as prose, what is dropped, and the binary."""
+
+import json
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from data_prep.docstrings import extract, prose
+from official_cmlm.errors import UserError
+
+PROSE = "This sentence is the first of two. This one is the second, and it says a little more."
+
+
+def _package(root: Path, name: str, source: str) -> None:
+    path = root / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(source)
+
+
+def _extract(root, **arguments):
+    counters = Counter()
+    arguments = {"workers": 1, "counters": counters, **arguments}
+    return list(extract([root], **arguments)), counters
+
+
+def test_markup_is_removed():
+    text = "Calls :func:`~a.b.run` on ``x``, *not* on `the list <#anchor>`_ of **all** values."
+    assert prose(text) == ["Calls a.b.run on x, not on the list of all values."]
+
+
+def test_lines_of_a_paragraph_are_joined():
+    assert prose("It spans\nthree lines\nof text.\n\nAnd then another one.") == [
+        "It spans three lines of text.",
+        "And then another one.",
+    ]
+
+
+@pytest.mark.parametrize(
+    "dropped",
+    [
+        ">>> run(1)\nThe result is shown here.",
+        "    An indented block of example code.",
+        "```\nA fence holds this text here.\n\nAnd this text as well.\n```",
+        "Parameters\n----------\nx\nThe values that are to be used.",
+        "See Also\n--------\nother : The function that does the rest.",
+        "Args:\n  x: The values that are to be used.\n\n    More about the very same values.",
+        "Args:\nx: The values.\n",
+        ":param x: The values that are to be used.\n:returns: Something of no importance.",
+        ".. note:: The directive has a text.\n   It goes on here.",
+        "- The list has an item.\n- The list has another one.",
+        "| A table | has some cells. |",
+        "https://example.org/a/b/c/d.",
+        "run(first, second) -> This is a signature.",
+        "too few words.",
+        "there is no full stop at the end",
+        "1 2 3 4 5 are numbers.",
+        "été où ça garçon déjà à côté là même.",
+        "The code follows as usual::\n\n    x = 1",
+        "A title is no paragraph.\n========================",
+    ],
+)
+def test_what_is_not_prose(dropped):
+    assert prose(dropped) == []
+    before = "The paragraph above it is kept."
+    assert prose(f"{before}\n\n{dropped}") == [before]
+
+
+@pytest.mark.parametrize(
+    "section", ["Args:\n  x: The values to use.", "Parameters\n----------\nx : int\n    Number."]
+)
+def test_prose_after_a_section(section):
+    title = "\n\nNotes\n-----" if "---" in section else ""
+    assert prose(f"{section}{title}\n\nThe text goes on after it.") == [
+        "The text goes on after it."
+    ]
+
+
+def test_documents_of_a_package(tmp_path):
+    source = f'"""{PROSE} In the module."""\nclass A:\n  def f(self):\n    """Short one. So."""\n'
+    source += "if True:\n  class B:\n    async def g(self):\n"
+    words = "The text of the method differs much. It has other words in every one of its places."
+    source += f'      """{words}"""\n'
+    _package(tmp_path, "pkg/__init__.py", source)
+    documents, counters = _extract(tmp_path)
+    assert [document.id for document in documents] == ["pkg", "pkg:B.g"]
+    assert documents[0].paragraphs == [f"{PROSE} In the module."]
+    assert (counters["documents"], counters["sentences"]) == (2, 5)
+
+
+def test_near_identical_docstrings_are_dropped(tmp_path):
+    long = " ".join(f"word{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in range(60))
+    for name, text in (
+        ("a", f"{long}. The end."),
+        ("b", f"{long.upper()}! The 'end'."),
+        ("c", f"{long}. And not the end."),
+        ("d", f"{' '.join(reversed(long.split()))}. The end."),
+    ):
+        _package(tmp_path, f"{name}.py", f'"""{text}"""\n')
+    documents, counters = _extract(tmp_path)
+    assert [document.id for document in documents] == ["a", "d"]
+    assert counters["near_identical"] == 2
+
+
+def test_files_left_out(tmp_path):
+    other = "Here is another module with quite different words. Nothing of it was seen before."
+    _package(tmp_path, "good.py", f'"""{PROSE}"""')
+    for name in ("x_pb2.py", "test_x.py", "tests/x.py", "big.py", "no.txt"):
+        _package(tmp_path, name, f'"""{other}"""')
+    _package(tmp_path, "big.py", f'"""{other}"""\n' + "#" * 2_000_000)
+    _package(tmp_path, "broken.py", f'"""{other}"""\nprint "x"')
+    (tmp_path / "bytes.py").write_bytes(b'"""\xff\xfe"""\0')
+    documents, counters = _extract(tmp_path)
+    assert [document.id for document in documents] == ["good"]
+    assert counters["unparsable"] == 2
+
+
+def test_packages_take_turns_under_a_cap(tmp_path):
+    for package in "ab":
+        for number in range(5):
+            word = package * 3 + "xyzuv"[number]
+            text = " ".join(word + chr(97 + n) for n in range(16)) + ". And the end."
+            _package(tmp_path, f"{package}/m{number}.py", f'"""{text}"""')
+    whole, counters = _extract(tmp_path)
+    assert [document.id for document in whole[:4]] == ["a.m0", "b.m0", "a.m1", "b.m1"]
+    half, _ = _extract(tmp_path, max_parse_mb=counters["bytes_total"] / 2e6)
+    assert [document.id for document in half] == ["a.m0", "b.m0", "a.m1", "b.m1", "a.m2"]
+    assert _extract(tmp_path, max_documents=3)[0] == whole[:3]
+    assert _extract(tmp_path, workers=2)[0] == whole
+
+
+def test_root_that_is_no_directory(tmp_path):
+    with pytest.raises(UserError, match="none: not a directory of Python packages; check --roots"):
+        _extract(tmp_path / "none")
+
+
+def _run(*arguments: str) -> subprocess.CompletedProcess:
+    command = [sys.executable, "-m", "data_prep.docstrings", *arguments]
+    return subprocess.run(command, capture_output=True, text=True)
+
+
+def test_binary(tmp_path):
+    _package(tmp_path, "packages/a.py", f'"""{PROSE}\n\nThe café is another paragraph."""')
+    output = tmp_path / "new" / "corpus.jsonl"
+    done = _run(f"--roots={tmp_path}/packages", f"--output={output}", "--workers=1")
+    assert done.returncode == 0, done.stderr
+    assert json.loads(output.read_text()) == {
+        "id": "a",
+        "lang": "en",
+        "text": f"{PROSE}\n\nThe café is another paragraph.",
+    }
+    assert "1 documents, about 3 sentences" in done.stdout
+    assert [path.name for path in output.parent.iterdir()] == ["corpus.jsonl"]
+
+
+def test_binary_without_prose_writes_nothing(tmp_path):
+    done = _run(f"--roots={tmp_path}", f"--output={tmp_path}/x.jsonl", "--workers=1")
+    assert done.returncode == 1
+    assert "error: no docstring holds enough prose" in done.stderr
+    assert list(tmp_path.iterdir()) == []

@@ -1,0 +1,285 @@
+"""The readers: line ends, encodings, documents, and what each bad input is told."""
+
+import gzip
+import re
+from dataclasses import replace
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.readers import (
+    Document,
+    ReadOptions,
+    ReadReport,
+    expand_inputs,
+    read_documents,
+    reader_for,
+)
+from data_prep.readers.decoding import iter_lines
+from official_cmlm.errors import UserError
+
+
+def _lines(path, **arguments):
+    report = ReadReport()
+    return list(iter_lines(path, report, **arguments)), report
+
+
+def _documents(path, **options):
+    report = ReadReport()
+    documents = list(read_documents([str(path)], ReadOptions(**options), report))
+    assert report.documents == len(documents)
+    return documents, report
+
+
+def _reference(text: str) -> list[tuple[int, str]]:
+    lines = re.split("\r\n|\r|\n", text.removeprefix("\ufeff"))
+    if not lines[-1]:
+        lines.pop()
+    return list(enumerate(lines, 1))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    text=st.text(st.sampled_from("ab é語😀\u2028\x0c\x85\ufffd\ufeff\r\n\r\n")),
+    chunk_bytes=st.integers(1, 40),
+    compressed=st.booleans(),
+)
+def test_lines_of_any_text(tmp_path, text, chunk_bytes, compressed):
+    path = tmp_path / "any.txt"
+    data = text.encode()
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    lines, report = _lines(path, chunk_bytes=chunk_bytes)
+    assert lines == _reference(text)
+    assert (report.lines, report.bytes) == (len(lines), len(data))
+    assert report.not_utf8 == {}
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(
+    data=st.lists(st.sampled_from(list(b"a\r\n\xe9\xc3\xa9\xe8\xaa\x9e\xff\xef\xbf\xbd"))).map(
+        bytes
+    ),
+    chunk_bytes=st.integers(1, 9),
+)
+def test_lines_of_any_bytes(tmp_path, data, chunk_bytes):
+    path = tmp_path / "any.txt"
+    path.write_bytes(data)
+    lines, report = _lines(path, chunk_bytes=chunk_bytes)
+    text = data.decode(errors="replace")
+    assert lines == _reference(text)
+    own = data.count(b"\xef\xbf\xbd")
+    assert sum(report.not_utf8.values()) == text.count("\ufffd") - own
+
+
+def test_bad_utf8_is_counted_by_file(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"caf\xe9 \xff\nbien \xe8\xaa\n")
+    lines, report = _lines(path)
+    assert lines == [(1, "caf\ufffd \ufffd"), (2, "bien \ufffd")]
+    assert report.warnings() == [f"{path}: 3 byte sequences were not UTF-8 and were replaced"]
+
+
+def test_one_bad_sequence_is_singular(tmp_path):
+    (tmp_path / "x.txt").write_bytes(b"\xff")
+    _, report = _lines(tmp_path / "x.txt")
+    assert report.warnings()[0].endswith("1 byte sequence was not UTF-8 and was replaced")
+
+
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", gzip.compress(b"")])
+def test_empty_file_is_no_error(tmp_path, data):
+    path = tmp_path / "x.txt"
+    path.write_bytes(data)
+    lines, report = _lines(path)
+    assert lines == []
+    assert report.warnings() == [f"{path}: the file is empty"]
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(UserError, match=r"none.txt: no such file; check --input"):
+        _lines(tmp_path / "none.txt")
+
+
+def test_directory(tmp_path):
+    with pytest.raises(UserError, match="is a directory; name the files in it"):
+        _lines(tmp_path)
+
+
+def test_truncated_gzip_names_the_last_line(tmp_path):
+    path = tmp_path / "x.gz"
+    # Several deflate blocks, so that what is before the cut can be decompressed.
+    path.write_bytes(gzip.compress(b"a line\n" * 3)[:-4])
+    with pytest.raises(UserError, match="ends early after line 3; fetch the file again"):
+        _lines(path)
+
+
+def test_corrupt_gzip(tmp_path):
+    path = tmp_path / "x.gz"
+    data = bytearray(gzip.compress(b"a line\n" * 3))
+    data[-6] ^= 0xFF
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="is corrupt after line 3 .*; fetch the file again"):
+        _lines(path)
+    path.write_bytes(b"\x1f\x8bnonsense")
+    with pytest.raises(UserError, match="is corrupt after line 0"):
+        _lines(path)
+
+
+@pytest.mark.parametrize("compressed", [False, True])
+def test_nul_byte(tmp_path, compressed):
+    path = tmp_path / "x.txt"
+    data = b"fine\nbad\0"
+    path.write_bytes(gzip.compress(data) if compressed else data)
+    with pytest.raises(UserError, match=r"UTF-16 file \(NUL byte at byte 8\); convert it"):
+        _lines(path, chunk_bytes=3)
+
+
+@pytest.mark.parametrize("chunk_bytes", [1, 3, 5, 100])
+def test_long_line(tmp_path, chunk_bytes):
+    path = tmp_path / "x.txt"
+    path.write_bytes(b"12345\r\n12345\n")
+    assert len(_lines(path, max_line_bytes=5, chunk_bytes=chunk_bytes)[0]) == 2
+    path.write_bytes(b"1\n12345\n123456")
+    message = "x.txt:3: the line is longer than 5 bytes; .* raise --max_line_mb"
+    with pytest.raises(UserError, match=message):
+        _lines(path, max_line_bytes=5, chunk_bytes=chunk_bytes)
+
+
+TEXT = "One  two\nthree.\n\n\n Four.\n \t \nFive.\n"
+
+
+@pytest.mark.parametrize(
+    "documents_by, lines, expected",
+    [
+        ("blank_line", "wrapped", [["One two three."], ["Four."], ["Five."]]),
+        ("file", "wrapped", [["One two three.", "Four.", "Five."]]),
+        ("blank_line", "paragraphs", [["One two", "three."], ["Four."], ["Five."]]),
+        ("file", "sentences", [["One two", "three.", "Four.", "Five."]]),
+    ],
+)
+def test_plain_text(tmp_path, documents_by, lines, expected):
+    path = tmp_path / "x.txt"
+    path.write_text(TEXT)
+    documents, _ = _documents(path, documents_by=documents_by, lines=lines, language="fr")
+    assert documents == [
+        Document(f"{path}#{number}", "fr", paragraphs) for number, paragraphs in enumerate(expected)
+    ]
+
+
+@pytest.mark.parametrize("documents_by", ["blank_line", "file"])
+@pytest.mark.parametrize("lines", ["wrapped", "paragraphs"])
+def test_long_documents_come_in_pieces(tmp_path, documents_by, lines):
+    path = tmp_path / "x.txt"
+    words = [f"é{number:03d}" for number in range(100)]
+    path.write_text("\n".join(words) + "\n\nlast\n")
+    options = {"documents_by": documents_by, "lines": lines}
+    documents, _ = _documents(path, **options, max_document_bytes=50)
+    flat = " ".join(" ".join(document.paragraphs) for document in documents)
+    assert flat.split() == [*words, "last"]
+    assert len({document.id for document in documents}) == len(documents) > 10
+    for document in documents:
+        assert sum(len(text.replace(" ", "").encode()) for text in document.paragraphs) <= 50
+    starts = [document for document in documents if not document.continues]
+    assert len(starts) == (1 if documents_by == "file" else 2)
+    assert documents[0] is starts[0]
+
+
+def test_pieces_end_between_paragraphs_where_they_can(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("aaaa\naaaa\n\nbb\nbb\nbb\n")
+    documents, _ = _documents(path, documents_by="file", max_document_bytes=12)
+    assert [document.paragraphs for document in documents] == [["aaaa aaaa"], ["bb bb bb"]]
+    assert [document.continues for document in documents] == [False, True]
+
+
+def test_a_line_longer_than_a_piece(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("a\nlonger\nb\n")
+    documents, _ = _documents(path, max_document_bytes=2)
+    assert [document.paragraphs for document in documents] == [["a"], ["longer"], ["b"]]
+
+
+def test_jsonl(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(
+        b'{"text": "One\\ntwo.\\n\\nThree.", "lang": "de", "id": "a"}\n\n'
+        b'{"text": ["Four\\n five.", " "], "id": 7, "lang": null, "other": 1}\n'
+        b'{"text": " \\n"}\n'
+        b'{"text": "caf\xe9 \\ud800."}'
+    )
+    documents, report = _documents(path)
+    assert documents == [
+        Document("a", "de", ["One two.", "Three."]),
+        Document("7", "en", ["Four five."]),
+        Document(f"{path}#5", "en", ["caf\ufffd \ufffd."]),
+    ]
+    assert report.empty_documents == 1
+    assert report.not_utf8 == {str(path): 2}
+    by_sentence, _ = _documents(path, lines="sentences")
+    assert by_sentence[0].paragraphs == ["One", "two.", "Three."]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "not valid JSON .*; write one JSON object a line"),
+        ("[" * 200_000, ".*nested too deeply"),
+        ('{"text": "a", "id": ' + "1" * 5000 + "}", ".*a number too long"),
+        ('["a"]', "not a JSON object"),
+        ("{}", 'no "text"; every object needs one'),
+        ('{"text": 1}', '"text" is not of the right type; make it a string or a list'),
+        ('{"text": ["a", 1]}', '"text" is not of the right type'),
+        ('{"text": null}', '"text" is not of the right type'),
+        ('{"text": "a", "lang": 1}', '"lang" is not of the right type; make it a string'),
+        ('{"text": "a", "id": true}', '"id" is not of the right type; make it a string or'),
+    ],
+)
+def test_bad_jsonl(tmp_path, line, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "Fine."}\n' + line + "\n")
+    with pytest.raises(UserError, match=f"x.jsonl:2: {message}") as caught:
+        _documents(path)
+    assert "\n" not in str(caught.value)
+
+
+def test_reader_for():
+    jsonl, text = reader_for("x", "jsonl"), reader_for("x", "text")
+    assert jsonl is not text
+    for path in ("a.jsonl", "a.JSONL", "a.jsonl.gz", "a.json.gz"):
+        assert reader_for(path) is jsonl
+    for path in ("a.txt", "a.json", "a.gz", "jsonl"):
+        assert reader_for(path) is text
+    with pytest.raises(UserError, match="'csv'; choose one of auto, text, jsonl"):
+        reader_for("a.csv", "csv")
+
+
+def test_expand_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "[c].txt", "d/e/f.txt", "d/.hidden", ".git/g", "empty/.keep"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    assert expand_inputs(["b.txt", "*.txt", "./a.txt"]) == ["b.txt", "[c].txt", "a.txt"]
+    assert expand_inputs(["[c].txt"]) == ["[c].txt"]
+    assert expand_inputs(["d"]) == ["d/e/f.txt"]
+    assert expand_inputs(["**/*.txt"]) == ["[c].txt", "a.txt", "b.txt", "d/e/f.txt"]
+    assert expand_inputs(["."]) == ["./[c].txt", "./a.txt", "./b.txt", "./d/e/f.txt"]
+    for patterns, message in (
+        (["none*"], r"none\*: no such file, and nothing matches"),
+        (["d*"], "matches only directories"),
+        (["empty"], "no files in this directory"),
+        ([""], "superfluous comma"),
+        ([], "no input is given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            expand_inputs(patterns)
+
+
+def test_bad_options():
+    good = ReadOptions()
+    with pytest.raises(UserError, match="lines is 'x'; choose one of wrapped, paragraphs"):
+        replace(good, lines="x")
+    with pytest.raises(UserError, match="documents_by is 'x'"):
+        replace(good, documents_by="x")
+    with pytest.raises(UserError, match="max_line_bytes is 0; give a positive number"):
+        replace(good, max_line_bytes=0)

@@ -1,0 +1,334 @@
+"""Hand-worked cases for the NumPy reference of CMLM."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.oracles import cmlm_numpy as oracle
+
+
+def _zero_layer(hidden: int, heads: int, feed_forward: int) -> dict[str, Any]:
+    """A block whose sublayers output 0, leaving two layer norms of its input."""
+    head_dim = hidden // heads
+    layer: dict[str, Any] = {
+        "output_kernel": np.zeros((heads, head_dim, hidden)),
+        "output_bias": np.zeros(hidden),
+        "attention_norm_gamma": np.ones(hidden),
+        "attention_norm_beta": np.zeros(hidden),
+        "intermediate_kernel": np.zeros((hidden, feed_forward)),
+        "intermediate_bias": np.zeros(feed_forward),
+        "ffn_output_kernel": np.zeros((feed_forward, hidden)),
+        "ffn_output_bias": np.zeros(hidden),
+        "output_norm_gamma": np.ones(hidden),
+        "output_norm_beta": np.zeros(hidden),
+    }
+    for name in ("query", "key", "value"):
+        layer[f"{name}_kernel"] = np.zeros((hidden, heads, head_dim))
+        layer[f"{name}_bias"] = np.zeros((heads, head_dim))
+    return layer
+
+
+def _zero_weights(vocabulary: int, hidden: int, heads: int, num_layers: int) -> dict[str, Any]:
+    return {
+        "word_embeddings": np.zeros((vocabulary, hidden)),
+        "position_embeddings": np.zeros((16, hidden)),
+        "type_embeddings": np.zeros((2, hidden)),
+        "embeddings_norm_gamma": np.ones(hidden),
+        "embeddings_norm_beta": np.zeros(hidden),
+        "layers": [_zero_layer(hidden, heads, 3) for _ in range(num_layers)],
+    }
+
+
+def _randomise(tree: Any, generator: np.random.Generator) -> Any:
+    """Replaces every array of nested dicts, lists and tuples by one of normal samples."""
+    if isinstance(tree, dict):
+        return {name: _randomise(value, generator) for name, value in tree.items()}
+    if isinstance(tree, (list, tuple)):
+        return [_randomise(value, generator) for value in tree]
+    return generator.normal(size=tree.shape)
+
+
+def _zero_projection(hidden: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    return [
+        (np.zeros((hidden, 2 * hidden)), np.zeros(2 * hidden)),
+        (np.zeros((2 * hidden, 2 * hidden)), np.zeros(2 * hidden)),
+        (np.zeros((2 * hidden, hidden)), np.zeros(hidden)),
+    ]
+
+
+def _zero_head(vocabulary: int, hidden: int) -> dict[str, np.ndarray]:
+    return {
+        "dense_kernel": np.zeros((hidden, hidden)),
+        "dense_bias": np.zeros(hidden),
+        "norm_gamma": np.ones(hidden),
+        "norm_beta": np.zeros(hidden),
+        "output_bias": np.zeros(vocabulary),
+    }
+
+
+def test_gelu_values() -> None:
+    np.testing.assert_allclose(
+        oracle.gelu_erf([-1.0, 0.0, 1.0, 2.0]),
+        [-0.15865525393145707, 0.0, 0.8413447460685429, 1.9544997361036416],
+        rtol=1e-14,
+    )
+    np.testing.assert_allclose(
+        oracle.gelu_tanh([-1.0, 0.0, 1.0, 2.0]),
+        [-0.15880800939172324, 0.0, 0.8411919906082768, 1.954597694087775],
+        rtol=1e-14,
+    )
+
+
+def test_layer_norm_uses_the_biased_variance() -> None:
+    # Mean 2, variance 1; with epsilon 3 the deviation is 2.
+    np.testing.assert_allclose(
+        oracle.layer_norm([[1.0, 3.0]], [2.0, 4.0], [10.0, 20.0], 3.0), [[9.0, 22.0]]
+    )
+
+
+def test_softmax() -> None:
+    x = np.log([[1.0, 3.0], [4.0, 1.0]])
+    np.testing.assert_allclose(oracle.softmax(x), [[0.25, 0.75], [0.8, 0.2]])
+    np.testing.assert_allclose(oracle.softmax([1000.0, 1000.0]), [0.5, 0.5])
+
+
+def test_encoder_with_idle_sublayers_only_normalises() -> None:
+    weights = _zero_weights(3, 2, 1, 2)
+    weights["word_embeddings"][1] = [1.0, 0.0]
+    weights["word_embeddings"][2] = [0.0, 1.0]
+    weights["position_embeddings"][2] = [3.0, 0.0]
+    weights["type_embeddings"][1] = [5.0, 0.0]
+    outputs = oracle.bert_encode(
+        weights,
+        [1, 2, 2, 2, 1],
+        [1, 1, 1, 1, 0],
+        [0, 0, 0, 1, 0],
+        1,
+        dense_inputs=[[0.0, 1.0], [0.0, 2.0]],
+        dense_positions=[0, 2],
+    )
+    # Two features normalise to (1, -1) or (-1, 1), whichever is the larger one.
+    first, second, gone = [1.0, -1.0], [-1.0, 1.0], [np.nan, np.nan]
+    expected = [first, second, first, first, gone, second, first]
+    assert len(outputs) == 2
+    for output in outputs:
+        np.testing.assert_allclose(output, expected, atol=1e-10)
+
+
+def test_attention_by_hand() -> None:
+    # One head reading feature 0 with logits log(3) times its sign, writing values into feature 1.
+    weights = _zero_weights(2, 2, 1, 1)
+    weights["word_embeddings"][:] = [[1.0, -1.0], [-1.0, 1.0]]
+    layer = weights["layers"][0]
+    layer["query_bias"][0] = [1.0, 0.0]
+    layer["key_kernel"][0, 0, 0] = math.log(3.0) / 2.0 * math.sqrt(2.0)
+    layer["value_kernel"][:, 0, :] = np.eye(2)
+    layer["output_kernel"][0] = [[0.0, 8.0], [0.0, 0.0]]
+    layer["output_bias"][:] = [0.5, 0.5]
+    attended = oracle._self_attention(layer, np.array([[1.0, -1.0], [-1.0, 1.0]]), 1)
+    # The probabilities are 3/4 and 1/4, so the context is (1/2, -1/2) at both places.
+    np.testing.assert_allclose(attended, [[0.5, 4.5], [0.5, 4.5]])
+    # Residuals (1.5, 3.5) and (-0.5, 5.5): feature 1 is the larger one in both.
+    output = oracle.bert_encode(weights, [0, 1], [1, 1], [0, 0], 1)[-1]
+    np.testing.assert_allclose(output, [[-1.0, 1.0], [-1.0, 1.0]], atol=1e-10)
+
+
+def test_feed_forward_by_hand() -> None:
+    weights = _zero_weights(1, 2, 1, 1)
+    weights["word_embeddings"][0] = [1.0, -1.0]
+    layer = weights["layers"][0]
+    layer["intermediate_kernel"][:, 0] = [1.0, -1.0]
+    layer["intermediate_bias"][1] = -1.0
+    layer["ffn_output_kernel"][0, 1] = 1.0
+    layer["ffn_output_kernel"][1, 0] = 1.0
+    layer["ffn_output_bias"][:] = [0.0, 4.0]
+    output = oracle.bert_encode(weights, [0], [1], [0], 1, activation=oracle.gelu_erf, epsilon=1.0)[
+        -1
+    ][0]
+    # Attention norm: (1, -1) / sqrt(2). FFN input 2 / sqrt(2) and -1.
+    top = 1.0 / math.sqrt(2.0)
+    a = top + float(oracle.gelu_erf(-1.0))
+    b = -top + float(oracle.gelu_erf(2.0 * top)) + 4.0
+    half = (b - a) / 2.0
+    expected = half / math.sqrt(half * half + 1.0)
+    np.testing.assert_allclose(output, [-expected, expected], rtol=1e-12)
+
+
+def test_padding_cannot_matter() -> None:
+    generator = np.random.default_rng(0)
+    weights = _randomise(_zero_weights(7, 4, 2, 2), generator)
+    dense = generator.normal(size=(2, 4))
+    short = oracle.bert_encode(weights, [3, 5], [1, 1], [0, 1], 2, dense, [8, 9])[-1]
+    padded = oracle.bert_encode(
+        weights, [3, 5, 6, 6], [1, 1, 0, 0], [0, 1, 0, 0], 2, dense, [8, 9]
+    )[-1]
+    np.testing.assert_array_equal(padded[[0, 1, 4, 5]], short)
+    assert np.isnan(padded[2:4]).all()
+    moved = oracle.bert_encode(weights, [6, 3, 5], [0, 1, 1], [0, 0, 1], 2, dense, [8, 9])[-1]
+    assert not np.allclose(moved[1:], short)
+
+
+def test_pooling() -> None:
+    sequence = np.array([[1.0, -4.0], [3.0, -2.0], [np.nan, np.nan]])
+    np.testing.assert_array_equal(oracle.mean_pool(sequence, [1, 1, 0]), [2.0, -3.0])
+    np.testing.assert_array_equal(oracle.max_pool(sequence, [1, 1, 0]), [3.0, -2.0])
+    np.testing.assert_array_equal(oracle.cls_pool(sequence, [1, 1, 0]), [1.0, -4.0])
+
+
+def test_project() -> None:
+    # FC(1, 2, ReLU), FC(2, 2, ReLU), FC(2, 1, None).
+    network = [
+        ([[1.0, -1.0]], [0.5, 0.0]),
+        ([[2.0, -1.0], [0.0, 0.0]], [0.0, 9.0]),
+        ([[-1.0], [1.0]], [-10.0]),
+    ]
+    # 3 -> (3.5, 0) -> (7, 5.5) -> -1.5 - 10
+    np.testing.assert_allclose(oracle.project([3.0], [network]), [[3.0], [-11.5]])
+    np.testing.assert_array_equal(oracle.project([3.0], []), [[3.0]])
+
+
+def test_masked_lm_head_by_hand() -> None:
+    head = _zero_head(2, 2)
+    head["dense_kernel"][:] = [[0.0, 2.0], [0.0, 0.0]]
+    head["output_bias"][:] = [0.0, math.log(2.0)]
+    table = [[0.0, math.log(3.0)], [math.log(2.0), 0.0]]
+    # Dense (0, 2), normalised to (-1, 1): logits log(3) and -log(2) + log(2), weights 3 and 1.
+    log_probs = oracle.masked_lm_log_probs([1.0, 0.0], head, table)
+    np.testing.assert_allclose(np.exp(log_probs), [0.75, 0.25], rtol=1e-10)
+
+
+def test_masked_lm_loss_is_the_weighted_mean() -> None:
+    log_probs = np.log([[0.5, 0.5], [0.25, 0.75], [0.1, 0.9]])
+    loss = oracle.masked_lm_loss(list(log_probs), [0, 0, 1], [1.0, 2.0, 0.0])
+    assert loss == pytest.approx((math.log(2.0) + 2.0 * math.log(4.0)) / 3.0)
+    assert oracle.masked_lm_loss([], [], []) == 0.0
+
+
+def test_cmlm_loss_of_an_uninformed_model_is_the_log_of_the_vocabulary() -> None:
+    example = {
+        "first_word_ids": [1, 2],
+        "first_mask": [1, 0],
+        "second_word_ids": [3, 4, 0],
+        "second_mask": [1, 1, 0],
+        "masked_lm_positions": [1, 0],
+        "masked_lm_ids": [2, 0],
+        "masked_lm_weights": [1.0, 0.0],
+    }
+    loss = oracle.cmlm_loss(
+        [example, example],
+        _zero_weights(5, 4, 2, 1),
+        [_zero_projection(4)],
+        _zero_head(5, 4),
+        2,
+        2,
+        dense_positions=[3, 4],
+    )
+    assert loss == pytest.approx(math.log(5.0))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
+def test_cmlm_loss_conditions_on_the_first_sentence(pooling: str) -> None:
+    generator = np.random.default_rng(1)
+    weights = _randomise(_zero_weights(7, 4, 2, 2), generator)
+    projections = _randomise([_zero_projection(4)] * 2, generator)
+    head = _randomise(_zero_head(7, 4), generator)
+
+    def example(first: list[int], mask: list[int]) -> dict[str, Any]:
+        return {
+            "first_word_ids": first,
+            "first_mask": mask,
+            "second_word_ids": [1, 2, 3],
+            "second_mask": [1, 1, 1],
+            "masked_lm_positions": [1, 2],
+            "masked_lm_ids": [6, 5],
+            "masked_lm_weights": [1.0, 1.0],
+        }
+
+    def loss(batch: list[dict[str, Any]], positions: Any = (3, 4, 5)) -> float:
+        return oracle.cmlm_loss(
+            batch, weights, projections, head, 2, 3, dense_positions=positions, pooling=pooling
+        )
+
+    one = example([1, 4], [1, 1])
+    other = example([6, 2], [1, 1])
+    assert loss([one]) == loss([example([1, 4, 5], [1, 1, 0])])
+    assert loss([one]) != pytest.approx(loss([other]))
+    assert loss([one]) != pytest.approx(loss([one], (5, 4, 3)))
+    # Equal numbers of predictions, hence the plain mean of the two.
+    assert loss([one, other]) == pytest.approx((loss([one]) + loss([other])) / 2.0)
+    assert loss([one, other], [[3, 4, 5]] * 2) == loss([one, other])
+
+
+def test_additive_margin_softmax_by_hand() -> None:
+    # phi = [[log 4, 0], [log 2, log 6]]; the margin log 2 turns e^phi into [[2, 1], [2, 3]].
+    first = [[1.0, 0.0], [0.0, 1.0]]
+    second = [[math.log(4.0), math.log(2.0)], [0.0, math.log(6.0)]]
+    source = -(math.log(2.0 / 3.0) + math.log(3.0 / 5.0)) / 2.0
+    target = -(math.log(2.0 / 4.0) + math.log(3.0 / 4.0)) / 2.0
+    margin = math.log(2.0)
+    one_way = oracle.additive_margin_softmax(first, second, margin, 1.0, False, False)
+    both_ways = oracle.additive_margin_softmax(first, second, margin, 1.0, False, True)
+    assert one_way == pytest.approx(source)
+    assert both_ways == pytest.approx(source + target)
+
+
+def test_additive_margin_softmax_margin_comes_before_the_scale() -> None:
+    # Unit vectors along the axes: logits scale * (1 - margin) and 0.
+    first = [[2.0, 0.0], [0.0, 5.0]]
+    second = [[7.0, 0.0], [0.0, 0.1]]
+    loss = oracle.additive_margin_softmax(first, second, 0.25, 4.0, True, False)
+    assert loss == pytest.approx(math.log(1.0 + math.exp(-3.0)))
+    both_ways = oracle.additive_margin_softmax(first, second, 0.25, 4.0, True, True)
+    assert both_ways == pytest.approx(2.0 * math.log(1.0 + math.exp(-3.0)))
+    single = oracle.additive_margin_softmax([[1.0]], [[1.0]], 0.3, 10.0, False, True)
+    assert single == pytest.approx(0.0)
+
+
+def test_recall_at_1() -> None:
+    first = [[1.0, 0.0], [0.0, 1.0]]
+    assert oracle.recall_at_1(first, [[1.0, 0.0], [0.0, 1.0]]) == 1.0
+    assert oracle.recall_at_1(first, [[0.0, 1.0], [1.0, 0.0]]) == 0.0
+    # Row 0 wins both by its length, and only one once the lengths are equal.
+    second = [[9.0, 9.0], [0.0, 1.0]]
+    assert oracle.recall_at_1(first, second) == 0.5
+    assert oracle.recall_at_1(first, second, normalize=True) == 1.0
+    # A tie goes to the lowest index.
+    assert oracle.recall_at_1(first, [[1.0, 1.0], [1.0, 1.0]]) == 0.5
+
+
+@pytest.mark.parametrize(
+    ("num_candidates", "rate", "maximum", "expected"),
+    [
+        (0, 0.15, 20, 0),
+        (1, 0.15, 20, 1),
+        (3, 0.5, 20, 2),
+        (5, 0.5, 20, 2),
+        (7, 0.5, 20, 4),
+        (9, 0.5, 20, 4),
+        (256, 0.313, 80, 80),
+        (254, 0.313, 80, 80),
+        (100, 0.313, 80, 31),
+        (100, 0.5, 7, 7),
+    ],
+)
+def test_bert_mask_counts(num_candidates: int, rate: float, maximum: int, expected: int) -> None:
+    assert oracle.bert_mask_counts(num_candidates, rate, maximum) == expected
+
+
+def test_greedy_pack() -> None:
+    assert oracle.greedy_pack([], 5) == []
+    assert oracle.greedy_pack([2, 3, 1, 4, 5], 5) == [[0, 1], [2, 3], [4]]
+    assert oracle.greedy_pack([1, 9, 1, 1], 5) == [[0], [1], [2, 3]]
+    assert oracle.greedy_pack([9, 9], 5) == [[0], [1]]
+    # Consecutive sentences only: the last one would fit into the first segment.
+    assert oracle.greedy_pack([3, 4, 2], 5) == [[0], [1], [2]]
+
+
+def test_adjacent_pairs() -> None:
+    assert oracle.adjacent_pairs(0) == []
+    assert oracle.adjacent_pairs(1) == []
+    assert oracle.adjacent_pairs(4) == [(0, 1), (1, 2), (2, 3)]
