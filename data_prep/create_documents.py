@@ -131,7 +131,8 @@ def main(argv: list[str]) -> None:
     print(
         f"{output}: {statistics.documents} documents, {statistics.sentences} sentences, "
         f"{statistics.tokens} tokens in {len(writer.shards)} shard(s); {seconds:.1f} s "
-        f"({time.process_time() - cpu:.1f} CPU-s), {statistics.documents / seconds:.0f} documents/s, "
+        f"({time.process_time() - cpu:.1f} CPU-s), "
+        f"{statistics.documents / seconds:.0f} documents/s, "
         f"{statistics.tokens / seconds:.0f} tokens/s, peak memory {peak:.0f} MiB"
     )
 

@@ -58,17 +58,17 @@ class Preprocess(tf.Module):
         """
         super().__init__(name="preprocess")
         self.tokenize = Tokenize(vocabulary)
-        pack = layers.BertPackInputs(
+        self._pack = layers.BertPackInputs(
             seq_length=seq_length, special_tokens_dict=special_tokens(vocabulary)
         )
-        self.bert_pack_inputs = BertPackInputsSavedModelWrapper(pack)
+        self.bert_pack_inputs = BertPackInputsSavedModelWrapper(self._pack)
         self.do_lower_case = tf.Variable(vocabulary.lower_case, trainable=False)
         for name, path in assets.items():
             setattr(self, name, tf.saved_model.Asset(path))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sentences")])
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
-        return self.bert_pack_inputs([self.tokenize(sentences)])
+        return self._pack([self.tokenize(sentences)])
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int]:

@@ -10,10 +10,10 @@ from data_prep.readers.document import Document, ReadOptions
 from official_cmlm.errors import UserError
 
 __all__ = [
+    "READER_NAMES",
     "Document",
     "ReadOptions",
     "ReadReport",
-    "READER_NAMES",
     "expand_inputs",
     "read_documents",
     "reader_for",

@@ -37,7 +37,7 @@ def normalise_space(texts: Iterable[str]) -> list[str]:
 class _Assembler:
     """Collects lines into paragraphs."""
 
-    def __init__(self, wrapped: bool):
+    def __init__(self, wrapped: bool) -> None:
         self._wrapped = wrapped
         self._closed: list[str] = []
         self._open: list[str] = []

@@ -124,7 +124,7 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
     try:
         status = tf.train.Checkpoint(**items).read(prefix)
         status.assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, AssertionError, ValueError) as error:
+    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
         raise UserError(
             f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); the file is damaged "
             "or was written for another architecture"

@@ -26,7 +26,7 @@ class DataConfig(base_config.Config):
         hold more, so that each step computes about the same number of tokens.
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
         must be `seq_length`. Empty: everything is padded to `seq_length`.
-      max_bucket_batch_size: upper limit on the examples of a short bucket's step; 0 (default): none.
+      max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
       drop_remainder: leave out the last, incomplete batch of each bucket (validation only;
         training never ends). Default false.
       shuffle_sentences: how many sentences are held and permuted together; larger mixes better

@@ -114,7 +114,7 @@ def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
         for index, item in enumerate(value):
             _check_value(element, item, where, f"{path}[{index}]")
         return
-    if hint in (bool, int, str) and not (type(value) is hint):
+    if hint in (bool, int, str) and type(value) is not hint:
         raise UserError(f"{where}: {path} must be {hint.__name__}, got {value!r}")
     if hint is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
         raise UserError(f"{where}: {path} must be a number, got {value!r}")

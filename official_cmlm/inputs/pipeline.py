@@ -168,7 +168,7 @@ def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
         shape = tf.shape(value)
         rows = shape[0] // replicas.total
         shares = tf.reshape(value, tf.concat([[replicas.total, rows], shape[1:]], axis=0))
-        shares.set_shape([None, None] + value.shape[1:].as_list())
+        shares.set_shape([None, None, *value.shape[1:].as_list()])
         return shares[replicas.first : replicas.first + replicas.count]
 
     return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))

@@ -16,7 +16,8 @@ def additive_margin_softmax(
 
     With φ the inner product (cosine if `normalize`), s the scale and m the margin:
 
-        ℓ_i = −log( exp(s(φ(a_i, c_i) − m)) / (exp(s(φ(a_i, c_i) − m)) + Σ_{j≠i} exp(s·φ(a_i, c_j))) )
+        p_i = exp(s(φ(a_i, c_i) − m))        n_i = Σ_{j≠i} exp(s·φ(a_i, c_j))
+        ℓ_i = −log( p_i / (p_i + n_i) )
 
     CMLM §4.2 after Yang et al. 2019b (there with the logarithm that the former's print leaves out).
 

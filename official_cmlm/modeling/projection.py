@@ -1,5 +1,7 @@
 """CMLM's projection P: one sentence vector seen from N sides."""
 
+import itertools
+
 import tensorflow as tf
 import tf_keras
 
@@ -27,7 +29,7 @@ class Projection(tf_keras.layers.Layer):
         sizes = [hidden_size, 2 * hidden_size, 2 * hidden_size, hidden_size]
         self.kernels, self.biases = [], []
         for layer, (size_in, size_out) in (
-            enumerate(zip(sizes, sizes[1:])) if num_projections > 1 else ()
+            enumerate(itertools.pairwise(sizes)) if num_projections > 1 else ()
         ):
             self.kernels.append(
                 self.add_weight(

@@ -90,8 +90,8 @@ def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
         ) from None
     if manifest.format_version != FORMAT_VERSION:
         raise UserError(
-            f"{path}: format version {manifest.format_version}, this release reads {FORMAT_VERSION};"
-            " make the records again"
+            f"{path}: format version {manifest.format_version}, this release reads "
+            f"{FORMAT_VERSION}; make the records again"
         )
     if manifest.kind != kind:
         raise UserError(f"{path}: holds {manifest.kind} records, {kind} records are needed here")

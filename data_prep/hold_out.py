@@ -1,0 +1,87 @@
+"""Splits documents into a training and a held-out part: `python -m data_prep.hold_out`.
+
+Which part a document falls into is decided by a hash of its text, so it stays there when other
+documents come or go, and identical documents are never split.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+from absl import flags
+
+from data_prep import reader_flags
+from data_prep.readers import Document, ReadReport, read_documents
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def is_held_out(document: Document, share: float) -> bool:
+    """Whether a document belongs to the held-out part; `share` is that part's size, 0 to 1."""
+    digest = hashlib.sha256("\n".join(document.paragraphs).encode("utf-8", "replace")).digest()
+    return int.from_bytes(digest[:8]) < share * 2**64
+
+
+def _whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list[Document]]]:
+    """Groups the pieces of a long document behind its first one, which decides for all."""
+    group: list[Document] = []
+    for piece in pieces:
+        if group and not piece.continues:
+            yield group[0], group
+            group = []
+        group.append(piece)
+    if group:
+        yield group[0], group
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    reader_flags.define()
+    flags.adopt_module_key_flags(reader_flags)
+    flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
+    flags.DEFINE_string("held_out_output", None, "JSONL file for the others. Required.")
+    flags.DEFINE_float(
+        "share", 0.05, "Share of the documents to hold out, 0 to 1.", lower_bound=0, upper_bound=1
+    )
+    cli.required("train_output", "held_out_output")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    report = ReadReport()
+    documents = read_documents(
+        reader_flags.input_paths(), reader_flags.options(), report, FLAGS.reader
+    )
+    outputs = [Path(FLAGS.train_output), Path(FLAGS.held_out_output)]
+    partial = [path.with_name(path.name + ".partial") for path in outputs]
+    counts = [0, 0]
+    with ExitStack() as stack:
+        for path in partial:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            stack.callback(path.unlink, missing_ok=True)
+        files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in partial]
+        for first, pieces in _whole_documents(documents):
+            part = int(is_held_out(first, FLAGS.share))
+            for piece in pieces:
+                text = "\n\n".join(piece.paragraphs)
+                line = {"id": piece.id, "lang": piece.language, "text": text}
+                files[part].write(json.dumps(line) + "\n")
+            counts[part] += 1
+        if not counts[0] or not counts[1]:
+            raise UserError(
+                f"{counts[0] + counts[1]} document(s) are too few to train on some and hold others "
+                f"out; give more text, or see --documents_by (now {FLAGS.documents_by})"
+            )
+        for source, target in zip(partial, outputs):
+            source.replace(target)
+    print(f"{counts[0]} documents to train on, {counts[1]} held out")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

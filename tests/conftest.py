@@ -1,0 +1,119 @@
+"""Shared fixtures: two logical CPUs, a tiny vocabulary, tiny records, a tiny encoder."""
+
+import os
+import random
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+
+# Words of the tiny corpus; every one is in the tiny vocabulary, whole or in pieces.
+WORDS = (
+    "the a cat dog bird sat ran flew on under over mat tree house slowly quickly and then it "
+    "was red blue green small large old new water river stone walked talked playing played"
+).split()
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Splits the CPU into two logical devices; only possible before TensorFlow has started."""
+    import tensorflow as tf
+
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+@pytest.fixture(scope="session")
+def data_dir() -> Path:
+    """The folder of outside data that CMLM_DATA_DIR names; skips the test where there is none."""
+    path = os.environ.get("CMLM_DATA_DIR")
+    if not path or not Path(path).is_dir():
+        pytest.skip("needs outside data: set CMLM_DATA_DIR to its folder")
+    return Path(path)
+
+
+@pytest.fixture(scope="session")
+def vocabulary(tmp_path_factory: pytest.TempPathFactory):
+    """Whole words, single letters and their continuations; uncased."""
+    from official_cmlm.tokenization import load_vocabulary
+
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    tokens = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,!?", *letters]
+    tokens += [f"##{letter}" for letter in letters] + [w for w in WORDS if len(w) > 1]
+    folder = tmp_path_factory.mktemp("vocabulary")
+    (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n")
+    return load_vocabulary(folder / "vocab.txt", lower_case=True)
+
+
+def make_documents(count: int, seed: int = 0):
+    """Documents of 1 to 9 random sentences of 2 to 20 words."""
+    from data_prep.readers import Document
+
+    rng = random.Random(seed)
+    documents = []
+    for i in range(count):
+        sentences = [
+            " ".join(rng.choices(WORDS, k=rng.randint(2, 20))).capitalize() + "."
+            for _ in range(rng.randint(1, 9))
+        ]
+        documents.append(Document(f"doc{i}", "en", [" ".join(sentences)]))
+    return documents
+
+
+def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, **options):
+    """Writes a folder of documents records, in several shards; returns its manifest."""
+    from data_prep.documents import RecordOptions, Statistics, records
+    from data_prep.sharding import ShardWriter
+    from official_cmlm.records.manifest import Manifest
+
+    folder.mkdir(parents=True, exist_ok=True)
+    statistics = Statistics(counters=Counter())
+    writer = ShardWriter(folder, "documents", shard_bytes)
+    options = RecordOptions(**options)
+    for record in records(documents, vocabulary, options, statistics):
+        writer.write(record)
+    writer.close()
+    vocabulary.save(folder)
+    manifest = Manifest(
+        kind="documents",
+        documents=statistics.documents,
+        records=sum(shard.records for shard in writer.shards),
+        sentences=statistics.sentences,
+        tokens=statistics.tokens,
+        languages=dict(statistics.languages),
+        length_histogram=statistics.histogram(),
+        vocabulary={"hash": vocabulary.hash, "size": len(vocabulary), **vocabulary.settings()},
+        keep_text=options.keep_text,
+        counters=dict(statistics.counters),
+        shards=writer.shards,
+    )
+    manifest.save(folder)
+    return manifest
+
+
+@pytest.fixture(scope="session")
+def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
+    """120 documents in several shards."""
+    folder = tmp_path_factory.mktemp("records") / "train"
+    write_records(folder, make_documents(120), vocabulary)
+    return folder
+
+
+def tiny_encoder_config(**overrides):
+    """2 layers × 16, without dropout, 48 positions."""
+    from official_cmlm.configs.encoder import EncoderConfig
+
+    values = {
+        "vocab_size": 100,
+        "hidden_size": 16,
+        "num_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "dropout_rate": 0.0,
+        "attention_dropout_rate": 0.0,
+        "max_position_embeddings": 48,
+        # Far from 0, so that attention and projections matter in an untrained encoder.
+        "initializer_range": 0.3,
+    }
+    return EncoderConfig(**(values | overrides))

@@ -1,0 +1,184 @@
+"""The exported modules: TF-Hub's interface, the same numbers, and what travels inside."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_hub as hub
+import tf_keras
+from official.nlp.modeling import layers
+
+from export import tfhub
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.conftest import tiny_encoder_config
+
+TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowly and then"]
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory, vocabulary):
+    """(encoder directory, export directory) of a random encoder."""
+    folder = tmp_path_factory.mktemp("tfhub")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.3)
+    describe(folder / "model", config, vocabulary, max_seq_length=24)
+    (folder / "model" / "params.yaml").write_text("task: {}\n")
+    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "model" / "ckpt"))
+    tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=False)
+    return folder / "model", folder / "out"
+
+
+@pytest.fixture(scope="module")
+def preprocess(exported):
+    return hub.load(str(exported[1] / "preprocess"))
+
+
+@pytest.fixture(scope="module")
+def encoder(exported):
+    return hub.KerasLayer(str(exported[1] / "encoder"), trainable=True)
+
+
+def test_all_three_ways_agree(exported, preprocess, encoder):
+    """`encode`, the exported pair and the serving signature give the same vectors to 1e-5."""
+    expected = SentenceEncoder.load(exported[0]).encode(TEXTS)
+    outputs = encoder(preprocess(tf.constant(TEXTS)))
+    assert outputs["default"].dtype == tf.float32
+    np.testing.assert_allclose(outputs["default"], expected, atol=1e-5)
+    np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
+    serving = tf.saved_model.load(str(exported[1] / "serving")).signatures["serving_default"]
+    np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
+
+
+def test_outputs_have_the_documented_shapes(preprocess, encoder):
+    inputs = preprocess(tf.constant(TEXTS))
+    assert {name: (t.shape, t.dtype) for name, t in inputs.items()} == {
+        name: ((4, 24), tf.int32) for name in ("input_word_ids", "input_mask", "input_type_ids")
+    }
+    outputs = encoder(inputs)
+    assert outputs["sequence_output"].shape == (4, 24, 16)
+    assert [layer.shape for layer in outputs["encoder_outputs"]] == [(4, 24, 16)] * 2
+
+
+def test_preprocess_equals_model_garden(exported, preprocess, vocabulary, tmp_path):
+    """Ids, packing and special tokens are those of Model Garden's own layers."""
+    vocabulary.save(tmp_path)
+    tokenizer = layers.BertTokenizer(vocab_file=str(tmp_path / "vocab.txt"), lower_case=True)
+    tokens = tokenizer(tf.constant(TEXTS)).merge_dims(1, -1)
+    assert preprocess.tokenize(tf.constant(TEXTS)).to_list() == tokens.to_list()
+    special = {k: int(v) for k, v in preprocess.tokenize.get_special_tokens_dict().items()}
+    assert special == {k: int(v) for k, v in tokenizer.get_special_tokens_dict().items()}
+    packed = layers.BertPackInputs(seq_length=24, special_tokens_dict=special)(tokens)
+    tf.nest.map_structure(np.testing.assert_array_equal, preprocess(tf.constant(TEXTS)), packed)
+
+
+def test_other_lengths_and_pairs_of_segments(preprocess):
+    tokens = preprocess.tokenize(tf.constant(TEXTS))
+    assert preprocess.bert_pack_inputs([tokens], seq_length=8)["input_word_ids"].shape == (4, 8)
+    both = preprocess.bert_pack_inputs([tokens, tokens], seq_length=tf.constant(40))
+    assert both["input_word_ids"].shape == (4, 40)
+    assert both["input_type_ids"].numpy().max() == 1
+
+
+def test_in_a_keras_model_with_string_input(exported):
+    """The usual functional model, and a data pipeline."""
+    text = tf_keras.Input(shape=(), dtype=tf.string)
+    inputs = hub.KerasLayer(str(exported[1] / "preprocess"))(text)
+    default = hub.KerasLayer(str(exported[1] / "encoder"))(inputs)["default"]
+    model = tf_keras.Model(text, default)
+    assert model.predict(tf.constant(TEXTS), verbose=0).shape == (4, 16)
+
+
+def test_dropout_and_fine_tuning(preprocess, encoder):
+    """`training=True` turns dropout on; every weight but Model Garden's pooler gets a gradient."""
+    inputs = preprocess(tf.constant(TEXTS))
+    still = encoder(inputs, training=False)["default"]
+    assert np.abs(encoder(inputs, training=True)["default"] - still).max() > 1e-3
+    variables = encoder.trainable_variables
+    assert len(variables) == 5 + 2 * 16
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(encoder(inputs, training=True)["default"] ** 2)
+    gradients = tape.gradient(loss, variables)
+    assert all(gradient is not None for gradient in gradients)
+
+
+def test_frozen_layer_has_no_dropout(exported, preprocess):
+    frozen = hub.KerasLayer(str(exported[1] / "encoder"))
+    inputs = preprocess(tf.constant(TEXTS))
+    np.testing.assert_array_equal(
+        frozen(inputs, training=True)["default"], frozen(inputs)["default"]
+    )
+    assert not frozen.trainable_variables
+
+
+def test_fits_under_mirrored_strategy(exported, preprocess):
+    """A trainable encoder inside the scope, on two logical devices."""
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    with strategy.scope():
+        inputs = {
+            name: tf_keras.Input([24], dtype=tf.int32, name=name)
+            for name in ("input_word_ids", "input_mask", "input_type_ids")
+        }
+        layer = hub.KerasLayer(str(exported[1] / "encoder"), trainable=True)
+        model = tf_keras.Model(inputs, tf_keras.layers.Dense(1)(layer(inputs)["default"]))
+        model.compile("sgd", "mse")
+    features = {k: v.numpy() for k, v in preprocess(tf.constant(TEXTS)).items()}
+    before = layer.trainable_variables[0].numpy()
+    model.fit(features, np.ones(4), batch_size=4, verbose=0)
+    assert np.abs(layer.trainable_variables[0].numpy() - before).max() > 0
+
+
+@pytest.mark.parametrize("part", ["preprocess", "encoder"])
+def test_loaded_modules_can_be_saved_again(exported, tmp_path, part, preprocess, encoder):
+    """load → save → load, with the first export gone, still gives the same numbers."""
+    loaded = tf.saved_model.load(str(exported[1] / part))
+    tf.saved_model.save(loaded, str(tmp_path / part))
+    again = tf.saved_model.load(str(tmp_path / part))
+    inputs = preprocess(tf.constant(TEXTS))
+    if part == "preprocess":
+        tf.nest.map_structure(np.testing.assert_array_equal, again(tf.constant(TEXTS)), inputs)
+    else:
+        np.testing.assert_array_equal(
+            again(inputs, training=False)["default"], encoder(inputs)["default"]
+        )
+    assert (tmp_path / part / "assets" / "vocab.txt").exists()
+
+
+@pytest.mark.parametrize("part", ["preprocess", "encoder"])
+def test_what_travels_inside(exported, part, vocabulary):
+    """Vocabulary, casing, pooling and training configuration."""
+    loaded = tf.saved_model.load(str(exported[1] / part))
+    assert bool(loaded.do_lower_case) is True
+    text = tf.io.read_file(loaded.vocab_file.asset_path).numpy().decode()
+    assert text.splitlines() == list(vocabulary.tokens)
+    config = json.loads(tf.io.read_file(loaded.encoder_config.asset_path).numpy())
+    assert config["encoder"]["pooling"] == "mean" and config["max_seq_length"] == 24
+    assert tf.io.read_file(loaded.training_config.asset_path).numpy() == b"task: {}\n"
+
+
+def test_refuses_to_overwrite_and_leaves_nothing_half_written(exported, tmp_path):
+    model, out = exported
+    with pytest.raises(UserError, match="pass --overwrite"):
+        tfhub.export(str(model), str(out), None, overwrite=False)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "file").write_text("mine")
+    with pytest.raises(UserError, match="holds no export"):
+        tfhub.export(str(model), str(tmp_path / "other"), None, overwrite=True)
+    with pytest.raises(UserError, match="--seq_length must be 3 to 48"):
+        tfhub.export(str(model), str(tmp_path / "new"), 49, overwrite=False)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["other"]
+
+
+def test_export_after_mixed_precision_is_float32(exported, tmp_path):
+    """Whatever policy is set, the exported encoder computes and returns float32."""
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    try:
+        tfhub.export(str(exported[0]), str(tmp_path / "out"), 16, overwrite=False)
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    encoder = tf.saved_model.load(str(tmp_path / "out" / "encoder"))
+    ids = tf.ones([1, 4], tf.int32)
+    outputs = encoder({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids * 0})
+    assert {t.dtype for t in tf.nest.flatten(outputs)} == {tf.float32}

@@ -1,0 +1,85 @@
+"""What the tests of the pipeline share: reading records by hand, and collecting batches."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.inputs.pipeline import Replicas, build_dataset
+from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
+from official_cmlm.records.manifest import load_manifest
+
+
+def special_ids(vocabulary) -> SpecialIds:
+    names = ("[CLS]", "[SEP]", "[MASK]", "[PAD]", "[UNK]")
+    return SpecialIds(*(vocabulary.tokens.index(name) for name in names), len(vocabulary))
+
+
+def read_by_hand(folder: Path) -> list[tuple[list[list[int]], bool]]:
+    """(sentences, repeats_last) of each record, in the order of the shards."""
+    result = []
+    for path in sorted(folder.glob("*.tfrecord")):
+        for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            feature = tf.train.Example.FromString(serialized).features.feature
+            ids = list(feature["token_ids"].int64_list.value)
+            sentences = []
+            for length in feature["sentence_lengths"].int64_list.value:
+                sentences.append(ids[:length])
+                del ids[:length]
+            assert not ids
+            result.append((sentences, bool(feature["repeats_last"].int64_list.value[0])))
+    return result
+
+
+def pairs_by_hand(folder: Path, special: SpecialIds, seq_length: int) -> list[tuple]:
+    """Every adjacent pair of the corpus, the halves in sorted order."""
+    pairs = []
+    for sentences, _ in read_by_hand(folder):
+        cut = [(special.cls, *s[: seq_length - 2], special.sep) for s in sentences]
+        pairs += [tuple(sorted(cut[i : i + 2])) for i in range(len(cut) - 1)]
+    return pairs
+
+
+class Pipeline:
+    """Builds pipelines over one folder of records and takes batches from them as NumPy arrays."""
+
+    def __init__(self, folder: Path, vocabulary, augments=()) -> None:
+        self.folder, self.special, self._augments = folder, special_ids(vocabulary), augments
+
+    def dataset(self, replicas: Replicas = Replicas(), **settings) -> tf.data.Dataset:
+        values = {"seq_length": 24, "global_batch_size": 4, "bucket_boundaries": [8, 16, 24]}
+        config = DataConfig(input_path=str(self.folder), **(values | settings))
+        config.check("data")
+        view = AdjacentPairs(
+            config.segment, config.seq_length, config.swap_probability, self.special
+        )
+        manifest = load_manifest(self.folder, "documents")
+        return build_dataset(config, manifest, view, self._augments, replicas)
+
+    def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
+        """The first `count` batches, or all of a validation pass."""
+        return list(self.dataset(replicas, **settings).take(count).as_numpy_iterator())
+
+
+def pairs_of(batches) -> list[tuple]:
+    """The pairs of the batches in order, without padding, the halves as they are."""
+    return [
+        tuple(
+            tuple(batch[name]["input_word_ids"][i][batch[name]["input_mask"][i] > 0].tolist())
+            for name in ("first", "second")
+        )
+        for batch in batches
+        for i in range(len(batch["key"]))
+    ]
+
+
+def assert_same(left, right) -> None:
+    """Two lists of batches are equal in every feature."""
+    assert len(left) == len(right) > 0
+    for a, b in zip(left, right):
+        tf.nest.map_structure(np.testing.assert_array_equal, a, b)
+
+
+def concatenate(batches) -> dict:
+    return tf.nest.map_structure(lambda *values: np.concatenate(values), *batches)

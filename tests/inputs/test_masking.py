@@ -1,0 +1,159 @@
+"""Masking: what is chosen and what becomes of it, example by example."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given
+from hypothesis import strategies as st
+
+from official_cmlm.inputs.masking import MaskTokens
+from tests.inputs.blocks import SLOW, SPECIAL, make_batch, wrap
+from tests.oracles.cmlm_numpy import bert_mask_counts
+
+SPECIALS = set(SPECIAL.all())
+
+# Ordinary tokens, and specials in the middle of the text as an odd record may hold them.
+ROWS = st.lists(
+    st.lists(st.one_of(st.integers(6, 99), st.integers(0, 5)), max_size=30).map(wrap),
+    min_size=1,
+    max_size=5,
+)
+RATES = st.sampled_from([0.15, 0.313, 0.5, 0.8, 1.0])
+
+
+def _mask(batch, rate=0.313, maximum=80):
+    return MaskTokens("text", "masked", rate, maximum, SPECIAL)(batch)
+
+
+def _numpy(batch):
+    return {name: value.numpy() for name, value in batch["masked"].items()}
+
+
+def _chosen(masked):
+    """For each row {position: (label, what stands there instead)}."""
+    result = []
+    for ids, positions, labels, weights in zip(
+        masked["input_word_ids"],
+        masked["masked_lm_positions"],
+        masked["masked_lm_ids"],
+        masked["masked_lm_weights"],
+    ):
+        real = [(int(p), int(label)) for p, label, w in zip(positions, labels, weights) if w]
+        result.append({p: (label, int(ids[p])) for p, label in real})
+    return result
+
+
+def _rows(count, length, seed=0):
+    rng = np.random.default_rng(seed)
+    return [wrap(rng.integers(6, 100, length - 2).tolist()) for _ in range(count)]
+
+
+@SLOW
+@given(rows=ROWS, rate=RATES, maximum=st.integers(1, 20), extra=st.integers(0, 9))
+def test_promises_of_a_masked_batch(rows, rate, maximum, extra):
+    """Count, candidates, order, labels and unused slots of every row, against plain loops."""
+    length = max(len(row) for row in rows) + extra + 1
+    batch = make_batch(rows, length)
+    before = {name: value.numpy().copy() for name, value in batch["text"].items()}
+    result = _mask(batch, rate, maximum)
+    masked = _numpy(result)
+    for name, value in before.items():
+        np.testing.assert_array_equal(result["text"][name], value)
+    for name in ("input_mask", "input_type_ids"):
+        np.testing.assert_array_equal(masked[name], before[name])
+    slots = masked["masked_lm_positions"].shape[1]
+    assert masked["masked_lm_ids"].shape == masked["masked_lm_weights"].shape == (len(rows), slots)
+    assert masked["masked_lm_weights"].dtype == np.float32
+    for i, row in enumerate(rows):
+        candidates = [p for p, token in enumerate(row) if token not in SPECIALS]
+        weights = masked["masked_lm_weights"][i].tolist()
+        count = int(sum(weights))
+        assert count == bert_mask_counts(len(candidates), rate, maximum)
+        assert weights == [1.0] * count + [0.0] * (slots - count)
+        positions = masked["masked_lm_positions"][i].tolist()
+        labels = masked["masked_lm_ids"][i].tolist()
+        assert positions[count:] == labels[count:] == [0] * (slots - count)
+        assert positions[:count] == sorted(set(positions[:count]))
+        assert set(positions[:count]) <= set(candidates)
+        assert labels[:count] == [row[p] for p in positions[:count]]
+        for p, token in enumerate(masked["input_word_ids"][i].tolist()):
+            if p not in positions[:count]:
+                assert token == before["input_word_ids"][i, p]
+            else:
+                assert token == SPECIAL.mask or token not in SPECIALS
+
+
+def test_nothing_to_mask():
+    """Rows of specials only, among them an empty one, stay as they are, with weight 0."""
+    rows = [wrap([]), wrap([SPECIAL.unknown] * 5), wrap([10])]
+    masked = _numpy(_mask(make_batch(rows, 9), rate=1.0))
+    assert masked["masked_lm_weights"].sum(axis=1).tolist() == [0, 0, 1]
+    assert masked["input_word_ids"][:2].tolist() == [row + [0] * (9 - len(row)) for row in rows[:2]]
+    assert _chosen(masked)[2][1][0] == 10
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.2, 0.3, 0.313])
+def test_counts_of_every_length(rate):
+    """round(rate · tokens), halves to even, for 0 to 510 tokens, as in plain arithmetic."""
+    rows = [[10] * n for n in range(511)]
+    weights = _numpy(_mask(make_batch(rows, 512), rate, 300))["masked_lm_weights"]
+    counts = weights.sum(axis=1).astype(int)
+    wrong = {
+        n: (int(counts[n]), bert_mask_counts(n, rate, 300))
+        for n in range(511)
+        if counts[n] != bert_mask_counts(n, rate, 300)
+    }
+    assert not wrong, f"tokens: (chosen, expected): {wrong}"
+
+
+@pytest.mark.parametrize("rate", [0.15, 0.26, 0.313])
+def test_slots_of_every_length(rate):
+    """As many slots where the length is known only at run time as `predictions` says."""
+    mask = MaskTokens("text", "masked", rate, 80, SPECIAL)
+    any_length = tf.TensorSpec([None, None], tf.int32)
+
+    @tf.function(input_signature=[any_length])
+    def slots(ids):
+        text = {"input_word_ids": ids, "input_mask": tf.ones_like(ids)}
+        batch = mask({"text": text, "key": tf.zeros_like(ids[:, 0], tf.int64)})
+        return tf.shape(batch["masked"]["masked_lm_positions"])[1]
+
+    lengths = [*range(3, 40), 64, 102, 128, 227, 256, 302, 512]
+    found = {length: int(slots(tf.fill([1, length], 10))) for length in lengths}
+    assert found == {length: mask.predictions(length) for length in lengths}
+
+
+def test_choice_does_not_depend_on_the_padding():
+    """The same example in a longer bucket: the same positions, labels and replacements."""
+    rows = [row[: 3 + i] for i, row in enumerate(_rows(20, 30))]
+    short = _numpy(_mask(make_batch(rows, 30), 0.5))
+    long = _numpy(_mask(make_batch(rows, 47), 0.5))
+    assert _chosen(short) == _chosen(long)
+    np.testing.assert_array_equal(long["input_word_ids"][:, :30], short["input_word_ids"])
+    assert not long["input_word_ids"][:, 30:].any()
+
+
+def test_choice_does_not_depend_on_the_neighbours():
+    """The same example in another order, by itself, and where shapes are unknown."""
+    rows, keys = _rows(12, 25), [7 * i - 30 for i in range(12)]
+    together = _chosen(_numpy(_mask(make_batch(rows, 25, keys))))
+    order = np.random.default_rng(1).permutation(12)
+    shuffled = make_batch([rows[i] for i in order], 25, [keys[i] for i in order])
+    assert _chosen(_numpy(_mask(shuffled))) == [together[i] for i in order]
+    for i in range(12):
+        alone = make_batch([rows[i]], 25, [keys[i]])
+        assert _chosen(_numpy(_mask(alone))) == [together[i]]
+    spec = tf.TensorSpec([None, None], tf.int32)
+    signature = {"text": {name: spec for name in shuffled["text"]}}
+    signature["key"] = tf.TensorSpec([None], tf.int64)
+    graph = tf.function(_mask, input_signature=[signature])
+    assert _chosen(_numpy(graph(make_batch(rows, 25, keys)))) == together
+
+
+def test_another_key_gives_another_choice():
+    """Equal text, different keys: other positions and other replacements."""
+    row = _rows(1, 40)[0]
+    chosen = _chosen(_numpy(_mask(make_batch([row] * 50, 40, range(50)))))
+    assert len({tuple(example) for example in chosen}) == 50
+    again = _chosen(_numpy(_mask(make_batch([row] * 50, 40, range(50)))))
+    assert chosen == again

@@ -1,0 +1,98 @@
+"""Masking: the shares and distributions that BERT's recipe asks for, over many tokens."""
+
+import math
+
+import numpy as np
+
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.views import SpecialIds
+from tests.inputs.blocks import SPECIAL, make_batch
+
+# Special tokens scattered over the vocabulary, the last entry among them.
+SCATTERED = SpecialIds(cls=3, sep=20, mask=39, pad=0, unknown=7, vocab_size=40)
+
+
+def _masked(token, rows, length, rate, special, maximum=1000, first_key=0):
+    """Rows of one token over and over, masked: (ids, positions, weights)."""
+    keys = range(first_key, first_key + rows)
+    batch = make_batch([[token] * length] * rows, length, keys)
+    masked = MaskTokens("text", "masked", rate, maximum, special)(batch)["masked"]
+    names = ("input_word_ids", "masked_lm_positions", "masked_lm_weights")
+    return [masked[name].numpy() for name in names]
+
+
+def _chi_square(counts):
+    expected = counts.sum() / len(counts)
+    return ((counts - expected) ** 2 / expected).sum()
+
+
+def _close(counts, deviations=5):
+    """Whether the counts are as even as those of independent draws."""
+    free = len(counts) - 1
+    return abs(_chi_square(counts) - free) < deviations * math.sqrt(2 * free)
+
+
+def test_80_10_10():
+    """Of the chosen tokens 80 % are [MASK], 10 % random, 10 % unchanged."""
+    ids, positions, weights = _masked(50, 100, 400, 0.5, SPECIAL)
+    n = int(weights.sum())
+    assert n == 100 * 200
+    there = np.take_along_axis(ids, positions, axis=1)[weights > 0]
+    masks, same = (there == SPECIAL.mask).sum(), (there == 50).sum()
+    # A random entry of the 95 that are no specials is the original one now and then.
+    for count, share in ((masks, 0.8), (same, 0.1 + 0.1 / 95), (n - masks - same, 0.1 * 94 / 95)):
+        assert abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share))
+    # What was not chosen is still there.
+    assert (ids != 50).sum() == n - same
+
+
+def test_random_replacements_cover_the_vocabulary():
+    """Every ordinary entry is drawn about equally often, specials never."""
+    ids, _, _ = _masked(10, 200, 500, 1.0, SCATTERED)
+    counts = np.bincount(ids.ravel(), minlength=40)
+    assert len(counts) == 40
+    ordinary = [i for i in range(40) if i not in (*SCATTERED.all(), 10)]
+    assert [i for i in range(40) if not counts[i]] == sorted({0, 3, 7, 20})
+    assert len(ordinary) == 34 and counts[ordinary].sum() > 9000
+    assert _close(counts[ordinary])
+
+
+def test_specials_at_the_end_of_the_vocabulary():
+    """With all specials last, the ordinary ids are those before them; and with all first."""
+    last = SpecialIds(cls=17, sep=18, mask=19, pad=15, unknown=16, vocab_size=20)
+    ids, _, _ = _masked(0, 100, 200, 1.0, last)
+    assert set(ids.ravel().tolist()) == {*range(15), 19}
+    first = SpecialIds(cls=2, sep=3, mask=4, pad=0, unknown=1, vocab_size=20)
+    ids, _, _ = _masked(5, 100, 200, 1.0, first)
+    assert set(ids.ravel().tolist()) == {*range(4, 20)}
+
+
+def test_positions_are_uniform():
+    """Each position is chosen equally often, and so is each distance between two choices."""
+    _, positions, weights = _masked(50, 6000, 20, 0.1, SPECIAL)
+    assert weights.sum(axis=1).tolist() == [2] * 6000
+    counts = np.bincount(positions.ravel(), minlength=20)
+    assert len(counts) == 20
+    # Without replacement the counts are more even than independent draws, by 18 / 19.
+    assert _chi_square(counts) < 19 + 5 * math.sqrt(2 * 19)
+    pairs = np.bincount(positions[:, 0] * 20 + positions[:, 1], minlength=400).reshape(20, 20)
+    assert not np.tril(pairs).any()
+    assert _close(pairs[np.triu_indices(20, 1)])
+
+
+def test_what_becomes_of_a_token_does_not_depend_on_which_are_chosen():
+    """Keys of different examples: the kind of replacement is independent of the position."""
+    ids, positions, weights = _masked(50, 4000, 20, 0.15, SPECIAL, first_key=10_000)
+    assert weights.all()
+    kept = np.take_along_axis(ids, positions, axis=1) != SPECIAL.mask
+    expected = np.bincount(positions.ravel(), minlength=20) * 0.2
+    found = np.bincount(positions[kept], minlength=20)
+    chi_square = ((found - expected) ** 2 / (expected * 0.8)).sum()
+    assert abs(chi_square - 20) < 5 * math.sqrt(2 * 20)
+
+
+def test_at_most_max_predictions():
+    """A long sequence has no more predictions than the limit, still spread over all of it."""
+    _, positions, weights = _masked(50, 500, 100, 0.5, SPECIAL, maximum=7)
+    assert weights.shape == (500, 7) and weights.all()
+    assert _chi_square(np.bincount(positions.ravel(), minlength=100)) < 99 + 5 * math.sqrt(198)

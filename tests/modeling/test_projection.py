@@ -1,0 +1,66 @@
+"""CMLM's projection P against the reference."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.modeling.projection import Projection
+from official_cmlm.objectives.cmlm import CmlmConfig
+from tests.modeling.helpers import build, make_pairs, oracle_projection, randomize
+from tests.oracles import cmlm_numpy as oracle
+
+
+@pytest.mark.parametrize("count", [1, 2, 5])
+def test_projection_equals_the_reference(count):
+    """Row 0 is the vector itself; row n is network n − 1 of three layers."""
+    projection = randomize(Projection(count, 16))
+    vectors = np.random.default_rng(0).normal(size=[3, 16]).astype(np.float32)
+    projected = projection(tf.constant(vectors))
+    assert projected.shape == [3, count, 16]
+    networks = oracle_projection(projection)
+    expected = [oracle.project(vector, networks) for vector in vectors]
+    np.testing.assert_allclose(projected, expected, 1e-4, 1e-5)
+    np.testing.assert_array_equal(projected[:, 0], vectors)
+
+
+def test_one_projection_has_no_weights():
+    """N = 1 is the identity alone."""
+    assert Projection(1, 16).weights == []
+
+
+def test_no_projection_is_an_error():
+    """N counts the identity; there is no N = 0."""
+    with pytest.raises(ValueError, match="at least 1"):
+        Projection(0, 16)
+
+
+def test_networks_begin_different():
+    """No two networks begin with the same kernels; equal ones would stay equal for ever."""
+    kernels = Projection(5, 16).kernels
+    for kernel in kernels:
+        flat = kernel.numpy().reshape(4, -1)
+        distances = np.abs(flat[:, np.newaxis] - flat[np.newaxis]).max(axis=-1)
+        assert (distances[~np.eye(4, dtype=bool)] > 1e-3).all()
+
+
+@pytest.mark.parametrize("architecture", ["concat", "skip"])
+@pytest.mark.parametrize("vector", ["pooled", "projected_mean"])
+def test_gradient_reaches_every_network(architecture, vector):
+    """CMLM's loss teaches each kernel and each bias of each of the N − 1 networks."""
+    count = 4
+    carried = count if vector == "projected_mean" else 0
+    model = build(
+        {"cmlm": CmlmConfig(num_projections=count, architecture=architecture)},
+        sentence_vector=vector,
+        num_projections=carried,
+    )
+    projection = model.objectives["cmlm"].projection
+    assert (projection is model.encoder.projection) == (vector == "projected_mean")
+    with tf.GradientTape() as tape:
+        loss = model({"cmlm": make_pairs()})["cmlm"].loss
+    variables = [*projection.kernels, *projection.biases]
+    assert len(variables) == 6
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+        assert gradient is not None, variable.name
+        for network in range(count - 1):
+            assert np.abs(gradient[network]).max() > 1e-7, (variable.name, network)

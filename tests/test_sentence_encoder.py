@@ -1,0 +1,130 @@
+"""`SentenceEncoder.load` and `.encode`: order, batching, padding, odd input."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import official_cmlm
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from tests.conftest import make_documents, tiny_encoder_config
+
+
+@pytest.fixture(scope="module")
+def encoder_dir(tmp_path_factory, vocabulary):
+    folder = tmp_path_factory.mktemp("encoder")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.1)
+    describe(folder, config, vocabulary, max_seq_length=32)
+    tf.random.set_seed(1)
+    model = SentenceEncoderModel(config)
+    tf.train.Checkpoint(encoder=model).save(str(folder / "ckpt"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder(encoder_dir):
+    return official_cmlm.SentenceEncoder.load(encoder_dir)
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    return [d.paragraphs[0].split(". ")[0] for d in make_documents(40, seed=5)]
+
+
+def test_encode_gives_a_float32_row_for_each_sentence(encoder, sentences):
+    vectors = encoder.encode(sentences)
+    assert vectors.shape == (40, 16) and vectors.dtype == np.float32
+    assert np.isfinite(vectors).all()
+    assert len(np.unique(vectors.round(4), axis=0)) == len(set(sentences))
+
+
+@pytest.mark.parametrize("batch_size", [1, 7, 1000])
+def test_order_and_batches_do_not_matter(encoder, sentences, batch_size):
+    """Rows follow the sentences, and a sentence's row does not depend on its neighbours."""
+    expected = np.concatenate([encoder.encode([s]) for s in sentences])
+    np.testing.assert_allclose(
+        encoder.encode(sentences, batch_size=batch_size), expected, atol=1e-5
+    )
+    np.testing.assert_allclose(encoder.encode(sentences[::-1])[::-1], expected, atol=1e-5)
+
+
+def test_encode_equals_the_model_on_hand_made_ids(encoder, vocabulary):
+    """[CLS], the words' ids, [SEP], no padding, mean over all of them."""
+    ids = [vocabulary.tokens.index(t) for t in ("[CLS]", "the", "cat", "sat", ".", "[SEP]")]
+    ids = tf.constant([ids])
+    outputs = encoder.model(
+        {"input_word_ids": ids, "input_mask": ids * 0 + 1, "input_type_ids": ids * 0}
+    )
+    expected = outputs["sequence_output"].numpy().mean(axis=1)
+    np.testing.assert_allclose(encoder.encode(["The cat sat."]), expected, atol=1e-5)
+
+
+def test_normalize_scales_to_length_one(encoder, sentences):
+    vectors = encoder.encode(sentences, normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    raw = encoder.encode(sentences)
+    np.testing.assert_allclose(
+        vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5
+    )
+
+
+def test_empty_list_and_empty_strings(encoder):
+    assert encoder.encode([]).shape == (0, 16)
+    vectors = encoder.encode(["", "a cat", "   "])
+    assert np.isfinite(vectors).all()
+    np.testing.assert_array_equal(vectors[0], vectors[2])
+
+
+def test_a_very_long_string_is_cut(encoder):
+    """100,000 words are the same as the first `max_seq_length` − 2 tokens."""
+    long = "cat " * 100_000
+    np.testing.assert_allclose(
+        encoder.encode([long]), encoder.encode(["cat " * 30]), atol=1e-5
+    )
+
+
+def test_lone_surrogates_do_not_stop_it(encoder):
+    assert encoder.encode(["a \ud800 cat"]).shape == (1, 16)
+
+
+@pytest.mark.parametrize("bad", ["one string", [b"bytes"], ["fine", None]])
+def test_wrong_types_are_named(encoder, bad):
+    with pytest.raises(TypeError, match="strings"):
+        encoder.encode(bad)
+
+
+def test_progress_is_drawn_on_request(encoder, sentences, capsys):
+    encoder.encode(sentences, show_progress=True)
+    assert "encode" in capsys.readouterr().err
+
+
+def test_batch_size_below_one(encoder):
+    with pytest.raises(ValueError, match="batch_size"):
+        encoder.encode(["a"], batch_size=0)
+
+
+def test_loading_what_is_no_encoder_directory(tmp_path):
+    with pytest.raises(UserError, match="not an encoder directory"):
+        official_cmlm.SentenceEncoder.load(tmp_path)
+
+
+def test_loading_without_checkpoint(tmp_path, vocabulary):
+    describe(tmp_path, tiny_encoder_config(vocab_size=len(vocabulary)), vocabulary)
+    with pytest.raises(UserError, match="no checkpoint"):
+        official_cmlm.SentenceEncoder.load(tmp_path, max_seq_length=32)
+
+
+def test_a_directory_of_another_architecture_is_refused(encoder_dir, vocabulary):
+    other = tiny_encoder_config(vocab_size=len(vocabulary), num_layers=3)
+    with pytest.raises(UserError, match="another architecture: num_layers 2 .here 3."):
+        describe(encoder_dir, other, vocabulary)
+
+
+def test_a_damaged_checkpoint_is_named(encoder_dir, tmp_path):
+    for file in encoder_dir.iterdir():
+        (tmp_path / file.name).write_bytes(file.read_bytes())
+    data = next(tmp_path.glob("*.data-*"))
+    data.write_bytes(data.read_bytes()[:200])
+    with pytest.raises(UserError, match="damaged"):
+        official_cmlm.SentenceEncoder.load(tmp_path)
