@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     cli.quiet_tensorflow()
-    import tensorflow as tf
+    import tf_keras
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     from official_cmlm.evaluation.next_sentence import next_sentence_recall
@@ -108,7 +108,7 @@ def main(argv: list[str]) -> None:
             "more text"
         )
     trained = SentenceEncoder.load(FLAGS.model_dir)
-    tf.random.set_seed(0)
+    tf_keras.utils.set_random_seed(0)
     untrained = SentenceEncoder(
         SentenceEncoderModel(trained.model.config), trained.vocabulary, trained.max_seq_length
     )

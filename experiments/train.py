@@ -47,7 +47,7 @@ def define_flags() -> None:
         None,
         "Values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.",
     )
-    flags.DEFINE_string("tpu", None, "Name or grpc:// address of the TPU. Default: none.")
+    flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU to train on. Default: none.")
 
 
 def main(argv: list[str]) -> None:
@@ -63,7 +63,8 @@ def main(argv: list[str]) -> None:
     cli.quiet_tensorflow()
     params = registry.load(FLAGS.experiment, FLAGS.config_file, FLAGS.params_override)
     if FLAGS.tpu:
-        params = params.replace(runtime=params.runtime.replace(tpu=FLAGS.tpu))
+        runtime = params.runtime.replace(tpu=FLAGS.tpu, distribution_strategy="tpu")
+        params = params.replace(runtime=runtime)
     from experiments.training import run
 
     run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir))

@@ -1,6 +1,7 @@
 """One run of training or evaluation with Model Garden's trainer."""
 
 import tensorflow as tf
+import tf_keras
 from official.common import distribute_utils
 from official.core import train_lib, train_utils
 from official.modeling import performance
@@ -23,7 +24,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     if runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
     # Initial weights and dropout; the data's randomness is a function of the seed by itself.
-    tf.random.set_seed(params.task.train_data.seed)
+    tf_keras.utils.set_random_seed(params.task.train_data.seed)
     strategy = _strategy(params)
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
@@ -72,8 +73,8 @@ def _strategy(params: SentenceEncoderExperimentConfig) -> tf.distribute.Strategy
     name = runtime.distribution_strategy
     if name == "tpu" and runtime.tpu is None:
         raise UserError(
-            "runtime.distribution_strategy is tpu but no TPU is named; pass --tpu=…, or "
-            "--params_override=runtime.distribution_strategy=mirrored (or one_device)"
+            "runtime.distribution_strategy is tpu but no TPU is named; pass --tpu=…, or set "
+            "runtime.distribution_strategy to mirrored or one_device"
         )
     try:
         return distribute_utils.get_distribution_strategy(

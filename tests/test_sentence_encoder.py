@@ -64,9 +64,7 @@ def test_normalize_scales_to_length_one(encoder, sentences):
     vectors = encoder.encode(sentences, normalize=True)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     raw = encoder.encode(sentences)
-    np.testing.assert_allclose(
-        vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5
-    )
+    np.testing.assert_allclose(vectors, raw / np.linalg.norm(raw, axis=1, keepdims=True), atol=1e-5)
 
 
 def test_empty_list_and_empty_strings(encoder):
@@ -79,9 +77,7 @@ def test_empty_list_and_empty_strings(encoder):
 def test_a_very_long_string_is_cut(encoder):
     """100,000 words are the same as the first `max_seq_length` − 2 tokens."""
     long = "cat " * 100_000
-    np.testing.assert_allclose(
-        encoder.encode([long]), encoder.encode(["cat " * 30]), atol=1e-5
-    )
+    np.testing.assert_allclose(encoder.encode([long]), encoder.encode(["cat " * 30]), atol=1e-5)
 
 
 def test_lone_surrogates_do_not_stop_it(encoder):

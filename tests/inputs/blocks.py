@@ -11,10 +11,10 @@ from official_cmlm.records.documents import DocumentBlock
 SPECIAL = SpecialIds(cls=3, sep=4, mask=5, pad=0, unknown=2, vocab_size=100)
 
 # TensorFlow op by op is slow: few examples, no deadline.
-SLOW = settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+SLOW = settings(max_examples=10, deadline=None, suppress_health_check=list(HealthCheck))
 
 _SENTENCE = st.lists(st.integers(6, 99), min_size=1, max_size=12)
-DOCUMENTS = st.lists(st.lists(_SENTENCE, min_size=1, max_size=7), min_size=1, max_size=4)
+DOCUMENTS = st.lists(st.lists(_SENTENCE, min_size=1, max_size=7), min_size=1, max_size=6)
 
 
 def make_block(documents, repeats=None, keys=None) -> DocumentBlock:

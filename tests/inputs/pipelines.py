@@ -44,11 +44,16 @@ def pairs_by_hand(folder: Path, special: SpecialIds, seq_length: int) -> list[tu
 class Pipeline:
     """Builds pipelines over one folder of records and takes batches from them as NumPy arrays."""
 
+    # Padded length -> examples of a batch, at 8 · 24 tokens.
+    sizes = {12: 16, 16: 12, 24: 8}
+
     def __init__(self, folder: Path, vocabulary, augments=()) -> None:
         self.folder, self.special, self._augments = folder, special_ids(vocabulary), augments
+        self._built = {}
 
-    def dataset(self, replicas: Replicas = Replicas(), **settings) -> tf.data.Dataset:
-        values = {"seq_length": 24, "global_batch_size": 4, "bucket_boundaries": [8, 16, 24]}
+    def build(self, replicas: Replicas = Replicas(), **settings) -> tf.data.Dataset:
+        """A new pipeline."""
+        values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
         config = DataConfig(input_path=str(self.folder), **(values | settings))
         config.check("data")
         view = AdjacentPairs(
@@ -58,8 +63,11 @@ class Pipeline:
         return build_dataset(config, manifest, view, self._augments, replicas)
 
     def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
-        """The first `count` batches, or all of a validation pass."""
-        return list(self.dataset(replicas, **settings).take(count).as_numpy_iterator())
+        """The first `count` batches, or all of a validation pass, of a pipeline built once."""
+        key = repr((replicas, sorted(settings.items())))
+        if key not in self._built:
+            self._built[key] = self.build(replicas, **settings)
+        return list(self._built[key].take(count).as_numpy_iterator())
 
 
 def pairs_of(batches) -> list[tuple]:

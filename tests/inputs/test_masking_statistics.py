@@ -13,12 +13,15 @@ SCATTERED = SpecialIds(cls=3, sep=20, mask=39, pad=0, unknown=7, vocab_size=40)
 
 
 def _masked(token, rows, length, rate, special, maximum=1000, first_key=0):
-    """Rows of one token over and over, masked: (ids, positions, weights)."""
-    keys = range(first_key, first_key + rows)
-    batch = make_batch([[token] * length] * rows, length, keys)
+    """Rows of `length` times one token, masked: (ids, positions, weights) without the specials."""
+    row = [special.cls, *[token] * length, special.sep]
+    batch = make_batch([row] * rows, length + 2, range(first_key, first_key + rows))
     masked = MaskTokens("text", "masked", rate, maximum, special)(batch)["masked"]
-    names = ("input_word_ids", "masked_lm_positions", "masked_lm_weights")
-    return [masked[name].numpy() for name in names]
+    ids = masked["input_word_ids"].numpy()
+    assert (ids[:, 0] == special.cls).all() and (ids[:, -1] == special.sep).all()
+    weights = masked["masked_lm_weights"].numpy()
+    assert weights.all()
+    return ids[:, 1:-1], masked["masked_lm_positions"].numpy() - 1, weights
 
 
 def _chi_square(counts):

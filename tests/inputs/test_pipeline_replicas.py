@@ -6,52 +6,29 @@ import pytest
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Replicas
-from tests.inputs.pipelines import Pipeline, assert_same, concatenate, special_ids
+from tests.inputs.pipelines import assert_same, concatenate
 
 
-@pytest.fixture(scope="module")
-def pipeline(records_dir, vocabulary):
-    mask = MaskTokens("second", "masked", 0.313, 8, special_ids(vocabulary))
-    return Pipeline(records_dir, vocabulary, [mask])
-
-
-@pytest.fixture(scope="module")
-def global_batches(pipeline):
-    """30 training batches of a single replica."""
-    return pipeline.batches(30, seed=1)
-
-
-@pytest.mark.parametrize("total", [2, 4])
-def test_shares_make_up_the_global_batch(pipeline, global_batches, total):
-    """The replicas' shares in turn, end to end, are the batches of a single replica."""
-    # 12, 6 and 4 examples for a batch of 4: of these 6 does not divide by 4.
-    settings = {"seed": 1} if total == 2 else {"seed": 1, "bucket_boundaries": [8, 24]}
-    whole = global_batches if total == 2 else pipeline.batches(30, **settings)
-    shares = pipeline.batches(30 * total, Replicas(total, 0, total), **settings)
-    assert all(
-        len({len(s["key"]) for s in shares[i : i + total]}) == 1 for i in range(0, 30, total)
-    )
-    joined = [concatenate(shares[i : i + total]) for i in range(0, 30 * total, total)]
-    assert_same(joined, whole)
-
-
-def test_two_hosts(pipeline, global_batches):
-    """Each host feeds its own replica; together they see the single replica's batches."""
-    hosts = [pipeline.batches(30, Replicas(2, first, 1), seed=1) for first in (0, 1)]
-    for left, right in zip(*hosts):
-        # In one step all replicas are in one bucket.
-        assert left["first"]["input_word_ids"].shape == right["first"]["input_word_ids"].shape
-    assert_same([concatenate(shares) for shares in zip(*hosts)], global_batches)
-
-
-def test_validation_with_replicas(pipeline):
-    """A pass on two replicas is the single replica's without its incomplete batches."""
+def test_shares_make_up_the_global_batch(pipeline):
+    """The shares of two replicas in turn, end to end, are the whole batches of a single one."""
     shares = pipeline.batches(replicas=Replicas(2, 0, 2), is_training=False)
-    whole = pipeline.batches(is_training=False, drop_remainder=True)
     joined = [concatenate(shares[i : i + 2]) for i in range(0, len(shares), 2)]
-    assert_same(joined, whole)
+    batches = pipeline.batches(is_training=False)
+    sizes = [pipeline.sizes[batch["first"]["input_word_ids"].shape[1]] for batch in batches]
+    assert_same(joined, [batch for batch, n in zip(batches, sizes) if len(batch["key"]) == n])
+    assert [len(share["key"]) * 2 for share in shares[::2]] == [len(b["key"]) for b in joined]
+
+
+def test_two_hosts(pipeline):
+    """Each host feeds its own two of four replicas; together they see the single one's batches."""
+    hosts = [pipeline.batches(40, Replicas(4, first, 2)) for first in (0, 2)]
+    shares = [share for i in range(0, 40, 2) for host in hosts for share in host[i : i + 2]]
+    steps = [shares[i : i + 4] for i in range(0, 80, 4)]
+    for step in steps:
+        # All replicas are in one bucket.
+        assert len({share["first"]["input_word_ids"].shape for share in step}) == 1
+    assert_same([concatenate(step) for step in steps], pipeline.batches(20))
 
 
 def test_replicas_of_an_input_context():
@@ -63,8 +40,8 @@ def test_replicas_of_an_input_context():
 
 def test_batch_that_does_not_divide(pipeline):
     """The message names both numbers."""
-    with pytest.raises(UserError, match="global_batch_size 4 .* 3 replicas; use a multiple of 3"):
-        pipeline.dataset(Replicas(3, 0, 3))
+    with pytest.raises(UserError, match="global_batch_size 8 .* 3 replicas; use a multiple of 3"):
+        pipeline.build(Replicas(3, 0, 3))
 
 
 @pytest.mark.parametrize("replicas", [1, 2, 8])
@@ -76,6 +53,21 @@ def test_bucket_sizes(replicas):
     for length, size in sizes:
         assert size % replicas == 0
         assert 16 * 256 - replicas * length < size * length <= 16 * 256
+
+
+@pytest.mark.parametrize(
+    ("maximum", "replicas", "sizes"),
+    [(0, 1, [64, 32, 8]), (40, 1, [40, 32, 8]), (15, 4, [12, 12, 8]), (2, 1, [8, 8, 8])],
+)
+def test_limit_on_a_short_buckets_batch(maximum, replicas, sizes):
+    """`max_bucket_batch_size` bounds what short buckets hold, never below the batch size."""
+    config = DataConfig(
+        seq_length=64,
+        global_batch_size=8,
+        bucket_boundaries=[8, 16, 64],
+        max_bucket_batch_size=maximum,
+    )
+    assert [size for _, size in config.buckets(replicas)] == sizes
 
 
 @pytest.mark.parametrize(

@@ -30,11 +30,9 @@ _BLOCK = {
 def randomize(layer, seed=0):
     """Gives every weight a random value, so that no bias is 0 and no gamma is 1."""
     rng = np.random.default_rng(seed)
-    values = {}
     for variable in layer.weights:
-        noise = rng.normal(0.0, 0.3, variable.shape)
-        values[variable.name] = noise + (1.0 if variable.name.endswith("gamma:0") else 0.0)
-        variable.assign(values[variable.name])
+        middle = 1.0 if variable.name.endswith("gamma:0") else 0.0
+        variable.assign(rng.normal(middle, 0.3, variable.shape))
     return layer
 
 

@@ -20,8 +20,8 @@ from tests.oracles import cmlm_numpy as oracle
 P = 48
 
 
-def _model(num_projections=3, architecture="concat", **encoder):
-    config = CmlmConfig(num_projections=num_projections, architecture=architecture)
+def _model(count=3, architecture="concat", **encoder):
+    config = CmlmConfig(num_projections=count, architecture=architecture)
     return build({"cmlm": config}, **encoder)
 
 
@@ -66,7 +66,7 @@ def _log_probs(model, example):
 
 
 @pytest.mark.parametrize(
-    ("num_projections", "encoder"),
+    ("count", "encoder"),
     [
         (1, {}),
         (3, {}),
@@ -77,9 +77,9 @@ def _log_probs(model, example):
         (3, {"sentence_vector": "projected_mean", "num_projections": 3}),
     ],
 )
-def test_loss_equals_the_reference(num_projections, encoder):
+def test_loss_equals_the_reference(count, encoder):
     """Loss per masked token over the whole batch, for each N and pooling."""
-    model = _model(num_projections, **encoder)
+    model = _model(count, **encoder)
     features = make_pairs()
     expected = oracle.cmlm_loss(
         oracle_pairs(features),
@@ -87,8 +87,8 @@ def test_loss_equals_the_reference(num_projections, encoder):
         oracle_projection(model.objectives["cmlm"].projection),
         oracle_head(model.head),
         NUM_HEADS,
-        num_projections,
-        range(P - num_projections, P),
+        count,
+        range(P - count, P),
         pooling=encoder.get("pooling", "mean"),
         activation=oracle.relu if encoder.get("hidden_activation") else oracle.gelu_tanh,
     )

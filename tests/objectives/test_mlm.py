@@ -61,8 +61,7 @@ def test_loss_and_accuracy_equal_the_reference(activation):
 def test_gradient_reaches_every_variable():
     """Encoder and head learn; there is nothing else to learn.
 
-    Token types and keys' biases apart: an embedding norm sees a type that all tokens share only
-    through its features, and softmax does not see what is added to all scores of a query.
+    The bias of attention keys apart: softmax does not see what is added to all scores of a query.
     """
     model = build({"mlm": MlmConfig()})
     masked = make_masked((6, 2, 9), 11, (3, 1, 4))

@@ -1,0 +1,194 @@
+"""The binary that makes records: what it writes, and what it leaves behind when it fails."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import create_documents
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from tests.conftest import make_documents
+from tests.inputs.pipelines import read_by_hand
+
+
+@pytest.fixture
+def run(tmp_path, vocabulary):
+    """Runs the binary in this process: writes tmp_path/out from tmp_path/text.txt."""
+    vocabulary.save(tmp_path)
+    text = "\n\n".join(document.paragraphs[0] for document in make_documents(30))
+    (tmp_path / "text.txt").write_text(text)
+
+    def run(**values):
+        defaults = {
+            "input": tmp_path / "text.txt",
+            "vocab_file": tmp_path / "vocab.txt",
+            "output_dir": tmp_path / "out",
+        }
+        arguments = [f"--{name}={value}" for name, value in (defaults | values).items()]
+        # On the way out flags that were defined inside are removed again.
+        with flagsaver.flagsaver():
+            create_documents.define_flags()
+            flags.FLAGS(["prog", *arguments])
+            create_documents.main(["prog"])
+
+    return run
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_what_is_written(run, tmp_path, vocabulary, capsys):
+    """Shards, vocabulary and a manifest that agrees with them; one line of summary."""
+    run(shard_mb=0.004, max_sentences=4, keep_text=True)
+    folder = tmp_path / "out"
+    manifest = load_manifest(folder, "documents")
+    assert load_records_vocabulary(folder, manifest) == vocabulary
+    records = read_by_hand(folder)
+    counted = [s for sentences, repeats in records for s in sentences[1 if repeats else 0 :]]
+    assert (manifest.documents, manifest.records) == (30, len(records))
+    assert manifest.sentences == len(counted) and manifest.tokens == sum(map(len, counted))
+    assert manifest.vocabulary == {
+        "hash": vocabulary.hash,
+        "size": len(vocabulary),
+        "lower_case": True,
+        "max_bytes_per_word": 1000,
+    }
+    assert manifest.keep_text and manifest.counters == {} and manifest.languages.keys() == {"en"}
+    assert max(len(sentences) for sentences, _ in records) == 4
+    shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
+    assert len(shards) > 1
+    assert _names(folder) == ["dataset.json", *shards, "vocab.json", "vocab.txt"]
+    assert [shard.name for shard in manifest.shards] == shards
+    assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
+
+
+def test_the_same_twice(run, tmp_path):
+    """The same text gives the same bytes."""
+    run()
+    run(output_dir=tmp_path / "again")
+    assert _names(tmp_path / "out") == _names(tmp_path / "again")
+    for path in (tmp_path / "out").iterdir():
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+
+
+def test_existing_records(run, tmp_path):
+    """They are kept without --overwrite, and replaced whole with it."""
+    run(shard_mb=0.004)
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(UserError, match="out: holds records already; pass --overwrite"):
+        run()
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    run(overwrite=True)
+    assert len(load_manifest(tmp_path / "out", "documents").shards) == 1
+    assert "documents-00001.tfrecord" not in _names(tmp_path / "out")
+    assert "out.partial" not in _names(tmp_path)
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_folder_of_something_else(run, tmp_path, overwrite):
+    """It is never touched; an empty folder may be used."""
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / "precious").write_text("x")
+    with pytest.raises(UserError, match="out: exists and holds no records"):
+        run(overwrite=overwrite)
+    assert _names(out) == ["precious"]
+    (out / "precious").unlink()
+    run(overwrite=overwrite)
+    assert load_manifest(out, "documents").documents == 30
+
+
+def test_a_link_to_a_folder_of_records(run, tmp_path):
+    """Records behind a symbolic link can be replaced too, or are refused before any work."""
+    run(output_dir=tmp_path / "elsewhere")
+    (tmp_path / "out").symlink_to(tmp_path / "elsewhere")
+    try:
+        run(overwrite=True)
+    except UserError:
+        pass
+    assert load_manifest(tmp_path / "out", "documents").documents == 30
+    assert "out.partial" not in _names(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_sentences": 50}, r"no usable sentence in 1 file\(s\)"),
+        ({"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
+        ({"input": "none"}, "none: no such file"),
+        ({"shard_mb": 0}, "--shard_mb is 0; give a positive number"),
+        ({"shard_mb": "nan"}, "--shard_mb is nan"),
+        ({"max_line_mb": 0.00001}, "text.txt"),
+    ],
+)
+def test_nothing_is_left_after_a_failure(run, tmp_path, values, message):
+    """Neither under the final name nor beside it; records from before stay as they were."""
+    with pytest.raises(UserError, match=message):
+        run(**values)
+    assert _names(tmp_path) == ["text.txt", "vocab.json", "vocab.txt"]
+
+
+def test_a_failure_does_not_touch_old_records(run, tmp_path):
+    """Not even with --overwrite; nor does what an earlier, killed run has left disturb."""
+    run()
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    (tmp_path / "out.partial").mkdir()
+    (tmp_path / "out.partial" / "documents-00009.tfrecord").write_text("x")
+    with pytest.raises(UserError, match="no usable sentence"):
+        run(overwrite=True, min_sentences=50)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    assert "out.partial" not in _names(tmp_path)
+
+
+def test_casing_must_be_known(run, tmp_path):
+    """From the settings beside the vocabulary, or from the flag."""
+    (tmp_path / "vocab.json").unlink()
+    with pytest.raises(UserError, match="casing unknown; pass --lower_case"):
+        run()
+    run(lower_case=False, max_bytes_per_word=50)
+    settings = json.loads((tmp_path / "out" / "vocab.json").read_text())
+    assert settings == {"lower_case": False, "max_bytes_per_word": 50}
+
+
+def test_flags_out_of_range(run, tmp_path):
+    """A record of one sentence could not go on; an unknown form of input is refused."""
+    for values in ({"max_sentences": 1}, {"lines": "words"}, {"reader": "xml"}):
+        with pytest.raises(flags.IllegalFlagValueError):
+            run(**values)
+    assert "out" not in _names(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["", "."])
+def test_output_without_a_name(run, tmp_path, monkeypatch, name):
+    """A folder that cannot be renamed into place is refused in one line, before any work."""
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    with pytest.raises(UserError, match="output_dir"):
+        run(output_dir=name)
+
+
+def test_text_that_is_not_utf8(run, tmp_path, capsys):
+    """It is read all the same; the manifest and a warning count it."""
+    (tmp_path / "text.txt").write_bytes(b"The cat sat. The dog ran \xff on.\n\nA bird flew.")
+    run()
+    manifest = load_manifest(tmp_path / "out", "documents")
+    assert manifest.counters == {"byte_sequences_not_utf8": 1}
+    assert (manifest.documents, manifest.sentences) == (2, 3)
+    assert "warning: " in capsys.readouterr().err
+
+
+def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
+    """Exit status 1 and `error: …`, no stack trace."""
+    (tmp_path / "a.txt").write_text("Text.")
+    command = [sys.executable, "-m", "data_prep.create_documents", f"--input={tmp_path}/a.txt"]
+    command += [f"--vocab_file={tmp_path}/none", f"--output_dir={tmp_path}/out"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == ""
+    assert done.stderr.startswith(f"error: {tmp_path}/none: no such vocabulary")
+    assert done.stderr.count("\n") == 1
+    assert _names(tmp_path) == ["a.txt"]

@@ -1,0 +1,44 @@
+"""Holding documents out: a function of each document's text."""
+
+import json
+import subprocess
+import sys
+
+from data_prep.hold_out import is_held_out
+from data_prep.readers import Document
+
+
+def test_about_the_share_is_held_out_and_always_the_same():
+    documents = [Document(f"d{i}", "en", [f"Document number {i}."]) for i in range(4000)]
+    held = [is_held_out(d, 0.1) for d in documents]
+    # Five standard deviations of a binomial with p = 0.1.
+    assert abs(sum(held) - 400) < 5 * (4000 * 0.1 * 0.9) ** 0.5
+    renamed = [Document("other", "de", d.paragraphs) for d in documents]
+    assert [is_held_out(d, 0.1) for d in renamed] == held
+    assert all(is_held_out(d, 0.2) for d, h in zip(documents, held) if h)
+    assert not any(is_held_out(d, 0.0) for d in documents)
+
+
+def run(tmp_path, text, *arguments):
+    (tmp_path / "in.txt").write_text(text)
+    command = [sys.executable, "-m", "data_prep.hold_out", f"--input={tmp_path / 'in.txt'}"]
+    command += [f"--train_output={tmp_path / 'train'}", f"--held_out_output={tmp_path / 'held'}"]
+    return subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)
+
+
+def test_the_binary_writes_every_document_once(tmp_path):
+    text = "\n\n".join(f"Document {i}." for i in range(50))
+    assert run(tmp_path, text, "--share=0.3").returncode == 0
+    parts = [
+        [json.loads(line)["text"] for line in (tmp_path / name).read_text().splitlines()]
+        for name in ("train", "held")
+    ]
+    assert sorted(parts[0] + parts[1]) == sorted(f"Document {i}." for i in range(50))
+    assert all(parts)
+
+
+def test_a_single_document_cannot_be_split(tmp_path):
+    result = run(tmp_path, "Only one document.")
+    assert result.returncode == 1
+    assert result.stderr.startswith("error: 1 document(s) are too few")
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]

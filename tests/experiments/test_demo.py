@@ -1,0 +1,73 @@
+"""The demo's stages: what is there is reused, what changed is made again."""
+
+import pytest
+
+from experiments.demo import Stages
+from experiments.demo_report import sample_pairs
+from official_cmlm.errors import UserError
+
+# Appends to a log what was made, then makes it.
+SCRIPT = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); open(sys.argv[2], 'a').write(p.name)"
+MAKE = SCRIPT + "; p.write_text(sys.argv[3])"
+
+
+def run_all(folder, second="2", log="log"):
+    """Two stages that depend on each other; returns what was made this time."""
+    log = folder / log
+    log.write_text("")
+    stages = Stages(folder, total=2)
+    stages.run("one", folder / "a", "-c", MAKE, str(folder / "a"), str(log), "1")
+    stages.run("two", folder / "b", "-c", MAKE, str(folder / "b"), str(log), second)
+    return log.read_text()
+
+
+def test_a_second_run_reuses_everything(tmp_path):
+    assert run_all(tmp_path) == "ab"
+    assert run_all(tmp_path) == ""
+
+
+def test_a_changed_stage_and_what_follows_run_again(tmp_path):
+    run_all(tmp_path)
+    assert run_all(tmp_path, second="3") == "b"
+    assert (tmp_path / "b").read_text() == "3"
+    (tmp_path / "a").unlink()
+    assert run_all(tmp_path, second="3") == "a"
+
+
+def test_a_changed_input_file_runs_everything_again(tmp_path):
+    source = tmp_path / "source"
+
+    def made(text):
+        source.write_text(text)
+        log = tmp_path / "log"
+        log.write_text("")
+        stages = Stages(tmp_path, total=1)
+        stages.depends_on([str(source)])
+        stages.run("one", tmp_path / "a", "-c", MAKE, str(tmp_path / "a"), str(log), "1")
+        return log.read_text()
+
+    assert [made("x"), made("longer"), made("longest")] == ["a", "a", "a"]
+
+
+def test_a_failing_stage_stops_with_its_name(tmp_path):
+    with pytest.raises(UserError, match="stage 'broken' failed with exit status 3"):
+        Stages(tmp_path, total=1).run("broken", tmp_path / "a", "-c", "raise SystemExit(3)")
+
+
+def test_an_interrupted_stage_keeps_its_output_to_go_on_from(tmp_path):
+    out = tmp_path / "a"
+    code = f"import pathlib; p = pathlib.Path({str(out)!r}); assert p.exists() or p.touch()"
+    with pytest.raises(UserError):
+        Stages(tmp_path, total=1).run("one", out, "-c", code)
+    assert out.exists()
+    Stages(tmp_path, total=1).run("one", out, "-c", code)
+
+
+def test_pairs_are_adjacent_and_unambiguous():
+    """No sentence is the query or the answer of two pairs."""
+    documents = [["a", "b", "c"], ["a", "d"], ["e"], ["f", "g"], ["h", "g"]]
+    first, second = sample_pairs(documents, 10)
+    adjacent = {pair for d in documents for pair in zip(d, d[1:])}
+    assert set(zip(first, second)) <= adjacent
+    assert len(set(first)) == len(first) == len(set(second)) == 3
+    assert sample_pairs(documents, 2)[0] == first[:2]

@@ -1,0 +1,33 @@
+"""The paper's main experiment as it is, at a batch that fits a CPU."""
+
+import numpy as np
+import tensorflow as tf
+
+from experiments import registry
+from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.tokenization import Vocabulary
+from tests.conftest import make_documents, write_records
+
+
+def test_english_base_takes_two_optimizer_steps(vocabulary, tmp_path):
+    """Only the records and the batch size are changed; 12 × 768, LAMB, N = 15, 256 tokens."""
+    filler = tuple(f"filler{i}" for i in range(30522 - len(vocabulary)))
+    full = Vocabulary(vocabulary.tokens + filler, True, 1000)
+    write_records(tmp_path / "records", make_documents(30), full)
+    params = registry.load(
+        "cmlm/english_base",
+        params_override=f"task.train_data.input_path={tmp_path / 'records'},"
+        "task.train_data.global_batch_size=1",
+    )
+    task = SentenceEncoderTask(params.task)
+    model = task.build_model()
+    optimizer = task.create_optimizer(params.trainer.optimizer_config, params.runtime)
+    assert model.encoder.bert.get_embedding_table().shape == (30522, 768)
+    table = model.encoder.bert.get_embedding_table().numpy()
+    iterator = iter(task.build_inputs(params.task.train_data))
+    step = tf.function(lambda batch: task.train_step(batch, model, optimizer)["loss"])
+    losses = [float(step(next(iterator))) for _ in range(2)]
+    assert int(optimizer.iterations) == 2
+    # Random weights: about ln(30522) = 10.3 nats a token.
+    assert all(9.5 < loss < 12 for loss in losses), losses
+    assert np.abs(model.encoder.bert.get_embedding_table().numpy() - table).max() > 0

@@ -1,0 +1,87 @@
+"""Experiments by name: every YAML file is found, typed and checked."""
+
+import pytest
+
+from experiments import registry
+from official_cmlm.errors import UserError
+
+
+def test_every_experiment_has_a_summary_and_cites_its_paper():
+    files = registry.experiment_files()
+    assert {"cmlm/english_base", "cmlm/english_large", "mlm/english_base", "demo"} <= set(files)
+    assert "quick_thought/english_base" in files
+    for name, path in files.items():
+        assert registry.summary(path), name
+        assert "§" in path.read_text(encoding="utf-8"), name
+        assert f"  {name} " in registry.listing()
+
+
+@pytest.mark.parametrize("name", registry.experiment_files())
+def test_every_experiment_loads_and_is_locked(name):
+    config = registry.load(name)
+    config.task.check()
+    assert config.trainer.optimizer_config.optimizer.type in ("lamb", "adamw")
+    with pytest.raises(ValueError, match="locked"):
+        config.task = config.task
+
+
+def test_the_papers_setting():
+    """CMLM §3, field by field."""
+    config = registry.load("cmlm/english_base")
+    data, encoder, cmlm = config.task.train_data, config.task.encoder, config.task.objectives.cmlm
+    assert (data.global_batch_size, data.seq_length, data.swap_probability) == (2048, 256, 0.5)
+    assert (cmlm.num_projections, cmlm.masking_rate, cmlm.max_predictions) == (15, 80 / 256, 80)
+    assert (encoder.num_layers, encoder.hidden_size, encoder.vocab_size) == (12, 768, 30522)
+    trainer, lamb = config.trainer, config.trainer.optimizer_config.optimizer.lamb
+    assert trainer.optimizer_config.optimizer.type == "lamb"
+    assert (lamb.beta_1, lamb.beta_2) == (0.9, 0.999)
+    schedule = trainer.optimizer_config.learning_rate.polynomial
+    assert (schedule.initial_learning_rate, schedule.power) == (1e-3, 1.0)
+    assert trainer.train_steps == schedule.decay_steps == 1_000_000
+    assert trainer.optimizer_config.warmup.polynomial.warmup_steps == 10_000
+    large = registry.load("cmlm/english_large").task.encoder
+    assert (large.num_layers, large.hidden_size, large.num_attention_heads) == (24, 1024, 16)
+
+
+def test_later_sources_win(tmp_path):
+    first, second = tmp_path / "first.yaml", tmp_path / "second.yaml"
+    first.write_text("trainer: {train_steps: 5}\ntask: {train_data: {seed: 1}}\n")
+    second.write_text("trainer: {train_steps: 6}\n")
+    config = registry.load("demo", [str(first), str(second)], "trainer.steps_per_loop=3")
+    assert config.trainer.train_steps == 6
+    assert config.task.train_data.seed == 1
+    assert config.trainer.steps_per_loop == 3
+
+
+def test_an_objective_can_be_taken_out():
+    config = registry.load("demo", params_override="task.objectives.quick_thought=null")
+    assert config.task.objectives.quick_thought is None
+
+
+@pytest.mark.parametrize(
+    ("override", "message"),
+    [
+        ("task.train_data.seqlength=5", "did you mean task.train_data.seq_length"),
+        ("task.objectives.cmlm.masking_rat=0.5", "did you mean task.objectives.cmlm.masking_rate"),
+        ("trainer.train_steps=many", "trainer.train_steps must be int"),
+        ("task.encoder.pooling=median", "encoder.pooling must be one of mean, max, cls"),
+        ("{task: [1, 2]}", "task must be a mapping"),
+        ("{task: ", "not valid YAML"),
+        ("nonsense", "expected a.b=value"),
+    ],
+)
+def test_mistakes_are_named_in_one_line(override, message):
+    with pytest.raises(UserError, match=message) as caught:
+        registry.load("demo", params_override=override).task.check()
+    assert "\n" not in str(caught.value)
+
+
+def test_a_wrong_name_lists_all():
+    with pytest.raises(UserError, match="did you mean cmlm/english_base") as caught:
+        registry.load("cmlm/english_bse")
+    assert "quick_thought/english_base" in str(caught.value)
+
+
+def test_a_missing_config_file():
+    with pytest.raises(UserError, match=r"nowhere\.yaml: no such configuration file"):
+        registry.load("demo", ["nowhere.yaml"])

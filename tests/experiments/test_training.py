@@ -1,0 +1,148 @@
+"""Runs of the trainer itself: files, resume, seeds, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments import registry
+from experiments.training import run
+from official_cmlm.errors import UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.conftest import make_documents, write_records
+
+TINY = {
+    "encoder": {
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "num_layers": 1,
+        "max_position_embeddings": 40,
+    },
+    "train_data": {
+        "seq_length": 32,
+        "bucket_boundaries": [16, 32],
+        "global_batch_size": 8,
+        "max_bucket_batch_size": 16,
+    },
+    "validation_data": {
+        "seq_length": 32,
+        "bucket_boundaries": [16, 32],
+        "global_batch_size": 8,
+        "max_bucket_batch_size": 16,
+        "max_examples": 50,
+    },
+}
+
+
+def tiny_run(records_dir, tmp_path, steps=4, **trainer):
+    """The demo's experiment at a tiny size."""
+    values = json.loads(json.dumps(TINY))
+    for split in ("train_data", "validation_data"):
+        values[split]["input_path"] = str(records_dir)
+    trainer = {
+        "train_steps": steps,
+        "steps_per_loop": 2,
+        "summary_interval": 2,
+        "checkpoint_interval": 2,
+        "validation_interval": steps,
+    } | trainer
+    text = json.dumps({"task": values, "trainer": trainer})
+    return registry.load("demo", params_override=text)
+
+
+@pytest.fixture(scope="module")
+def trained(records_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    run(tiny_run(records_dir, folder), "train_and_eval", str(folder / "model"))
+    return folder / "model"
+
+
+def weights_of(checkpoint, *prefixes):
+    """Names of the weights below any of the prefixes, optimizer slots left out."""
+    names = checkpoint.get_variable_to_shape_map()
+    return [n for n in names if n.startswith(prefixes) and "OPTIMIZER_SLOT" not in n]
+
+
+def test_the_model_directory_is_an_encoder_directory(trained, vocabulary):
+    assert (trained / "params.yaml").exists() and (trained / "ckpt-4.index").exists()
+    encoder = SentenceEncoder.load(trained, max_seq_length=32)
+    assert encoder.vocabulary == vocabulary
+    assert encoder.encode(["a cat sat"]).shape == (1, 16)
+
+
+def test_history_has_every_loop_and_every_metric(trained):
+    lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]
+    assert [(line["split"], line["step"]) for line in lines] == [
+        ("train", 2),
+        ("train", 4),
+        ("validation", 4),
+    ]
+    for line in lines:
+        assert {"cmlm/masked_token_accuracy", "quick_thought/recall_at_1"} <= set(line)
+        assert all(np.isfinite(v) for v in line.values() if isinstance(v, float))
+
+
+def test_the_same_seed_gives_the_same_weights(trained, records_dir, tmp_path):
+    """Data, masks, initial weights and dropout all follow from the seed."""
+    run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "again"))
+    first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
+    second = tf.train.load_checkpoint(str(tmp_path / "again" / "ckpt-4"))
+    names = weights_of(first, "model/", "encoder/", "language_model_head/")
+    assert len(names) > 25
+    for name in names:
+        np.testing.assert_allclose(
+            first.get_tensor(name), second.get_tensor(name), atol=1e-6, err_msg=name
+        )
+
+
+def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_dir, tmp_path):
+    """A step with learning rate 0 leaves exactly what was loaded."""
+    params = tiny_run(records_dir, tmp_path, steps=2)
+    params = params.replace(task=params.task.replace(init_checkpoint=str(trained)))
+    params.trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate = 0.0
+    run(params, "train", str(tmp_path / "model"))
+    first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
+    second = tf.train.load_checkpoint(str(tmp_path / "model" / "ckpt-2"))
+    names = weights_of(first, "encoder/", "language_model_head/")
+    assert len(names) > 20
+    for name in names:
+        np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), name)
+
+
+def test_another_architecture_in_the_model_directory(trained, records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={"encoder": {"num_layers": 2}})
+    with pytest.raises(UserError, match="another architecture: num_layers 1 .here 2."):
+        run(params, "train", str(trained))
+
+
+def test_init_checkpoint_of_another_architecture(trained, records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    task = {"init_checkpoint": str(trained), "encoder": {"hidden_size": 32}}
+    with pytest.raises(UserError, match="init_checkpoint .* hidden_size 16"):
+        run(params.replace(task=task), "train", str(tmp_path / "model"))
+
+
+def test_a_damaged_shard_is_named_with_its_records(vocabulary, tmp_path):
+    folder = tmp_path / "records"
+    manifest = write_records(folder, make_documents(60), vocabulary)
+    shard = folder / manifest.shards[1].name
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    shard.write_bytes(damaged)
+    with pytest.raises(UserError, match=f"{shard.name}: damaged after [0-9]+ of"):
+        run(tiny_run(folder, tmp_path), "train", str(tmp_path / "model"))
+
+
+def test_evaluating_nothing(records_dir, tmp_path):
+    with pytest.raises(UserError, match="no checkpoint to evaluate"):
+        run(tiny_run(records_dir, tmp_path), "eval", str(tmp_path / "model"))
+
+
+def test_a_tpu_that_nobody_named(records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(runtime={"distribution_strategy": "tpu"})
+    with pytest.raises(UserError, match="no TPU is named"):
+        run(params, "train", str(tmp_path / "model"))

@@ -1,0 +1,184 @@
+"""Overrides: how values are read, and what unknown keys and wrong types are told."""
+
+import dataclasses
+from typing import Any
+
+import pytest
+import yaml
+from official.modeling.hyperparams import base_config
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
+from official_cmlm.errors import UserError
+
+
+@dataclasses.dataclass
+class Inner(base_config.Config):
+    """A nested configuration."""
+
+    rate: float = 0.5
+    steps: int = 10
+    name: str | None = None
+    on: bool = False
+    sizes: list[int] = dataclasses.field(default_factory=list)
+    anything: Any = None
+
+
+@dataclasses.dataclass
+class Outer(base_config.Config):
+    """The configuration that the tests override."""
+
+    inner: Inner = dataclasses.field(default_factory=Inner)
+    learning_rate: float = 0.1
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 1e-3),
+        ("1E5", 1e5),
+        ("-2e-05", -2e-5),
+        ("+1.5e3", 1500.0),
+        ("1.e3", 1000.0),
+        ("1_0e1", 100.0),
+        ("1.5e-3", 1.5e-3),
+        ("17", 17),
+        ("0.5", 0.5),
+        ("true", True),
+        ("null", None),
+        ("e3", "e3"),
+        ("1e", "1e"),
+        ("1e3x", "1e3x"),
+        ("'1e-3'", "1e-3"),
+        ("[1e-3, 2]", [1e-3, 2]),
+    ],
+)
+def test_numbers(text, value):
+    """Exponents without a point are numbers, and nothing else changes."""
+    parsed = parse_yaml(text, "here")
+    assert parsed == value and type(parsed) is type(value)
+
+
+def test_other_users_of_yaml_are_left_alone():
+    """The reading of `1e-3` is ours only."""
+    assert yaml.safe_load("1e-3") == "1e-3"
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        ("a.b=1,c=[1,2]", {"a": {"b": 1}, "c": [1, 2]}),
+        ("a.b=1,a.c=2,a.d.e=x", {"a": {"b": 1, "c": 2, "d": {"e": "x"}}}),
+        (" a = 1e-4 , b = yes ", {"a": 1e-4, "b": True}),
+        ("a=[{b: 1},{b: 2}],c=3", {"a": [{"b": 1}, {"b": 2}], "c": 3}),
+        ("path=/x/y:z,n=1", {"path": "/x/y:z", "n": 1}),
+        ("glob=x/*.txt", {"glob": "x/*.txt"}),
+        ("a=", {"a": None}),
+        ("{a: {b: 1}}", {"a": {"b": 1}}),
+        ("a:\n  b: [1, 2]", {"a": {"b": [1, 2]}}),
+        ("a: b=1", {"a": "b=1"}),
+    ],
+)
+def test_both_forms_of_overrides(text, values):
+    """`a.b=1,c=[1,2]` and a YAML mapping."""
+    assert parse_override(text) == values
+
+
+@pytest.mark.parametrize("text", ["3", "[1, 2]", "word", "null", ""])
+def test_neither_form(text):
+    """Anything but a mapping is refused with what was given."""
+    with pytest.raises(UserError, match="--params_override: expected a.b=value or a YAML mapping"):
+        parse_override(text)
+
+
+def test_a_value_and_something_below_it():
+    """A key cannot be a value and a mapping at once; the key is named."""
+    with pytest.raises(UserError, match="--params_override.*a"):
+        parse_override("a=1,a.b=2")
+
+
+@pytest.mark.parametrize("text", ["a: [1", "a: b: c", "a: 'x", "\ta: 1", "a: @x"])
+def test_not_yaml(text):
+    """The place and the line of the mistake are named."""
+    with pytest.raises(UserError, match=r"file.yaml line \d: not valid YAML"):
+        parse_yaml(text, "file.yaml")
+
+
+def test_the_line_of_a_mistake():
+    """Lines count from one."""
+    with pytest.raises(UserError, match="f line 3: not valid YAML"):
+        parse_yaml("a: 1\nb: 2\nc: 'open", "f")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "!!python/object/apply:os.getcwd []",
+        "!!python/name:os.getcwd",
+        "!!python/tuple [1]",
+        "a: !!python/object:datetime.date {}",
+        "a=!!python/name:os.getcwd",
+    ],
+)
+def test_python_tags_are_refused(text):
+    """No YAML makes Python objects or calls anything."""
+    with pytest.raises(UserError, match="--params_override.*not valid YAML: could not determine"):
+        parse_override(text)
+
+
+def test_override():
+    """What is given changes, the rest stays."""
+    config = Outer()
+    override(config, parse_override("inner.rate=1e-3,inner.sizes=[3,4],inner.name=x"), "there")
+    assert (config.inner.rate, config.inner.sizes, config.inner.name) == (1e-3, [3, 4], "x")
+    assert (config.inner.steps, config.learning_rate) == (10, 0.1)
+    # None where the field allows it, whole numbers for a float, anything for Any.
+    override(config, {"inner": {"name": None, "rate": 2, "anything": {"x": 1}}}, "there")
+    assert config.inner.name is None and config.inner.rate == 2
+
+
+@pytest.mark.parametrize(
+    ("config", "values", "message"),
+    [
+        (Outer(), {"learning_rat": 1}, "there: unknown key learning_rat; .* learning_rate?"),
+        (Outer(), {"inner": {"step": 1}}, "unknown key inner.step; did you mean inner.steps?"),
+        (Outer(), {"iner": {"steps": 1}}, "unknown key iner; did you mean inner?"),
+        (Outer(), {"zzz": 1}, "unknown key zzz; valid: inner, learning_rate"),
+        (Outer(), {3: 1}, "unknown key 3; valid: "),
+        (DataConfig(), {"seq_len": 1}, "did you mean seq_length?"),
+        (DataConfig(), {"batch_size": 1}, "did you mean global_batch_size?"),
+    ],
+)
+def test_unknown_keys(config, values, message):
+    """The nearest key is named, or all of them where none is near; nothing has changed."""
+    before = config.as_dict()
+    with pytest.raises(UserError) as caught:
+        override(config, values, "there")
+    for part in message.split(".*"):
+        assert part in str(caught.value)
+    assert config.as_dict() == before
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"steps": 1.0}, "inner.steps must be int, got 1.0"),
+        ({"steps": True}, "inner.steps must be int, got True"),
+        ({"steps": "3"}, "inner.steps must be int, got '3'"),
+        ({"steps": None}, "inner.steps must be int, got None"),
+        ({"rate": "fast"}, "inner.rate must be a number, got 'fast'"),
+        ({"rate": False}, "inner.rate must be a number, got False"),
+        ({"on": 1}, "inner.on must be bool, got 1"),
+        ({"name": 3}, "inner.name must be str, got 3"),
+        ({"sizes": 3}, "inner.sizes must be a list, got 3"),
+        ({"sizes": [1, "x"]}, "inner.sizes[1] must be int, got 'x'"),
+        (7, "inner must be a mapping, got 7"),
+    ],
+)
+def test_wrong_types(values, message):
+    """The field, the type and the value are named; nothing has changed."""
+    config = Outer()
+    with pytest.raises(UserError) as caught:
+        override(config, {"learning_rate": 5.0, "inner": values}, "there")
+    assert str(caught.value) == f"there: {message}"
+    assert config == Outer()

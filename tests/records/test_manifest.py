@@ -1,0 +1,142 @@
+"""`dataset.json`: it agrees with the shards, and what is wrong with a folder is named."""
+
+import dataclasses
+import hashlib
+import json
+import shutil
+from collections import Counter
+
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import (
+    check_vocabulary,
+    load_manifest,
+    load_records_vocabulary,
+)
+from official_cmlm.tokenization import Vocabulary
+from tests.inputs.pipelines import read_by_hand
+
+
+@pytest.fixture
+def folder(records_dir, tmp_path):
+    """A copy of the tiny records that a test may damage."""
+    return shutil.copytree(records_dir, tmp_path / "records")
+
+
+def _edit(folder, **changes):
+    path = folder / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def _refused(folder, message, kind="documents"):
+    with pytest.raises(UserError, match=message) as caught:
+        load_manifest(folder, kind)
+    assert str(folder) in str(caught.value)
+
+
+def test_totals_against_a_recount(records_dir):
+    """Every total is what reading the shards gives; repeated sentences count once."""
+    manifest = load_manifest(records_dir, "documents")
+    records = read_by_hand(records_dir)
+    counted = [s for sentences, repeats in records for s in sentences[1 if repeats else 0 :]]
+    assert manifest.records == len(records)
+    assert manifest.sentences == len(counted) == sum(manifest.languages.values())
+    assert manifest.tokens == sum(map(len, counted))
+    assert manifest.documents == sum(not repeats for _, repeats in records) == 120
+    lengths, lower = Counter(map(len, counted)), 0
+    for bound, count in manifest.length_histogram.items():
+        assert count == sum(n for length, n in lengths.items() if lower < length <= float(bound))
+        lower = float(bound)
+    assert lower == float("inf")
+
+
+def test_shards(records_dir):
+    """Names, sizes and checksums are those of the files, and no file is missing from the list."""
+    shards = load_manifest(records_dir, "documents").shards
+    assert [shard.name for shard in shards] == sorted(p.name for p in records_dir.glob("*.tfr*"))
+    for shard in shards:
+        data = (records_dir / shard.name).read_bytes()
+        assert shard.bytes == len(data)
+        assert shard.sha256 == hashlib.sha256(data).hexdigest()
+
+
+def test_round_trip(records_dir, tmp_path):
+    """What is saved is what is loaded, and nothing else is left in the folder."""
+    manifest = load_manifest(records_dir, "documents")
+    empty = dataclasses.replace(manifest, shards=[], counters={"a b": 3}, languages={"": 2})
+    empty.save(tmp_path)
+    assert load_manifest(tmp_path, "documents") == empty
+    assert [path.name for path in tmp_path.iterdir()] == ["dataset.json"]
+
+
+def test_no_manifest(tmp_path):
+    """The message says what writes one."""
+    _refused(tmp_path, "no dataset.json; python -m data_prep.create_documents")
+
+
+def test_missing_shard(folder):
+    """The file is named."""
+    (folder / "documents-00001.tfrecord").unlink()
+    _refused(folder, "documents-00001.tfrecord: listed in dataset.json but missing")
+
+
+def test_truncated_shard(folder):
+    """Both sizes are named."""
+    path = folder / "documents-00001.tfrecord"
+    data = path.read_bytes()
+    path.write_bytes(data[:-1])
+    _refused(folder, f"00001.tfrecord: {len(data) - 1} bytes, dataset.json says {len(data)} ")
+
+
+def test_another_kind(folder):
+    """Both kinds are named."""
+    _refused(folder, "holds documents records, pairs records are needed", kind="pairs")
+    _edit(folder, kind="pairs")
+    _refused(folder, "holds pairs records, documents records are needed")
+
+
+def test_another_version(folder):
+    """Both versions are named."""
+    _edit(folder, format_version=2)
+    _refused(folder, "format version 2, this release reads 1")
+
+
+def test_no_records(folder):
+    """An empty folder is told so before anything divides by its size."""
+    _edit(folder, records=0)
+    _refused(folder, "holds no records")
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{", "[]", "null", "3", "{}", '{"shards": []}', '{"shards": 1}', '{"shards": [{"x": 1}]}'],
+)
+def test_damaged_json(folder, text):
+    """Whatever stands in the file, the answer is one line that names it."""
+    (folder / "dataset.json").write_text(text)
+    _refused(folder, "dataset.json: not a manifest of this project")
+
+
+def test_a_cut_off_or_binary_file(folder):
+    """A half-written file and one that is no text are named too."""
+    path = folder / "dataset.json"
+    data = path.read_bytes()
+    for damaged in (data[: len(data) // 2], b"\xff\xfe" + data, b"\0" * 100):
+        path.write_bytes(damaged)
+        _refused(folder, "dataset.json: not a manifest of this project")
+
+
+def test_another_vocabulary(folder, vocabulary):
+    """Both hashes and both sizes are named."""
+    manifest = load_manifest(folder, "documents")
+    assert load_records_vocabulary(folder, manifest).hash == vocabulary.hash
+    other = Vocabulary((*vocabulary.tokens, "more"), True, 1000)
+    with pytest.raises(UserError) as caught:
+        check_vocabulary(folder, manifest, other)
+    message = str(caught.value)
+    assert str(folder) in message and vocabulary.hash in message and other.hash in message
+    assert f"({len(vocabulary)} entries)" in message and f"({len(other)} entries)" in message
+    other.save(folder)
+    with pytest.raises(UserError, match=other.hash):
+        load_records_vocabulary(folder, manifest)

@@ -1,0 +1,282 @@
+"""Rules that hold over all source files: who may import whom, and what nobody may use."""
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("official_cmlm", "data_prep", "experiments", "export")
+MAX_LINES = 400
+
+# (file, rule) -> reason. A new line here is a decision, not a way to make the test pass.
+EXCEPTIONS: dict[tuple[str, str], str] = {}
+
+# Package -> the project's modules that it may import beside its own. The innermost package counts.
+MAY_IMPORT = {
+    "official_cmlm.losses": (),
+    "official_cmlm.configs": ("official_cmlm.errors",),
+    "official_cmlm.inputs": (
+        "official_cmlm.configs",
+        "official_cmlm.records",
+        "official_cmlm.errors",
+    ),
+    "official_cmlm.modeling": ("official_cmlm.configs", "official_cmlm.errors"),
+    "data_prep": (
+        "official_cmlm.cli",
+        "official_cmlm.errors",
+        "official_cmlm.progress",
+        "official_cmlm.records",
+        "official_cmlm.tokenization",
+        "official_cmlm.configs",
+    ),
+}
+# Package -> what it must not import, anywhere in its files.
+MUST_NOT_IMPORT = {
+    "official_cmlm": ("data_prep", "experiments", "export", "tests"),
+    "data_prep": ("experiments", "export", "tests"),
+    "export": ("official_cmlm.objectives", "official_cmlm.tasks", "experiments", "tests"),
+    "experiments": ("tests",),
+    "official_cmlm.evaluation": (
+        "tensorflow",
+        "tf_keras",
+        "official",
+        "official_cmlm.modeling",
+        "official_cmlm.tasks",
+        "official_cmlm.objectives",
+        "official_cmlm.inputs",
+    ),
+    "official_cmlm.objectives": ("official_cmlm.records",),
+}
+
+
+def _files(*packages):
+    """Python files of the packages, or of the whole repository."""
+    folders = [ROOT.joinpath(*package.split(".")) for package in packages] or [
+        *(ROOT / package for package in PACKAGES),
+        ROOT / "tests",
+    ]
+    return [path for folder in folders for path in sorted(folder.rglob("*.py"))]
+
+
+def _name(path):
+    return path.relative_to(ROOT).as_posix()
+
+
+def _tree(path):
+    return ast.parse(path.read_text(encoding="utf-8"))
+
+
+def _imports(tree):
+    """Full names of all that a file imports, inside functions too."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert not node.level, "relative imports hide the package"
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def _within(name, *packages):
+    return any(name == package or name.startswith(f"{package}.") for package in packages)
+
+
+def _violations(rule, found):
+    """What breaks a rule, exceptions left out; an exception that nothing needs is one too."""
+    found = set(found)
+    excepted = {name for name, of in EXCEPTIONS if of == rule}
+    stale = {(name, "is excepted for nothing") for name in excepted - {f for f, _ in found}}
+    return sorted((f, what) for f, what in found if f not in excepted) + sorted(stale)
+
+
+@pytest.mark.parametrize("package", MAY_IMPORT)
+def test_package_imports_only_what_it_may(package):
+    """A package knows the packages below it and no others."""
+    allowed = (package, *MAY_IMPORT[package])
+    found = [
+        (_name(path), imported)
+        for path in _files(package)
+        for imported in _imports(_tree(path))
+        if _within(imported, *PACKAGES) and not _within(imported, *allowed)
+    ]
+    assert _violations(package, found) == []
+
+
+@pytest.mark.parametrize("package", MUST_NOT_IMPORT)
+def test_package_does_not_import(package):
+    """What a package must be free of."""
+    found = [
+        (_name(path), imported)
+        for path in _files(package)
+        for imported in _imports(_tree(path))
+        if _within(imported, *MUST_NOT_IMPORT[package])
+    ]
+    assert _violations(package, found) == []
+
+
+def _dotted(node):
+    """`a.b.c` of nested attributes, or nothing."""
+    if isinstance(node, ast.Name):
+        return node.id
+    if isinstance(node, ast.Attribute) and (base := _dotted(node.value)):
+        return f"{base}.{node.attr}"
+    return ""
+
+
+def test_objectives_know_no_file_format():
+    """Objectives get features; they neither open files nor parse records."""
+    found = [
+        (_name(path), _dotted(node))
+        for path in _files("official_cmlm.objectives")
+        for node in ast.walk(_tree(path))
+        if _within(_dotted(node), "tf.io", "tensorflow.io", "tf.data.TFRecordDataset", "open")
+    ]
+    assert _violations("file formats", found) == []
+
+
+def _forbidden(tree):
+    """Uses of Keras 3 and of what runs or unpickles foreign code."""
+    safe_loaders = {"SafeLoader", "yaml.SafeLoader", "yaml.CSafeLoader"}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef) and any(_dotted(b) in safe_loaders for b in node.bases):
+            safe_loaders.add(node.name)
+    for imported in _imports(tree):
+        if _within(imported, "keras", "tensorflow.keras", "pickle", "cPickle", "dill", "marshal"):
+            yield f"imports {imported}"
+    for node in ast.walk(tree):
+        name = _dotted(node)
+        if name in ("tf.keras", "tensorflow.keras", "tf.compat.v1.keras"):
+            yield name
+        if not isinstance(node, ast.Call):
+            continue
+        called = _dotted(node.func)
+        if called in ("eval", "exec", "builtins.eval", "builtins.exec"):
+            yield f"{called}()"
+        if called in ("yaml.load", "yaml.load_all", "yaml.unsafe_load", "yaml.full_load"):
+            loaders = [k.value for k in node.keywords if k.arg == "Loader"] + node.args[1:2]
+            if not (loaders and _dotted(loaders[0]) in safe_loaders):
+                yield f"{called} without a safe loader"
+        if called in ("np.load", "numpy.load") and any(
+            k.arg == "allow_pickle" for k in node.keywords
+        ):
+            yield "numpy.load with allow_pickle"
+
+
+def test_nothing_forbidden_is_used():
+    """No Keras 3 (Model Garden needs tf_keras), no pickle, eval, exec or unsafe YAML."""
+    found = [(_name(path), what) for path in _files() for what in _forbidden(_tree(path))]
+    assert _violations("forbidden", found) == []
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import keras",
+        "from keras import layers",
+        "from tensorflow import keras",
+        "x = tf.keras.layers.Dense(1)",
+        "import pickle",
+        "eval('1')",
+        "yaml.load(text)",
+        "yaml.load(text, Loader=yaml.Loader)",
+        "class L(yaml.Loader): pass\nyaml.load(text, Loader=L)",
+    ],
+)
+def test_forbidden_code_is_seen(code):
+    """The check above sees each of these."""
+    assert list(_forbidden(ast.parse(code)))
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        '"""Not tf.keras, and no eval(x)."""',
+        "import tf_keras",
+        "yaml.safe_load(text)",
+        "class L(yaml.SafeLoader): pass\nyaml.load(text, Loader=L)",
+        "model.eval()",
+    ],
+)
+def test_harmless_code_is_not_blamed(code):
+    """The check above lets these pass."""
+    assert not list(_forbidden(ast.parse(code)))
+
+
+def test_files_are_short():
+    """A file that nobody can read in one sitting is two files."""
+    found = [
+        (_name(path), f"{lines} lines")
+        for path in _files()
+        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
+    ]
+    assert _violations("length", found) == []
+
+
+def _binaries():
+    """Files that are run with `python -m`: module name -> file."""
+    return {
+        _name(path).removesuffix(".py").replace("/", "."): _name(path)
+        for path in _files("data_prep", "experiments", "export")
+        if any(
+            isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
+            for node in _tree(path).body
+        )
+    }
+
+
+# Imports the modules of its arguments where TensorFlow cannot be had; prints those that ask for it.
+_IMPORT_WITHOUT_TENSORFLOW = """
+import importlib, sys
+
+class Blocker:
+    asked = False
+
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("tensorflow", "tf_keras", "official"):
+            self.asked = True
+            raise ImportError(name)
+
+blocker = Blocker()
+sys.meta_path.insert(0, blocker)
+for name in sys.argv[1:]:
+    blocker.asked = False
+    try:
+        importlib.import_module(name)
+    except ImportError:
+        if not blocker.asked:
+            raise
+    if blocker.asked:
+        print(name)
+"""
+
+
+def _need_tensorflow(*modules):
+    """Those of the modules whose import, in one fresh process, asks for TensorFlow."""
+    done = subprocess.run(
+        [sys.executable, "-c", _IMPORT_WITHOUT_TENSORFLOW, *modules],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout.split()
+
+
+def test_binaries_start_without_tensorflow():
+    """`--help` and mistakes in flags answer at once: TensorFlow is imported when it is needed."""
+    binaries = _binaries()
+    assert {"data_prep.create_documents", "experiments.train"} <= set(binaries)
+    found = [(binaries[name], "imports TensorFlow") for name in _need_tensorflow(*binaries)]
+    assert _violations("starts without TensorFlow", found) == []
+
+
+def test_package_is_imported_without_tensorflow():
+    """`import official_cmlm` is instant, and so are evaluation protocols; the encoder is not."""
+    modules = ["official_cmlm", "official_cmlm.evaluation.next_sentence"]
+    assert _need_tensorflow(*modules, "official_cmlm.sentence_encoder") == [
+        "official_cmlm.sentence_encoder"
+    ]

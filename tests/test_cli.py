@@ -1,0 +1,86 @@
+"""The command line: instant help, one-line errors, exit statuses."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+BINARIES = [
+    "data_prep.build_vocab",
+    "data_prep.create_documents",
+    "data_prep.docstrings",
+    "data_prep.hold_out",
+    "experiments.benchmarks.real_text",
+    "experiments.demo",
+    "experiments.demo_report",
+    "experiments.train",
+    "export.export_tfhub",
+]
+
+
+def run(module, *arguments):
+    return subprocess.run(
+        [sys.executable, "-m", module, *arguments],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+
+
+def test_the_list_of_binaries_is_complete():
+    packages = ("data_prep", "experiments", "export", "official_cmlm")
+    found = [
+        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        for package in packages
+        for path in (ROOT / package).rglob("*.py")
+        if "cli.run(" in path.read_text(encoding="utf-8") and path.name != "cli.py"
+    ]
+    assert sorted(found) == BINARIES
+
+
+@pytest.mark.parametrize("module", BINARIES)
+def test_help_comes_without_tensorflow_and_describes_every_flag(module):
+    """absl's `--help` exits with 1; the text is what counts."""
+    code = (
+        "import sys, runpy; sys.argv = ['prog', '--help']\n"
+        f"try: runpy.run_module({module!r}, run_name='__main__', alter_sys=True)\n"
+        "except SystemExit: pass\n"
+        "assert not {'tensorflow', 'tf_keras', 'tokenizers'} & set(sys.modules)\n"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
+    )
+    assert result.returncode == 0, result.stderr
+    assert "flags:" in result.stdout
+    flags = [line for line in result.stdout.splitlines() if line.startswith("  --")]
+    assert flags and all(len(line.split(":", 1)[1]) > 10 for line in flags if ":" in line)
+
+
+@pytest.mark.parametrize(
+    ("module", "arguments", "message"),
+    [
+        ("data_prep.create_documents", ["--input=nowhere", "--vocab_file=v", "--output_dir=o"],
+         "error: nowhere: no such file"),
+        ("data_prep.create_documents",
+         ["--input=README.md", "--vocab_file=nowhere.txt", "--output_dir=o"],
+         "error: nowhere.txt: no such vocabulary"),
+        ("experiments.train", [], "error: --experiment is missing"),
+        ("experiments.train", ["--experiment=demo"], "error: --model_dir is missing"),
+        ("experiments.train", ["--experiment=cmlm"], "error: unexpected argument 'stray'"),
+    ],
+)  # fmt: skip
+def test_mistakes_are_one_line_with_exit_status_1(module, arguments, message):
+    arguments = [*arguments, "stray"] if "stray" in message else arguments
+    result = run(module, *arguments)
+    assert result.returncode == 1
+    assert result.stderr.startswith(message), result.stderr
+    assert len(result.stderr.strip().splitlines()) == 1
+
+
+def test_a_question_mark_lists_the_experiments():
+    result = run("experiments.train", "--experiment=?")
+    assert result.returncode == 0
+    assert "cmlm/english_base" in result.stdout and "Table 1" in result.stdout

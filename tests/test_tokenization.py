@@ -1,0 +1,207 @@
+"""The vocabulary and the tokenizer: errors, settings, and ids equal to Model Garden's."""
+
+import ast
+import json
+import sysconfig
+from collections import Counter
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import (
+    REQUIRED_TOKENS,
+    Vocabulary,
+    build_tokenizer,
+    load_vocabulary,
+)
+
+SPECIALS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+
+
+def _write(folder, entries, settings=None, end="\n"):
+    path = folder / "vocab.txt"
+    path.write_bytes(end.join([*entries, ""]).encode())
+    if settings is not None:
+        path.with_suffix(".json").write_text(json.dumps(settings))
+    return path
+
+
+def _refused(path, message, **arguments):
+    with pytest.raises(UserError, match=message) as caught:
+        load_vocabulary(path, **({"lower_case": True} | arguments))
+    assert str(path.parent) in str(caught.value)
+
+
+def test_entries_and_ids(tmp_path):
+    """A line's index is its id, whatever the line ends and white-space characters inside."""
+    entries = ["a", *SPECIALS[::-1], "##b", "é", "\u2028", "\x85", "\u3000"]
+    for end in ("\n", "\r\n"):
+        vocabulary = load_vocabulary(_write(tmp_path, entries, end=end), lower_case=False)
+        assert vocabulary.tokens == tuple(entries) and len(vocabulary) == len(entries)
+        assert {t: vocabulary.id_of(t) for t in SPECIALS} == vocabulary.special_ids
+        assert vocabulary.id_of("[MASK]") == 1 and vocabulary.id_of("[PAD]") == 5
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(path.read_bytes().removesuffix(b"\r\n"))
+    assert load_vocabulary(path, lower_case=False).tokens == tuple(entries)
+
+
+@pytest.mark.parametrize("missing", REQUIRED_TOKENS)
+def test_missing_special_token(tmp_path, missing):
+    """It is named."""
+    entries = [token for token in SPECIALS if token != missing]
+    _refused(_write(tmp_path, entries), rf"4 entries but no \{missing[:-1]}\]; add a line")
+
+
+def test_no_special_tokens_at_all(tmp_path):
+    """All five are named, also for an empty file."""
+    for entries, count in ((["a", "b"], 2), ([], 0)):
+        _refused(_write(tmp_path, entries), rf"{count} entries but no \[PAD\] .*\[MASK\]")
+    (tmp_path / "vocab.txt").write_bytes(b"")
+    _refused(tmp_path / "vocab.txt", "0 entries")
+
+
+def test_duplicate_and_empty_lines(tmp_path):
+    """Line numbers count from one; of a duplicate both are named."""
+    _refused(_write(tmp_path, [*SPECIALS, "x", "y", "x"]), "'x' stands on lines 6 and 8")
+    _refused(_write(tmp_path, [*SPECIALS, "", "y"]), "line 6 is empty")
+    _refused(_write(tmp_path, [*SPECIALS, "y", ""]), "line 7 is empty")
+
+
+def test_files_that_are_no_vocabulary(tmp_path):
+    """Not UTF-8, and not there."""
+    path = tmp_path / "vocab.txt"
+    path.write_bytes(b"[PAD]\n\xff\n")
+    _refused(path, "not UTF-8 at byte 6")
+    _refused(tmp_path / "none.txt", "no such vocabulary; python -m data_prep.build_vocab")
+
+
+def test_casing(tmp_path):
+    """Neither told nor saved is an error; told beats saved."""
+    path = _write(tmp_path, SPECIALS)
+    _refused(path, "casing unknown; pass --lower_case", lower_case=None)
+    _write(tmp_path, SPECIALS, {"lower_case": False, "max_bytes_per_word": 77})
+    assert load_vocabulary(path).settings() == {"lower_case": False, "max_bytes_per_word": 77}
+    told = load_vocabulary(path, lower_case=True, max_bytes_per_word=5)
+    assert told.settings() == {"lower_case": True, "max_bytes_per_word": 5}
+    _write(tmp_path, SPECIALS, {"lower_case": False})
+    assert load_vocabulary(path).max_bytes_per_word == 1000
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["{", "[]", "3", '{"lower_case": "false"}', '{"lower_case": 1, "max_bytes_per_word": "x"}'],
+)
+def test_damaged_settings(tmp_path, settings):
+    """The settings file is named; a word in quotes is not taken for a truth value."""
+    path = _write(tmp_path, SPECIALS)
+    path.with_suffix(".json").write_text(settings)
+    _refused(path, "vocab.json", lower_case=None)
+
+
+def test_round_trip(tmp_path):
+    """What is saved is read back, with its hash."""
+    vocabulary = Vocabulary((*SPECIALS, "ä", "##語", "\u2028"), False, 123)
+    vocabulary.save(tmp_path)
+    loaded = load_vocabulary(tmp_path / "vocab.txt")
+    assert loaded == vocabulary and loaded.hash == vocabulary.hash
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["vocab.json", "vocab.txt"]
+
+
+def test_hash():
+    """Everything that changes an id changes the hash."""
+    tokens = (*SPECIALS, "a", "b", "ab")
+    vocabularies = [
+        Vocabulary(tokens, True, 1000),
+        Vocabulary(tokens, False, 1000),
+        Vocabulary(tokens, True, 100),
+        Vocabulary((*tokens, "c"), True, 1000),
+        Vocabulary(tokens[:-1], True, 1000),
+        Vocabulary((*SPECIALS, "b", "a", "ab"), True, 1000),
+        Vocabulary((*SPECIALS, "aa", "b", "ab"), True, 1000),
+        Vocabulary((*SPECIALS, "a", "ba", "b"), True, 1000),
+    ]
+    assert len({vocabulary.hash for vocabulary in vocabularies}) == len(vocabularies)
+    assert Vocabulary(tokens, True, 1000).hash == vocabularies[0].hash
+    assert len(vocabularies[0].hash) == 16 and int(vocabularies[0].hash, 16)
+
+
+def test_long_words():
+    """A clause without spaces is [UNK] if it is longer than allowed, else it has its pieces."""
+    # 60 Thai letters of three bytes each.
+    clause = "กขค" * 20
+    tokens = (*SPECIALS, "ก", "##ก", "##ข", "##ค", "ok")
+    ids = {n: _ids(Vocabulary(tokens, False, n), [f"ok {clause} ok"])[0] for n in (100, 1000)}
+    assert ids[100] == [9, 1, 9]
+    assert ids[1000] == [9, 5, *([7, 8, 6] * 20)[:59], 9]
+    # The limit itself is still allowed.
+    assert [_ids(Vocabulary(tokens, False, n), [clause])[0][0] for n in (179, 180)] == [1, 5]
+
+
+def _ids(vocabulary, lines):
+    return build_tokenizer(vocabulary).tokenize(tf.constant(lines, tf.string)).to_list()
+
+
+def _docstring_lines(count):
+    """Lines of the standard library's docstrings."""
+    lines = []
+    for path in sorted(Path(sysconfig.get_path("stdlib")).glob("*.py")):
+        for node in ast.walk(ast.parse(path.read_bytes())):
+            if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+                text = ast.get_docstring(node) or ""
+                lines += [line for line in text.splitlines() if line.strip()]
+        if len(lines) >= count:
+            break
+    return lines
+
+
+# Scripts and signs that normalisers treat in different ways.
+HARD_LINES = [
+    "Café CAFÉ Cafe\u0301 naïve Ångström ÅNGSTRÖM Straße STRASSE İstanbul ΣΊΣΥΦΟΣ ǅ ﬁne",
+    "漢字かな交じり文。カタカナ、ﾊﾝｶｸ 한국어 문장 ไทยภาษา हिन्दी العربية עברית",
+    "Hello,world!it's(a)test…—“quoted”‘single’ 1,000.50$ €5 £3 x²+y³=½",
+    "tabs\tand\xa0no-break\u2003em\u200bzero\u00adsoft\ufeffbom a\x00b \x07bell \ufffd",
+    "emoji 😀👩‍👩‍👧 flags 🇩🇪 maths 𝐱𝔘 snake_case CamelCase don't [MASK] [UNK] ##x",
+    "",
+    "   ",
+    "a" * 150,
+]
+
+
+def _same_as_model_garden(path, lines, lower_case):
+    from official.nlp.modeling.layers import BertTokenizer
+
+    # Model Garden's own limit on words.
+    vocabulary = load_vocabulary(path, lower_case=lower_case, max_bytes_per_word=100)
+    theirs = BertTokenizer(vocab_file=str(path), lower_case=lower_case)(tf.constant(lines))
+    theirs = theirs.merge_dims(1, 2).to_list()
+    differ = [
+        (line, ours, other)
+        for line, ours, other in zip(lines, _ids(vocabulary, lines), theirs, strict=True)
+        if ours != other
+    ]
+    assert not differ, differ[:3]
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_ids_of_docstrings(tmp_path, lower_case):
+    """Line by line the ids of Model Garden's tokenizer, with a vocabulary of the same text."""
+    lines = _docstring_lines(4000) + HARD_LINES
+    assert len(lines) > 4000
+    text = "\n".join(lines)
+    characters = sorted({c for c in text + text.lower() if c.isprintable() and c != " "})
+    words = Counter((text.lower() if lower_case else text).split())
+    common = [word for word, _ in words.most_common(1500) if word.isalpha()]
+    pieces = [f"##{word[-3:]}" for word in common] + [f"##{c}" for c in characters if c.isalnum()]
+    entries = dict.fromkeys([*SPECIALS, *characters, *common, *pieces])
+    _same_as_model_garden(_write(tmp_path, entries), lines, lower_case)
+
+
+def test_ids_of_books(data_dir):
+    """The ids of Model Garden's tokenizer on lines of books, with BERT's own vocabulary."""
+    lines = []
+    for path in sorted((data_dir / "text" / "en").glob("*.txt"))[::8]:
+        lines += [line for line in path.read_text().splitlines() if line.strip()][:300]
+    assert len(lines) > 3000
+    _same_as_model_garden(data_dir / "vocab" / "bert_uncased.txt", lines + HARD_LINES, True)
