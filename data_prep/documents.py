@@ -1,6 +1,7 @@
 """From documents of text to documents records: split, tokenise, cut, count."""
 
 import dataclasses
+import itertools
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
@@ -23,7 +24,7 @@ class RecordOptions:
 
     Attributes:
       one_sentence_a_line: paragraphs are sentences already; do not split them.
-      max_sentences: a document with more is cut into several records, in order.
+      max_sentences: a document with more is cut into several records, in order; at least 2.
       min_sentences: a document with fewer is dropped and counted.
       max_characters: a longer sentence is cut at white space.
       keep_text: store the sentences' text beside the ids.
@@ -34,6 +35,11 @@ class RecordOptions:
     min_sentences: int = 1
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False
+
+    def __post_init__(self) -> None:
+        # With one sentence a record, which is repeated at each cut, no cut would get any further.
+        if self.max_sentences < 2:
+            raise ValueError(f"max_sentences must be at least 2, got {self.max_sentences}")
 
 
 @dataclasses.dataclass
@@ -80,20 +86,49 @@ def records(
       options: see `RecordOptions`.
       statistics: updated as records are yielded.
     """
-    last: _Tokenized | None = None
-    for piece in _tokenized(documents, vocabulary, options, statistics):
-        follows = last is not None and piece.document.continues
-        if len(piece.sentences) < options.min_sentences and not piece.document.continues:
-            statistics.counters["documents_too_short"] += 1
-            last = None
+    for document in _whole_documents(_tokenized(documents, vocabulary, options, statistics)):
+        last: _Tokenized | None = None
+        for piece in _long_enough(document, options.min_sentences, statistics):
+            _count(piece, statistics)
+            joined = piece if last is None else _prepend_last(last, piece)
+            yield from _cut(joined, options, repeats_last=last is not None)
+            last = piece
+
+
+def _whole_documents(pieces: Iterator[_Tokenized]) -> Iterator[Iterator[_Tokenized]]:
+    """Groups the pieces of each document, without holding them."""
+    number = 0
+
+    def document_number(piece: _Tokenized) -> int:
+        nonlocal number
+        number += not piece.document.continues
+        return number
+
+    for _, document in itertools.groupby(pieces, document_number):
+        yield document
+
+
+def _long_enough(
+    document: Iterator[_Tokenized], min_sentences: int, statistics: Statistics
+) -> Iterator[_Tokenized]:
+    """Yields a document's pieces that hold sentences, or counts why there are too few."""
+    waiting: list[_Tokenized] = []
+    held = 0
+    for piece in document:
+        if not piece.sentences:
             continue
-        if not follows:
-            statistics.documents += 1
-        _count(piece, statistics)
-        if follows:
-            piece = _prepend_last(last, piece)
-        yield from _cut(piece, options, repeats_last=follows)
-        last = piece
+        held += len(piece.sentences)
+        waiting.append(piece)
+        if held >= min_sentences:
+            # Everything from here on belongs to a document that is long enough.
+            yield from waiting
+            waiting = []
+    if not held:
+        statistics.counters["documents_without_sentences"] += 1
+    elif held < min_sentences:
+        statistics.counters["documents_too_short"] += 1
+    else:
+        statistics.documents += 1
 
 
 def _tokenized(
@@ -119,20 +154,14 @@ def _tokenized(
             if not lengths.all():
                 statistics.counters["sentences_without_tokens"] += int((lengths == 0).sum())
                 sentences = [s for s, length in zip(sentences, lengths) if length]
-            if not sentences:
-                statistics.counters["documents_without_sentences"] += 1
-                continue
             yield _Tokenized(document, sentences, ids[bounds[0] : bounds[-1]], lengths[lengths > 0])
 
     batch: list[tuple[Document, list[str]]] = []
     held = 0
     for document in documents:
         sentences = _split(document, options, statistics.counters)
-        if not sentences:
-            statistics.counters["documents_without_sentences"] += 1
-            continue
         batch.append((document, sentences))
-        held += len(sentences)
+        held += len(sentences) + 1
         if held >= _BATCH_SENTENCES:
             yield from flush(batch)
             batch, held = [], 0

@@ -25,7 +25,10 @@ class OutputFolder:
           UserError: if `path` exists and is not a folder of records, or if it is one and
             `overwrite` is false.
         """
-        self._path = path
+        if not path.name:
+            raise UserError(f"--output_dir={path}: name a folder to create, e.g. data/records")
+        # The folder itself is replaced, not a link to it.
+        self._path = path = path.resolve()
         self._partial = path.with_name(path.name + ".partial")
         if path.exists():
             if any(path.iterdir()) if path.is_dir() else True:

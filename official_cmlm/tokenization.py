@@ -93,20 +93,32 @@ def load_vocabulary(
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     tokens = tuple(text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else ()
     _check_tokens(path, tokens)
-    saved = {}
-    settings = path.with_suffix(".json")
-    if settings.exists():
-        try:
-            saved = json.loads(settings.read_text())
-        except ValueError:
-            raise UserError(f"{settings}: not valid JSON; delete it or write it again") from None
+    saved = _read_settings(path.with_suffix(".json"))
     if lower_case is None:
         lower_case = saved.get("lower_case")
     if lower_case is None:
         raise UserError(f"{path}: casing unknown; pass --lower_case=true or --lower_case=false")
     if max_bytes_per_word is None:
         max_bytes_per_word = saved.get("max_bytes_per_word", 1000)
-    return Vocabulary(tokens, bool(lower_case), int(max_bytes_per_word))
+    return Vocabulary(tokens, lower_case, max_bytes_per_word)
+
+
+def _read_settings(path: Path) -> dict[str, bool | int]:
+    """The settings beside a vocabulary; empty where there are none."""
+    if not path.exists():
+        return {}
+    try:
+        saved = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:
+        raise UserError(f"{path}: not valid JSON; delete it or write it again") from None
+    if not isinstance(saved, dict):
+        raise UserError(f"{path}: must hold an object with lower_case and max_bytes_per_word")
+    if not isinstance(saved.get("lower_case", True), bool):
+        raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
+    longest = saved.get("max_bytes_per_word", 1000)
+    if type(longest) is not int or longest < 1:
+        raise UserError(f"{path}: max_bytes_per_word must be a positive integer, got {longest!r}")
+    return saved
 
 
 def _check_tokens(path: Path, tokens: tuple[str, ...]) -> None:

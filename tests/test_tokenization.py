@@ -3,6 +3,7 @@
 import ast
 import json
 import sysconfig
+import unicodedata
 from collections import Counter
 from pathlib import Path
 
@@ -169,19 +170,38 @@ HARD_LINES = [
 ]
 
 
-def _same_as_model_garden(path, lines, lower_case):
+def _model_garden(path, lines, lower_case):
+    """(our ids, Model Garden's) of each line, with Model Garden's own limit on words."""
     from official.nlp.modeling.layers import BertTokenizer
 
-    # Model Garden's own limit on words.
     vocabulary = load_vocabulary(path, lower_case=lower_case, max_bytes_per_word=100)
     theirs = BertTokenizer(vocab_file=str(path), lower_case=lower_case)(tf.constant(lines))
-    theirs = theirs.merge_dims(1, 2).to_list()
-    differ = [
-        (line, ours, other)
-        for line, ours, other in zip(lines, _ids(vocabulary, lines), theirs, strict=True)
-        if ours != other
-    ]
+    return list(zip(_ids(vocabulary, lines), theirs.merge_dims(1, 2).to_list(), strict=True))
+
+
+def _same_as_model_garden(path, lines, lower_case):
+    # As the readers do; see `test_ids_of_every_character`.
+    lines = [" ".join(line.split()) for line in lines]
+    pairs = _model_garden(path, lines, lower_case)
+    differ = [(line, *pair) for line, pair in zip(lines, pairs) if pair[0] != pair[1]]
     assert not differ, differ[:3]
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_ids_of_every_character(tmp_path, lower_case):
+    """Model Garden's ids with any character inside a word, but for white space beyond ASCII.
+
+    There we split words, as BERT's first tokenizer did and Model Garden's does not everywhere.
+    """
+    characters = [chr(c) for c in range(1, 0x10000) if not 0xD800 <= c < 0xE000]
+    lines = [f"ab{character}cd" for character in characters]
+    path = _write(tmp_path, [*SPECIALS, "ab", "cd", "abcd", "##cd", "##c", "##d", "é", "語"])
+    pairs = _model_garden(path, lines, lower_case)
+    for character, (ours, theirs) in zip(characters, pairs):
+        if character.isspace() and character > "\x85":
+            assert ours == [5, 6]
+        elif unicodedata.category(character) != "Cn":
+            assert ours == theirs, hex(ord(character))
 
 
 @pytest.mark.parametrize("lower_case", [True, False])

@@ -81,7 +81,7 @@ class DataConfig(base_config.Config):
                 f"{where}.bucket_boundaries must be at least 3 tokens each, got {bounds}"
             )
 
-    def buckets(self, num_replicas: int = 1) -> list[tuple[int, int]]:
+    def buckets(self, num_replicas: int = 1, where: str = "data") -> list[tuple[int, int]]:
         """Lists (padded length in tokens, global batch size) of each bucket, shortest first.
 
         Raises:
@@ -89,7 +89,7 @@ class DataConfig(base_config.Config):
         """
         if self.global_batch_size % num_replicas:
             raise UserError(
-                f"global_batch_size {self.global_batch_size} does not divide by the "
+                f"{where}.global_batch_size {self.global_batch_size} does not divide by the "
                 f"{num_replicas} replicas; use a multiple of {num_replicas}"
             )
         tokens = self.global_batch_size * self.seq_length

@@ -69,6 +69,10 @@ class EncoderConfig(base_config.Config):
         for name in ("dropout_rate", "attention_dropout_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"encoder.{name} must be in [0, 1), got {getattr(self, name)}")
+        if self.num_projections < 0:
+            raise UserError(
+                f"encoder.num_projections must not be negative, got {self.num_projections}"
+            )
         if (self.sentence_vector == "projected_mean") != (self.num_projections > 0):
             raise UserError(
                 "encoder.num_projections must be above 0 exactly when encoder.sentence_vector is "

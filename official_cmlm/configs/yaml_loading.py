@@ -32,11 +32,11 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
         raise UserError(
-            f"{where}{line}: not valid YAML: {getattr(error, 'problem', error)}"
+            f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or error}"
         ) from None
 
 
@@ -61,6 +61,8 @@ def parse_override(text: str) -> dict[str, Any]:
         *parents, leaf = key.strip().split(".")
         for parent in parents:
             node = node.setdefault(parent, {})
+            if not isinstance(node, dict):
+                raise UserError(f"--params_override: {parent} is given a value and also {key}")
         node[leaf] = parse_yaml(value, f"--params_override {key.strip()}")
     return result
 

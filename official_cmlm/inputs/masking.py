@@ -72,7 +72,8 @@ class MaskTokens:
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
-        wanted = tf.cast(tf.round(tf.cast(available, tf.float32) * self.rate), tf.int32)
+        # float64: the product must round as it does on paper, also where it ends in .5.
+        wanted = tf.cast(tf.round(tf.cast(available, tf.float64) * self.rate), tf.int32)
         wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
         _, chosen = tf.math.top_k(scores, k=slots)
         real = tf.range(slots)[tf.newaxis, :] < wanted[:, tf.newaxis]
@@ -81,7 +82,7 @@ class MaskTokens:
         return tf.where(real, order, 0), tf.cast(real, tf.float32)
 
     def _dynamic_slots(self, candidates: tf.Tensor) -> tf.Tensor:
-        length = tf.cast(tf.shape(candidates)[1], tf.float32)
+        length = tf.cast(tf.shape(candidates)[1], tf.float64)
         slots = tf.cast(tf.floor((length - 2.0) * self.rate + 0.5), tf.int32)
         return tf.clip_by_value(slots, 1, self.max_predictions)
 

@@ -30,6 +30,9 @@ def _pack(sentences: tf.RaggedTensor, limit: int) -> tf.RaggedTensor:
     lengths = tf.RaggedTensor.from_row_splits(
         sentences.values.row_lengths(), sentences.row_splits
     ).to_tensor()
+    if_empty = tf.shape(lengths)[1] == 0
+    # A block of empty records has no column to scan; one of zeros changes nothing.
+    lengths = tf.cond(if_empty, lambda: tf.pad(lengths, [[0, 0], [0, 1]]), lambda: lengths)
 
     def step(carry: tuple[tf.Tensor, tf.Tensor], column: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Adds sentence t of all records at once; a new segment starts where it does not fit."""

@@ -82,17 +82,19 @@ def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
         )
     try:
         values = json.loads(path.read_text())
+        version = values["format_version"]
+    except (ValueError, TypeError, KeyError) as error:
+        raise _damaged(path, error) from None
+    if version != FORMAT_VERSION:
+        raise UserError(
+            f"{path}: format version {version}, this release reads {FORMAT_VERSION}; "
+            "make the records again"
+        )
+    try:
         values["shards"] = [Shard(**shard) for shard in values["shards"]]
         manifest = Manifest(**values)
-    except (ValueError, TypeError, KeyError) as error:
-        raise UserError(
-            f"{path}: not a manifest of this project ({error}); make the records again"
-        ) from None
-    if manifest.format_version != FORMAT_VERSION:
-        raise UserError(
-            f"{path}: format version {manifest.format_version}, this release reads "
-            f"{FORMAT_VERSION}; make the records again"
-        )
+    except (TypeError, KeyError) as error:
+        raise _damaged(path, error) from None
     if manifest.kind != kind:
         raise UserError(f"{path}: holds {manifest.kind} records, {kind} records are needed here")
     if not manifest.records:
@@ -107,6 +109,10 @@ def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
                 f"({shard.records} records); the copy is incomplete, fetch or make it again"
             )
     return manifest
+
+
+def _damaged(path: Path, error: Exception) -> UserError:
+    return UserError(f"{path}: not a manifest of this project ({error}); make the records again")
 
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:

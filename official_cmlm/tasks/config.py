@@ -54,9 +54,24 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
 
     def data_of(self, objective: ObjectiveConfig, is_training: bool) -> DataConfig:
         """The records that an objective reads."""
-        if is_training:
-            return objective.train_data or self.train_data
-        return objective.validation_data or self.validation_data
+        split = "train_data" if is_training else "validation_data"
+        data = getattr(objective, split) or getattr(self, split)
+        return data.replace(is_training=is_training)
+
+    def used_data(self) -> list[tuple[str, str, DataConfig]]:
+        """(objective, name of the field, records) for all data that is read.
+
+        Validation data without an `input_path` is not: a training need not validate.
+        """
+        used = []
+        for name, objective in chosen_objectives(self.objectives).items():
+            for split in ("train_data", "validation_data"):
+                own = getattr(objective, split) is not None
+                where = f"task.objectives.{name}.{split}" if own else f"task.{split}"
+                data = self.data_of(objective, split == "train_data")
+                if split == "train_data" or data.input_path:
+                    used.append((name, where, data))
+        return used
 
     def check(self) -> None:
         """Raises `UserError` for anything that cannot work, before records or models are opened."""
@@ -67,17 +82,17 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                 f"task.objectives is empty; choose at least one of {', '.join(objectives())}"
             )
         for name, config in chosen.items():
-            where = f"task.objectives.{name}"
-            objectives()[name].check(config, self.encoder, where)
-            extra = objectives()[name].extra_positions(config)
-            for data in (self.data_of(config, True), self.data_of(config, False)):
-                needed = data.seq_length + extra
-                if needed > self.encoder.max_position_embeddings:
-                    raise UserError(
-                        f"{where} needs {needed} positions ({data.seq_length} tokens + {extra} "
-                        f"projected vectors), task.encoder.max_position_embeddings is "
-                        f"{self.encoder.max_position_embeddings}; raise it or lower seq_length"
-                    )
+            objectives()[name].check(config, self.encoder, f"task.objectives.{name}")
+        for name, where, data in self.used_data():
+            extra = objectives()[name].extra_positions(chosen[name])
+            needed = data.seq_length + extra
+            if needed > self.encoder.max_position_embeddings:
+                raise UserError(
+                    f"task.objectives.{name} needs {needed} positions ({where}.seq_length "
+                    f"{data.seq_length} + {extra} projected vectors), "
+                    f"task.encoder.max_position_embeddings is "
+                    f"{self.encoder.max_position_embeddings}; raise it or lower seq_length"
+                )
 
 
 @dataclasses.dataclass

@@ -38,11 +38,12 @@ class MultiObjectiveModel(tf_keras.Model):
     def call(
         self, features: dict[str, dict], training: bool | None = None
     ) -> dict[str, ObjectiveOutput]:
-        """Maps objective name -> features to objective name -> output."""
+        """Maps group -> features, see `build_inputs` of the task, to objective name -> output."""
         encode = _Memo(self.encoder, training)
         return {
-            name: objective(features[name], encode=encode)
-            for name, objective in self.objectives.items()
+            name: self.objectives[name](batch, encode=encode)
+            for names, batch in features.items()
+            for name in names.split("+")
         }
 
     @property

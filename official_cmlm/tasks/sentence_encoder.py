@@ -7,7 +7,7 @@ from official.core import base_task, task_factory
 from official_cmlm.checkpoints.encoder_directory import restore_pretrained
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pipeline import Replicas, build_dataset
+from official_cmlm.inputs.pipeline import Augment, Replicas, View, build_dataset
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
@@ -39,11 +39,8 @@ class SentenceEncoderTask(base_task.Task):
         super().__init__(params, logging_dir=logging_dir, name=name)
         params.check()
         self.chosen = chosen_objectives(params.objectives)
-        for objective in self.chosen.values():
-            for is_training in (True, False):
-                data = params.data_of(objective, is_training)
-                if is_training or data.input_path:
-                    data.check(f"task.{'train' if is_training else 'validation'}_data")
+        for _, where, data in params.used_data():
+            data.check(where)
         self.vocabulary = self._open_vocabulary()
         size = params.encoder.vocab_size
         if size not in (0, len(self.vocabulary)):
@@ -74,18 +71,13 @@ class SentenceEncoderTask(base_task.Task):
 
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
-        folders = [
-            self.task_config.data_of(objective, is_training).input_path
-            for objective in self.chosen.values()
-            for is_training in (True, False)
-        ]
-        return list(dict.fromkeys(folder for folder in folders if folder))
+        folders = (data.input_path for _, _, data in self.task_config.used_data())
+        return list(dict.fromkeys(folders))
 
     def check_batch_sizes(self, num_replicas: int) -> None:
         """Raises `UserError` unless every batch divides by the replicas."""
-        for objective in self.chosen.values():
-            for is_training in (True, False):
-                self.task_config.data_of(objective, is_training).buckets(num_replicas)
+        for _, where, data in self.task_config.used_data():
+            data.buckets(num_replicas, where)
 
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
@@ -101,13 +93,14 @@ class SentenceEncoderTask(base_task.Task):
     def build_inputs(
         self, params: DataConfig, input_context: tf.distribute.InputContext | None = None
     ) -> tf.data.Dataset:
-        """Returns batches: objective name -> features, shared where views are the same.
+        """Returns batches by group: the objectives' names joined with `+` -> features.
 
-        Objectives that read other views or records have pipelines of their own, one batch of each
-        a step; a pass of validation ends with the shortest.
+        Objectives that read the same view of the same records form a group and share a pipeline.
+        With several groups a step has one batch of each, and a pass of validation ends with the
+        shortest.
         """
         replicas = Replicas.of(input_context)
-        groups: list[tuple[DataConfig, object, list, list[str]]] = []
+        groups: list[tuple[DataConfig, View, list[Augment], list[str]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, params.is_training)
             view = objectives()[name].view(config, data, self.special)
@@ -119,18 +112,12 @@ class SentenceEncoderTask(base_task.Task):
                     break
             else:
                 groups.append((data, view, augments, [name]))
-        datasets = [
-            build_dataset(
-                data, load_manifest(data.input_path, "documents"), view, augments, replicas
-            )
-            for data, view, augments, _ in groups
-        ]
-        if len(groups) == 1:
-            names = groups[0][3]
-            return datasets[0].map(lambda batch: {name: batch for name in names})
-        return tf.data.Dataset.zip(tuple(datasets)).map(
-            lambda *batches: {
-                name: batch for batch, group in zip(batches, groups) for name in group[3]
+        return tf.data.Dataset.zip(
+            {
+                "+".join(names): build_dataset(
+                    data, load_manifest(data.input_path, "documents"), view, augments, replicas
+                )
+                for data, view, augments, names in groups
             }
         )
 

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tests.oracles import bert_numpy
 from tests.oracles import cmlm_numpy as oracle
 
 
@@ -129,7 +130,7 @@ def test_attention_by_hand() -> None:
     layer["value_kernel"][:, 0, :] = np.eye(2)
     layer["output_kernel"][0] = [[0.0, 8.0], [0.0, 0.0]]
     layer["output_bias"][:] = [0.5, 0.5]
-    attended = oracle._self_attention(layer, np.array([[1.0, -1.0], [-1.0, 1.0]]), 1)
+    attended = bert_numpy._self_attention(layer, np.array([[1.0, -1.0], [-1.0, 1.0]]), 1)
     # The probabilities are 3/4 and 1/4, so the context is (1/2, -1/2) at both places.
     np.testing.assert_allclose(attended, [[0.5, 4.5], [0.5, 4.5]])
     # Residuals (1.5, 3.5) and (-0.5, 5.5): feature 1 is the larger one in both.

@@ -35,7 +35,7 @@ def test_round_trip(records):
     assert block.sentences.dtype == tf.int32
     assert block.repeats_last.numpy().tolist() == [repeats for _, repeats, *_ in records]
     assert block.keys is keys
-    for data, (sentences, repeats, name, keep) in zip(serialized, records):
+    for data, (sentences, _, name, keep) in zip(serialized, records):
         feature = tf.train.Example.FromString(data).features.feature
         assert feature["id"].bytes_list.value[0].decode() == name
         assert feature["language"].bytes_list.value[0] == b"de"

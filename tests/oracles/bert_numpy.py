@@ -1,0 +1,325 @@
+"""Loop-by-loop NumPy reference for the BERT encoder and the pooling of its outputs.
+
+Written from the text of "Universal Sentence Representation Learning with Conditional Masked
+Language Model" (sections 2, 3, 4.2 and appendix C) and from the definition of the BERT encoder
+in "BERT: Pre-training of Deep Bidirectional Transformers for Language Understanding".
+
+Everything runs in float64, one example at a time and mostly one vector at a time. Nothing is
+batched and nothing is masked additively: padding is deleted before anything is computed. The
+code is therefore slow, but each line can be compared with the formula it follows.
+
+Notation used in the shape comments: V vocabulary size, P number of position rows, T number of
+type rows, h hidden size, f feed-forward size, L sequence length, N number of projections,
+B batch size.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+Array = NDArray[np.float64]
+Activation = Callable[[ArrayLike], Array]
+
+
+# Elementary functions.
+
+
+def _elementwise(function: Callable[[float], float], x: ArrayLike) -> Array:
+    """Applies a scalar function to each element of `x`, keeping its shape."""
+    values = np.asarray(x, dtype=np.float64)
+    result = np.empty_like(values)
+    for index in np.ndindex(values.shape):
+        result[index] = function(float(values[index]))
+    return result
+
+
+def gelu_tanh(x: ArrayLike) -> Array:
+    """GELU with the tanh approximation, any shape.
+
+    0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
+    """
+
+    def scalar(value: float) -> float:
+        inner = math.sqrt(2.0 / math.pi) * (value + 0.044715 * value * value * value)
+        return 0.5 * value * (1.0 + math.tanh(inner))
+
+    return _elementwise(scalar, x)
+
+
+def gelu_erf(x: ArrayLike) -> Array:
+    """Exact GELU, any shape.
+
+    x * Phi(x), where Phi(x) = erfc(-x / sqrt(2)) / 2 is the standard normal distribution function.
+    """
+    return _elementwise(lambda value: value * 0.5 * math.erfc(-value / math.sqrt(2.0)), x)
+
+
+def relu(x: ArrayLike) -> Array:
+    """max(x, 0), any shape (the nonlinearity of the projections, appendix C)."""
+    return _elementwise(lambda value: max(0.0, value), x)
+
+
+def layer_norm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, epsilon: float) -> Array:
+    """Layer normalisation over the last axis.
+
+    gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the biased variance (divided by h).
+
+    Args:
+        x: [..., h].
+        gamma: [h].
+        beta: [h].
+        epsilon: Added to the variance, inside the square root.
+
+    Returns:
+        [..., h].
+    """
+    values = np.asarray(x, dtype=np.float64)
+    scale = np.asarray(gamma, dtype=np.float64)
+    shift = np.asarray(beta, dtype=np.float64)
+    size = values.shape[-1]
+    result = np.empty_like(values)
+    for index in np.ndindex(values.shape[:-1]):
+        vector = values[index]
+        mean = math.fsum(vector) / size
+        variance = math.fsum((element - mean) ** 2 for element in vector) / size
+        deviation = math.sqrt(variance + epsilon)
+        for k in range(size):
+            result[index + (k,)] = scale[k] * (vector[k] - mean) / deviation + shift[k]
+    return result
+
+
+def log_sum_exp(vector: ArrayLike) -> float:
+    """log(sum_k exp(vector_k)) of a vector [K]."""
+    values = [float(value) for value in np.asarray(vector, dtype=np.float64)]
+    largest = max(values)
+    return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
+
+
+def softmax(x: ArrayLike) -> Array:
+    """exp(x_k) / sum_l exp(x_l) over the last axis, [..., K] -> [..., K]."""
+    values = np.asarray(x, dtype=np.float64)
+    result = np.empty_like(values)
+    for index in np.ndindex(values.shape[:-1]):
+        vector = values[index]
+        normaliser = log_sum_exp(vector)
+        for k in range(len(vector)):
+            result[index + (k,)] = math.exp(float(vector[k]) - normaliser)
+    return result
+
+
+# The BERT encoder.
+
+
+def _self_attention(layer: Mapping[str, ArrayLike], states: Array, num_heads: int) -> Array:
+    """Multi-head self attention in which every element attends to every element.
+
+    softmax(q . k / sqrt(head_dim)) v for each head, summed over the heads by the output kernel.
+
+    Args:
+        layer: The weights of one encoder block (see `bert_encode`).
+        states: [S, h], no padding among the S elements.
+        num_heads: Number of attention heads.
+
+    Returns:
+        [S, h], before the residual connection.
+    """
+    query_kernel = np.asarray(layer["query_kernel"], dtype=np.float64)
+    query_bias = np.asarray(layer["query_bias"], dtype=np.float64)
+    key_kernel = np.asarray(layer["key_kernel"], dtype=np.float64)
+    key_bias = np.asarray(layer["key_bias"], dtype=np.float64)
+    value_kernel = np.asarray(layer["value_kernel"], dtype=np.float64)
+    value_bias = np.asarray(layer["value_bias"], dtype=np.float64)
+    output_kernel = np.asarray(layer["output_kernel"], dtype=np.float64)
+    output_bias = np.asarray(layer["output_bias"], dtype=np.float64)
+
+    length, hidden_size = states.shape
+    if query_kernel.shape[:2] != (hidden_size, num_heads):
+        raise ValueError(
+            f"query_kernel is {query_kernel.shape}, expected ({hidden_size}, {num_heads}, head_dim)"
+        )
+    head_dim = query_kernel.shape[2]
+
+    result = np.zeros_like(states)
+    for i in range(length):
+        result[i] = output_bias
+    for head in range(num_heads):
+        queries = [states[i] @ query_kernel[:, head] + query_bias[head] for i in range(length)]
+        keys = [states[j] @ key_kernel[:, head] + key_bias[head] for j in range(length)]
+        values = [states[j] @ value_kernel[:, head] + value_bias[head] for j in range(length)]
+        for i in range(length):
+            scores = [float(queries[i] @ keys[j]) / math.sqrt(head_dim) for j in range(length)]
+            probabilities = softmax(scores)
+            context = np.zeros(head_dim)
+            for j in range(length):
+                context = context + probabilities[j] * values[j]
+            result[i] += context @ output_kernel[head]
+    return result
+
+
+def _encoder_block(
+    layer: Mapping[str, ArrayLike],
+    states: Array,
+    num_heads: int,
+    activation: Activation,
+    epsilon: float,
+) -> Array:
+    """One post-layer-norm transformer block, [S, h] -> [S, h].
+
+    a = LN(x + SelfAttention(x)); y = LN(a + W_2 activation(W_1 a + b_1) + b_2)
+    """
+    attention = _self_attention(layer, states, num_heads)
+    intermediate_kernel = np.asarray(layer["intermediate_kernel"], dtype=np.float64)
+    intermediate_bias = np.asarray(layer["intermediate_bias"], dtype=np.float64)
+    ffn_output_kernel = np.asarray(layer["ffn_output_kernel"], dtype=np.float64)
+    ffn_output_bias = np.asarray(layer["ffn_output_bias"], dtype=np.float64)
+
+    result = np.empty_like(states)
+    for i in range(len(states)):
+        attended = layer_norm(
+            states[i] + attention[i],
+            layer["attention_norm_gamma"],
+            layer["attention_norm_beta"],
+            epsilon,
+        )
+        intermediate = activation(attended @ intermediate_kernel + intermediate_bias)
+        transformed = intermediate @ ffn_output_kernel + ffn_output_bias
+        result[i] = layer_norm(
+            attended + transformed,
+            layer["output_norm_gamma"],
+            layer["output_norm_beta"],
+            epsilon,
+        )
+    return result
+
+
+def bert_encode(
+    weights: Mapping[str, Any],
+    word_ids: Sequence[int],
+    mask: Sequence[int],
+    type_ids: Sequence[int],
+    num_heads: int,
+    dense_inputs: ArrayLike | None = None,
+    dense_positions: Sequence[int] | None = None,
+    activation: Activation = gelu_tanh,
+    epsilon: float = 1e-12,
+) -> list[Array]:
+    """Encodes ONE example with a post-layer-norm BERT.
+
+    Tokens with mask 0 are removed before anything is computed; the remaining tokens keep the
+    position (index in `word_ids`) they had. Section 2 of the CMLM paper: the projected sentence
+    vectors are concatenated with the token embeddings of the second sentence, so `dense_inputs`
+    take the place of word embeddings for N further elements, which also receive a position row,
+    type row 0 and the embedding layer norm, and are never masked.
+
+    Args:
+        weights: `word_embeddings` [V, h], `position_embeddings` [P, h], `type_embeddings` [T, h],
+            `embeddings_norm_gamma` / `embeddings_norm_beta` [h] and `layers`, a list of dicts of
+            `query_kernel`, `key_kernel`, `value_kernel` [h, heads, head_dim], `query_bias`,
+            `key_bias`, `value_bias` [heads, head_dim], `output_kernel` [heads, head_dim, h],
+            `output_bias` [h], `attention_norm_gamma` / `attention_norm_beta` [h],
+            `intermediate_kernel` [h, f], `intermediate_bias` [f], `ffn_output_kernel` [f, h],
+            `ffn_output_bias` [h], `output_norm_gamma` / `output_norm_beta` [h].
+        word_ids: [L].
+        mask: [L], 1 for a token and 0 for padding.
+        type_ids: [L].
+        num_heads: Number of attention heads.
+        dense_inputs: [N, h] or None.
+        dense_positions: [N] rows of the position table, required with `dense_inputs`.
+        activation: Nonlinearity of the feed-forward layers.
+        epsilon: Layer norm epsilon of the blocks; the one of the embeddings is always 1e-12.
+
+    Returns:
+        The output of every block in order, each [L + N, h]. The row of an input token is at its
+        own index and the dense elements are the last N rows. Rows of removed tokens are NaN.
+    """
+    word_table = np.asarray(weights["word_embeddings"], dtype=np.float64)
+    position_table = np.asarray(weights["position_embeddings"], dtype=np.float64)
+    type_table = np.asarray(weights["type_embeddings"], dtype=np.float64)
+    length = len(word_ids)
+    if len(mask) != length or len(type_ids) != length:
+        raise ValueError("word_ids, mask and type_ids differ in length")
+
+    embedded: list[Array] = []
+    rows: list[int] = []
+    for position in range(length):
+        if int(mask[position]) == 0:
+            continue
+        word = int(word_ids[position])
+        kind = int(type_ids[position])
+        embedded.append(word_table[word] + position_table[position] + type_table[kind])
+        rows.append(position)
+
+    num_dense = 0
+    if dense_inputs is not None:
+        dense = np.asarray(dense_inputs, dtype=np.float64)
+        num_dense = len(dense)
+        if dense_positions is None or len(dense_positions) != num_dense:
+            raise ValueError("dense_positions must give one position for each dense input")
+        for n in range(num_dense):
+            embedded.append(dense[n] + position_table[int(dense_positions[n])] + type_table[0])
+            rows.append(length + n)
+    if not embedded:
+        raise ValueError("the example has no elements left to encode")
+
+    states = layer_norm(
+        np.stack(embedded),
+        weights["embeddings_norm_gamma"],
+        weights["embeddings_norm_beta"],
+        1e-12,
+    )
+    outputs: list[Array] = []
+    for layer in weights["layers"]:
+        states = _encoder_block(layer, states, num_heads, activation, epsilon)
+        output = np.full((length + num_dense, states.shape[1]), np.nan)
+        for row, state in zip(rows, states, strict=True):
+            output[row] = state
+        outputs.append(output)
+    return outputs
+
+
+# Sentence vectors and their projections (section 2, appendix A and appendix C).
+
+
+def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
+    """The rows of [L, h] whose mask is not 0, as a list of vectors [h]."""
+    sequence = np.asarray(sequence_output, dtype=np.float64)
+    if len(sequence) != len(mask):
+        raise ValueError("sequence_output and mask differ in length")
+    rows = [sequence[i] for i in range(len(mask)) if int(mask[i]) != 0]
+    if not rows:
+        raise ValueError("no token to pool")
+    return rows
+
+
+def mean_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
+    """Section 2: average of the sequence outputs over the real tokens, [L, h], [L] -> [h]."""
+    rows = _kept_rows(sequence_output, mask)
+    total = np.zeros_like(rows[0])
+    for row in rows:
+        total = total + row
+    return total / len(rows)
+
+
+def max_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
+    """Footnote 1 of section 2: maximum of each feature over the tokens, [L, h], [L] -> [h]."""
+    rows = _kept_rows(sequence_output, mask)
+    return np.array([max(float(row[k]) for row in rows) for k in range(len(rows[0]))])
+
+
+def cls_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
+    """Footnote 1 of section 2: the output at the first token, [L, h], [L] -> [h]."""
+    if int(mask[0]) == 0:
+        raise ValueError("the first token is masked out")
+    return np.array(np.asarray(sequence_output, dtype=np.float64)[0])
+
+
+POOLING: dict[str, Callable[[ArrayLike, Sequence[int]], Array]] = {
+    "mean": mean_pool,
+    "max": max_pool,
+    "cls": cls_pool,
+}
