@@ -50,7 +50,11 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "min_sentences", 1, "Sentences that a document must have, or it is dropped and counted."
     )
-    flags.DEFINE_float("shard_mb", 64.0, "Size of a shard, in megabytes (10^6 bytes).")
+    flags.DEFINE_float(
+        "shard_mb",
+        16.0,
+        "Size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16 shards.",
+    )
     flags.DEFINE_bool(
         "keep_text",
         False,

@@ -1,5 +1,6 @@
 """Reads a folder of documents records into blocks, in an order that only the seed decides."""
 
+import math
 import os
 from collections.abc import Callable
 
@@ -20,14 +21,15 @@ _BLOCK_LENGTH = 8
 def read_blocks(config: DataConfig, manifest: Manifest) -> Callable[[tf.Tensor], tf.data.Dataset]:
     """Returns a function from the epoch number (int64 scalar) to that epoch's blocks.
 
-    A block holds as many records as give about `config.shuffle_sentences` sentences. Training
+    A block holds records of at most about `config.shuffle_sentences` sentences. Training
     orders the shards anew each epoch; validation reads them as they are and always as epoch 0.
     """
     paths = tf.constant([os.path.join(config.input_path, s.name) for s in manifest.shards])
     counts = np.array([shard.records for shard in manifest.shards], np.int64)
     offsets = tf.constant(np.cumsum(counts) - counts)
-    per_record = max(1.0, manifest.sentences / manifest.records)
-    block_size = max(1, int(config.shuffle_sentences / per_record))
+    # Blocks of equal size: a small last one would mix its few documents among themselves only.
+    num_blocks = max(1, math.ceil(manifest.sentences / config.shuffle_sentences))
+    block_size = math.ceil(manifest.records / num_blocks)
 
     def read_shard(shard: tf.Tensor) -> tf.data.Dataset:
         numbered = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20).enumerate(
