@@ -14,10 +14,12 @@ BIN := $(VENV)/bin
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
 # The user's own text for the demo: files, folders or patterns, separated by commas.
 TEXT ?=
+# Where a document of that text ends: blank_line or file.
+DOCUMENTS_BY ?= blank_line
 
 .PHONY: demo test lint format lock clean
 demo: $(VENV)/.installed
-	$(BIN)/python -m experiments.demo --text='$(TEXT)'
+	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest

@@ -1,6 +1,7 @@
 """Learns a WordPiece vocabulary from text: `python -m data_prep.build_vocab --help`."""
 
 import json
+import math
 import os
 import sys
 import tempfile
@@ -13,7 +14,7 @@ from absl import flags
 
 from data_prep import reader_flags
 from data_prep.readers import ReadOptions, ReadReport, read_documents
-from official_cmlm import cli
+from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
 SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -95,7 +96,8 @@ def _train(
         min_frequency=min_frequency,
         special_tokens=list(first),
         continuing_subword_prefix=_PREFIX,
-        show_progress=False,
+        # The library's own bars, for the part that only it can see; it draws on terminals alone.
+        show_progress=sys.stderr.isatty(),
     )
     tokenizer.train_from_iterator(lines, trainer=trainer)
     vocabulary = tokenizer.get_vocab()
@@ -134,15 +136,25 @@ def _text_bytes(path: str) -> int:
     return size * _GZIP_RATIO if path.endswith(".gz") else size
 
 
-def save(entries: list[str], output: Path, lower_case: bool) -> None:
-    """Writes the vocabulary, and `<stem>.json` beside it, each under its name when complete.
+def check_output(output: Path, overwrite: bool) -> None:
+    """Checks the names that `save` will write, before anything is learned.
 
     Raises:
-      UserError: `output` is a directory or is named as its own metadata.
+      UserError: `output` is a folder or is named as its own metadata; it exists and `overwrite` is
+        false; or the metadata's name belongs to some other file.
     """
-    metadata_path = output.with_suffix(".json")
-    if output.is_dir() or output == metadata_path:
+    metadata = output.with_suffix(".json")
+    if output.is_dir() or output == metadata:
         raise UserError(f"{output}: not a name for a vocabulary; name a file, such as vocab.txt")
+    if output.exists() and not overwrite:
+        raise UserError(f"{output}: exists already; pass --overwrite or another --output")
+    if metadata.exists() and '"lower_case"' not in metadata.read_text(errors="replace"):
+        raise UserError(f"{metadata}: would be replaced, and is no vocabulary's; change --output")
+
+
+def save(entries: list[str], output: Path, lower_case: bool) -> None:
+    """Writes the vocabulary, and `<stem>.json` beside it, each under its name when complete."""
+    metadata_path = output.with_suffix(".json")
     output.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"lower_case": lower_case, "max_bytes_per_word": MAX_BYTES_PER_WORD}
     # The metadata first, so that a vocabulary never stands without it.
@@ -164,6 +176,7 @@ def define_flags() -> None:
     reader_flags.define()
     flags.adopt_module_key_flags(reader_flags)
     flags.DEFINE_string("output", None, "Vocabulary file to write, one entry a line. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a vocabulary that is there already.")
     flags.DEFINE_integer("vocab_size", 30522, "Entries wanted, the five special tokens included.")
     flags.DEFINE_bool("lower_case", True, "Whether to lower-case text and to strip its accents.")
     flags.DEFINE_integer(
@@ -182,11 +195,13 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     started = time.monotonic()
-    if not FLAGS.max_input_mb > 0:
+    if not 0 < FLAGS.max_input_mb < math.inf:
         raise UserError(f"--max_input_mb is {FLAGS.max_input_mb:g}; give a positive number")
+    check_output(Path(FLAGS.output), FLAGS.overwrite)
     report = ReadReport()
+    paths = reader_flags.input_paths()
     paragraphs = sample_paragraphs(
-        reader_flags.input_paths(),
+        paths,
         reader_flags.options(),
         report,
         FLAGS.reader,
@@ -196,9 +211,13 @@ def main(argv: list[str]) -> None:
 
     def counted() -> Iterator[str]:
         nonlocal characters
-        for paragraph in paragraphs:
-            characters += len(paragraph)
-            yield paragraph
+        total = sum(_text_bytes(path) for path in paths)
+        with progress.bar(total, "B", "vocabulary: reading", unit_scale=True) as bar:
+            for paragraph in paragraphs:
+                characters += len(paragraph)
+                bar.update(min(report.bytes, total) - bar.n)
+                yield paragraph
+            bar.update(total - bar.n)
 
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, Path(FLAGS.output), FLAGS.lower_case)

@@ -4,6 +4,7 @@ Reads text (see the flags), splits it into sentences, tokenises them and writes 
 the vocabulary and `dataset.json` into a folder. Memory does not grow with the corpus.
 """
 
+import math
 import os
 import resource
 import sys
@@ -40,10 +41,11 @@ def define_flags() -> None:
         None,
         "Longer words become [UNK], in bytes of UTF-8. Default: as the .json beside the vocabulary"
         " says, else 1000.",
+        lower_bound=1,
     )
     flags.DEFINE_integer(
         "max_sentences",
-        128,
+        256,
         "Sentences of a record at most; longer documents are cut into several records in order.",
         lower_bound=2,
     )
@@ -78,7 +80,7 @@ def _with_progress(
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    if not FLAGS.shard_mb > 0:
+    if not 0 < FLAGS.shard_mb < math.inf:
         raise UserError(f"--shard_mb is {FLAGS.shard_mb:g}; give a positive number")
     paths = reader_flags.input_paths()
     vocabulary = load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)

@@ -19,10 +19,9 @@ from pathlib import Path
 
 import numpy as np
 from absl import flags
-from tqdm import tqdm
 
 from data_prep.readers.document import Document
-from official_cmlm import cli
+from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
 MAX_FILE_BYTES = 2_000_000
@@ -225,13 +224,16 @@ def main(argv: list[str]) -> None:
     limits = {"max_parse_mb": values.max_parse_mb, "workers": values.workers}
     documents = extract([Path(root) for root in values.roots], **limits, counters=counters)
     try:
-        with open(temporary, "wb") as stream, tqdm(unit="B", unit_scale=True) as progress:
+        with (
+            open(temporary, "wb") as stream,
+            progress.bar(None, "B", "docstrings", unit_scale=True) as bar,
+        ):
             for document in documents:
                 text = "\n\n".join(document.paragraphs)
                 record = {"id": document.id, "lang": document.language, "text": text}
-                stream.write(json.dumps(record).encode() + b"\n")
-                progress.total = counters["bytes_total"]
-                progress.update(counters["bytes"] - progress.n)
+                stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+                bar.total = counters["bytes_total"]
+                bar.update(counters["bytes"] - bar.n)
         if not counters["documents"]:
             raise UserError("no docstring holds enough prose; name more packages with --roots")
         temporary.replace(output)

@@ -31,7 +31,7 @@ class RecordOptions:
     """
 
     one_sentence_a_line: bool = False
-    max_sentences: int = 128
+    max_sentences: int = 256
     min_sentences: int = 1
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False

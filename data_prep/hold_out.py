@@ -70,13 +70,17 @@ def main(argv: list[str]) -> None:
             for piece in pieces:
                 text = "\n\n".join(piece.paragraphs)
                 line = {"id": piece.id, "lang": piece.language, "text": text}
-                files[part].write(json.dumps(line) + "\n")
+                if piece.continues:
+                    line["continues"] = True
+                files[part].write(json.dumps(line, ensure_ascii=False) + "\n")
             counts[part] += 1
         if not counts[0] or not counts[1]:
             raise UserError(
                 f"{counts[0] + counts[1]} document(s) are too few to train on some and hold others "
-                f"out; give more text, or see --documents_by (now {FLAGS.documents_by})"
+                f"out; give more text, or change --documents_by (now {FLAGS.documents_by}; "
+                "DOCUMENTS_BY of make demo)"
             )
+        # The held-out part last: where it is, both are.
         for source, target in zip(partial, outputs):
             source.replace(target)
     print(f"{counts[0]} documents to train on, {counts[1]} held out")

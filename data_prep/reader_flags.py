@@ -1,5 +1,7 @@
 """The flags of every binary that reads text, and the options made of them."""
 
+import math
+
 from absl import flags
 
 from data_prep.readers import READER_NAMES, ReadOptions, expand_inputs
@@ -60,7 +62,7 @@ def options() -> ReadOptions:
     Raises:
       UserError: a flag's value is out of range.
     """
-    if not FLAGS.max_line_mb > 0:
+    if not 0 < FLAGS.max_line_mb < math.inf:
         raise UserError(f"--max_line_mb is {FLAGS.max_line_mb:g}; give a positive number of MiB")
     return ReadOptions(
         documents_by=FLAGS.documents_by,

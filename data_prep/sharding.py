@@ -2,10 +2,13 @@
 
 import hashlib
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import replace_folder
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
 
@@ -56,9 +59,7 @@ class OutputFolder:
         if kind is not None:
             shutil.rmtree(self._partial, ignore_errors=True)
             return
-        if self._path.exists():
-            shutil.rmtree(self._path)
-        self._partial.rename(self._path)
+        replace_folder(self._partial, self._path)
 
 
 class ShardWriter:
@@ -78,9 +79,15 @@ class ShardWriter:
     def write(self, record: bytes) -> None:
         import tensorflow as tf
 
+        try:
+            self._write(tf.io.TFRecordWriter, record)
+        except tf.errors.OpError as error:
+            raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
+
+    def _write(self, open_writer: Callable[[str], Any], record: bytes) -> None:
         if self._writer is None:
             self._name = f"{self._prefix}-{len(self.shards):05d}.tfrecord"
-            self._writer = tf.io.TFRecordWriter(str(self._folder / self._name))
+            self._writer = open_writer(str(self._folder / self._name))
             self._records = self._bytes = 0
         self._writer.write(record)
         self._records += 1

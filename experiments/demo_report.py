@@ -16,6 +16,11 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
+LOSSES = {
+    "cmlm/masked_token_loss": "CMLM (nats a token)",
+    "quick_thought/retrieval_loss": "adjacent-sentence retrieval (nats)",
+}
+RECALL = "quick_thought/recall_at_1"
 
 
 def define_flags() -> None:
@@ -63,24 +68,19 @@ def draw(history: Path, recalls: dict[str, float], output: Path) -> None:
     from matplotlib import pyplot
 
     lines = [json.loads(line) for line in history.read_text().splitlines()]
-    train = [line for line in lines if line["split"] == "train"]
+    # A training that went on after an interruption has written some steps twice: the last counts.
+    by_step = {line["step"]: line for line in lines if line["split"] == "train"}
+    train = [by_step[step] for step in sorted(by_step)]
     steps = [line["step"] for line in train]
     figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4))
-    left.plot(
-        steps, [line["cmlm/masked_token_loss"] for line in train], label="CMLM (nats a token)"
-    )
-    left.plot(
-        steps,
-        [line["quick_thought/retrieval_loss"] for line in train],
-        label="adjacent-sentence retrieval (nats)",
-    )
+    for metric, label in LOSSES.items():
+        if metric in train[0]:
+            left.plot(steps, [line[metric] for line in train], label=label)
     left.set(xlabel="step", ylabel="training loss", title="losses")
     left.legend()
-    right.plot(
-        steps,
-        [100 * line["quick_thought/recall_at_1"] for line in train],
-        label="training, inside the batch",
-    )
+    if RECALL in train[0]:
+        values = [100 * line[RECALL] for line in train]
+        right.plot(steps, values, label="training, inside the batch")
     for (name, recall), style in zip(recalls.items(), ("-", ":", "--")):
         right.axhline(100 * recall, color="black", linestyle=style, linewidth=1, label=name)
     right.set(xlabel="step", ylabel="next sentence found, %", title="recall at 1", ylim=(0, None))

@@ -7,8 +7,11 @@ Nothing of this project is imported: this is what any user of the exported modul
 
 import argparse
 import os
+import warnings
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# tensorflow-hub 0.16 still asks setuptools for its version.
+warnings.filterwarnings("ignore", message="pkg_resources is deprecated")
 
 import numpy as np
 import tensorflow as tf

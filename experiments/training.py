@@ -3,13 +3,17 @@
 import tensorflow as tf
 import tf_keras
 from official.common import distribute_utils
-from official.core import train_lib, train_utils
+from official.core import base_trainer, train_lib, train_utils
 from official.modeling import performance
 
 from experiments.training_progress import progress_reports
-from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.encoder_directory import (
+    DEFAULT_SEQ_LENGTH,
+    check_description,
+    describe,
+)
 from official_cmlm.errors import UserError
-from official_cmlm.records.corruption import explain_data_loss
+from official_cmlm.records.corruption import find_damage
 from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
@@ -29,11 +33,11 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
     task.check_batch_sizes(strategy.num_replicas_in_sync)
+    if "eval" in mode:
+        task.check_validation_data()
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
-    describe(model_dir, encoder_config, task.vocabulary)
-    if "train" in mode:
-        train_utils.serialize_config(params, model_dir)
-    elif not tf.train.latest_checkpoint(model_dir):
+    check_description(model_dir, encoder_config, task.vocabulary)
+    if "train" not in mode and not tf.train.latest_checkpoint(model_dir):
         raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
     try:
         with strategy.scope():
@@ -46,6 +50,12 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
             )
             # The optimizers create this lazily; a step function must not be the first to do so.
             _ = trainer.optimizer.iterations
+        _check_checkpoint(model_dir, trainer)
+        if "train" in mode:
+            # Positions beyond the longest training sequence have never been trained.
+            longest = max(data.seq_length for _, _, data in params.task.used_data())
+            describe(model_dir, encoder_config, task.vocabulary, min(DEFAULT_SEQ_LENGTH, longest))
+            train_utils.serialize_config(params, model_dir)
         with progress_reports(params.trainer.train_steps, model_dir, trainer) as reports:
             train_lib.run_experiment(
                 distribution_strategy=strategy,
@@ -57,15 +67,25 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
                 train_actions=[reports.on_train],
                 eval_actions=[reports.on_eval],
             )
-    except tf.errors.DataLossError as error:
-        raise explain_data_loss(task.input_folders(), error) from None
-    except tf.errors.InvalidArgumentError as error:
-        if "checkpoint" in str(error).lower():
-            raise UserError(
-                f"{model_dir}: its checkpoint does not fit this experiment ({str(error)[:160]}); "
-                "use another --model_dir"
-            ) from None
-        raise
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        damage = find_damage(task.input_folders())
+        if damage is None:
+            raise
+        raise damage from error
+
+
+def _check_checkpoint(model_dir: str, trainer: base_trainer.Trainer) -> None:
+    """Raises `UserError` if the latest checkpoint cannot be read into this run's model."""
+    prefix = tf.train.latest_checkpoint(model_dir)
+    if prefix is None:
+        return
+    try:
+        trainer.checkpoint.read(prefix).expect_partial()
+    except (ValueError, IndexError, tf.errors.OpError) as error:
+        raise UserError(
+            f"{prefix}: does not fit this experiment, or is damaged ({str(error)[:160]}); use the "
+            "settings that it was written with, or another --model_dir"
+        ) from None
 
 
 def _strategy(params: SentenceEncoderExperimentConfig) -> tf.distribute.Strategy:

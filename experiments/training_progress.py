@@ -2,12 +2,14 @@
 
 import contextlib
 import json
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import orbit
+from tqdm import tqdm
 
 from official_cmlm import progress
 
@@ -22,13 +24,17 @@ class TrainingProgress:
     """
 
     def __init__(self, total_steps: int, model_dir: str, global_step: Any) -> None:
-        """Args: `global_step`, the trainer's step variable; it may start above 0."""
+        """Args: `global_step`, the trainer's step variable."""
         self._path = Path(model_dir) / HISTORY_NAME
         self._global_step = global_step
         self._started = time.monotonic()
-        self._bar = progress.bar(
-            total_steps, "step", "training", initial=min(int(global_step.numpy()), total_steps)
-        )
+        self._total_steps = total_steps
+        self._bar = None
+
+    def start(self) -> None:
+        """Draws the bar from the step that a checkpoint has brought the training to."""
+        done = min(int(self._global_step.numpy()), self._total_steps)
+        self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
 
     def on_train(self, output: dict[str, Any]) -> None:
         """Called with the metrics of each loop of `steps_per_loop` steps."""
@@ -47,10 +53,11 @@ class TrainingProgress:
         step = int(self._global_step.numpy())
         self._write("validation", step, values)
         text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
-        self._bar.write(f"step {step}: {text}")
+        tqdm.write(f"step {step}: {text}", file=sys.stderr)
 
     def close(self) -> None:
-        self._bar.close()
+        if self._bar is not None:
+            self._bar.close()
 
     def _write(self, split: str, step: int, values: dict[str, float]) -> None:
         seconds = round(time.monotonic() - self._started, 3)
@@ -67,6 +74,7 @@ def progress_reports(total_steps: int, model_dir: str, trainer: Any) -> Iterator
     module._log = lambda message: None
     reports = TrainingProgress(total_steps, model_dir, trainer.global_step)
     try:
+        reports.start()
         yield reports
     finally:
         reports.close()

@@ -12,6 +12,7 @@ import tf_keras
 from export.preprocessing import Preprocess
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
 from official_cmlm.errors import UserError
+from official_cmlm.files import replace_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -33,7 +34,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
     Raises:
       UserError: if `model_dir` is no encoder directory, or `output_dir` exists.
     """
-    output = Path(output_dir)
+    output = Path(output_dir).resolve()
     if output.exists() and any(output.iterdir()):
         if not all((output / part / "saved_model.pb").exists() for part in PARTS):
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
@@ -41,7 +42,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
     tf_keras.mixed_precision.set_global_policy("float32")
     encoder, vocabulary, own_length = load_encoder(model_dir)
-    seq_length = seq_length or own_length
+    seq_length = own_length if seq_length is None else seq_length
     rows = encoder.config.max_position_embeddings
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
@@ -63,10 +64,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
                 str(partial / "serving"),
                 signatures={"serving_default": serving.serve},
             )
-        if output.exists():
-            shutil.rmtree(output)
-        output.parent.mkdir(parents=True, exist_ok=True)
-        partial.rename(output)
+        replace_folder(partial, output)
     finally:
         shutil.rmtree(partial, ignore_errors=True)
 

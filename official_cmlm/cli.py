@@ -12,6 +12,7 @@ from official_cmlm.errors import UserError
 EXIT_USER_ERROR = 1
 # The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
+EXIT_INTERRUPTED = 130
 
 
 def quiet_tensorflow() -> None:
@@ -44,10 +45,12 @@ def run(main: Callable[[list[str]], int | None]) -> None:
             return EXIT_USER_ERROR
         except BrokenPipeError:
             return EXIT_BROKEN_PIPE
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            return EXIT_INTERRUPTED
         except OSError as error:
-            if error.filename is None:
-                raise
-            print(f"error: {error.filename}: {error.strerror}", file=sys.stderr)
+            where = f"{error.filename}: " if error.filename else ""
+            print(f"error: {where}{error.strerror or error}", file=sys.stderr)
             return EXIT_USER_ERROR
 
     app.run(guarded)

@@ -7,11 +7,11 @@ from typing import Any
 _LOG_INTERVAL = 10.0
 
 
-def bar(total: int, unit: str, description: str, **kwargs: Any) -> Any:
+def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
     """A tqdm bar on standard error.
 
     Args:
-      total: how many `unit`s there are.
+      total: how many `unit`s there are; None if that is not known yet.
       unit: what is counted, e.g. `B`, `step`.
       description: name of the stage.
       **kwargs: further arguments of `tqdm.tqdm`.

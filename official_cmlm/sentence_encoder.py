@@ -63,7 +63,7 @@ class SentenceEncoder:
           UserError: if the folder is no encoder directory or its checkpoint cannot be read.
         """
         model, vocabulary, own_length = load_encoder(Path(path))
-        return cls(model, vocabulary, max_seq_length or own_length)
+        return cls(model, vocabulary, own_length if max_seq_length is None else max_seq_length)
 
     @property
     def dimension(self) -> int:

@@ -84,7 +84,10 @@ def load_vocabulary(
     """
     path = Path(path)
     try:
-        text = path.read_text(encoding="utf-8")
+        # A byte order mark in front is no part of the first token.
+        text = path.read_text(encoding="utf-8-sig")
+    except IsADirectoryError:
+        raise UserError(f"{path}: a folder; name the vocabulary file in it") from None
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such vocabulary; python -m data_prep.build_vocab makes one"

@@ -1,5 +1,6 @@
 """Shared fixtures: two logical CPUs, a tiny vocabulary, tiny records, a tiny encoder."""
 
+import functools
 import os
 import random
 from collections import Counter
@@ -44,6 +45,17 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory):
     folder = tmp_path_factory.mktemp("vocabulary")
     (folder / "vocab.txt").write_text("\n".join(dict.fromkeys(tokens)) + "\n")
     return load_vocabulary(folder / "vocab.txt", lower_case=True)
+
+
+@functools.cache
+def mirrored_strategy():
+    """The one `MirroredStrategy` of the process, on both logical devices.
+
+    A second one would start to count its collectives from the same number and clash with it.
+    """
+    import tensorflow as tf
+
+    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
 def make_documents(count: int, seed: int = 0):

@@ -35,7 +35,10 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         language = _get(record, "lang", where) or options.language
         name = _get(record, "id", where)
         report.documents += 1
-        yield Document(f"{path}#{number}" if name is None else str(name), language, paragraphs)
+        # Written by hold_out for the pieces of a document that is too long for one line.
+        continues = record.get("continues") is True
+        name = f"{path}#{number}" if name is None else str(name)
+        yield Document(name, language, paragraphs, continues)
 
 
 def _parse(line: str, where: str) -> dict[str, object]:

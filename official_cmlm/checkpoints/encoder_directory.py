@@ -36,20 +36,29 @@ def describe(
     """Writes everything of an encoder directory but the weights.
 
     Raises:
-      UserError: if the folder already describes an encoder of another shape or vocabulary.
+      UserError: if the folder holds weights of another shape, pooling or vocabulary.
     """
     folder = Path(folder)
     path = folder / CONFIG_NAME
-    if path.exists():
-        old_config, old_vocabulary, _ = read_description(folder)
-        _check_same(f"{folder} holds", old_config, old_vocabulary, config, vocabulary)
-        return
+    check_description(folder, config, vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder)
     values = {"encoder": config.as_dict(), "max_seq_length": max_seq_length}
     partial = path.with_suffix(".json.partial")
     partial.write_text(json.dumps(values, indent=2) + "\n")
     partial.replace(path)
+
+
+def check_description(
+    folder: str | os.PathLike, config: EncoderConfig, vocabulary: Vocabulary
+) -> None:
+    """Raises `UserError` if the folder holds weights that do not fit `config` and `vocabulary`."""
+    if (Path(folder) / CONFIG_NAME).exists() and tf.train.latest_checkpoint(os.fspath(folder)):
+        old_config, old_vocabulary, _ = read_description(folder)
+        # A training that goes on must go on with the same sentence vector.
+        _check_same(
+            f"{folder} holds", old_config, old_vocabulary, config, vocabulary, free=_FREE_TO_RESUME
+        )
 
 
 def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabulary, int]:
@@ -112,7 +121,14 @@ def restore_pretrained(
     """
     prefix = checkpoint_of(path)
     config, old_vocabulary, _ = read_description(os.path.dirname(prefix))
-    _check_same(f"init_checkpoint {path} holds", config, old_vocabulary, encoder.config, vocabulary)
+    _check_same(
+        f"init_checkpoint {path} holds",
+        config,
+        old_vocabulary,
+        encoder.config,
+        vocabulary,
+        free=(*_FREE_TO_RESUME, "pooling"),
+    )
     items: dict[str, Any] = {"encoder": encoder}
     saved = tf.train.list_variables(prefix)
     if head is not None and any(name.startswith("language_model_head/") for name, _ in saved):
@@ -131,8 +147,8 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
         ) from None
 
 
-# What may differ between two trainings of the same weights.
-_FREE_FIELDS = ("dropout_rate", "attention_dropout_rate", "initializer_range", "pooling")
+# What may change while the same weights are trained.
+_FREE_TO_RESUME = ("dropout_rate", "attention_dropout_rate", "initializer_range")
 
 
 def _check_same(
@@ -141,12 +157,13 @@ def _check_same(
     old_vocabulary: Vocabulary,
     config: EncoderConfig,
     vocabulary: Vocabulary,
+    free: tuple[str, ...],
 ) -> None:
     old, new = old_config.as_dict(), config.as_dict()
     differing = [
         f"{key} {old[key]!r} (here {new[key]!r})"
         for key in new
-        if key not in _FREE_FIELDS and old[key] != new[key]
+        if key not in free and old[key] != new[key]
     ]
     if differing:
         raise UserError(

@@ -66,6 +66,13 @@ class DataConfig(base_config.Config):
             raise UserError(
                 f"{where}.global_batch_size must be at least 1, got {self.global_batch_size}"
             )
+        if self.shuffle_sentences < 1:
+            raise UserError(
+                f"{where}.shuffle_sentences must be at least 1, got {self.shuffle_sentences}"
+            )
+        for name in ("max_bucket_batch_size", "max_examples"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{where}.{name} must be 0 or more, got {getattr(self, name)}")
         if not 0 <= self.swap_probability <= 1:
             raise UserError(
                 f"{where}.swap_probability must be in [0, 1], got {self.swap_probability}"

@@ -8,7 +8,7 @@ import typing
 from typing import Any
 
 import yaml
-from official.modeling.hyperparams import base_config
+from official.modeling.hyperparams import base_config, oneof
 
 from official_cmlm.errors import UserError
 
@@ -97,6 +97,10 @@ def check(config_class: type, values: Any, where: str, prefix: str = "") -> None
             hint = f"did you mean {prefix}{near[0]}?" if near else f"valid: {', '.join(names)}"
             raise UserError(f"{where}: unknown key {path}; {hint}")
         _check_value(hints[key], value, where, path)
+        if key == "type" and issubclass(config_class, oneof.OneOfConfig) and value is not None:
+            kinds = [name for name in names if name != "type"]
+            if value not in kinds:
+                raise UserError(f"{where}: {path} must be one of {', '.join(kinds)}; got {value!r}")
 
 
 def _check_value(hint: Any, value: Any, where: str, path: str) -> None:

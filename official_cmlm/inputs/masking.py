@@ -60,15 +60,9 @@ class MaskTokens:
             },
         }
 
-    def predictions(self, seq_length: int) -> int:
-        """Prediction slots of a sequence padded to `seq_length` tokens; a constant a bucket."""
-        # The two special tokens are no candidates; half a token more can round up.
-        return max(1, min(self.max_predictions, int((seq_length - 2) * self.rate + 0.5)))
-
     def _choose(self, candidates: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         """Positions int32 `[batch, slots]` ascending, and weights float32 of the same shape."""
-        length = candidates.shape[1]
-        slots = self.predictions(length) if length else self._dynamic_slots(candidates)
+        slots = self._slots(tf.shape(candidates)[1])
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
@@ -81,9 +75,11 @@ class MaskTokens:
         order = tf.sort(tf.where(real, chosen, tf.int32.max), axis=1)
         return tf.where(real, order, 0), tf.cast(real, tf.float32)
 
-    def _dynamic_slots(self, candidates: tf.Tensor) -> tf.Tensor:
-        length = tf.cast(tf.shape(candidates)[1], tf.float64)
-        slots = tf.cast(tf.floor((length - 2.0) * self.rate + 0.5), tf.int32)
+    def _slots(self, length: tf.Tensor) -> tf.Tensor:
+        """Prediction slots of sequences padded to `length`: all that one of them can need."""
+        # The two special tokens are no candidates; half a token more can round up.
+        longest = tf.cast(length - 2, tf.float64)
+        slots = tf.cast(tf.floor(longest * self.rate + 0.5), tf.int32)
         return tf.clip_by_value(slots, 1, self.max_predictions)
 
     def _replace(self, labels: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
@@ -96,15 +92,16 @@ class MaskTokens:
         draw = tf.gather(
             hashing.uniform(keys, count, hashing.SALT_MASK_TOKEN), positions, batch_dims=1
         )
-        ordinary = [i for i in range(max(self.special.all()) + 1) if i not in self.special.all()]
-        total = self.special.vocab_size - len(set(self.special.all()))
+        specials = set(self.special.all())
+        ordinary = [i for i in range(max(specials) + 1) if i not in specials]
+        total = self.special.vocab_size - len(specials)
         rank = tf.minimum(tf.cast(draw * tf.cast(total, tf.float32), tf.int32), total - 1)
         # Ids up to the last special token are looked up, those behind it follow without a gap.
         gaps = tf.constant(ordinary or [0], tf.int32)
         random_ids = tf.where(
             rank < len(ordinary),
             tf.gather(gaps, tf.minimum(rank, max(len(ordinary) - 1, 0))),
-            rank + len(set(self.special.all())),
+            rank + len(specials),
         )
         return tf.where(kind < 0.8, self.special.mask, tf.where(kind < 0.9, random_ids, labels))
 

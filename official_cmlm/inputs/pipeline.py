@@ -7,6 +7,7 @@ from typing import Protocol
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.records import parse_block, read_blocks
 from official_cmlm.inputs.views import Examples, SpecialIds
@@ -76,9 +77,11 @@ def build_dataset(
       int64 `[batch]`. Without end for training, one pass otherwise.
 
     Raises:
-      UserError: if the batch size does not divide by the replicas.
+      UserError: if the batch size does not divide by the replicas, or if the records hold no
+        example of this view.
     """
     buckets = config.buckets(replicas.total)
+    _check_not_empty(config, manifest, view)
     examples = _examples(config, manifest, view)
     if config.max_examples and not config.is_training:
         examples = examples.take(config.max_examples)
@@ -95,6 +98,18 @@ def build_dataset(
     # Each host reads everything and keeps its share: all replicas must see one bucket a step.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(4).with_options(options)
+
+
+def _check_not_empty(config: DataConfig, manifest: Manifest, view: View) -> None:
+    """Looks for one example: epochs without any would follow each other for ever."""
+    once = config.replace(is_training=False, shuffle_sentences=1024)
+    for _ in _examples(once, manifest, view).take(1):
+        return
+    raise UserError(
+        f"{config.input_path}: no document gives a {type(view).__name__} example with segment: "
+        f"{config.segment} and seq_length {config.seq_length}; make records of whole documents "
+        "(--documents_by=file), or choose segment: sentence or a smaller seq_length"
+    )
 
 
 def _examples(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:

@@ -32,10 +32,8 @@ def read_blocks(config: DataConfig, manifest: Manifest) -> Callable[[tf.Tensor],
     block_size = math.ceil(manifest.records / num_blocks)
 
     def read_shard(shard: tf.Tensor) -> tf.data.Dataset:
-        numbered = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20).enumerate(
-            start=offsets[shard]
-        )
-        return numbered
+        records = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20)
+        return records.enumerate(start=offsets[shard])
 
     def epoch_blocks(epoch: tf.Tensor) -> tf.data.Dataset:
         epoch_key = hashing.fold(tf.constant(config.seed, tf.int64), epoch)

@@ -10,7 +10,9 @@ One `tf.train.Example` holds
   text               bytes list   the sentences in UTF-8; only with `keep_text`
 
 A long document is cut into several records in order. Each cut repeats one sentence, so that no
-adjacent pair is lost; `repeats_last` marks it, so that nothing has to count it twice.
+pair of adjacent sentences is lost; `repeats_last` marks it, so that nothing has to count it twice.
+Packed segments of many sentences do not reach over a cut: with 256 sentences a record that costs
+about one packed pair of 256 tokens in 25.
 """
 
 import dataclasses

@@ -74,6 +74,15 @@ class SentenceEncoderTask(base_task.Task):
         folders = (data.input_path for _, _, data in self.task_config.used_data())
         return list(dict.fromkeys(folders))
 
+    def check_validation_data(self) -> None:
+        """Raises `UserError` if an objective has no records to be evaluated on."""
+        for name, objective in self.chosen.items():
+            if not self.task_config.data_of(objective, is_training=False).input_path:
+                raise UserError(
+                    f"objective {name} has no validation records; set "
+                    "task.validation_data.input_path, or choose --mode=train"
+                )
+
     def check_batch_sizes(self, num_replicas: int) -> None:
         """Raises `UserError` unless every batch divides by the replicas."""
         for _, where, data in self.task_config.used_data():

@@ -42,3 +42,23 @@ def test_a_single_document_cannot_be_split(tmp_path):
     assert result.returncode == 1
     assert result.stderr.startswith("error: 1 document(s) are too few")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
+
+
+def test_pieces_of_a_long_document_stay_together(tmp_path):
+    """What was cut because it was long is one document again when it is read back."""
+    (tmp_path / "in.jsonl").write_text(
+        "".join(
+            json.dumps({"id": i, "text": f"Текст {i}.", **more}, ensure_ascii=False) + "\n"
+            for i in range(60)
+            for more in ({}, {"continues": True})
+        )
+    )
+    command = [sys.executable, "-m", "data_prep.hold_out", f"--input={tmp_path / 'in.jsonl'}"]
+    command += [f"--train_output={tmp_path / 'train'}", f"--held_out_output={tmp_path / 'held'}"]
+    subprocess.run([*command, "--share=0.3"], check=True)
+    for name in ("train", "held"):
+        text = (tmp_path / name).read_text()
+        lines = [json.loads(line) for line in text.splitlines()]
+        assert [bool(line.get("continues")) for line in lines] == [False, True] * (len(lines) // 2)
+        assert [a["id"] for a in lines[::2]] == [b["id"] for b in lines[1::2]]
+        assert "Текст" in text

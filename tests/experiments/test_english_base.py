@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from data_prep.readers import Document
 from experiments import registry
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 from official_cmlm.tokenization import Vocabulary
@@ -13,7 +14,9 @@ def test_english_base_takes_two_optimizer_steps(vocabulary, tmp_path):
     """Only the records and the batch size are changed; 12 × 768, LAMB, N = 15, 256 tokens."""
     filler = tuple(f"filler{i}" for i in range(30522 - len(vocabulary)))
     full = Vocabulary(vocabulary.tokens + filler, True, 1000)
-    write_records(tmp_path / "records", make_documents(30), full)
+    # Packed segments of 256 tokens need documents of many sentences.
+    paragraphs = [paragraph for d in make_documents(60) for paragraph in d.paragraphs]
+    write_records(tmp_path / "records", [Document("long", "en", paragraphs)], full)
     params = registry.load(
         "cmlm/english_base",
         params_override=f"task.train_data.input_path={tmp_path / 'records'},"

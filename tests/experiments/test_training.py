@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from data_prep.readers import Document
 from experiments import registry
 from experiments.training import run
 from official_cmlm.errors import UserError
@@ -67,7 +68,7 @@ def weights_of(checkpoint, *prefixes):
 
 def test_the_model_directory_is_an_encoder_directory(trained, vocabulary):
     assert (trained / "params.yaml").exists() and (trained / "ckpt-4.index").exists()
-    encoder = SentenceEncoder.load(trained, max_seq_length=32)
+    encoder = SentenceEncoder.load(trained)
     assert encoder.vocabulary == vocabulary
     assert encoder.encode(["a cat sat"]).shape == (1, 16)
 
@@ -146,3 +147,43 @@ def test_a_tpu_that_nobody_named(records_dir, tmp_path):
     params = params.replace(runtime={"distribution_strategy": "tpu"})
     with pytest.raises(UserError, match="no TPU is named"):
         run(params, "train", str(tmp_path / "model"))
+
+
+def test_the_default_length_is_one_that_was_trained(trained):
+    """No text is encoded at positions beyond the training's longest sequence."""
+    assert SentenceEncoder.load(trained).max_seq_length == 32
+
+
+def test_evaluation_needs_validation_records(records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={"validation_data": {"input_path": ""}})
+    with pytest.raises(UserError, match="cmlm has no validation records"):
+        run(params, "train_and_eval", str(tmp_path / "model"))
+
+
+def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path):
+    """A training goes on with the sentence vector and the modules that it began with."""
+    params = tiny_run(records_dir, tmp_path, steps=6)
+    with pytest.raises(UserError, match="pooling 'mean' .here 'max'."):
+        run(params.replace(task={"encoder": {"pooling": "max"}}), "train", str(trained))
+    before = (trained / "params.yaml").read_text()
+    other = params.replace(task={"objectives": {"cmlm": {"num_projections": 4}}})
+    with pytest.raises(UserError, match="does not fit this experiment"):
+        run(other, "train", str(trained))
+    assert (trained / "params.yaml").read_text() == before
+
+
+def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path):
+    """Nothing is written for a run that cannot begin, in training or evaluation."""
+    params = tiny_run(records_dir, tmp_path)
+    with pytest.raises(UserError, match="no checkpoint to evaluate"):
+        run(params, "eval", str(tmp_path / "model"))
+    assert not (tmp_path / "model" / "encoder_config.json").exists()
+
+
+def test_records_without_any_pair_are_refused(vocabulary, tmp_path):
+    """Documents of one sentence have no neighbours; waiting for one would never end."""
+    documents = [Document(f"d{i}", "en", ["A cat sat."]) for i in range(20)]
+    write_records(tmp_path / "records", documents, vocabulary)
+    with pytest.raises(UserError, match="no document gives a AdjacentPairs example"):
+        run(tiny_run(tmp_path / "records", tmp_path), "train", str(tmp_path / "model"))

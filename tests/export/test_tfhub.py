@@ -14,7 +14,7 @@ from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.conftest import tiny_encoder_config
+from tests.conftest import mirrored_strategy, tiny_encoder_config
 
 TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowly and then"]
 
@@ -115,7 +115,7 @@ def test_frozen_layer_has_no_dropout(exported, preprocess):
 
 def test_fits_under_mirrored_strategy(exported, preprocess):
     """A trainable encoder inside the scope, on two logical devices."""
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = mirrored_strategy()
     with strategy.scope():
         inputs = {
             name: tf_keras.Input([24], dtype=tf.int32, name=name)

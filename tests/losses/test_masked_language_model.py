@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.losses import replicas
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
+from tests.conftest import mirrored_strategy
 from tests.oracles import cmlm_numpy as oracle
 
 IDS = np.array([[1, 4, 0], [2, 3, 0]], np.int32)
@@ -57,7 +58,7 @@ def test_without_replicas_all_is_local():
 
 def test_replicas_without_any_weight():
     """Replicas whose batches hold nothing to predict have the loss 0, and no NaN gradient."""
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    strategy = mirrored_strategy()
 
     @tf.function
     def step(total, weight):

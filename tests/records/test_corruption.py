@@ -6,7 +6,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
-from official_cmlm.records.corruption import explain_data_loss
+from official_cmlm.records.corruption import find_damage
 from official_cmlm.records.manifest import load_manifest
 
 
@@ -32,15 +32,25 @@ def test_damaged_shard(records_dir, tmp_path, part):
     data[position : position + 2] = bytes(255 - byte for byte in data[position : position + 2])
     path.write_bytes(data)
     shards = load_manifest(folders[1], "documents").shards
-    with pytest.raises(tf.errors.DataLossError) as caught:
+    with pytest.raises(tf.errors.DataLossError):
         list(tf.data.TFRecordDataset([str(folders[1] / shard.name) for shard in shards]))
-    error = explain_data_loss([str(folder) for folder in folders], caught.value)
+    error = find_damage([str(folder) for folder in folders])
     assert isinstance(error, UserError)
     assert str(error).startswith(f"{path}: damaged after {record} of {len(offsets) - 1} records;")
 
 
 def test_shards_that_can_be_read(records_dir):
-    """Without damage in the shards the message holds TensorFlow's own, and the folders."""
-    error = explain_data_loss([str(records_dir)], ValueError("what it said"))
-    assert isinstance(error, UserError)
-    assert str(records_dir) in str(error) and "what it said" in str(error)
+    """There is nothing to report where every shard is as it was written."""
+    assert find_damage([str(records_dir)]) is None
+
+
+def test_another_file_of_the_same_size(records_dir, tmp_path):
+    """Records that read well but are not those of the manifest are told by their checksum."""
+    shutil.copytree(records_dir, tmp_path / "records")
+    path = tmp_path / "records" / "documents-00000.tfrecord"
+    first, *others = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in [*others, first]:
+            writer.write(record)
+    error = find_damage([str(tmp_path / "records")])
+    assert str(error).startswith(f"{path}: not the file that was written")

@@ -9,6 +9,7 @@ from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.tasks.helpers import by_objective, task_config
 
@@ -28,7 +29,7 @@ def task(records_dir):
 
 @pytest.fixture(scope="module")
 def strategy():
-    return tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    return mirrored_strategy()
 
 
 @pytest.fixture(scope="module")
