@@ -87,7 +87,6 @@ def main(argv: list[str]) -> None:
     cli.quiet_tensorflow()
     from data_prep.documents import RecordOptions, Statistics, records
     from data_prep.sharding import OutputFolder, ShardWriter
-    from official_cmlm.records.manifest import Manifest
 
     options = RecordOptions(
         one_sentence_a_line=FLAGS.lines == "sentences",
@@ -113,23 +112,7 @@ def main(argv: list[str]) -> None:
             )
         vocabulary.save(folder)
         statistics.counters["byte_sequences_not_utf8"] = sum(report.not_utf8.values())
-        Manifest(
-            kind="documents",
-            documents=statistics.documents,
-            records=sum(shard.records for shard in writer.shards),
-            sentences=statistics.sentences,
-            tokens=statistics.tokens,
-            languages=dict(statistics.languages),
-            length_histogram=statistics.histogram(),
-            vocabulary={
-                "hash": vocabulary.hash,
-                "size": len(vocabulary),
-                **vocabulary.settings(),
-            },
-            keep_text=options.keep_text,
-            counters={name: n for name, n in sorted(statistics.counters.items()) if n},
-            shards=writer.shards,
-        ).save(folder)
+        statistics.manifest(vocabulary, writer.shards, options.keep_text).save(folder)
     for warning in report.warnings():
         print(f"warning: {warning}", file=sys.stderr)
     seconds = max(time.monotonic() - started, 1e-9)

@@ -10,6 +10,7 @@ import numpy as np
 from data_prep.readers import Document
 from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_sentences
 from official_cmlm.records import documents as schema
+from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
@@ -60,6 +61,26 @@ class Statistics:
             bound = next((b for b in _HISTOGRAM_BOUNDS if length <= b), None)
             result["inf" if bound is None else str(bound)] += count
         return result
+
+    def manifest(self, vocabulary: Vocabulary, shards: list[Shard], keep_text: bool) -> Manifest:
+        """The manifest of a folder of these records."""
+        return Manifest(
+            kind=schema.KIND,
+            documents=self.documents,
+            records=sum(shard.records for shard in shards),
+            sentences=self.sentences,
+            tokens=self.tokens,
+            languages=dict(self.languages),
+            length_histogram=self.histogram(),
+            vocabulary={
+                "hash": vocabulary.hash,
+                "size": len(vocabulary),
+                **vocabulary.settings(),
+            },
+            keep_text=keep_text,
+            counters={name: n for name, n in sorted(self.counters.items()) if n},
+            shards=shards,
+        )
 
 
 @dataclasses.dataclass

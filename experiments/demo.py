@@ -179,6 +179,8 @@ def main(argv: list[str]) -> None:
         None,
         *("-P", str(Path(__file__).with_name("demo_search.py")), f"--modules={folder / 'tfhub'}"),
         f"--texts={folder / 'report' / 'held_out_sentences.txt'}",
+        # The program's own queries are about programming; other text is asked for its own kind.
+        *([f"--queries={folder / 'report' / 'queries.txt'}"] if FLAGS.text else []),
     )
     print(f"demo: {time.monotonic() - started:.0f} s in all; everything is in {folder}/")
 

@@ -127,6 +127,8 @@ def main(argv: list[str]) -> None:
     draw(Path(FLAGS.model_dir) / "history.jsonl", recalls, output / "training_curve.png")
     sentences = dict.fromkeys(s for document in held_out for s in document)
     (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
+    (output / "queries.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
     values = {"pairs": len(first), "recall_at_1": recalls}
     (output / "results.json").write_text(json.dumps(values, indent=2) + "\n")
     print(f"training curve: {output / 'training_curve.png'}")

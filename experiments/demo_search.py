@@ -32,6 +32,7 @@ def main() -> None:
     parser.add_argument("--modules", required=True, help="folder with preprocess/ and encoder/")
     parser.add_argument("--texts", required=True, help="file with one text a line")
     parser.add_argument("--query", action="append", help="what to look for; may be repeated")
+    parser.add_argument("--queries", help="file with one query a line, instead of --query")
     parser.add_argument("--most", type=int, default=3, help="answers a query (default: 3)")
     arguments = parser.parse_args()
 
@@ -46,9 +47,15 @@ def main() -> None:
         vectors = np.concatenate(parts)
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    with open(arguments.texts, encoding="utf-8") as file:
-        texts = [line.strip() for line in file if line.strip()]
+    def lines(path: str) -> list[str]:
+        with open(path, encoding="utf-8") as file:
+            return [line.strip() for line in file if line.strip()]
+
     queries = arguments.query or list(QUERIES)
+    if arguments.queries:
+        queries = lines(arguments.queries)
+    # A query that is one of the texts would find itself first.
+    texts = [text for text in lines(arguments.texts) if text not in queries]
     similarity = embed(queries) @ embed(texts).T
     for query, row in zip(queries, similarity):
         print(f"\n{query}")

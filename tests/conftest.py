@@ -77,7 +77,6 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
     """Writes a folder of documents records, in several shards; returns its manifest."""
     from data_prep.documents import RecordOptions, Statistics, records
     from data_prep.sharding import ShardWriter
-    from official_cmlm.records.manifest import Manifest
 
     folder.mkdir(parents=True, exist_ok=True)
     statistics = Statistics(counters=Counter())
@@ -87,19 +86,7 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
         writer.write(record)
     writer.close()
     vocabulary.save(folder)
-    manifest = Manifest(
-        kind="documents",
-        documents=statistics.documents,
-        records=sum(shard.records for shard in writer.shards),
-        sentences=statistics.sentences,
-        tokens=statistics.tokens,
-        languages=dict(statistics.languages),
-        length_histogram=statistics.histogram(),
-        vocabulary={"hash": vocabulary.hash, "size": len(vocabulary), **vocabulary.settings()},
-        keep_text=options.keep_text,
-        counters=dict(statistics.counters),
-        shards=writer.shards,
-    )
+    manifest = statistics.manifest(vocabulary, writer.shards, options.keep_text)
     manifest.save(folder)
     return manifest
 
