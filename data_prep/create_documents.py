@@ -27,7 +27,12 @@ def define_flags() -> None:
     """Defines the flags of the binary."""
     reader_flags.define()
     flags.adopt_module_key_flags(reader_flags)
-    flags.DEFINE_string("vocab_file", None, "WordPiece vocabulary, one entry a line. Required.")
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        "Vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its vocab.json,"
+        " or a folder that holds one, e.g. an imported encoder. Required.",
+    )
     flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace records that are there already.")
     flags.DEFINE_bool(

@@ -75,6 +75,7 @@ class Statistics:
             vocabulary={
                 "hash": vocabulary.hash,
                 "size": len(vocabulary),
+                "kind": vocabulary.kind,
                 **vocabulary.settings(),
             },
             keep_text=keep_text,
@@ -159,14 +160,11 @@ def _tokenized(
     statistics: Statistics,
 ) -> Iterator[_Tokenized]:
     """Splits and tokenises, many documents at a time."""
-    import tensorflow as tf
-
     tokenizer = build_tokenizer(vocabulary)
 
     def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
-        flat = [s.encode("utf-8", "replace") for _, sentences in batch for s in sentences]
-        ragged = tokenizer.tokenize(tf.constant(flat, tf.string))
-        ids, splits = ragged.values.numpy(), ragged.row_splits.numpy()
+        rows = tokenizer.tokenize([s for _, sentences in batch for s in sentences])
+        ids, splits = rows.values, rows.row_splits
         start = 0
         for document, sentences in batch:
             bounds = splits[start : start + len(sentences) + 1]

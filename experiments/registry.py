@@ -33,16 +33,23 @@ def listing() -> str:
     return "\n".join(f"  {name:<{width}}  {summary(path)}" for name, path in files.items())
 
 
-def load(name: str, config_files: list[str] | None = None, params_override: str | None = None):  # noqa: ANN201 - the type would import TensorFlow
+def load(  # noqa: ANN201 - the type would import TensorFlow
+    name: str,
+    config_files: list[str] | None = None,
+    params_override: str | None = None,
+    init_checkpoint: str | None = None,
+):
     """Builds an experiment's configuration.
 
-    Later sources override earlier ones: the defaults, the experiment's file, each of
-    `config_files`, `params_override`.
+    Later sources override earlier ones: the defaults, the experiment's file, the network of
+    `init_checkpoint`, each of `config_files`, `params_override`.
 
     Args:
       name: an experiment's name; `.yaml` may follow.
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2` or a YAML mapping.
+      init_checkpoint: encoder directory to start from. Everything that describes its network is
+        taken over, so that the weights fit; what the sentence vector is stays the experiment's.
 
     Returns:
       A locked `SentenceEncoderExperimentConfig`.
@@ -69,7 +76,22 @@ def load(name: str, config_files: list[str] | None = None, params_override: str 
             raise UserError(f"{source}: no such configuration file; check --config_file")
         values = parse_yaml(source.read_text(encoding="utf-8"), str(source))
         override(config, values or {}, str(source))
+        if source == path and init_checkpoint:
+            override(config, _start_from(init_checkpoint), init_checkpoint)
     if params_override:
         override(config, parse_override(params_override), "--params_override")
     config.lock()
     return config
+
+
+# Fields of the encoder that belong to the method, not to the network.
+_OF_THE_METHOD = ("pooling", "sentence_vector", "num_projections", "normalize")
+
+
+def _start_from(folder: str) -> dict:
+    """The overrides that start an experiment from an encoder directory."""
+    from official_cmlm.checkpoints.encoder_directory import read_description
+
+    encoder = read_description(folder)[0].as_dict()
+    network = {name: value for name, value in encoder.items() if name not in _OF_THE_METHOD}
+    return {"task": {"init_checkpoint": folder, "encoder": network}}

@@ -47,6 +47,12 @@ def define_flags() -> None:
         None,
         "Values that override all files: a.b=1,c.d=2 or a YAML mapping. Default: none.",
     )
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Encoder directory to start from, e.g. an imported checkpoint; the encoder takes its sizes."
+        " Default: as task.init_checkpoint says, normally random weights.",
+    )
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU to train on. Default: none.")
 
 
@@ -61,7 +67,9 @@ def main(argv: list[str]) -> None:
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
     cli.quiet_tensorflow()
-    params = registry.load(FLAGS.experiment, FLAGS.config_file, FLAGS.params_override)
+    params = registry.load(
+        FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint
+    )
     if FLAGS.tpu:
         runtime = params.runtime.replace(tpu=FLAGS.tpu, distribution_strategy="tpu")
         params = params.replace(runtime=runtime)

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official.nlp.modeling import layers
 from official.nlp.tools.export_tfhub_lib import BertPackInputsSavedModelWrapper
 
-from official_cmlm.tokenization import Vocabulary, build_tokenizer
+from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
 
 
 class Tokenize(tf.Module):
@@ -22,7 +22,7 @@ class Tokenize(tf.Module):
     def __init__(self, vocabulary: Vocabulary) -> None:
         super().__init__(name="tokenize")
         # An attribute, so that it is saved with the module.
-        self._tokenizer = build_tokenizer(vocabulary)
+        self._tokenizer = build_graph_tokenizer(vocabulary)
         special = special_tokens(vocabulary)
         # A sub-object with a call of its own, as in TF-Hub's published preprocessors.
         self.get_special_tokens_dict = tf.train.Checkpoint()
@@ -62,7 +62,7 @@ class Preprocess(tf.Module):
             seq_length=seq_length, special_tokens_dict=special_tokens(vocabulary)
         )
         self.bert_pack_inputs = BertPackInputsSavedModelWrapper(self._pack)
-        self.do_lower_case = tf.Variable(vocabulary.lower_case, trainable=False)
+        self.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
         for name, path in assets.items():
             setattr(self, name, tf.saved_model.Asset(path))
 
@@ -71,13 +71,18 @@ class Preprocess(tf.Module):
         return self._pack([self.tokenize(sentences)])
 
 
+def is_lower_case(vocabulary: Vocabulary) -> bool:
+    """Whether the tokenizer lower-cases; byte-level BPE never does."""
+    return bool(vocabulary.settings().get("lower_case", False))
+
+
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int]:
     """The dict that Model Garden's tokenizer layers return, of plain numbers."""
     ids = vocabulary.special_ids
     return {
         "vocab_size": len(vocabulary),
-        "start_of_sequence_id": ids["[CLS]"],
-        "end_of_segment_id": ids["[SEP]"],
-        "padding_id": ids["[PAD]"],
-        "mask_id": ids["[MASK]"],
+        "start_of_sequence_id": ids["cls"],
+        "end_of_segment_id": ids["sep"],
+        "padding_id": ids["pad"],
+        "mask_id": ids["mask"],
     }

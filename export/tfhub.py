@@ -9,7 +9,7 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras
 
-from export.preprocessing import Preprocess
+from export.preprocessing import Preprocess, is_lower_case
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.files import replace_folder
@@ -43,7 +43,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
     tf_keras.mixed_precision.set_global_policy("float32")
     encoder, vocabulary, own_length = load_encoder(model_dir)
     seq_length = own_length if seq_length is None else seq_length
-    rows = encoder.config.max_position_embeddings
+    rows = encoder.config.max_seq_length
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
     partial = output.with_name(output.name + ".partial")
@@ -56,7 +56,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
             core = functional_encoder(encoder)
             for name, path in assets.items():
                 setattr(core, name, tf.saved_model.Asset(path))
-            core.do_lower_case = tf.Variable(vocabulary.lower_case, trainable=False)
+            core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
             core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
             serving = Serving(preprocess, encoder)
             tf.saved_model.save(
@@ -99,15 +99,18 @@ def _assets(
     model_dir: Path, folder: Path, vocabulary: Vocabulary, seq_length: int
 ) -> dict[str, str]:
     """Files that travel inside both modules: vocabulary, shape and pooling, training config."""
-    vocabulary.save(folder)
+    names = vocabulary.save(folder)
     values = json.loads((model_dir / CONFIG_NAME).read_text())
     values["max_seq_length"] = seq_length
     (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n")
+    # The first file of a vocabulary has its entries, the last its settings.
     assets = {
-        "vocab_file": str(folder / "vocab.txt"),
-        "vocab_settings": str(folder / "vocab.json"),
+        "vocab_file": str(folder / names[0]),
+        "vocab_settings": str(folder / names[-1]),
         "encoder_config": str(folder / CONFIG_NAME),
     }
+    if len(names) == 3:
+        assets["merges_file"] = str(folder / names[1])
     params = model_dir / "params.yaml"
     if params.exists():
         shutil.copy(params, folder / "params.yaml")

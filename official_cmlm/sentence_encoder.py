@@ -1,18 +1,25 @@
 """`SentenceEncoder`: strings in, NumPy vectors out."""
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.modeling.inference import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.tokenization import Vocabulary, build_tokenizer
+from official_cmlm.tokenization import TokenRows, Vocabulary, build_tokenizer
 
-# Batches are padded to multiples of this, so that few shapes exist and little is padding.
-_LENGTH_STEP = 8
+# Tokens of a batch, padding included: enough for full speed, small enough for the caches. A batch
+# of long sentences has fewer of them, so memory does not grow with their length.
+_BATCH_TOKENS = 2048
+# Batches that are computed at a time: while one is in a step that a single thread does, the other
+# keeps the cores busy.
+_CONCURRENT = 2
 # Sentences tokenised by one call.
 _TOKENIZE_CHUNK = 16384
 
@@ -32,9 +39,13 @@ class SentenceEncoder:
     """
 
     def __init__(
-        self, model: SentenceEncoderModel, vocabulary: Vocabulary, max_seq_length: int
+        self,
+        model: SentenceEncoderModel,
+        vocabulary: Vocabulary,
+        max_seq_length: int,
+        precision: str = "float32",
     ) -> None:
-        rows = model.config.max_position_embeddings
+        rows = model.config.max_seq_length
         if not 3 <= max_seq_length <= rows:
             raise ValueError(
                 f"max_seq_length must be 3 to {rows} (the position table), got {max_seq_length}"
@@ -43,27 +54,38 @@ class SentenceEncoder:
         self.vocabulary = vocabulary
         self.max_seq_length = max_seq_length
         self._tokenizer = build_tokenizer(vocabulary)
+        weights = inference_weights(model, precision)
         self._forward = tf.function(
-            lambda ids, mask: self.model(
-                {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)},
-                training=False,
-            )["default"],
-            input_signature=[tf.TensorSpec([None, None], tf.int32)] * 2,
+            lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
+            input_signature=[
+                tf.TensorSpec([None, None], tf.int32),
+                tf.TensorSpec([None], tf.int32),
+            ],
         )
 
     @classmethod
-    def load(cls, path: str | os.PathLike, max_seq_length: int | None = None) -> "SentenceEncoder":
-        """Loads an encoder directory, e.g. the `--model_dir` of a finished or running training.
+    def load(
+        cls,
+        path: str | os.PathLike,
+        max_seq_length: int | None = None,
+        precision: str = "float32",
+    ) -> "SentenceEncoder":
+        """Loads an encoder directory: the `--model_dir` of a training, or an imported checkpoint.
 
         Args:
           path: the folder.
           max_seq_length: in tokens; default is the folder's own, normally 128.
+          precision: `float32` (default), or `bfloat16`: products of 8-bit mantissas with float32
+            sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and slower
+            on others; the embeddings then differ in the third digit.
 
         Raises:
           UserError: if the folder is no encoder directory or its checkpoint cannot be read.
+          ValueError: for another precision or a length that the position table does not cover.
         """
         model, vocabulary, own_length = load_encoder(Path(path))
-        return cls(model, vocabulary, own_length if max_seq_length is None else max_seq_length)
+        length = own_length if max_seq_length is None else max_seq_length
+        return cls(model, vocabulary, length, precision)
 
     @property
     def dimension(self) -> int:
@@ -82,7 +104,7 @@ class SentenceEncoder:
         Args:
           sentences: a list of strings; empty strings are allowed. Inside, sentences are batched
             by length, so that little is padding.
-          batch_size: sentences a batch.
+          batch_size: most sentences a batch; of long sentences fewer are taken.
           normalize: scale each vector to length 1, for cosine similarity.
           show_progress: draw a progress bar with the time left on standard error.
 
@@ -98,43 +120,55 @@ class SentenceEncoder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         embeddings = np.zeros([len(sentences), self.dimension], np.float32)
         rows = self._token_rows(sentences)
-        lengths = np.array([len(row) for row in rows], np.int64)
-        # Longest first: the first batch shows whether the memory suffices.
-        order = np.argsort(-lengths, kind="stable")
-        starts = range(0, len(order), batch_size)
-        for start in _progress(starts, show_progress, len(sentences), batch_size):
-            chosen = order[start : start + batch_size]
-            ids, mask = self._pad([rows[i] for i in chosen])
-            embeddings[chosen] = self._forward(ids, mask).numpy()
+        lengths = np.minimum(np.diff(rows.row_splits), self.max_seq_length - 2) + 2
+
+        def run(chosen: np.ndarray) -> np.ndarray:
+            ids = self._pad(rows, chosen, lengths[chosen])
+            return self._forward(ids, lengths[chosen].astype(np.int32)).numpy()
+
+        batches = list(_batches(lengths, batch_size))
+        with ThreadPoolExecutor(_CONCURRENT) as pool, closing(pool.map(run, batches)) as results:
+            for chosen, vectors in _progress(zip(batches, results), show_progress, len(sentences)):
+                embeddings[chosen] = vectors
         if normalize:
             norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
             embeddings /= np.maximum(norms, np.finfo(np.float32).tiny)
         return embeddings
 
-    def _token_rows(self, sentences: Sequence[str]) -> list[np.ndarray]:
-        """Ids of each sentence, cut, without special tokens."""
-        rows: list[np.ndarray] = []
+    def _token_rows(self, sentences: Sequence[str]) -> TokenRows:
+        """Ids of each sentence, without special tokens and not yet cut."""
+        values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]
         for start in range(0, len(sentences), _TOKENIZE_CHUNK):
-            chunk = sentences[start : start + _TOKENIZE_CHUNK]
-            # Lone surrogates cannot be UTF-8; replace them as a decoder would.
-            encoded = [text.encode("utf-8", "replace") for text in chunk]
-            ragged = self._tokenizer.tokenize(tf.constant(encoded, tf.string))
-            cut = ragged[:, : self.max_seq_length - 2]
-            rows += np.split(cut.values.numpy(), cut.row_splits.numpy()[1:-1])
-        return rows
+            chunk = self._tokenizer.tokenize(sentences[start : start + _TOKENIZE_CHUNK])
+            values.append(chunk.values)
+            splits.append(chunk.row_splits[1:] + splits[-1][-1])
+        return TokenRows(np.concatenate(values), np.concatenate(splits))
 
-    def _pad(self, rows: list[np.ndarray]) -> tuple[np.ndarray, np.ndarray]:
-        ids_of = self.vocabulary.special_ids
-        longest = max(len(row) for row in rows) + 2
-        length = min(-(-longest // _LENGTH_STEP) * _LENGTH_STEP, self.max_seq_length)
-        ids = np.full([len(rows), length], ids_of["[PAD]"], np.int32)
-        mask = np.zeros([len(rows), length], np.int32)
-        for i, row in enumerate(rows):
-            ids[i, 0] = ids_of["[CLS]"]
-            ids[i, 1 : len(row) + 1] = row
-            ids[i, len(row) + 1] = ids_of["[SEP]"]
-            mask[i, : len(row) + 2] = 1
-        return ids, mask
+    def _pad(self, rows: TokenRows, chosen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
+        """`[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
+        ids_of, width = self.vocabulary.special_ids, int(lengths.max())
+        columns = np.arange(width)
+        # Column 1 holds the first token; what lies outside a row is overwritten below.
+        source = rows.row_splits[chosen][:, np.newaxis] + columns - 1
+        inside = (columns > 0) & (columns < lengths[:, np.newaxis] - 1)
+        ids = np.full([len(chosen), width], ids_of["pad"], np.int32)
+        ids[inside] = rows.values[source[inside]]
+        ids[:, 0] = ids_of["cls"]
+        ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
+        return ids
+
+
+def _batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
+    """Indices of the sentences of each batch, the longest sentences first.
+
+    So the first batch shows whether the memory suffices, and equal lengths meet.
+    """
+    order = np.argsort(-lengths, kind="stable")
+    start = 0
+    while start < len(order):
+        count = min(batch_size, max(1, _BATCH_TOKENS // int(lengths[order[start]])))
+        yield order[start : start + count]
+        start += count
 
 
 def _check_sentences(sentences: Sequence[str]) -> None:
@@ -147,13 +181,14 @@ def _check_sentences(sentences: Sequence[str]) -> None:
             )
 
 
-def _progress(starts: range, show: bool, total: int, batch_size: int) -> Iterator[int]:
+def _progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
+    """Passes (indices, vectors) of finished batches on and draws how many sentences that makes."""
     if not show:
-        yield from starts
+        yield from results
         return
     from official_cmlm import progress
 
     with progress.bar(total, "sentence", "encode") as bar:
-        for start in starts:
-            yield start
-            bar.update(min(batch_size, total - start))
+        for chosen, vectors in results:
+            yield chosen, vectors
+            bar.update(len(chosen))

@@ -196,7 +196,7 @@ def _binaries():
     """Files that are run with `python -m`: module name -> file."""
     return {
         _name(path).removesuffix(".py").replace("/", "."): _name(path)
-        for path in _files("data_prep", "experiments", "export")
+        for path in _files(*PACKAGES)
         if any(
             isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
             for node in _tree(path).body

@@ -16,7 +16,9 @@ BINARIES = [
     "experiments.demo",
     "experiments.demo_report",
     "experiments.train",
+    "export.export_sentence_transformers",
     "export.export_tfhub",
+    "official_cmlm.checkpoints.import_checkpoint",
 ]
 
 

@@ -1,7 +1,8 @@
 """The encoder directory: all that is needed to rebuild an encoder, in a folder.
 
     encoder_config.json      the `EncoderConfig` and the default sequence length
-    vocab.txt, vocab.json    the vocabulary and its settings
+    vocab.txt, vocab.json    a WordPiece vocabulary and its settings, or
+    vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings
     params.yaml              the experiment that trained it, where there was one
     checkpoint, ckpt-…       a TensorFlow checkpoint with an item `encoder` and, where there is a
                              language-model head, `language_model_head`
@@ -20,6 +21,7 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
+from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
@@ -73,6 +75,12 @@ def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabula
             f"{folder}: not an encoder directory (no {CONFIG_NAME}); name a --model_dir of "
             "experiments.train or an imported checkpoint"
         )
+    config, max_seq_length = read_config(path)
+    return config, load_vocabulary(folder), max_seq_length
+
+
+def read_config(path: Path) -> tuple[EncoderConfig, int]:
+    """Reads an `encoder_config.json`: the config and the default sequence length in tokens."""
     try:
         values = json.loads(path.read_text())
         encoder, max_seq_length = values["encoder"], int(values["max_seq_length"])
@@ -81,7 +89,7 @@ def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabula
     config = EncoderConfig()
     override(config, encoder, str(path))
     config.check()
-    return config, load_vocabulary(Path(folder) / "vocab.txt"), max_seq_length
+    return config, max_seq_length
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
@@ -106,6 +114,24 @@ def load_encoder(folder: str | os.PathLike) -> tuple[SentenceEncoderModel, Vocab
     return encoder, vocabulary, max_seq_length
 
 
+def load_head(
+    folder: str | os.PathLike, encoder: SentenceEncoderModel
+) -> tf_keras.layers.Layer | None:
+    """The language-model head of an encoder directory, tied to `encoder`; None if it has none."""
+    prefix = checkpoint_of(folder)
+    if not _has_head(prefix):
+        return None
+    head = build_language_model_head(encoder)
+    _restore(prefix, language_model_head=head)
+    return head
+
+
+def _has_head(prefix: str) -> bool:
+    return any(
+        name.startswith("language_model_head/") for name, _ in tf.train.list_variables(prefix)
+    )
+
+
 def restore_pretrained(
     path: str | os.PathLike,
     encoder: SentenceEncoderModel,
@@ -127,11 +153,10 @@ def restore_pretrained(
         old_vocabulary,
         encoder.config,
         vocabulary,
-        free=(*_FREE_TO_RESUME, "pooling"),
+        free=(*_FREE_TO_RESUME, "pooling", "normalize"),
     )
     items: dict[str, Any] = {"encoder": encoder}
-    saved = tf.train.list_variables(prefix)
-    if head is not None and any(name.startswith("language_model_head/") for name, _ in saved):
+    if head is not None and _has_head(prefix):
         items["language_model_head"] = head
     _restore(prefix, **items)
 
@@ -168,11 +193,12 @@ def _check_same(
     if differing:
         raise UserError(
             f"{holder} an encoder of another architecture: {', '.join(differing)}; use the same "
-            "settings or another folder"
+            "settings or another folder (--init_checkpoint of experiments.train takes them over)"
         )
     if old_vocabulary.hash != vocabulary.hash:
         raise UserError(
             f"{holder} an encoder for vocabulary {old_vocabulary.hash} "
             f"({len(old_vocabulary)} entries), the records have {vocabulary.hash} "
-            f"({len(vocabulary)} entries); make the records with the encoder's vocab.txt"
+            f"({len(vocabulary)} entries); make the records with "
+            "--vocab_file= the encoder's folder"
         )

@@ -8,6 +8,7 @@ from official_cmlm.errors import UserError
 
 POOLINGS = ("mean", "max", "cls")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
+ACTIVATIONS = ("gelu", "gelu_exact", "relu")
 
 
 @dataclasses.dataclass
@@ -26,9 +27,14 @@ class EncoderConfig(base_config.Config):
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
       dropout_rate: dropout after each sub-layer and on the embeddings, a probability.
       attention_dropout_rate: dropout on attention weights, a probability.
+      layer_norm_epsilon: added to the variance in every layer normalisation. Default 1e-12, as
+        BERT's release; RoBERTa's has 1e-5.
       max_position_embeddings: rows of the position table. It must cover the longest sequence
         plus the N projected sentence vectors of CMLM (256 + 15 = 271 for the paper's setting).
-      type_vocab_size: rows of the token-type table.
+      position_offset: row of the position table that the first token has. Default 0; RoBERTa's
+        release has 2, and never uses the rows before.
+      type_vocab_size: rows of the token-type table; 0: the encoder has no token types, as
+        DistilBERT (Sanh et al. 2019, §3).
       initializer_range: standard deviation of the truncated-normal initialisation.
       pooling: how token outputs become the sentence vector (CMLM §2, footnote 1 and Table 9):
         `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first.
@@ -36,6 +42,8 @@ class EncoderConfig(base_config.Config):
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
         `sentence_vector` is `projected_mean`.
+      normalize: scale the embedding to length 1. Default false, as the published CMLM modules;
+        many sentence-transformers models have it.
     """
 
     vocab_size: int = 0
@@ -46,12 +54,20 @@ class EncoderConfig(base_config.Config):
     hidden_activation: str = "gelu"
     dropout_rate: float = 0.1
     attention_dropout_rate: float = 0.1
+    layer_norm_epsilon: float = 1e-12
     max_position_embeddings: int = 512
+    position_offset: int = 0
     type_vocab_size: int = 2
     initializer_range: float = 0.02
     pooling: str = "mean"
     sentence_vector: str = "pooled"
     num_projections: int = 0
+    normalize: bool = False
+
+    @property
+    def max_seq_length(self) -> int:
+        """Longest sequence that the position table has rows for, in tokens."""
+        return self.max_position_embeddings - self.position_offset
 
     def check(self) -> None:
         """Raises `UserError` when the fields contradict each other or have no meaning."""
@@ -63,16 +79,24 @@ class EncoderConfig(base_config.Config):
                 f"encoder.hidden_size ({self.hidden_size}) must be a multiple of "
                 f"encoder.num_attention_heads ({self.num_attention_heads})"
             )
+        if not 0 < self.layer_norm_epsilon < 1:
+            raise UserError(
+                f"encoder.layer_norm_epsilon must be in (0, 1), got {self.layer_norm_epsilon}"
+            )
+        for name in ("position_offset", "type_vocab_size", "num_projections"):
+            if getattr(self, name) < 0:
+                raise UserError(f"encoder.{name} must not be negative, got {getattr(self, name)}")
+        if self.max_seq_length < 3:
+            raise UserError(
+                f"encoder.max_position_embeddings ({self.max_position_embeddings}) must be at "
+                f"least 3 above encoder.position_offset ({self.position_offset})"
+            )
         _one_of("encoder.pooling", self.pooling, POOLINGS)
         _one_of("encoder.sentence_vector", self.sentence_vector, SENTENCE_VECTORS)
-        _one_of("encoder.hidden_activation", self.hidden_activation, ("gelu", "gelu_exact", "relu"))
+        _one_of("encoder.hidden_activation", self.hidden_activation, ACTIVATIONS)
         for name in ("dropout_rate", "attention_dropout_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"encoder.{name} must be in [0, 1), got {getattr(self, name)}")
-        if self.num_projections < 0:
-            raise UserError(
-                f"encoder.num_projections must not be negative, got {self.num_projections}"
-            )
         if (self.sentence_vector == "projected_mean") != (self.num_projections > 0):
             raise UserError(
                 "encoder.num_projections must be above 0 exactly when encoder.sentence_vector is "

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 import tf_keras
-from official.nlp.modeling import networks
+from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
 
@@ -14,6 +14,20 @@ def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activatio
         "gelu_exact": lambda x: tf_keras.activations.gelu(x, approximate=False),
         "relu": tf_keras.activations.relu,
     }[name]
+
+
+class OffsetPositionEmbedding(layers.PositionEmbedding):
+    """Model Garden's position table, read from row `offset` on."""
+
+    def __init__(self, offset: int, **kwargs) -> None:  # noqa: ANN003 - PositionEmbedding's own
+        super().__init__(**kwargs)
+        self._offset = offset
+
+    def call(self, inputs: tf.Tensor) -> tf.Tensor:
+        """Position vectors for `inputs` `[batch, seq, hidden]`, of the same shape."""
+        length = tf.shape(inputs)[1]
+        rows = self._position_embeddings[self._offset : self._offset + length]
+        return tf.broadcast_to(rows[tf.newaxis], tf.shape(inputs))
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
@@ -28,9 +42,37 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     the sentence vector of this project is a pooling of the token outputs.
     """
 
-    def __init__(self, **kwargs) -> None:  # noqa: ANN003 - BertEncoderV2's own
-        super().__init__(with_dense_inputs=True, **kwargs)
+    def __init__(
+        self,
+        layer_norm_epsilon: float,
+        position_offset: int,
+        type_vocab_size: int,
+        **kwargs,  # noqa: ANN003 - BertEncoderV2's own
+    ) -> None:
+        super().__init__(with_dense_inputs=True, type_vocab_size=max(type_vocab_size, 1), **kwargs)
         self.pooler_layer.trainable = False
+        # Model Garden's encoder has no arguments for what follows; nothing is built yet.
+        self._embedding_norm_layer.epsilon = layer_norm_epsilon
+        for block in self._transformer_layers:
+            block._norm_epsilon = layer_norm_epsilon
+        self._position_offset = position_offset
+        if position_offset:
+            self._position_embedding_layer = OffsetPositionEmbedding(
+                position_offset,
+                max_length=self.get_config()["max_sequence_length"],
+                initializer=self.get_config()["initializer"],
+                name="position_embedding",
+            )
+        if not type_vocab_size:
+            # One row of zeros that is never trained: the same as no token types.
+            self._type_embedding_layer = layers.OnDeviceEmbedding(
+                vocab_size=1,
+                embedding_width=kwargs["hidden_size"],
+                initializer="zeros",
+                use_one_hot=True,
+                trainable=False,
+                name="type_embeddings",
+            )
 
     def _get_embeddings(
         self,
@@ -43,7 +85,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         tokens = super()._get_embeddings(word_ids, type_ids, word_embeddings, None, None)
         if dense_inputs is None:
             return tokens
-        rows = self.get_config()["max_sequence_length"]
+        rows = self.get_config()["max_sequence_length"] - self._position_offset
         table = self._position_embedding_layer(
             tf.zeros([1, rows, dense_inputs.shape[-1]], dense_inputs.dtype)
         )
@@ -65,6 +107,8 @@ def build_bert(config: EncoderConfig) -> ConditionedBertEncoder:
         attention_dropout=config.attention_dropout_rate,
         max_sequence_length=config.max_position_embeddings,
         type_vocab_size=config.type_vocab_size,
+        layer_norm_epsilon=config.layer_norm_epsilon,
+        position_offset=config.position_offset,
         initializer=tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range),
         name="bert",
     )

@@ -23,4 +23,5 @@ def build_language_model_head(encoder: SentenceEncoderModel) -> layers.MaskedLM:
         name="language_model_head",
     )
     head(tf.zeros([1, 1, config.hidden_size]), masked_positions=tf.zeros([1, 1], tf.int32))
+    head.layer_norm.epsilon = config.layer_norm_epsilon
     return head

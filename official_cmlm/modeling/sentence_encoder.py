@@ -41,7 +41,8 @@ class SentenceEncoderModel(tf_keras.Model):
         """Encodes a batch.
 
         Returns:
-          A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, not normalised;
+          A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, of length 1 only if
+          the config says `normalize`;
           `pooled_output`, the same; `vector`, what CMLM conditions on, `default` before any
           projection; `sequence_output`, `[batch, seq, hidden]`, and `encoder_outputs`, one such
           tensor a layer. Elements that `dense_inputs` added are left out of all of them.
@@ -62,6 +63,9 @@ class SentenceEncoderModel(tf_keras.Model):
         embedding = vector
         if self.projection is not None:
             embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)
+        if self.config.normalize:
+            # A row of zeros stays one.
+            embedding = tf.math.divide_no_nan(embedding, tf.norm(embedding, axis=-1, keepdims=True))
         return {
             "default": embedding,
             "pooled_output": embedding,

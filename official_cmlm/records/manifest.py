@@ -40,7 +40,7 @@ class Manifest:
       languages: language tag -> number of sentences.
       length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
         more than the bound before; the last key is `inf`.
-      vocabulary: `hash`, `size`, `lower_case` and `max_bytes_per_word` of the ids.
+      vocabulary: `hash`, `size`, `kind` and settings of what made the ids.
       keep_text: whether the records hold the sentences' text too.
       counters: what was left out on the way and why, by name.
       shards: the files, in order.
@@ -117,7 +117,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
     """Reads the vocabulary that travels with the records and checks it against the manifest."""
-    vocabulary = load_vocabulary(Path(folder) / "vocab.txt")
+    vocabulary = load_vocabulary(folder)
     check_vocabulary(folder, manifest, vocabulary)
     return vocabulary
 
@@ -128,5 +128,6 @@ def check_vocabulary(folder: str | os.PathLike, manifest: Manifest, vocabulary: 
         raise UserError(
             f"{folder}: the records were made with vocabulary {manifest.vocabulary['hash']} "
             f"({manifest.vocabulary['size']} entries), the encoder uses {vocabulary.hash} "
-            f"({len(vocabulary)} entries); make the records again with the encoder's vocab.txt"
+            f"({len(vocabulary)} entries); make the records again with "
+            "--vocab_file= the encoder's folder"
         )

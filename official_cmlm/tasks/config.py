@@ -86,12 +86,12 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         for name, where, data in self.used_data():
             extra = objectives()[name].extra_positions(chosen[name])
             needed = data.seq_length + extra
-            if needed > self.encoder.max_position_embeddings:
+            if needed > self.encoder.max_seq_length:
                 raise UserError(
                     f"task.objectives.{name} needs {needed} positions ({where}.seq_length "
                     f"{data.seq_length} + {extra} projected vectors), "
-                    f"task.encoder.max_position_embeddings is "
-                    f"{self.encoder.max_position_embeddings}; raise it or lower seq_length"
+                    f"task.encoder.max_position_embeddings leaves "
+                    f"{self.encoder.max_seq_length}; raise it or lower seq_length"
                 )
 
 

@@ -48,15 +48,7 @@ class SentenceEncoderTask(base_task.Task):
                 f"task.encoder.vocab_size is {size}, the vocabulary has {len(self.vocabulary)} "
                 f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
             )
-        ids = self.vocabulary.special_ids
-        self.special = SpecialIds(
-            cls=ids["[CLS]"],
-            sep=ids["[SEP]"],
-            mask=ids["[MASK]"],
-            pad=ids["[PAD]"],
-            unknown=ids["[UNK]"],
-            vocab_size=len(self.vocabulary),
-        )
+        self.special = SpecialIds(**self.vocabulary.special_ids, vocab_size=len(self.vocabulary))
 
     def _open_vocabulary(self) -> Vocabulary:
         """The encoder's vocabulary, after checking that all records were made with it."""

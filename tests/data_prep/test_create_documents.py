@@ -55,6 +55,7 @@ def test_what_is_written(run, tmp_path, vocabulary, capsys):
     assert manifest.vocabulary == {
         "hash": vocabulary.hash,
         "size": len(vocabulary),
+        "kind": "wordpiece",
         "lower_case": True,
         "max_bytes_per_word": 1000,
     }

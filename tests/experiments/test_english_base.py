@@ -6,14 +6,14 @@ import tensorflow as tf
 from data_prep.readers import Document
 from experiments import registry
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
-from official_cmlm.tokenization import Vocabulary
+from official_cmlm.tokenization import WordPieceVocabulary
 from tests.conftest import make_documents, write_records
 
 
 def test_english_base_takes_two_optimizer_steps(vocabulary, tmp_path):
     """Only the records and the batch size are changed; 12 × 768, LAMB, N = 15, 256 tokens."""
     filler = tuple(f"filler{i}" for i in range(30522 - len(vocabulary)))
-    full = Vocabulary(vocabulary.tokens + filler, True, 1000)
+    full = WordPieceVocabulary(vocabulary.tokens + filler, True, 1000)
     # Packed segments of 256 tokens need documents of many sentences.
     paragraphs = [paragraph for d in make_documents(60) for paragraph in d.paragraphs]
     write_records(tmp_path / "records", [Document("long", "en", paragraphs)], full)

@@ -14,7 +14,7 @@ from official_cmlm.records.manifest import (
     load_manifest,
     load_records_vocabulary,
 )
-from official_cmlm.tokenization import Vocabulary
+from official_cmlm.tokenization import WordPieceVocabulary
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -131,7 +131,7 @@ def test_another_vocabulary(folder, vocabulary):
     """Both hashes and both sizes are named."""
     manifest = load_manifest(folder, "documents")
     assert load_records_vocabulary(folder, manifest).hash == vocabulary.hash
-    other = Vocabulary((*vocabulary.tokens, "more"), True, 1000)
+    other = WordPieceVocabulary((*vocabulary.tokens, "more"), True, 1000)
     with pytest.raises(UserError) as caught:
         check_vocabulary(folder, manifest, other)
     message = str(caught.value)

@@ -1,27 +1,23 @@
-"""The one place where a vocabulary is read and a tokenizer is built.
-
-Records, `encode`, the exported preprocess module and the tests all get their ids from the object
-that `build_tokenizer` returns, so they cannot disagree.
-"""
+"""WordPiece, BERT's tokenizer: a `vocab.txt` and its settings."""
 
 import dataclasses
 import functools
 import hashlib
 import json
 import os
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, ClassVar
 
 from official_cmlm.errors import UserError
+from official_cmlm.tokenization.vocabulary import TokenRows, Vocabulary, utf8
 
 if TYPE_CHECKING:
     import tensorflow_text
 
-REQUIRED_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-
 
 @dataclasses.dataclass(frozen=True)
-class Vocabulary:
+class WordPieceVocabulary(Vocabulary):
     """A WordPiece vocabulary with its settings.
 
     Attributes:
@@ -33,24 +29,20 @@ class Vocabulary:
         none. 100 is right only to reproduce a vocabulary that was published with it.
     """
 
-    tokens: tuple[str, ...]
     lower_case: bool
     max_bytes_per_word: int
 
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def id_of(self, token: str) -> int:
-        return self.special_ids[token]
-
-    @functools.cached_property
-    def special_ids(self) -> dict[str, int]:
-        """Ids of the five tokens that every vocabulary must have."""
-        return {token: self.tokens.index(token) for token in REQUIRED_TOKENS}
+    kind: ClassVar[str] = "wordpiece"
+    special_tokens: ClassVar[dict[str, str]] = {
+        "pad": "[PAD]",
+        "unknown": "[UNK]",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "mask": "[MASK]",
+    }
 
     @functools.cached_property
     def hash(self) -> str:
-        """16 hexadecimal digits over the entries and the settings; equal means equal ids."""
         digest = hashlib.sha256("\n".join(self.tokens).encode())
         digest.update(f"\n{self.lower_case}\n{self.max_bytes_per_word}".encode())
         return digest.hexdigest()[:16]
@@ -58,36 +50,49 @@ class Vocabulary:
     def settings(self) -> dict[str, bool | int]:
         return {"lower_case": self.lower_case, "max_bytes_per_word": self.max_bytes_per_word}
 
-    def save(self, folder: str | os.PathLike) -> None:
-        """Writes `vocab.txt` and its settings `vocab.json` into an existing folder."""
+    def save(self, folder: str | os.PathLike) -> list[str]:
         path = Path(folder) / "vocab.txt"
         path.write_text("".join(f"{token}\n" for token in self.tokens), encoding="utf-8")
         path.with_suffix(".json").write_text(json.dumps(self.settings()) + "\n")
+        return ["vocab.txt", "vocab.json"]
+
+    def tokenizer(self) -> "_FastWordPiece":
+        return _FastWordPiece(self.graph_tokenizer())
+
+    def graph_tokenizer(self) -> "tensorflow_text.FastBertTokenizer":
+        """tensorflow-text's fast WordPiece tokenizer; it needs no assets in a SavedModel."""
+        import tensorflow as tf
+        import tensorflow_text as tf_text
+
+        return tf_text.FastBertTokenizer(
+            vocab=list(self.tokens),
+            token_out_type=tf.int32,
+            unknown_token="[UNK]",
+            max_bytes_per_word=self.max_bytes_per_word,
+            lower_case_nfd_strip_accents=self.lower_case,
+        )
 
 
-def load_vocabulary(
-    path: str | os.PathLike,
-    lower_case: bool | None = None,
-    max_bytes_per_word: int | None = None,
-) -> Vocabulary:
-    """Reads a `vocab.txt`: one token a line, UTF-8; the line's index is the id.
+class _FastWordPiece:
+    """tensorflow-text's tokenizer, called from Python."""
 
-    Args:
-      path: the vocabulary file. Settings are read from the `.json` of the same stem beside it
-        where there is one.
-      lower_case: overrides that; must be given where there are no saved settings.
-      max_bytes_per_word: overrides that; default 1000.
+    def __init__(self, graph: "tensorflow_text.FastBertTokenizer") -> None:
+        self._graph = graph
 
-    Raises:
-      UserError: if the file is missing or not UTF-8, lacks a special token, has an empty or
-        duplicate line, or if the casing is not known.
-    """
-    path = Path(path)
+    def tokenize(self, texts: Sequence[str]) -> TokenRows:
+        import tensorflow as tf
+
+        ragged = self._graph.tokenize(tf.constant(utf8(texts), tf.string))
+        return TokenRows(ragged.values.numpy(), ragged.row_splits.numpy())
+
+
+def read_wordpiece(
+    path: Path, lower_case: bool | None = None, max_bytes_per_word: int | None = None
+) -> WordPieceVocabulary:
+    """Reads a `vocab.txt`; see `load_vocabulary`."""
     try:
         # A byte order mark in front is no part of the first token.
         text = path.read_text(encoding="utf-8-sig")
-    except IsADirectoryError:
-        raise UserError(f"{path}: a folder; name the vocabulary file in it") from None
     except FileNotFoundError:
         raise UserError(
             f"{path}: no such vocabulary; python -m data_prep.build_vocab makes one"
@@ -95,7 +100,7 @@ def load_vocabulary(
     except UnicodeDecodeError as error:
         raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
     tokens = tuple(text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else ()
-    _check_tokens(path, tokens)
+    check_wordpiece(path, tokens)
     saved = _read_settings(path.with_suffix(".json"))
     if lower_case is None:
         lower_case = saved.get("lower_case")
@@ -103,7 +108,7 @@ def load_vocabulary(
         raise UserError(f"{path}: casing unknown; pass --lower_case=true or --lower_case=false")
     if max_bytes_per_word is None:
         max_bytes_per_word = saved.get("max_bytes_per_word", 1000)
-    return Vocabulary(tokens, lower_case, max_bytes_per_word)
+    return WordPieceVocabulary(tokens, lower_case, max_bytes_per_word)
 
 
 def _read_settings(path: Path) -> dict[str, bool | int]:
@@ -124,8 +129,10 @@ def _read_settings(path: Path) -> dict[str, bool | int]:
     return saved
 
 
-def _check_tokens(path: Path, tokens: tuple[str, ...]) -> None:
-    missing = [token for token in REQUIRED_TOKENS if token not in set(tokens)]
+def check_wordpiece(path: Path, tokens: tuple[str, ...]) -> None:
+    """Raises `UserError` unless all special tokens are there and no entry is empty or doubled."""
+    known = set(tokens)
+    missing = [t for t in WordPieceVocabulary.special_tokens.values() if t not in known]
     if missing:
         raise UserError(
             f"{path}: {len(tokens)} entries but no {' '.join(missing)}; add a line for each"
@@ -139,21 +146,3 @@ def _check_tokens(path: Path, tokens: tuple[str, ...]) -> None:
                 f"{path}: {token!r} stands on lines {seen[token]} and {line}; remove one"
             )
         seen[token] = line
-
-
-def build_tokenizer(vocabulary: Vocabulary) -> "tensorflow_text.FastBertTokenizer":
-    """Builds tensorflow-text's fast WordPiece tokenizer; ids are int32.
-
-    `tokenizer.tokenize(strings [batch])` gives a `RaggedTensor` int32 `[batch, (tokens)]` without
-    special tokens. It runs in Python, in tf.data and inside a SavedModel, without assets.
-    """
-    import tensorflow as tf
-    import tensorflow_text as tf_text
-
-    return tf_text.FastBertTokenizer(
-        vocab=list(vocabulary.tokens),
-        token_out_type=tf.int32,
-        unknown_token="[UNK]",
-        max_bytes_per_word=vocabulary.max_bytes_per_word,
-        lower_case_nfd_strip_accents=vocabulary.lower_case,
-    )

@@ -1,0 +1,62 @@
+"""Exports an encoder for PyTorch users: `python -m export.export_sentence_transformers`.
+
+Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `transformers` load as it
+is. PyTorch is not needed to write it.
+"""
+
+import json
+from pathlib import Path
+
+from absl import flags
+
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string(
+        "model_dir",
+        None,
+        "Encoder directory: a --model_dir of experiments.train, or an import. Required.",
+    )
+    flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
+    flags.DEFINE_bool(
+        "language_model_head",
+        False,
+        "Whether to write the masked-language-model head too, for AutoModelForMaskedLM.",
+    )
+    flags.DEFINE_string(
+        "results_file",
+        "",
+        "JSON file of evaluation figures by name, for the model card. Default: none.",
+    )
+    flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
+    cli.required("model_dir", "export_dir")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    results = None
+    if FLAGS.results_file:
+        try:
+            results = json.loads(Path(FLAGS.results_file).read_text(encoding="utf-8"))
+        except ValueError as error:
+            raise UserError(f"{FLAGS.results_file}: not valid JSON ({error})") from None
+        if not isinstance(results, dict):
+            raise UserError(f"{FLAGS.results_file}: must hold an object, figures by name")
+    cli.quiet_tensorflow()
+    from export import sentence_transformers_folder
+
+    sentence_transformers_folder.export(
+        FLAGS.model_dir, FLAGS.export_dir, FLAGS.language_model_head, results, FLAGS.overwrite
+    )
+    print(FLAGS.export_dir)
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

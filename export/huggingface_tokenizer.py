@@ -1,0 +1,110 @@
+"""Writes a vocabulary as the tokenizer files of a Hugging Face folder."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.checkpoints.huggingface_tokenizer import BYTES_PER_CHARACTER
+from official_cmlm.tokenization import BytePairVocabulary, Vocabulary, WordPieceVocabulary
+from official_cmlm.tokenization.byte_pair import bare_tokenizer
+
+# Hugging Face's own limit of a word; see `BYTES_PER_CHARACTER` for what ours becomes there.
+_MIN_CHARACTERS = 100
+
+
+def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_length: int) -> None:
+    """Writes `tokenizer.json`, `tokenizer_config.json` and the plain vocabulary files.
+
+    Args:
+      folder: existing folder.
+      vocabulary: what the encoder was trained with.
+      model_type: `bert`, `roberta` or `distilbert`.
+      max_length: tokens that the position table covers.
+    """
+    special = vocabulary.special_tokens
+    settings: dict[str, Any] = {
+        "model_max_length": max_length,
+        "pad_token": special["pad"],
+        "unk_token": special["unknown"],
+        "cls_token": special["cls"],
+        "sep_token": special["sep"],
+        "mask_token": special["mask"],
+    }
+    if isinstance(vocabulary, WordPieceVocabulary):
+        tokenizer = _wordpiece(vocabulary)
+        lines = "".join(f"{token}\n" for token in vocabulary.tokens)
+        (folder / "vocab.txt").write_text(lines, encoding="utf-8")
+        settings |= {
+            "tokenizer_class": "BertTokenizer",
+            "do_lower_case": vocabulary.lower_case,
+            "strip_accents": None,
+            "tokenize_chinese_chars": True,
+        }
+    elif isinstance(vocabulary, BytePairVocabulary):
+        tokenizer = _byte_pair(vocabulary)
+        for name in vocabulary.save(folder):
+            if name not in ("vocab.json", "merges.txt"):
+                (folder / name).unlink()
+        settings |= {
+            "tokenizer_class": "RobertaTokenizer",
+            "bos_token": special["cls"],
+            "eos_token": special["sep"],
+            "add_prefix_space": vocabulary.add_prefix_space,
+            "trim_offsets": True,
+        }
+    else:
+        raise TypeError(f"no Hugging Face tokenizer for {type(vocabulary).__name__}")
+    tokenizer.save(str(folder / "tokenizer.json"))
+    for name, values in (
+        ("tokenizer_config.json", settings),
+        ("special_tokens_map.json", {k: v for k, v in settings.items() if k.endswith("_token")}),
+    ):
+        (folder / name).write_text(json.dumps(values, indent=2) + "\n")
+
+
+def _wordpiece(vocabulary: WordPieceVocabulary) -> Any:
+    import tokenizers
+    from tokenizers import decoders, models, normalizers, pre_tokenizers, processors
+
+    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
+    longest = max(_MIN_CHARACTERS, vocabulary.max_bytes_per_word // BYTES_PER_CHARACTER)
+    tokenizer = tokenizers.Tokenizer(
+        models.WordPiece(ids, unk_token="[UNK]", max_input_chars_per_word=longest)
+    )
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=None,
+        lowercase=vocabulary.lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece(prefix="##")
+    tokenizer.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]",
+        pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+        special_tokens=[(token, ids[token]) for token in ("[CLS]", "[SEP]")],
+    )
+    tokenizer.add_special_tokens(list(vocabulary.special_tokens.values()))
+    return tokenizer
+
+
+def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
+    import tokenizers
+    from tokenizers import processors
+
+    special, ids = vocabulary.special_tokens, vocabulary.special_ids
+    tokenizer = bare_tokenizer(vocabulary)
+    tokenizer.post_processor = processors.RobertaProcessing(
+        sep=(special["sep"], ids["sep"]),
+        cls=(special["cls"], ids["cls"]),
+        trim_offsets=True,
+        add_prefix_space=vocabulary.add_prefix_space,
+    )
+    # As RoBERTa was released: a mask takes the space before it.
+    tokenizer.add_special_tokens(
+        [
+            tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False, special=True)
+            for role, token in special.items()
+        ]
+    )
+    return tokenizer

@@ -1,0 +1,110 @@
+"""The model card of an exported encoder: what it is, how it was trained, what it scored."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.tokenization import Vocabulary
+
+_TEMPLATE = """\
+---
+library_name: sentence-transformers
+pipeline_tag: sentence-similarity
+tags:
+- sentence-transformers
+- sentence-similarity
+- feature-extraction
+---
+
+# {name}
+
+A sentence encoder: it maps a text to a vector of {size} numbers{normalized}. Written by
+official_cmlm from an encoder directory.
+
+```python
+from sentence_transformers import SentenceTransformer
+
+model = SentenceTransformer("path/to/this/folder")
+embeddings = model.encode(["A sentence.", "Another one."])
+```
+
+| | |
+|---|---|
+| architecture | {architecture}, {layers} layers of {size}, {heads} heads, {activation} |
+| parameters | {parameters:,} |
+| pooling | {pooling} over real tokens |
+| longest text | {max_seq_length} tokens |
+| vocabulary | {entries:,} entries, {kind}, {settings} |
+
+## Evaluation
+
+{evaluation}
+
+## Training
+
+{training}
+"""
+
+
+def model_card(
+    name: str,
+    config: EncoderConfig,
+    architecture: str,
+    vocabulary: Vocabulary,
+    max_seq_length: int,
+    parameters: int,
+    results: Mapping[str, Any] | None,
+    params_yaml: str | None,
+) -> str:
+    """Markdown with the front matter that model hubs read.
+
+    Args:
+      name: title.
+      config, vocabulary, max_seq_length: the encoder's.
+      architecture: Hugging Face's `model_type`.
+      parameters: number of weights that are exported.
+      results: figures by name, possibly nested; None if nothing was evaluated.
+      params_yaml: the training's configuration; None if it was not trained here.
+    """
+    rows = [f"| {key} | {value} |" for key, value in flatten(results or {})]
+    if rows:
+        evaluation = "\n".join(["| what | figure |", "|---|---|", *rows])
+    else:
+        evaluation = "No figures were given when this folder was written."
+    training = "Not trained by official_cmlm: an imported checkpoint."
+    if params_yaml is not None:
+        training = f"The configuration of the training:\n\n```yaml\n{params_yaml.strip()}\n```"
+    settings = ", ".join(f"{key} {value}" for key, value in vocabulary.settings().items())
+    return _TEMPLATE.format(
+        name=name,
+        size=config.hidden_size,
+        normalized=" of length 1" if config.normalize else "",
+        architecture=architecture,
+        layers=config.num_layers,
+        heads=config.num_attention_heads,
+        activation=config.hidden_activation,
+        parameters=parameters,
+        pooling=config.pooling,
+        max_seq_length=max_seq_length,
+        entries=len(vocabulary),
+        kind=vocabulary.kind,
+        settings=settings,
+        evaluation=evaluation,
+        training=training,
+    )
+
+
+def flatten(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+    """Nested figures as (path, text), in order; floats with at most four decimals.
+
+    >>> flatten({"sts": {"STS-B": 82.03}, "note": "test"})
+    [('sts/STS-B', '82.03'), ('note', 'test')]
+    """
+    rows: list[tuple[str, str]] = []
+    for key, value in results.items():
+        if isinstance(value, Mapping):
+            rows += flatten(value, f"{prefix}{key}/")
+        else:
+            text = f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
+            rows.append((f"{prefix}{key}", str(text)))
+    return rows

@@ -1,0 +1,163 @@
+"""Writes an encoder directory as a folder that sentence-transformers loads, without PyTorch."""
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from export.huggingface_tokenizer import write_tokenizer
+from export.model_card import model_card
+from official_cmlm.checkpoints.encoder_directory import load_encoder, load_head
+from official_cmlm.checkpoints.huggingface_config import config_json
+from official_cmlm.checkpoints.huggingface_tensors import (
+    ARCHITECTURES,
+    encoder_names,
+    head_names,
+    to_huggingface,
+)
+from official_cmlm.checkpoints.sentence_transformers_modules import MODULES
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.files import replace_folder
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.modeling.variables import encoder_variables, head_variables
+
+_LIBRARY = "sentence_transformers.models."
+_MASKED_LM = {
+    "bert": "BertForMaskedLM",
+    "roberta": "RobertaForMaskedLM",
+    "distilbert": "DistilBertForMaskedLM",
+}
+
+
+def export(
+    model_dir: str,
+    output_dir: str,
+    with_head: bool,
+    results: dict[str, Any] | None,
+    overwrite: bool,
+) -> None:
+    """Writes the folder; it appears under its name when it is complete.
+
+    Args:
+      model_dir: an encoder directory.
+      output_dir: folder to write.
+      with_head: also write the language-model head, for `AutoModelForMaskedLM`.
+      results: figures for the model card, by name; None leaves that part empty.
+      overwrite: replace an earlier export.
+
+    Raises:
+      UserError: if `model_dir` is no encoder directory, if its encoder has a part that
+        sentence-transformers lacks, or if `output_dir` is in the way.
+    """
+    output = Path(output_dir).expanduser().resolve()
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if not (output / MODULES).exists():
+            raise UserError(f"{output}: exists and holds no export; name another --export_dir")
+        if not overwrite:
+            raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
+    encoder, vocabulary, max_seq_length = load_encoder(model_dir)
+    config = encoder.config
+    if config.sentence_vector != "pooled":
+        raise UserError(
+            f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
+            "sentence-transformers has no module for it, export it with export.export_tfhub"
+        )
+    values = config_json(config, vocabulary.special_ids)
+    tensors = _tensors(encoder, values["model_type"])
+    if with_head:
+        head = load_head(model_dir, encoder)
+        if head is None:
+            raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
+        tensors = _with_head(tensors, head_variables(head), config, values)
+    params = Path(model_dir) / "params.yaml"
+    card = model_card(
+        name=output.name,
+        config=config,
+        architecture=values["model_type"],
+        vocabulary=vocabulary,
+        max_seq_length=max_seq_length,
+        parameters=sum(tensor.size for tensor in tensors.values()),
+        results=results,
+        params_yaml=params.read_text(encoding="utf-8") if params.exists() else None,
+    )
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        partial.mkdir(parents=True)
+        _write_weights(partial, tensors)
+        write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
+        _write_modules(partial, config, max_seq_length)
+        _write_json(partial / "config.json", values)
+        (partial / "README.md").write_text(card, encoding="utf-8")
+        replace_folder(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+
+
+def _tensors(encoder: SentenceEncoderModel, model_type: str) -> dict[str, np.ndarray]:
+    ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
+    names = encoder_names(encoder.config, model_type)
+    # DistilBERT has no pooler, and one of zeros is what a source without pooler became.
+    if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
+        names = {n: t for n, t in names.items() if not n.startswith("pooler_transform/")}
+    return to_huggingface(ours, names)
+
+
+def _with_head(
+    tensors: dict[str, np.ndarray], head: dict, config: EncoderConfig, values: dict[str, Any]
+) -> dict[str, np.ndarray]:
+    """The tensors of the architecture's masked language model; names it in `config.json` too."""
+    model_type = values["model_type"]
+    values["architectures"] = [_MASKED_LM[model_type]]
+    values["tie_word_embeddings"] = True
+    prefix = ARCHITECTURES[model_type].prefix
+    ours = {name: variable.numpy() for name, variable in head.items()}
+    return {
+        **{prefix + name: tensor for name, tensor in tensors.items()},
+        **to_huggingface(ours, head_names(config, model_type)),
+    }
+
+
+def _write_weights(folder: Path, tensors: dict[str, np.ndarray]) -> None:
+    from safetensors.numpy import save_file
+
+    # transformers asks for this mark of the tensors' layout.
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_modules(folder: Path, config: EncoderConfig, max_seq_length: int) -> None:
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    if config.normalize:
+        modules.append(("Normalize", "2_Normalize"))
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": _LIBRARY + kind}
+        for i, (kind, path) in enumerate(modules)
+    ]
+    _write_json(folder / MODULES, listed)
+    for _, path in modules[1:]:
+        (folder / path).mkdir()
+    _write_json(
+        folder / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": config.hidden_size,
+            "pooling_mode_cls_token": config.pooling == "cls",
+            "pooling_mode_mean_tokens": config.pooling == "mean",
+            "pooling_mode_max_tokens": config.pooling == "max",
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+    )
+    _write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": max_seq_length, "do_lower_case": False},
+    )
+    _write_json(
+        folder / "config_sentence_transformers.json",
+        {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"},
+    )
+
+
+def _write_json(path: Path, values: Any) -> None:
+    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

@@ -1,0 +1,235 @@
+"""Imports Google's BERT releases: TF1 and Model Garden checkpoints, TF-Hub and Keras SavedModels.
+
+Their weights are found by the names that their variables had when they were saved, so it does not
+matter what object was around the encoder. Sizes come from the shapes of the weights; what shapes do
+not tell comes from `bert_config.json`, an experiment's `params.yaml`, or a run of the SavedModel.
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
+
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, read_config
+from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case, read_json
+from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.source import (
+    Source,
+    Tensors,
+    check_vocabulary_size,
+    encoder_shapes,
+    flat_shape,
+    head_shapes,
+)
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.yaml_loading import parse_yaml
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
+
+OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
+# for the factor.
+_MAX_BYTES_PER_WORD = 300
+# TF1 name -> ours, in this order.
+_TF1_NAMES = (
+    (r"^bert/", ""),
+    (r"^encoder/", "transformer/"),
+    (r"^embeddings/word_embeddings$", "word_embeddings/embeddings"),
+    (r"^embeddings/token_type_embeddings$", "type_embeddings/embeddings"),
+    (r"^embeddings/position_embeddings$", "position_embedding/embeddings"),
+    (r"^embeddings/LayerNorm/", "embeddings/layer_norm/"),
+    (r"/attention/self/", "/self_attention/"),
+    (r"/attention/output/dense/", "/self_attention/attention_output/"),
+    (r"/attention/output/LayerNorm/", "/self_attention_layer_norm/"),
+    (r"/intermediate/dense/", "/intermediate/"),
+    (r"/output/dense/", "/output/"),
+    (r"/output/LayerNorm/", "/output_layer_norm/"),
+    (r"^pooler/dense/", "pooler_transform/"),
+    (r"^cls/predictions/", ""),
+    (r"^output_bias$", "output_bias/bias"),
+)
+_NAME = re.compile(
+    r"^(?:.*/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
+    r"|embeddings/layer_norm/(?:gamma|beta)|transformer/layer_\d+/.+/(?:kernel|bias|gamma|beta)"
+    r"|pooler_transform/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
+    r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
+)
+_CONFIG_KEYS = {
+    "hidden_act": "hidden_activation",
+    "hidden_dropout_prob": "dropout_rate",
+    "attention_probs_dropout_prob": "attention_dropout_rate",
+    "initializer_range": "initializer_range",
+    "num_attention_heads": "num_attention_heads",
+}
+
+
+def read_google_bert(path: Path, options: ImportOptions) -> Source:
+    """Reads a folder with a checkpoint, a checkpoint's prefix, or a SavedModel's folder.
+
+    Raises:
+      UserError: for anything that is missing, damaged, contradictory or not representable.
+    """
+    saved_model = path if (path / "saved_model.pb").exists() else None
+    prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
+    folder = saved_model or Path(prefix).parent
+    weights = _named_weights(prefix)
+    own = folder / "assets" / CONFIG_NAME
+    if own.exists():
+        # A module that this project exported says everything itself.
+        config, length = read_config(own)
+    else:
+        config = _config(folder, prefix, weights)
+        length = config.max_seq_length
+    if config.num_projections:
+        raise UserError(f"{path}: modules with projected sentence vectors cannot be imported")
+    config = config.replace(pooling=options.pooling or config.pooling)
+    encoder = _take(prefix, weights, encoder_shapes(config))
+    has_head = "transform/dense/kernel" in weights and not options.drop_head
+    head = _take(prefix, weights, head_shapes(config)) if has_head else None
+    vocabulary = options.vocabulary() if options.vocab_file else _vocabulary(folder, options)
+    check_vocabulary_size(prefix, vocabulary, config.vocab_size)
+    return Source(
+        config=config,
+        vocabulary=vocabulary,
+        max_seq_length=length,
+        encoder=encoder,
+        head=head,
+        notes=[] if options.pooling or own.exists() else [f"pooling not given: {config.pooling}"],
+    )
+
+
+def _prefix(path: Path) -> str:
+    """The checkpoint that a folder, an index file or a prefix names."""
+    if not path.is_dir():
+        return str(path).removesuffix(".index")
+    latest = tf.train.latest_checkpoint(str(path))
+    if latest:
+        return latest
+    indices = sorted(path.glob("*.index"))
+    if len(indices) != 1:
+        names = ", ".join(index.stem for index in indices) or "none"
+        raise UserError(f"{path}: one checkpoint expected, found {names}; name its prefix")
+    return str(indices[0]).removesuffix(".index")
+
+
+def _named_weights(prefix: str) -> Tensors:
+    """Our name -> array of every weight that looks like an encoder's or a head's."""
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        keys = reader.get_variable_to_shape_map()
+        if OBJECT_GRAPH in keys:
+            named = [(key, _NAME.match(name)) for key, name in _object_names(reader).items()]
+            named = [(key, match[1]) for key, match in named if match]
+        else:
+            named = [(key, _tf1_name(key)) for key in keys]
+            named = [(key, name) for key, name in named if _NAME.match(name)]
+        weights: Tensors = {}
+        for key, name in named:
+            if name in weights:
+                raise UserError(f"{prefix}: holds two encoders ({name} twice); name one of them")
+            weights[name] = np.asarray(reader.get_tensor(key), np.float32)
+        return weights
+    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(f"{prefix}: damaged or no checkpoint ({str(error)[:160]})") from None
+
+
+def _object_names(reader: Any) -> dict[str, str]:
+    """Checkpoint key -> the variable's full name, from the object graph."""
+    graph = pb2.TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
+    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
+    return {
+        attribute.checkpoint_key: attribute.full_name
+        for index, node in enumerate(graph.nodes)
+        if index not in slots
+        for attribute in node.attributes
+    }
+
+
+def _tf1_name(key: str) -> str:
+    if re.search(r"adam|lamb|/(?:m|v)$", key, re.IGNORECASE):
+        return ""
+    for pattern, ours in _TF1_NAMES:
+        key = re.sub(pattern, ours, key)
+    return key
+
+
+def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
+    """Sizes from the weights, the rest from the configuration beside them."""
+    needed = ("word_embeddings/embeddings", "position_embedding/embeddings")
+    needed += ("type_embeddings/embeddings", "transformer/layer_0/intermediate/kernel")
+    missing = [name for name in needed if name not in weights]
+    if missing:
+        raise UserError(f"{prefix}: holds no BERT encoder (no {missing[0]})")
+    told = _told(folder)
+    query = weights["transformer/layer_0/self_attention/query/kernel"]
+    heads = query.shape[1] if query.ndim == 3 else told.get("num_attention_heads")
+    if not heads:
+        raise UserError(f"{folder}: no bert_config.json, which says how many heads there are")
+    numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
+    table = weights["word_embeddings/embeddings"]
+    config = EncoderConfig(
+        vocab_size=table.shape[0],
+        hidden_size=table.shape[1],
+        num_layers=max(numbers) + 1,
+        num_attention_heads=heads,
+        intermediate_size=weights["transformer/layer_0/intermediate/kernel"].shape[1],
+        max_position_embeddings=weights["position_embedding/embeddings"].shape[0],
+        type_vocab_size=weights["type_embeddings/embeddings"].shape[0],
+    )
+    for name in ("hidden_activation", "dropout_rate", "attention_dropout_rate"):
+        if name in told:
+            config.override({name: told[name]})
+    config.check()
+    return config
+
+
+def _told(folder: Path) -> dict[str, Any]:
+    """Fields of `EncoderConfig` that configuration files in the folder give."""
+    if (folder / "bert_config.json").exists():
+        values = read_json(folder / "bert_config.json")
+        return {ours: values[key] for key, ours in _CONFIG_KEYS.items() if key in values}
+    if (folder / "params.yaml").exists():
+        values = parse_yaml((folder / "params.yaml").read_text(), str(folder / "params.yaml"))
+        try:
+            return dict(values["task"]["model"]["encoder"]["bert"])
+        except (KeyError, TypeError):
+            return {}
+    return {}
+
+
+def _take(prefix: str, weights: Tensors, shapes: dict[str, tuple[int, ...]]) -> Tensors:
+    taken: Tensors = {}
+    for name, shape in shapes.items():
+        if name not in weights:
+            if name.startswith("pooler_transform/"):
+                taken[name] = np.zeros(shape, np.float32)
+                continue
+            raise UserError(f"{prefix}: {name} is missing; the checkpoint is incomplete")
+        if weights[name].shape not in (shape, flat_shape(name, shape)):
+            raise UserError(
+                f"{prefix}: {name} is {list(weights[name].shape)}, the others make it "
+                f"{list(shape)}; the encoder is no plain BERT"
+            )
+        taken[name] = weights[name].reshape(shape)
+    return taken
+
+
+def _vocabulary(folder: Path, options: ImportOptions) -> Vocabulary:
+    if (folder / "assets" / "merges.txt").exists():
+        return load_vocabulary(folder / "assets")
+    for candidate in (folder / "vocab.txt", folder / "assets" / "vocab.txt"):
+        if not candidate.exists():
+            continue
+        if candidate.with_suffix(".json").exists():
+            return load_vocabulary(candidate, options.lower_case)
+        tokens = load_vocabulary(candidate, lower_case=True).tokens
+        lower_case = options.lower_case
+        if lower_case is None:
+            lower_case = guess_lower_case(tokens)
+        return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD)
+    raise UserError(f"{folder}: carries no vocab.txt; name it with --vocab_file")

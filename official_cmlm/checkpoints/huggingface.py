@@ -1,0 +1,76 @@
+"""Imports Hugging Face and sentence-transformers folders; NumPy is enough, no PyTorch."""
+
+from pathlib import Path
+
+from official_cmlm.checkpoints.huggingface_config import encoder_config, read_config_json
+from official_cmlm.checkpoints.huggingface_tensors import (
+    ARCHITECTURES,
+    from_huggingface,
+    head_names,
+    ignored,
+    normal_name,
+)
+from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
+from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
+from official_cmlm.checkpoints.sentence_transformers_modules import MODULES, read_modules
+from official_cmlm.checkpoints.source import Source, check_vocabulary_size
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+
+
+def read_huggingface(path: Path, options: ImportOptions) -> Source:
+    """Reads a folder, or one safetensors file whose folder has the rest.
+
+    Raises:
+      UserError: for anything that is missing, damaged, contradictory or not representable.
+    """
+    folder = path if path.is_dir() else path.parent
+    modules = read_modules(folder) if (folder / MODULES).exists() else None
+    transformer = modules.transformer if modules else folder
+    files = weight_files(transformer) if path.is_dir() else {path: None}
+    config, model_type = encoder_config(transformer / "config.json", read_config_json(transformer))
+    config = config.replace(
+        pooling=options.pooling or (modules.pooling if modules else config.pooling),
+        normalize=modules.normalize if modules else False,
+    )
+    vocabulary = (
+        options.vocabulary()
+        if options.vocab_file
+        else read_vocabulary(transformer, options.lower_case)
+    )
+    check_vocabulary_size(str(transformer), vocabulary, config.vocab_size)
+    if modules and modules.lower_case and not getattr(vocabulary, "lower_case", False):
+        raise UserError(
+            f"{transformer}: sentence_bert_config.json lower-cases texts for a cased tokenizer; "
+            "that cannot be represented"
+        )
+    architecture = ARCHITECTURES[model_type]
+    of_head = set(head_names(config, model_type).values()) | set(architecture.tied)
+
+    def wanted(name: str) -> bool:
+        name = normal_name(name, architecture)
+        return not ignored(name) and not (options.drop_head and name in of_head)
+
+    tensors, _ = read_tensors(files, wanted)
+    renamed = {normal_name(name, architecture): tensor for name, tensor in tensors.items()}
+    if len(renamed) < len(tensors):
+        raise UserError(f"{transformer}: holds two encoders; name one of them")
+    if not renamed:
+        raise UserError(f"{transformer}: the weight files hold no tensors; fetch them again")
+    encoder, head = from_huggingface(
+        str(transformer), renamed, config, model_type, options.drop_surplus
+    )
+    return Source(
+        config=config,
+        vocabulary=vocabulary,
+        max_seq_length=_length(transformer, modules and modules.max_seq_length, config),
+        encoder=encoder,
+        head=head,
+        notes=[] if modules or options.pooling else [f"pooling not given: {config.pooling}"],
+    )
+
+
+def _length(folder: Path, told: int | None, config: EncoderConfig) -> int:
+    """Default length for encoding in tokens, within the position table."""
+    return min(told or model_max_length(folder) or config.max_seq_length, config.max_seq_length)

@@ -1,0 +1,195 @@
+"""`config.json` of the Hugging Face architectures, both ways."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.yaml_loading import override
+from official_cmlm.errors import UserError
+
+# Hugging Face's `gelu` is the exact one, TensorFlow's releases have the approximation.
+_ACTIVATIONS = {
+    "gelu": "gelu_exact",
+    "gelu_new": "gelu",
+    "gelu_pytorch_tanh": "gelu",
+    "relu": "relu",
+}
+# Field of `EncoderConfig` -> key of config.json.
+_BERT_KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "hidden_size",
+    "num_layers": "num_hidden_layers",
+    "num_attention_heads": "num_attention_heads",
+    "intermediate_size": "intermediate_size",
+    "hidden_activation": "hidden_act",
+    "dropout_rate": "hidden_dropout_prob",
+    "attention_dropout_rate": "attention_probs_dropout_prob",
+    "layer_norm_epsilon": "layer_norm_eps",
+    "max_position_embeddings": "max_position_embeddings",
+    "type_vocab_size": "type_vocab_size",
+    "initializer_range": "initializer_range",
+}
+_DISTILBERT_KEYS = {
+    "vocab_size": "vocab_size",
+    "hidden_size": "dim",
+    "num_layers": "n_layers",
+    "num_attention_heads": "n_heads",
+    "intermediate_size": "hidden_dim",
+    "hidden_activation": "activation",
+    "dropout_rate": "dropout",
+    "attention_dropout_rate": "attention_dropout",
+    "max_position_embeddings": "max_position_embeddings",
+    "initializer_range": "initializer_range",
+}
+_KEYS = {"bert": _BERT_KEYS, "roberta": _BERT_KEYS, "distilbert": _DISTILBERT_KEYS}
+# What these libraries take where config.json is silent.
+_DEFAULTS = {
+    "bert": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 2},
+    # `RobertaConfig` inherits these two from `BertConfig`; the releases write their own.
+    "roberta": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 2},
+    "distilbert": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 0},
+}
+_COMMON_DEFAULTS = {
+    "hidden_activation": "gelu",
+    "dropout_rate": 0.1,
+    "attention_dropout_rate": 0.1,
+    "initializer_range": 0.02,
+}
+# Rows of the position table before the first token's: RoBERTa counts from its padding's id.
+_ROBERTA_OFFSET = 2
+# Settings that change the network, and the values with which it is the one that we have.
+_ONLY = {
+    "position_embedding_type": ("absolute", None),
+    "is_decoder": (False, None),
+    "is_encoder_decoder": (False, None),
+    "add_cross_attention": (False, None),
+    "pruned_heads": ({}, None),
+    "quantization_config": (None,),
+    "adapters": (None,),
+}
+
+
+def read_config_json(folder: Path) -> dict[str, Any]:
+    """Reads `config.json`.
+
+    Raises:
+      UserError: if it is missing or no JSON object.
+    """
+    path = folder / "config.json"
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; a Hugging Face folder has one") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold an object; fetch it again")
+    return values
+
+
+def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, str]:
+    """Turns a `config.json` into ours.
+
+    Args:
+      path: the file, for messages.
+      values: its content.
+
+    Returns:
+      The config, with default pooling, and the `model_type`.
+
+    Raises:
+      UserError: for a model type or a setting that the encoder cannot represent, by name.
+    """
+    model_type = values.get("model_type")
+    if model_type not in _KEYS:
+        raise UserError(
+            f"{path}: model_type {model_type!r} cannot be imported; known: {', '.join(_KEYS)} "
+            "(mBERT and MiniLM are bert, DistilRoBERTa is roberta)"
+        )
+    for key, allowed in _ONLY.items():
+        if key in values and values[key] not in allowed:
+            raise UserError(
+                f"{path}: {key} is {values[key]!r}, the encoder has only {allowed[0]!r}"
+            )
+    embedding = values.get("embedding_size")
+    if embedding not in (None, values.get("hidden_size")):
+        raise UserError(
+            f"{path}: embedding_size {embedding} differs from hidden_size "
+            f"{values.get('hidden_size')}; factorised embeddings cannot be represented"
+        )
+    fields: dict[str, Any] = {**_COMMON_DEFAULTS, **_DEFAULTS[model_type]}
+    for field, key in _KEYS[model_type].items():
+        if key in values:
+            fields[field] = values[key]
+        elif field not in fields:
+            raise UserError(f"{path}: {key} is missing; fetch the whole file")
+    activation = fields["hidden_activation"]
+    if activation not in _ACTIVATIONS:
+        raise UserError(
+            f"{path}: activation {activation!r} cannot be represented; known: "
+            f"{', '.join(_ACTIVATIONS)}"
+        )
+    fields["hidden_activation"] = _ACTIVATIONS[activation]
+    if model_type == "roberta":
+        offset = values.get("pad_token_id", 1)
+        if offset != _ROBERTA_OFFSET - 1:
+            raise UserError(f"{path}: pad_token_id {offset}, RoBERTa's positions need it to be 1")
+        fields["position_offset"] = _ROBERTA_OFFSET
+    return _checked(path, fields), model_type
+
+
+def _checked(path: Path, fields: dict[str, Any]) -> EncoderConfig:
+    """The config, after its types and its sense were checked."""
+    config = EncoderConfig()
+    try:
+        override(config, fields, str(path))
+        for name in ("vocab_size", "max_position_embeddings"):
+            if getattr(config, name) < 1:
+                raise UserError(f"{name} must be at least 1, got {getattr(config, name)}")
+        config.check()
+    except UserError as error:
+        message = str(error).removeprefix(f"{path}: ")
+        raise UserError(f"{path}: {message}") from None
+    return config
+
+
+def model_type_of(config: EncoderConfig) -> str:
+    """The Hugging Face architecture that an encoder is, for writing it."""
+    if config.position_offset == _ROBERTA_OFFSET:
+        return "roberta"
+    if config.position_offset:
+        raise UserError(
+            f"encoder.position_offset {config.position_offset} has no counterpart in Hugging "
+            f"Face's library; 0 (BERT) and {_ROBERTA_OFFSET} (RoBERTa) have"
+        )
+    if not config.type_vocab_size and config.layer_norm_epsilon == 1e-12:
+        return "distilbert"
+    return "bert"
+
+
+def config_json(config: EncoderConfig, special_ids: dict[str, int]) -> dict[str, Any]:
+    """The `config.json` of an encoder; its inverse is `encoder_config`."""
+    model_type = model_type_of(config)
+    fields = config.as_dict()
+    spelled = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
+    fields["hidden_activation"] = spelled[config.hidden_activation]
+    architecture = {"bert": "BertModel", "roberta": "RobertaModel", "distilbert": "DistilBertModel"}
+    values: dict[str, Any] = {
+        "architectures": [architecture[model_type]],
+        "model_type": model_type,
+        **{key: fields[field] for field, key in _KEYS[model_type].items()},
+        "pad_token_id": special_ids["pad"],
+        "torch_dtype": "float32",
+    }
+    if model_type == "bert" and not config.type_vocab_size:
+        # A DistilBERT with another epsilon: one token type whose vector is zero.
+        values["type_vocab_size"] = 1
+    if model_type != "distilbert":
+        values["position_embedding_type"] = "absolute"
+        values["bos_token_id"], values["eos_token_id"] = special_ids["cls"], special_ids["sep"]
+    if model_type == "bert":
+        del values["bos_token_id"], values["eos_token_id"]
+    if model_type == "roberta" and special_ids["pad"] != _ROBERTA_OFFSET - 1:
+        raise UserError("RoBERTa's positions need the padding token to have id 1")
+    return values

@@ -1,0 +1,229 @@
+"""Tensor names of the Hugging Face architectures, both ways.
+
+PyTorch keeps a linear layer as `[out, in]` and heads inside one dimension; here kernels are
+`[in, out]` and attention has heads as a dimension. Both ways are transpositions and reshapes, so a
+round trip gives back the same bits.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from official_cmlm.checkpoints.source import (
+    Tensors,
+    check_same_names,
+    encoder_shapes,
+    flat_shape,
+    head_shapes,
+)
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+
+
+@dataclasses.dataclass(frozen=True)
+class Architecture:
+    """How one `model_type` names its tensors.
+
+    Attributes:
+      prefix: before encoder tensors in a checkpoint that also has a head.
+      layers: prefix of the blocks.
+      modules: module of this project's encoder (inside a block, without its number) -> theirs.
+      head: module of the language-model head -> theirs.
+      head_bias: the head's output bias.
+      tied: tensors that repeat others -> which: the embedding table, or the output bias.
+    """
+
+    prefix: str
+    layers: str
+    modules: dict[str, str]
+    head: dict[str, str]
+    head_bias: str
+    tied: dict[str, str]
+
+
+_EMBEDDINGS = {
+    "word_embeddings": "embeddings.word_embeddings",
+    "position_embedding": "embeddings.position_embeddings",
+    "type_embeddings": "embeddings.token_type_embeddings",
+    "embeddings/layer_norm": "embeddings.LayerNorm",
+    "pooler_transform": "pooler.dense",
+}
+_BERT_BLOCK = {
+    "self_attention/query": "attention.self.query",
+    "self_attention/key": "attention.self.key",
+    "self_attention/value": "attention.self.value",
+    "self_attention/attention_output": "attention.output.dense",
+    "self_attention_layer_norm": "attention.output.LayerNorm",
+    "intermediate": "intermediate.dense",
+    "output": "output.dense",
+    "output_layer_norm": "output.LayerNorm",
+}
+_DISTILBERT_BLOCK = {
+    "self_attention/query": "attention.q_lin",
+    "self_attention/key": "attention.k_lin",
+    "self_attention/value": "attention.v_lin",
+    "self_attention/attention_output": "attention.out_lin",
+    "self_attention_layer_norm": "sa_layer_norm",
+    "intermediate": "ffn.lin1",
+    "output": "ffn.lin2",
+    "output_layer_norm": "output_layer_norm",
+}
+ARCHITECTURES = {
+    "bert": Architecture(
+        prefix="bert.",
+        layers="encoder.layer.",
+        modules=_EMBEDDINGS | _BERT_BLOCK,
+        head={
+            "transform/dense": "cls.predictions.transform.dense",
+            "transform/LayerNorm": "cls.predictions.transform.LayerNorm",
+        },
+        head_bias="cls.predictions.bias",
+        tied={"cls.predictions.decoder.weight": "table", "cls.predictions.decoder.bias": "bias"},
+    ),
+    "roberta": Architecture(
+        prefix="roberta.",
+        layers="encoder.layer.",
+        modules=_EMBEDDINGS | _BERT_BLOCK,
+        head={"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
+        head_bias="lm_head.bias",
+        tied={"lm_head.decoder.weight": "table", "lm_head.decoder.bias": "bias"},
+    ),
+    "distilbert": Architecture(
+        prefix="distilbert.",
+        layers="transformer.layer.",
+        modules=_EMBEDDINGS | _DISTILBERT_BLOCK,
+        head={"transform/dense": "vocab_transform", "transform/LayerNorm": "vocab_layer_norm"},
+        head_bias="vocab_projector.bias",
+        tied={"vocab_projector.weight": "table"},
+    ),
+}
+# Buffers, and the head for next-sentence prediction, which nothing here uses.
+_IGNORED = re.compile(r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.")
+_PARAMETERS = {
+    "kernel": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "embeddings": "weight",
+}
+
+
+def normal_name(name: str, architecture: Architecture) -> str:
+    """A tensor's name without the encoder's prefix and in today's spelling."""
+    name = name.removeprefix(architecture.prefix)
+    # Conversions of the first years kept TensorFlow's names.
+    return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
+
+
+def ignored(name: str) -> bool:
+    """Whether a tensor carries nothing that an encoder or its head needs."""
+    return bool(_IGNORED.search(name))
+
+
+def encoder_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
+    """This project's name of each encoder weight -> theirs, without prefix; pooler included."""
+    architecture = ARCHITECTURES[model_type]
+    names = {}
+    for name in encoder_shapes(config):
+        module, _, parameter = name.rpartition("/")
+        prefix = ""
+        if block := re.match(r"transformer/layer_(\d+)/", module):
+            prefix = f"{architecture.layers}{block[1]}."
+            module = module.removeprefix(block[0])
+        names[name] = f"{prefix}{architecture.modules[module]}.{_PARAMETERS[parameter]}"
+    if model_type == "distilbert":
+        del names["type_embeddings/embeddings"]
+    return names
+
+
+def head_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
+    """This project's name of each weight of the language-model head -> theirs."""
+    architecture = ARCHITECTURES[model_type]
+    names = {"output_bias/bias": architecture.head_bias}
+    for name in head_shapes(config):
+        module, _, parameter = name.rpartition("/")
+        if module in architecture.head:
+            names[name] = f"{architecture.head[module]}.{_PARAMETERS[parameter]}"
+    return names
+
+
+def from_huggingface(
+    where: str, tensors: Tensors, config: EncoderConfig, model_type: str, drop_surplus: bool
+) -> tuple[Tensors, Tensors | None]:
+    """Renames, transposes and checks tensors.
+
+    Args:
+      where: the checkpoint, for messages.
+      tensors: by `normal_name`.
+      config: what the folder's configuration says.
+      model_type: key of `ARCHITECTURES`.
+      drop_surplus: leave out tensors that the encoder has no place for instead of refusing.
+
+    Returns:
+      Encoder weights, and those of the head or None. A missing pooler is zeros, and so are the
+      token types of an encoder that has none.
+
+    Raises:
+      UserError: for missing, surplus, misshapen or untied tensors.
+    """
+    names, shapes = encoder_names(config, model_type), encoder_shapes(config)
+    pooler = [name for name in names if name.startswith("pooler_transform/")]
+    if not any(names[name] in tensors for name in pooler):
+        names = {name: theirs for name, theirs in names.items() if name not in pooler}
+    architecture = ARCHITECTURES[model_type]
+    heads = head_names(config, model_type)
+    has_head = any(theirs in tensors for theirs in heads.values())
+    expected = {*names.values(), *(heads.values() if has_head else ())}
+    found = set(tensors) - (set(architecture.tied) if has_head else set())
+    if drop_surplus:
+        found &= expected
+    check_same_names(
+        where,
+        expected,
+        found,
+        "pass --drop_surplus to import the encoder without them, if they belong to another task",
+    )
+    encoder = {
+        name: _take(where, tensors, theirs, name, shapes[name]) for name, theirs in names.items()
+    }
+    for name in shapes.keys() - encoder.keys():
+        encoder[name] = np.zeros(shapes[name], np.float32)
+    if not has_head:
+        return encoder, None
+    shapes = head_shapes(config)
+    head = {
+        name: _take(where, tensors, theirs, name, shapes[name]) for name, theirs in heads.items()
+    }
+    originals = {"table": encoder["word_embeddings/embeddings"], "bias": head["output_bias/bias"]}
+    for theirs, what in architecture.tied.items():
+        if theirs in tensors and not np.array_equal(tensors[theirs], originals[what]):
+            raise UserError(
+                f"{where}: {theirs} differs from the tensor that it should repeat (untied head, "
+                "tie_word_embeddings: false); pass --drop_head to import the encoder alone"
+            )
+    return encoder, head
+
+
+def _take(
+    where: str, tensors: Tensors, theirs: str, name: str, shape: tuple[int, ...]
+) -> np.ndarray:
+    """One tensor in this project's layout."""
+    tensor, expected = tensors[theirs], flat_shape(name, shape)
+    if name.endswith("kernel"):
+        expected = expected[::-1]
+    if tensor.shape != expected:
+        raise UserError(
+            f"{where}: {theirs} is {list(tensor.shape)}, the configuration makes it "
+            f"{list(expected)}; weights and config.json belong to different models"
+        )
+    return (tensor.T if name.endswith("kernel") else tensor).reshape(shape)
+
+
+def to_huggingface(tensors: Tensors, names: dict[str, str]) -> Tensors:
+    """The inverse of `from_huggingface` for the weights in `names`."""
+    result = {}
+    for name, theirs in names.items():
+        flat = tensors[name].reshape(flat_shape(name, tensors[name].shape))
+        result[theirs] = np.ascontiguousarray(flat.T if name.endswith("kernel") else flat)
+    return result

@@ -1,0 +1,161 @@
+"""The tokenizer of a Hugging Face folder as one of our vocabularies."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import (
+    BytePairVocabulary,
+    Vocabulary,
+    WordPieceVocabulary,
+    load_vocabulary,
+)
+from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
+from official_cmlm.tokenization.wordpiece import check_wordpiece
+
+# Theirs limits a word in characters, ours in bytes. The scripts that run whole clauses together,
+# which alone have such long words, need three bytes a character.
+BYTES_PER_CHARACTER = 3
+_MAX_CHARACTERS = 100
+
+
+def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
+    """Reads `tokenizer.json`, else the older files of a folder.
+
+    Args:
+      folder: holds `tokenizer.json`, or `vocab.txt`, or `vocab.json` and `merges.txt`, and
+        optionally `tokenizer_config.json`.
+      lower_case: overrides the casing of a WordPiece vocabulary.
+
+    Raises:
+      UserError: for a missing or damaged tokenizer, or a setting that cannot be represented.
+    """
+    settings = read_json(folder / "tokenizer_config.json")
+    whole = folder / "tokenizer.json"
+    if whole.exists():
+        values = read_json(whole)
+        kind = (values.get("model") or {}).get("type")
+        if kind == "WordPiece":
+            return _wordpiece(whole, values, lower_case)
+        if kind == "BPE":
+            return _byte_pair(whole, values)
+        raise UserError(f"{whole}: tokenizer {kind!r} cannot be imported; WordPiece and BPE can")
+    if (folder / "merges.txt").exists():
+        vocabulary = load_vocabulary(folder / "merges.txt")
+        _refuse_added(folder, read_json(folder / "added_tokens.json"), set(vocabulary.tokens))
+        prefix = bool(settings.get("add_prefix_space", False))
+        return BytePairVocabulary(vocabulary.tokens, vocabulary.merges, prefix)
+    if not (folder / "vocab.txt").exists():
+        raise UserError(f"{folder}: no tokenizer.json, vocab.txt or merges.txt; fetch one of them")
+    tokens = load_vocabulary(folder / "vocab.txt", lower_case=True).tokens
+    _refuse_added(folder, read_json(folder / "added_tokens.json"), set(tokens))
+    if lower_case is None:
+        lower_case = settings.get("do_lower_case")
+    if lower_case is None:
+        lower_case = guess_lower_case(tokens)
+    path = folder / "tokenizer_config.json"
+    _check_normalizer(
+        path, lower_case, settings.get("strip_accents"), settings.get("tokenize_chinese_chars")
+    )
+    return WordPieceVocabulary(tokens, lower_case, _MAX_CHARACTERS * BYTES_PER_CHARACTER)
+
+
+def guess_lower_case(tokens: tuple[str, ...]) -> bool:
+    """Whether a WordPiece vocabulary is uncased: no entry but special tokens has a capital."""
+    return not any(t != t.lower() for t in tokens if not (t.startswith("[") and t.endswith("]")))
+
+
+def model_max_length(folder: Path) -> int | None:
+    """Longest sequence that `tokenizer_config.json` names, in tokens; None if it names none."""
+    length = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    # "No limit" is written as 1e30.
+    return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
+
+
+def read_json(path: Path) -> dict[str, Any]:
+    """A JSON object; empty if there is no such file."""
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold an object; fetch it again")
+    return values
+
+
+def _wordpiece(path: Path, values: dict[str, Any], lower_case: bool | None) -> WordPieceVocabulary:
+    model = values["model"]
+    _only(path, "model.unk_token", model.get("unk_token"), "[UNK]")
+    _only(path, "model.continuing_subword_prefix", model.get("continuing_subword_prefix"), "##")
+    ids = _ids(path, model.get("vocab"))
+    tokens = tuple(sorted(ids, key=ids.get))
+    check_wordpiece(path, tokens)
+    _refuse_added(path, _added(values), ids.keys())
+    normalizer = values.get("normalizer") or {}
+    _only(path, "normalizer.type", normalizer.get("type"), "BertNormalizer")
+    _only(path, "normalizer.clean_text", normalizer.get("clean_text", True), True)
+    splitter = (values.get("pre_tokenizer") or {}).get("type")
+    _only(path, "pre_tokenizer.type", splitter, "BertPreTokenizer")
+    if lower_case is None:
+        lower_case = bool(normalizer.get("lowercase"))
+    _check_normalizer(
+        path, lower_case, normalizer.get("strip_accents"), normalizer.get("handle_chinese_chars")
+    )
+    longest = int(model.get("max_input_chars_per_word", _MAX_CHARACTERS))
+    return WordPieceVocabulary(tokens, lower_case, longest * BYTES_PER_CHARACTER)
+
+
+def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
+    model = values["model"]
+    for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
+        _only(path, f"model.{key}", model.get(key) or None, None)
+    _only(path, "normalizer", values.get("normalizer"), None)
+    splitter = values.get("pre_tokenizer") or {}
+    _only(path, "pre_tokenizer.type", splitter.get("type"), "ByteLevel")
+    _only(path, "pre_tokenizer.use_regex", splitter.get("use_regex", True), True)
+    ids = _ids(path, model.get("vocab"))
+    _refuse_added(path, _added(values), ids.keys())
+    merges = [m if isinstance(m, str) else " ".join(m) for m in model.get("merges") or ()]
+    return byte_pair_vocabulary(path, ids, merges, bool(splitter.get("add_prefix_space")))
+
+
+def _ids(path: Path, vocab: Any) -> dict[str, int]:
+    if not isinstance(vocab, dict) or sorted(vocab.values(), key=str) != sorted(
+        range(len(vocab)), key=str
+    ):
+        raise UserError(f"{path}: model.vocab must map entries to ids 0, 1, … without gaps")
+    return vocab
+
+
+def _added(values: dict[str, Any]) -> dict[str, int]:
+    return {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
+
+
+def _refuse_added(path: Path, added: dict[str, int], known: Any) -> None:
+    unknown = [token for token in added if token not in known]
+    if unknown:
+        raise UserError(
+            f"{path}: {len(unknown)} token(s) were added to the vocabulary ({unknown[0]!r}, …); "
+            "tokens that are never split cannot be represented"
+        )
+
+
+def _check_normalizer(
+    path: Path, lower_case: bool, strip_accents: bool | None, chinese: bool | None
+) -> None:
+    """Ours lower-cases and strips accents together, and always isolates Chinese characters."""
+    if strip_accents not in (None, lower_case):
+        raise UserError(
+            f"{path}: strip_accents {strip_accents} with lower-casing {lower_case} cannot be "
+            "represented; both or neither"
+        )
+    if chinese is False:
+        raise UserError(f"{path}: Chinese characters that are not isolated cannot be represented")
+
+
+def _only(path: Path, key: str, got: Any, expected: Any) -> None:
+    if got != expected:
+        raise UserError(f"{path}: {key} is {got!r}; only {expected!r} can be represented")

@@ -1,0 +1,86 @@
+"""Imports a public checkpoint: `python -m official_cmlm.checkpoints.import_checkpoint`.
+
+Turns a local Hugging Face, sentence-transformers, Google BERT, Model Garden or TF-Hub checkpoint
+into an encoder directory, which every other program of this project takes.
+"""
+
+from absl import flags
+
+from official_cmlm import cli
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string(
+        "source",
+        None,
+        "Local checkpoint: a Hugging Face or sentence-transformers folder with safetensors"
+        " (bert, roberta, distilbert), a folder or prefix of a TF1 or Model Garden BERT checkpoint,"
+        " or a TF-Hub / Keras SavedModel of a BERT encoder. Required.",
+    )
+    flags.DEFINE_string(
+        "output_dir", None, "Encoder directory to write; it appears when complete. Required."
+    )
+    flags.DEFINE_enum(
+        "pooling",
+        "",
+        ["", "mean", "max", "cls"],
+        "How token outputs become the sentence vector. Default: as a sentence-transformers folder"
+        " says, else mean.",
+    )
+    flags.DEFINE_string(
+        "vocab_file", "", "Vocabulary for sources that carry none. Default: the source's own."
+    )
+    flags.DEFINE_bool(
+        "lower_case",
+        None,
+        "Whether a WordPiece vocabulary is uncased. Default: as the source says, else whether its"
+        " entries hold capitals.",
+    )
+    flags.DEFINE_bool(
+        "drop_head", False, "Whether to leave out the masked-language-model head. Default: keep it."
+    )
+    flags.DEFINE_bool(
+        "drop_surplus",
+        False,
+        "Whether to leave out tensors that the encoder has no place for, such as a classifier's."
+        " Default: refuse and list them.",
+    )
+    flags.DEFINE_bool("overwrite", False, "Whether to replace an encoder directory of that name.")
+    cli.required("source", "output_dir")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    cli.quiet_tensorflow()
+    from official_cmlm.checkpoints.importing import import_checkpoint
+    from official_cmlm.checkpoints.options import ImportOptions
+
+    options = ImportOptions(
+        pooling=FLAGS.pooling,
+        vocab_file=FLAGS.vocab_file,
+        lower_case=FLAGS.lower_case,
+        drop_head=FLAGS.drop_head,
+        drop_surplus=FLAGS.drop_surplus,
+    )
+    source = import_checkpoint(FLAGS.source, FLAGS.output_dir, options, FLAGS.overwrite)
+    config, vocabulary = source.config, source.vocabulary
+    print(
+        f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
+        f"{config.num_attention_heads} heads, {config.hidden_activation}, "
+        f"{len(vocabulary)} entries ({vocabulary.kind}, "
+        f"{', '.join(f'{k} {v}' for k, v in vocabulary.settings().items())}), "
+        f"pooling {config.pooling}{', normalised' if config.normalize else ''}, "
+        f"{source.max_seq_length} tokens, "
+        f"{'with' if source.head else 'without'} language-model head"
+    )
+    for note in source.notes:
+        print(f"note: {note}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,88 @@
+"""Turns a local public checkpoint into an encoder directory."""
+
+import re
+import shutil
+from pathlib import Path
+
+import tensorflow as tf
+
+from official_cmlm.checkpoints.building import build
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, describe
+from official_cmlm.checkpoints.google_bert import read_google_bert
+from official_cmlm.checkpoints.huggingface import read_huggingface
+from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.saved_model import with_known_activation
+from official_cmlm.checkpoints.source import Source
+from official_cmlm.errors import UserError
+from official_cmlm.files import replace_folder
+
+
+def read_source(path: str, options: ImportOptions) -> Source:
+    """Reads a checkpoint of any known format.
+
+    Args:
+      path: a Hugging Face or sentence-transformers folder or a safetensors file in one; a folder
+        or prefix of a TF1 or Model Garden checkpoint; a SavedModel's folder.
+      options: see `ImportOptions`.
+
+    Raises:
+      UserError: for a path or a checkpoint that cannot be imported, and why.
+    """
+    if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", path):
+        raise UserError(f"{path}: a URL; download the checkpoint first and name the local folder")
+    local = Path(path).expanduser()
+    index = local.with_name(local.name.removesuffix(".index") + ".index")
+    if local.is_file() and local.suffix != ".index":
+        if local.suffix != ".safetensors":
+            raise UserError(
+                f"{local}: not a checkpoint that can be imported; name a folder, a .safetensors "
+                "file or a TensorFlow checkpoint's prefix"
+            )
+        return read_huggingface(local, options)
+    if local.is_dir():
+        if (local / CONFIG_NAME).exists():
+            raise UserError(f"{local}: an encoder directory already; use it as it is")
+        if (local / "saved_model.pb").exists():
+            return with_known_activation(local, read_google_bert(local, options))
+        if list(local.glob("*.index")):
+            return read_google_bert(local, options)
+        return read_huggingface(local, options)
+    if index.exists():
+        return read_google_bert(local, options)
+    raise UserError(f"{local}: no such folder or checkpoint; check --source")
+
+
+def import_checkpoint(
+    path: str, output_dir: str, options: ImportOptions, overwrite: bool
+) -> Source:
+    """Writes an encoder directory; it appears under its name when everything was checked.
+
+    Args:
+      path: see `read_source`.
+      output_dir: folder to write.
+      options: see `ImportOptions`.
+      overwrite: replace an encoder directory of that name.
+
+    Raises:
+      UserError: if the source cannot be imported or the output is in the way.
+    """
+    output = Path(output_dir).expanduser().resolve()
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if not (output / CONFIG_NAME).exists():
+            raise UserError(f"{output}: exists and holds no encoder; name another --output_dir")
+        if not overwrite:
+            raise UserError(f"{output}: holds an encoder already; pass --overwrite or another name")
+    source = read_source(path, options)
+    model, head = build(source)
+    partial = output.with_name(output.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    try:
+        describe(partial, source.config, source.vocabulary, source.max_seq_length)
+        items = (
+            {"encoder": model} if head is None else {"encoder": model, "language_model_head": head}
+        )
+        tf.train.Checkpoint(**items).save(str(partial / "ckpt"))
+        replace_folder(partial, output)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
+    return source

@@ -1,0 +1,95 @@
+"""`modules.json`: what a sentence-transformers folder does with the token outputs."""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.checkpoints.huggingface_tokenizer import read_json
+from official_cmlm.errors import UserError
+
+MODULES = "modules.json"
+_POOLINGS = {
+    "pooling_mode_cls_token": "cls",
+    "pooling_mode_max_tokens": "max",
+    "pooling_mode_mean_tokens": "mean",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Modules:
+    """A sentence-transformers folder.
+
+    Attributes:
+      transformer: folder of the Hugging Face files.
+      pooling: `mean`, `max` or `cls`.
+      normalize: whether the embedding is scaled to length 1.
+      max_seq_length: in tokens; None if the folder does not say.
+      lower_case: whether texts are lower-cased before the tokenizer.
+    """
+
+    transformer: Path
+    pooling: str
+    normalize: bool
+    max_seq_length: int | None
+    lower_case: bool
+
+
+def read_modules(folder: Path) -> Modules:
+    """Reads `modules.json` and the configurations that it points to.
+
+    Raises:
+      UserError: for modules or settings that the encoder cannot represent, by name.
+    """
+    path = folder / MODULES
+    try:
+        modules = [
+            (str(module["type"]).rsplit(".", 1)[-1], str(module["path"]))
+            for module in json.loads(path.read_text(encoding="utf-8"))
+        ]
+    except (ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: not a list of modules ({error!r}); fetch it again") from None
+    kinds = [kind for kind, _ in modules]
+    if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
+        raise UserError(
+            f"{path}: modules {', '.join(kinds)} cannot be represented; Transformer, Pooling and "
+            "optionally Normalize can"
+        )
+    for _, name in modules:
+        if ".." in Path(name).parts or Path(name).is_absolute():
+            raise UserError(f"{path}: module path {name!r} leaves the folder")
+    prompt = read_json(folder / "config_sentence_transformers.json").get("default_prompt_name")
+    if prompt:
+        raise UserError(
+            f"{folder / 'config_sentence_transformers.json'}: default_prompt_name {prompt!r} puts "
+            "a prompt before each text; that cannot be represented"
+        )
+    transformer = folder / modules[0][1]
+    settings = read_json(transformer / "sentence_bert_config.json")
+    length = settings.get("max_seq_length")
+    return Modules(
+        transformer=transformer,
+        pooling=_pooling(folder / modules[1][1] / "config.json"),
+        normalize=len(modules) == 3,
+        max_seq_length=int(length) if length else None,
+        lower_case=bool(settings.get("do_lower_case")),
+    )
+
+
+def _pooling(path: Path) -> str:
+    if not path.exists():
+        raise UserError(f"{path}: missing; the pooling's configuration says how to pool")
+    values: dict[str, Any] = read_json(path)
+    # Newer folders name the mode, older ones have a switch for each.
+    modes = values.get("pooling_mode")
+    if modes is None:
+        modes = [
+            key for key, on in values.items() if key.startswith("pooling_mode_") and on is True
+        ]
+    modes = [modes] if isinstance(modes, str) else list(modes)
+    if len(modes) != 1 or _POOLINGS.get(modes[0], modes[0]) not in _POOLINGS.values():
+        raise UserError(
+            f"{path}: pooling {', '.join(map(str, modes)) or 'none'} cannot be represented; one of "
+            f"{', '.join(_POOLINGS.values())} can"
+        )
+    return _POOLINGS.get(modes[0], modes[0])

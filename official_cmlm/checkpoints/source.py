@@ -1,0 +1,123 @@
+"""What an import reads from a public checkpoint before anything is built."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import Vocabulary
+
+Tensors = dict[str, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """A public encoder in this project's terms.
+
+    Attributes:
+      config: the encoder's shape and pooling.
+      vocabulary: its vocabulary.
+      max_seq_length: default length for encoding, in tokens.
+      encoder: weights by the names of `modeling.variables.encoder_variables`, float32.
+      head: the language-model head's, by those of `head_variables`; None if there is none.
+      notes: what a person should know of this import, a sentence each.
+    """
+
+    config: EncoderConfig
+    vocabulary: Vocabulary
+    max_seq_length: int
+    encoder: Tensors
+    head: Tensors | None
+    notes: list[str]
+
+
+_BLOCK_VECTORS = (
+    "self_attention/attention_output/bias",
+    "self_attention_layer_norm/gamma",
+    "self_attention_layer_norm/beta",
+    "output/bias",
+    "output_layer_norm/gamma",
+    "output_layer_norm/beta",
+)
+
+
+def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of each encoder weight by name, pooler included."""
+    hidden, heads, inner = (
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+    )
+    split = (heads, hidden // heads)
+    shapes: dict[str, tuple[int, ...]] = {
+        "word_embeddings/embeddings": (config.vocab_size, hidden),
+        "position_embedding/embeddings": (config.max_position_embeddings, hidden),
+        "type_embeddings/embeddings": (max(config.type_vocab_size, 1), hidden),
+        "embeddings/layer_norm/gamma": (hidden,),
+        "embeddings/layer_norm/beta": (hidden,),
+    }
+    for layer in range(config.num_layers):
+        scope = f"transformer/layer_{layer}"
+        for name in ("query", "key", "value"):
+            shapes[f"{scope}/self_attention/{name}/kernel"] = (hidden, *split)
+            shapes[f"{scope}/self_attention/{name}/bias"] = split
+        shapes[f"{scope}/self_attention/attention_output/kernel"] = (*split, hidden)
+        shapes[f"{scope}/intermediate/kernel"] = (hidden, inner)
+        shapes[f"{scope}/intermediate/bias"] = (inner,)
+        shapes[f"{scope}/output/kernel"] = (inner, hidden)
+        shapes |= {f"{scope}/{name}": (hidden,) for name in _BLOCK_VECTORS}
+    shapes["pooler_transform/kernel"] = (hidden, hidden)
+    shapes["pooler_transform/bias"] = (hidden,)
+    return shapes
+
+
+def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Shape of each weight of the language-model head by name."""
+    hidden = config.hidden_size
+    return {
+        "transform/dense/kernel": (hidden, hidden),
+        "transform/dense/bias": (hidden,),
+        "transform/LayerNorm/gamma": (hidden,),
+        "transform/LayerNorm/beta": (hidden,),
+        "output_bias/bias": (config.vocab_size,),
+    }
+
+
+def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The shape of a weight where heads are not a dimension of their own: `[in, out]`, `[out]`."""
+    if "self_attention/attention_output/kernel" in name:
+        return (math.prod(shape[:-1]), shape[-1])
+    if name.endswith("kernel"):
+        return (shape[0], math.prod(shape[1:]))
+    return (math.prod(shape),) if name.endswith("bias") else shape
+
+
+def check_same_names(where: str, expected: set[str], found: set[str], surplus_help: str) -> None:
+    """Raises `UserError` that lists missing and surplus tensors."""
+    missing, surplus = sorted(expected - found), sorted(found - expected)
+    if missing:
+        raise UserError(
+            f"{where}: {len(missing)} tensor(s) missing: {_few(missing)}; the checkpoint is "
+            "incomplete or of another architecture than its configuration says"
+        )
+    if surplus:
+        raise UserError(
+            f"{where}: {len(surplus)} tensor(s) that the encoder has no place for: "
+            f"{_few(surplus)}; {surplus_help}"
+        )
+
+
+def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None:
+    """Raises `UserError` unless each row of the embedding table has an entry."""
+    if len(vocabulary) != rows:
+        raise UserError(
+            f"{where}: the vocabulary has {len(vocabulary)} entries, the embedding table {rows} "
+            "rows; take vocabulary and weights from the same release"
+        )
+
+
+def _few(names: list[str], most: int = 8) -> str:
+    listed = ", ".join(names[:most])
+    return listed + (f", … ({len(names) - most} more)" if len(names) > most else "")

@@ -1,0 +1,157 @@
+"""The encoder's forward pass for encoding on CPUs: the same numbers from fewer, larger operations.
+
+`SentenceEncoderModel` is written for training: Einsum layers, dropout, every layer's outputs. Here
+the same weights go through plain 2-D products that TensorFlow's CPU kernels compute together with
+their bias and activation, and layer normalisations that are one kernel; only the embedding comes
+out. Tests hold both equal.
+"""
+
+import tensorflow as tf
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling.pooling import pool
+from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.modeling.variables import encoder_variables
+
+PRECISIONS = ("float32", "bfloat16")
+# Added to the scores of padding; far below any score, yet finite.
+_MASKED = -1e9
+
+Weights = dict[str, tf.Tensor | tf.Variable]
+
+
+def inference_weights(model: SentenceEncoderModel, precision: str) -> Weights:
+    """The weights that `embed` reads.
+
+    Args:
+      model: the encoder.
+      precision: `float32`, the model's own variables; or `bfloat16`, copies of the kernels with
+        8 bits of mantissa, for processors that multiply those faster.
+    """
+    if precision not in PRECISIONS:
+        raise ValueError(f"precision must be one of {', '.join(PRECISIONS)}; got {precision!r}")
+    weights: Weights = dict(encoder_variables(model))
+    if precision == "bfloat16":
+        for name, variable in weights.items():
+            if name.startswith("transformer/") and "norm" not in name:
+                weights[name] = tf.cast(variable, tf.bfloat16)
+    return weights
+
+
+def embed(
+    weights: Weights,
+    config: EncoderConfig,
+    projection: Projection | None,
+    word_ids: tf.Tensor,
+    lengths: tf.Tensor,
+) -> tf.Tensor:
+    """Embeds a padded batch; what `SentenceEncoderModel` returns as `default`.
+
+    Args:
+      weights: see `inference_weights`.
+      config: the encoder's.
+      projection: the encoder's, where it has one.
+      word_ids: int32 `[batch, seq]`, special tokens included.
+      lengths: int32 `[batch]`, real tokens of each row; the rest is padding.
+
+    Returns:
+      float32 `[batch, hidden]`.
+    """
+    mask = tf.sequence_mask(lengths, tf.shape(word_ids)[1], tf.int32)
+    # [batch, 1, 1, seq]
+    bias = (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * _MASKED
+    hidden = _embeddings(weights, config, word_ids)
+    for index in range(config.num_layers):
+        # With `cls` nothing reads the other outputs of the last layer.
+        first_only = config.pooling == "cls" and index == config.num_layers - 1
+        layer = _Layer(weights, config, f"transformer/layer_{index}")
+        hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
+    width = config.hidden_size
+    outputs = tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width])
+    embedding = pool(outputs, mask, config.pooling)
+    if projection is not None:
+        embedding = tf.reduce_mean(projection(embedding), axis=1)
+    if config.normalize:
+        norm = tf.norm(embedding, axis=-1, keepdims=True)
+        embedding = tf.math.divide_no_nan(embedding, norm)
+    return embedding
+
+
+def _embeddings(weights: Weights, config: EncoderConfig, word_ids: tf.Tensor) -> tf.Tensor:
+    """float32 `[batch · seq, hidden]`."""
+    start, length = config.position_offset, tf.shape(word_ids)[1]
+    positions = weights["position_embedding/embeddings"][start : start + length]
+    types = weights["type_embeddings/embeddings"][0]
+    hidden = tf.gather(weights["word_embeddings/embeddings"], word_ids) + (positions + types)
+    flat = tf.reshape(hidden, [-1, config.hidden_size])
+    return _layer_norm(weights, config, "embeddings/layer_norm", flat)
+
+
+class _Layer:
+    """One Transformer block on `[batch · seq, hidden]`."""
+
+    def __init__(self, weights: Weights, config: EncoderConfig, scope: str) -> None:
+        self._weights, self._config, self._scope = weights, config, scope
+        self._dtype = weights[f"{scope}/intermediate/kernel"].dtype
+
+    def __call__(
+        self, hidden: tf.Tensor, bias: tf.Tensor, batch: tf.Tensor, first_only: bool
+    ) -> tf.Tensor:
+        config = self._config
+        queried = hidden
+        if first_only:
+            queried = tf.reshape(hidden, [batch, -1, config.hidden_size])[:, 0]
+        query = self._heads(self._dense(queried, "self_attention/query"), batch)
+        key = self._heads(self._dense(hidden, "self_attention/key"), batch)
+        value = self._heads(self._dense(hidden, "self_attention/value"), batch)
+        scale = (config.hidden_size // config.num_attention_heads) ** -0.5
+        scores = tf.matmul(query * tf.cast(scale, query.dtype), key, transpose_b=True)
+        attention = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
+        context = tf.matmul(tf.cast(attention, value.dtype), value)
+        context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, config.hidden_size])
+        attended = self._dense(context, "self_attention/attention_output")
+        hidden = self._norm(queried + tf.cast(attended, tf.float32), "self_attention_layer_norm")
+        inner = self._activation(self._dense(hidden, "intermediate"))
+        outer = self._dense(inner, "output")
+        return self._norm(hidden + tf.cast(outer, tf.float32), "output_layer_norm")
+
+    def _dense(self, inputs: tf.Tensor, name: str) -> tf.Tensor:
+        """The layer's product as one 2-D product, so that it is computed with its bias."""
+        kernel = tf.convert_to_tensor(self._weights[f"{self._scope}/{name}/kernel"])
+        kernel = tf.reshape(kernel, [inputs.shape[-1], -1])
+        bias = tf.reshape(self._weights[f"{self._scope}/{name}/bias"], [-1])
+        return tf.nn.bias_add(tf.matmul(tf.cast(inputs, self._dtype), kernel), bias)
+
+    def _heads(self, flat: tf.Tensor, batch: tf.Tensor) -> tf.Tensor:
+        """`[batch · seq, hidden]` to `[batch, heads, seq, hidden / heads]`."""
+        heads = self._config.num_attention_heads
+        split = [batch, -1, heads, self._config.hidden_size // heads]
+        return tf.transpose(tf.reshape(flat, split), [0, 2, 1, 3])
+
+    def _activation(self, inputs: tf.Tensor) -> tf.Tensor:
+        name = self._config.hidden_activation
+        if name == "relu":
+            return tf.nn.relu(inputs)
+        return tf.nn.gelu(inputs, approximate=name == "gelu")
+
+    def _norm(self, inputs: tf.Tensor, name: str) -> tf.Tensor:
+        return _layer_norm(self._weights, self._config, f"{self._scope}/{name}", inputs)
+
+
+def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.Tensor) -> tf.Tensor:
+    """Layer normalisation of `[rows, hidden]` as a batch normalisation whose channels are rows.
+
+    Keras writes it so for larger epsilons; TensorFlow's CPU kernels know the pattern and compute
+    it in one pass.
+    """
+    rows = tf.shape(inputs)[0]
+    normal, *_ = tf.compat.v1.nn.fused_batch_norm(
+        tf.reshape(inputs, [1, rows, config.hidden_size, 1]),
+        scale=tf.ones([rows]),
+        offset=tf.zeros([rows]),
+        epsilon=config.layer_norm_epsilon,
+        data_format="NCHW",
+    )
+    normal = tf.reshape(normal, [-1, config.hidden_size])
+    return normal * weights[f"{name}/gamma"] + weights[f"{name}/beta"]

@@ -1,0 +1,29 @@
+"""The one place where vocabularies are read and tokenizers built.
+
+Records, `encode`, the exported preprocess module and the tests all get their ids from
+`build_tokenizer` or `build_graph_tokenizer`, which tests hold equal, so they cannot disagree.
+"""
+
+from official_cmlm.tokenization.byte_pair import BytePairVocabulary
+from official_cmlm.tokenization.loading import load_vocabulary
+from official_cmlm.tokenization.vocabulary import (
+    GraphTokenizer,
+    Tokenizer,
+    TokenRows,
+    Vocabulary,
+    build_graph_tokenizer,
+    build_tokenizer,
+)
+from official_cmlm.tokenization.wordpiece import WordPieceVocabulary
+
+__all__ = [
+    "BytePairVocabulary",
+    "GraphTokenizer",
+    "TokenRows",
+    "Tokenizer",
+    "Vocabulary",
+    "WordPieceVocabulary",
+    "build_graph_tokenizer",
+    "build_tokenizer",
+    "load_vocabulary",
+]

@@ -1,0 +1,157 @@
+"""Byte-level BPE, the tokenizer of GPT-2 and RoBERTa: `vocab.json` and `merges.txt`."""
+
+import dataclasses
+import functools
+import hashlib
+import itertools
+import json
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization.vocabulary import TokenRows, Vocabulary, utf8
+
+if TYPE_CHECKING:
+    from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
+
+_SETTINGS = "byte_pair.json"
+
+
+@dataclasses.dataclass(frozen=True)
+class BytePairVocabulary(Vocabulary):
+    """A byte-level BPE vocabulary with its merges. Casing is always kept.
+
+    Attributes:
+      tokens: the entries, bytes spelled as GPT-2 spells them (a space is `Ġ`); index is the id.
+      merges: pairs of entries to join, the most important first, each as `left right`.
+      add_prefix_space: whether a space is put before the text, so that its first word is
+        tokenised like every other. Default false, as RoBERTa was released.
+    """
+
+    merges: tuple[str, ...]
+    add_prefix_space: bool = False
+
+    kind: ClassVar[str] = "byte_pair"
+    special_tokens: ClassVar[dict[str, str]] = {
+        "pad": "<pad>",
+        "unknown": "<unk>",
+        "cls": "<s>",
+        "sep": "</s>",
+        "mask": "<mask>",
+    }
+
+    @functools.cached_property
+    def hash(self) -> str:
+        parts = ("\n".join(self.tokens), "\n".join(self.merges), str(self.add_prefix_space))
+        return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()[:16]
+
+    def settings(self) -> dict[str, bool | int]:
+        return {"add_prefix_space": self.add_prefix_space}
+
+    def save(self, folder: str | os.PathLike) -> list[str]:
+        folder = Path(folder)
+        ids = {token: i for i, token in enumerate(self.tokens)}
+        (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+        lines = "".join(f"{merge}\n" for merge in ("#version: 0.2", *self.merges))
+        (folder / "merges.txt").write_text(lines, encoding="utf-8")
+        (folder / _SETTINGS).write_text(json.dumps(self.settings()) + "\n")
+        return ["vocab.json", "merges.txt", _SETTINGS]
+
+    def tokenizer(self) -> "_FastBytePair":
+        return _FastBytePair(self)
+
+    def graph_tokenizer(self) -> "GraphBytePair":
+        from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
+
+        return GraphBytePair(self)
+
+
+class _FastBytePair:
+    """The Rust library `tokenizers`, called from Python."""
+
+    def __init__(self, vocabulary: BytePairVocabulary) -> None:
+        self._tokenizer = bare_tokenizer(vocabulary)
+
+    def tokenize(self, texts: Sequence[str]) -> TokenRows:
+        import numpy as np
+
+        valid = [text.decode("utf-8") for text in utf8(texts)]
+        encoded = self._tokenizer.encode_batch_fast(valid, add_special_tokens=False)
+        rows = [encoding.ids for encoding in encoded]
+        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+        values = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
+        return TokenRows(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def bare_tokenizer(vocabulary: BytePairVocabulary) -> Any:
+    """A `tokenizers.Tokenizer` that knows entries and merges but no special tokens.
+
+    So a literal `<mask>` in a text is plain text, as `[MASK]` is in WordPiece.
+    """
+    import tokenizers
+    from tokenizers import decoders, models, pre_tokenizers
+
+    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
+    merges = [tuple(merge.split(" ")) for merge in vocabulary.merges]
+    tokenizer = tokenizers.Tokenizer(models.BPE(ids, merges, unk_token=None))
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=vocabulary.add_prefix_space)
+    tokenizer.decoder = decoders.ByteLevel()
+    return tokenizer
+
+
+def read_byte_pair(folder: Path) -> BytePairVocabulary:
+    """Reads `vocab.json` and `merges.txt` of a folder; see `load_vocabulary`."""
+    path, merges_path = folder / "vocab.json", folder / "merges.txt"
+    ids = _read_json(path)
+    settings = _read_json(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
+    lines = merges_path.read_text(encoding="utf-8").splitlines()
+    merges = [line for line in lines if line and not line.startswith("#version")]
+    return byte_pair_vocabulary(path, ids, merges, bool(settings.get("add_prefix_space", False)))
+
+
+def byte_pair_vocabulary(
+    where: Path, ids: dict[str, int], merges: Sequence[str], add_prefix_space: bool
+) -> BytePairVocabulary:
+    """Checks entries and merges.
+
+    Args:
+      where: file that they come from, for messages.
+      ids: entry -> id.
+      merges: `left right` each.
+      add_prefix_space: see `BytePairVocabulary`.
+
+    Raises:
+      UserError: if ids have gaps, if a special token is missing, or if a merge is malformed or
+        joins what is no entry.
+    """
+    if any(type(value) is not int for value in ids.values()) or sorted(ids.values()) != list(
+        range(len(ids))
+    ):
+        raise UserError(f"{where}: ids must be 0 to {len(ids) - 1}, each once; take a whole copy")
+    missing = [t for t in BytePairVocabulary.special_tokens.values() if t not in ids]
+    if missing:
+        raise UserError(f"{where}: {len(ids)} entries but no {' '.join(missing)}; add them")
+    for number, merge in enumerate(merges, start=1):
+        parts = merge.split(" ")
+        if len(parts) != 2 or any(part not in ids for part in (*parts, "".join(parts))):
+            raise UserError(
+                f"{where}: merge {number} ({merge!r}) does not join two entries to a third; "
+                "vocabulary and merges belong to different models"
+            )
+    return BytePairVocabulary(tuple(sorted(ids, key=ids.get)), tuple(merges), add_prefix_space)
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(
+            f"{path}: no such file; a merges.txt needs a vocab.json beside it"
+        ) from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); take a whole copy") from None
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold an object; take a whole copy")
+    return values

@@ -1,0 +1,106 @@
+"""What every vocabulary offers, whatever its tokenizer."""
+
+import abc
+import dataclasses
+import functools
+import itertools
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, ClassVar, Protocol
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+
+# What each vocabulary must have a token for.
+ROLES = ("pad", "unknown", "cls", "sep", "mask")
+
+
+@dataclasses.dataclass(frozen=True)
+class TokenRows:
+    """Ids of several texts, end to end.
+
+    Attributes:
+      values: int32 `[tokens]`.
+      row_splits: int64 `[texts + 1]`; text i has `values[row_splits[i]:row_splits[i + 1]]`.
+    """
+
+    values: "np.ndarray"
+    row_splits: "np.ndarray"
+
+    def to_list(self) -> list[list[int]]:
+        bounds = self.row_splits.tolist()
+        return [self.values[a:b].tolist() for a, b in itertools.pairwise(bounds)]
+
+
+class Tokenizer(Protocol):
+    """Strings to ids in Python; the fastest that there is for its kind of vocabulary."""
+
+    def tokenize(self, texts: Sequence[str]) -> TokenRows:
+        """Ids without special tokens; lone surrogates count as `?`."""
+
+
+class GraphTokenizer(Protocol):
+    """Strings to ids in TensorFlow: in tf.data and inside a SavedModel."""
+
+    def tokenize(self, texts: "tf.Tensor") -> "tf.RaggedTensor":
+        """Maps strings `[batch]` to int32 `[batch, (tokens)]` without special tokens."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Vocabulary(abc.ABC):
+    """Entries, settings and special tokens.
+
+    Attributes:
+      tokens: the entries; the index is the id.
+      kind: name of the tokenizer, as `dataset.json` shows it.
+      special_tokens: role -> entry, for each of `ROLES`.
+    """
+
+    tokens: tuple[str, ...]
+    kind: ClassVar[str]
+    special_tokens: ClassVar[dict[str, str]]
+
+    def __len__(self) -> int:
+        return len(self.tokens)
+
+    @functools.cached_property
+    def special_ids(self) -> dict[str, int]:
+        """Role -> id."""
+        return {role: self.tokens.index(self.special_tokens[role]) for role in ROLES}
+
+    @property
+    @abc.abstractmethod
+    def hash(self) -> str:
+        """16 hexadecimal digits over entries and settings; equal means equal ids."""
+
+    @abc.abstractmethod
+    def settings(self) -> dict[str, bool | int]:
+        """What decides ids besides the entries."""
+
+    @abc.abstractmethod
+    def save(self, folder: str | os.PathLike) -> list[str]:
+        """Writes the vocabulary into an existing folder; returns the names of its files."""
+
+    @abc.abstractmethod
+    def tokenizer(self) -> Tokenizer:
+        """Builds the tokenizer for Python."""
+
+    @abc.abstractmethod
+    def graph_tokenizer(self) -> GraphTokenizer:
+        """Builds the tokenizer for TensorFlow graphs."""
+
+
+def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
+    """Builds the tokenizer for Python: records and `encode` use it."""
+    return vocabulary.tokenizer()
+
+
+def build_graph_tokenizer(vocabulary: Vocabulary) -> GraphTokenizer:
+    """Builds the tokenizer for graphs: tf.data and exported modules use it."""
+    return vocabulary.graph_tokenizer()
+
+
+def utf8(texts: Sequence[str]) -> list[bytes]:
+    """The texts in UTF-8; lone surrogates become `?`, as a decoder would replace them."""
+    return [text.encode("utf-8", "replace") for text in texts]

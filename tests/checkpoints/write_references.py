@@ -1,0 +1,133 @@
+"""Writes the small checkpoints of `references/` with the reference library, `transformers`.
+
+    .venv-bench/bin/python tests/checkpoints/write_references.py
+
+The tests read what it wrote and need neither PyTorch nor transformers. Random weights from a fixed
+seed; every tensor is random, so that no bias is zero and no mix-up goes unseen.
+"""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import tokenizers
+import torch
+import transformers
+from tokenizers import models, normalizers, pre_tokenizers, trainers
+
+FOLDER = Path(__file__).parent / "references"
+TEXTS = [
+    "The cat sat on the mat.",
+    "a dog ran, and then it flew over the old house!",
+    "Water",
+    "",
+]
+CORPUS = [*TEXTS, "small birds walk slowly under the large red tree; the river was green. " * 3]
+SHAPE = {
+    "vocab_size": 0,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "initializer_range": 0.3,
+}
+
+
+def wordpiece(folder: Path) -> int:
+    """An uncased WordPiece tokenizer; returns the number of its entries."""
+    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=90, special_tokens=special, continuing_subword_prefix="##"
+    )
+    tokenizer.train_from_iterator(CORPUS, trainer)
+    entries = tokenizer.get_vocab()
+    (folder / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in sorted(entries, key=entries.get))
+    )
+    transformers.BertTokenizerFast(
+        vocab=str(folder / "vocab.txt"), vocab_file=str(folder / "vocab.txt"), do_lower_case=True
+    ).save_pretrained(folder)
+    (folder / "vocab.txt").write_text(
+        "".join(f"{token}\n" for token in sorted(entries, key=entries.get))
+    )
+    return len(entries)
+
+
+def byte_pair(folder: Path) -> int:
+    """A byte-level BPE tokenizer; returns the number of its entries."""
+    tokenizer = tokenizers.ByteLevelBPETokenizer()
+    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+    tokenizer.train_from_iterator(CORPUS, vocab_size=300, special_tokens=special, min_frequency=1)
+    tokenizer.save_model(str(folder))
+    vocab = json.loads((folder / "vocab.json").read_text())
+    merges = [
+        tuple(line.split(" "))
+        for line in (folder / "merges.txt").read_text().splitlines()
+        if not line.startswith("#version")
+    ]
+    transformers.RobertaTokenizerFast(vocab=vocab, merges=merges).save_pretrained(folder)
+    return len(vocab)
+
+
+def write(name: str, config: transformers.PretrainedConfig, model_class: type) -> None:
+    """Writes model and expected outputs beside the tokenizer."""
+    folder = FOLDER / name
+    torch.manual_seed(0)
+    model = model_class(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            middle = 1.0 if parameter.dim() == 1 and parameter.mean() == 1 else 0.0
+            parameter.copy_(middle + 0.3 * torch.randn(parameter.shape))
+        model.tie_weights()
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
+        inputs = tokenizer(TEXTS, padding=True, return_tensors="pt")
+        outputs = model(**inputs, output_hidden_states=True)
+    model.save_pretrained(folder)
+    last = outputs.hidden_states[-1]
+    expected = {
+        "input_word_ids": inputs["input_ids"].numpy(),
+        "input_mask": inputs["attention_mask"].numpy(),
+        "sequence_output": last.numpy(),
+    }
+    if hasattr(outputs, "logits"):
+        expected["logits"] = outputs.logits.numpy()
+    np.savez(folder / "expected.npz", **{k: np.asarray(v) for k, v in expected.items()})
+
+
+def main() -> None:
+    shutil.rmtree(FOLDER, ignore_errors=True)
+    folders = ("bert", "bert_tanh", "roberta", "distilbert", "minilm")
+    for name in folders:
+        (FOLDER / name).mkdir(parents=True)
+    (FOLDER / "texts.json").write_text(json.dumps(TEXTS, indent=1) + "\n")
+    bert = SHAPE | {"vocab_size": wordpiece(FOLDER / "bert"), "max_position_embeddings": 40}
+    for name in ("bert_tanh", "distilbert", "minilm"):
+        shutil.copytree(FOLDER / "bert", FOLDER / name, dirs_exist_ok=True)
+    roberta = SHAPE | {"vocab_size": byte_pair(FOLDER / "roberta"), "max_position_embeddings": 42}
+    write("bert", transformers.BertConfig(**bert), transformers.BertForMaskedLM)
+    tanh = bert | {"hidden_act": "gelu_new"}
+    write("bert_tanh", transformers.BertConfig(**tanh), transformers.BertForMaskedLM)
+    write("minilm", transformers.BertConfig(**bert), transformers.BertModel)
+    write(
+        "roberta",
+        transformers.RobertaConfig(**roberta, type_vocab_size=1, layer_norm_eps=1e-5),
+        transformers.RobertaForMaskedLM,
+    )
+    distilbert = transformers.DistilBertConfig(
+        vocab_size=bert["vocab_size"],
+        max_position_embeddings=40,
+        n_layers=2,
+        n_heads=2,
+        dim=16,
+        hidden_dim=24,
+        initializer_range=0.3,
+    )
+    write("distilbert", distilbert, transformers.DistilBertForMaskedLM)
+
+
+if __name__ == "__main__":
+    main()
