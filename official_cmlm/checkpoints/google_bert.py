@@ -30,6 +30,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
 
 OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+_VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
 # for the factor.
 _MAX_BYTES_PER_WORD = 300
@@ -89,7 +90,9 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     encoder = _take(prefix, weights, encoder_shapes(config))
     has_head = "transform/dense/kernel" in weights and not options.drop_head
     head = _take(prefix, weights, head_shapes(config)) if has_head else None
-    vocabulary = options.vocabulary() if options.vocab_file else _vocabulary(folder, options)
+    vocabulary = (
+        options.vocabulary() if options.vocab_file else _vocabulary(folder, prefix, options)
+    )
     check_vocabulary_size(prefix, vocabulary, config.vocab_size)
     return Source(
         config=config,
@@ -219,7 +222,7 @@ def _take(prefix: str, weights: Tensors, shapes: dict[str, tuple[int, ...]]) -> 
     return taken
 
 
-def _vocabulary(folder: Path, options: ImportOptions) -> Vocabulary:
+def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary:
     if (folder / "assets" / "merges.txt").exists():
         return load_vocabulary(folder / "assets")
     for candidate in (folder / "vocab.txt", folder / "assets" / "vocab.txt"):
@@ -230,6 +233,14 @@ def _vocabulary(folder: Path, options: ImportOptions) -> Vocabulary:
         tokens = load_vocabulary(candidate, lower_case=True).tokens
         lower_case = options.lower_case
         if lower_case is None:
+            lower_case = _told_lower_case(prefix)
+        if lower_case is None:
             lower_case = guess_lower_case(tokens)
         return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD)
     raise UserError(f"{folder}: carries no vocab.txt; name it with --vocab_file")
+
+
+def _told_lower_case(prefix: str) -> bool | None:
+    """The casing that a TF-Hub module carries as a variable; None if it carries none."""
+    reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case/{_VALUE}"
+    return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None

@@ -1,0 +1,208 @@
+"""Google's releases: TF1 and Model Garden checkpoints, TF-Hub modules, against Model Garden."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.legacy.bert import configs as legacy_configs
+from official.nlp.modeling import models, networks
+from official.nlp.tools import export_tfhub_lib, tf2_bert_encoder_checkpoint_converter
+
+from export import tfhub
+from official_cmlm.checkpoints.building import build
+from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
+from tests.modeling.helpers import randomize
+
+BERT_CONFIG = {
+    "hidden_act": "gelu",
+    "hidden_dropout_prob": 0.2,
+    "attention_probs_dropout_prob": 0.15,
+    "num_attention_heads": 2,
+    "hidden_size": 16,
+    "num_hidden_layers": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "type_vocab_size": 2,
+    "initializer_range": 0.02,
+}
+# Hugging Face's name -> TF1's, for writing the release's format from the reference's weights.
+TF1_NAMES = (
+    (".weight", ""),
+    (".", "/"),
+    ("encoder/layer/", "encoder/layer_"),
+    ("cls/predictions/bias", "cls/predictions/output_bias"),
+)
+
+
+def _tf1_variables():
+    """The reference `bert_tanh` under the names and layouts of Google's TF1 release."""
+    from safetensors.numpy import load_file
+
+    for name, tensor in load_file(REFERENCES / "bert_tanh" / "model.safetensors").items():
+        kernel = name.endswith(".weight") and tensor.ndim == 2 and "embeddings" not in name
+        norm, weight = "LayerNorm" in name, name.endswith(".weight")
+        for theirs, ours in TF1_NAMES:
+            name = name.replace(theirs, ours)
+        if norm:
+            name = name.replace("/bias", "/beta") if not weight else name + "/gamma"
+        yield name + "/kernel" if kernel else name, tensor.T if kernel else tensor
+    rng = np.random.default_rng(0)
+    yield "bert/pooler/dense/kernel", rng.normal(size=[16, 16]).astype(np.float32)
+    yield "bert/pooler/dense/bias", rng.normal(size=[16]).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def tf1_dir(tmp_path_factory):
+    """A folder like Google's: bert_model.ckpt, bert_config.json, vocab.txt; with Adam's slots."""
+    folder = tmp_path_factory.mktemp("tf1")
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        variables = []
+        for name, tensor in _tf1_variables():
+            variables.append(tf.compat.v1.get_variable(name, initializer=tensor))
+            variables.append(tf.compat.v1.get_variable(f"{name}/adam_m", initializer=tensor * 0))
+        logits = np.zeros([2, 16], np.float32)
+        variables += [
+            tf.compat.v1.get_variable("cls/seq_relationship/output_weights", initializer=logits),
+            tf.compat.v1.get_variable("global_step", initializer=3),
+        ]
+        session.run(tf.compat.v1.global_variables_initializer())
+        tf.compat.v1.train.Saver(variables).save(
+            session, str(folder / "bert_model.ckpt"), write_state=False
+        )
+    vocabulary = REFERENCES / "bert" / "vocab.txt"
+    shutil.copy(vocabulary, folder)
+    size = len(vocabulary.read_text().splitlines())
+    (folder / "bert_config.json").write_text(json.dumps(BERT_CONFIG | {"vocab_size": size}))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def mg_encoder(tf1_dir):
+    """Model Garden's functional encoder, with random weights everywhere."""
+    config = legacy_configs.BertConfig.from_json_file(str(tf1_dir / "bert_config.json"))
+    tf_keras.utils.set_random_seed(1)
+    return randomize(export_tfhub_lib.get_bert_encoder(config))
+
+
+def _like_model_garden(source, encoder):
+    """Outputs of the imported encoder and of Model Garden's are equal."""
+    features = inputs(expected("bert"))
+    arrays = expected("bert") | {"sequence_output": encoder(features)["sequence_output"].numpy()}
+    assert_outputs(build(source)[0], arrays)
+
+
+@pytest.mark.parametrize("named", ["folder", "prefix", "index"])
+def test_tf1_release(tf1_dir, named):
+    """Weights, approximate GELU, dropout and head; casing from the entries of the vocabulary."""
+    path = {
+        "folder": tf1_dir,
+        "prefix": tf1_dir / "bert_model.ckpt",
+        "index": tf1_dir / "bert_model.ckpt.index",
+    }[named]
+    source = read_source(str(path), ImportOptions())
+    assert_outputs(build(source)[0], expected("bert_tanh"))
+    assert source.config.hidden_activation == "gelu"
+    assert (source.config.dropout_rate, source.config.attention_dropout_rate) == (0.2, 0.15)
+    assert source.vocabulary.lower_case is True
+    model, head = build(source)
+    arrays = expected("bert_tanh")
+    rows, length = arrays["input_word_ids"].shape
+    positions = tf.tile(tf.range(length)[tf.newaxis], [rows, 1])
+    logits = head(model(inputs(arrays))["sequence_output"], masked_positions=positions).numpy()
+    real = arrays["input_mask"] > 0
+    np.testing.assert_allclose(logits[real], arrays["logits"][real], atol=1e-5, rtol=0)
+
+
+def test_tf1_equals_model_gardens_own_conversion(tf1_dir, tmp_path):
+    """Model Garden's converter reads the same TF1 checkpoint to the same outputs."""
+    config = legacy_configs.BertConfig.from_json_file(str(tf1_dir / "bert_config.json"))
+    prefix = str(tf1_dir / "bert_model.ckpt")
+    tf2_bert_encoder_checkpoint_converter.convert_checkpoint(
+        config, str(tmp_path / "bert_model.ckpt"), prefix
+    )
+    shutil.copy(tf1_dir / "bert_config.json", tmp_path)
+    shutil.copy(tf1_dir / "vocab.txt", tmp_path)
+    source = read_source(str(tmp_path), ImportOptions())
+    assert_outputs(build(source)[0], expected("bert_tanh"))
+
+
+@pytest.mark.parametrize("wrapper", ["encoder", "model", "pretrainer"])
+def test_model_garden_checkpoints(tf1_dir, mg_encoder, tmp_path, wrapper):
+    """Whatever object the encoder was saved in; the pretrainer's head comes along."""
+    shutil.copy(tf1_dir / "bert_config.json", tmp_path)
+    shutil.copy(tf1_dir / "vocab.txt", tmp_path)
+    items = {wrapper: mg_encoder}
+    if wrapper == "pretrainer":
+        pretrainer = models.BertPretrainerV2(encoder_network=mg_encoder)
+        pretrainer(pretrainer.inputs)
+        items = {"model": pretrainer, **pretrainer.checkpoint_items}
+    tf.train.Checkpoint(**items).save(str(tmp_path / "ckpt"))
+    source = read_source(str(tmp_path), ImportOptions())
+    _like_model_garden(source, mg_encoder)
+    assert (source.head is not None) == (wrapper == "pretrainer")
+
+
+def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path):
+    """A model directory of Model Garden: `BertEncoderV2`, params.yaml, and Adam's moments."""
+    encoder = networks.BertEncoderV2(
+        vocab_size=90, hidden_size=16, num_layers=1, num_attention_heads=4, inner_dim=24,
+        inner_activation="relu", max_sequence_length=40, type_vocab_size=2,
+    )  # fmt: skip
+    features = inputs(expected("bert"))
+    encoder(features)
+    randomize(encoder)
+    optimizer = tf_keras.optimizers.legacy.Adam()
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(encoder(features)["pooled_output"])
+    variables = encoder.trainable_variables
+    gradients = tape.gradient(loss, variables)
+    optimizer.apply_gradients([(g, v) for g, v in zip(gradients, variables) if g is not None])
+    tf.train.Checkpoint(model=encoder, optimizer=optimizer).save(str(tmp_path / "ckpt"))
+    bert = {"hidden_activation": "relu", "dropout_rate": 0.3, "num_attention_heads": 4}
+    params = {"task": {"model": {"encoder": {"type": "bert", "bert": bert}}}}
+    (tmp_path / "params.yaml").write_text(json.dumps(params))
+    (tmp_path / "vocab.txt").write_text((tf1_dir / "vocab.txt").read_text())
+    source = read_source(str(tmp_path), ImportOptions())
+    assert source.config.hidden_activation == "relu" and source.config.dropout_rate == 0.3
+    _like_model_garden(source, encoder)
+
+
+def test_tf_hub_module_of_model_garden(tf1_dir, mg_encoder, tmp_path):
+    """A SavedModel carries vocabulary and casing, but no activation: that is found out."""
+    tf.train.Checkpoint(encoder=mg_encoder).save(str(tmp_path / "ckpt"))
+    export_tfhub_lib.export_model(
+        str(tmp_path / "hub"),
+        bert_config=legacy_configs.BertConfig.from_json_file(str(tf1_dir / "bert_config.json")),
+        encoder_config=None,
+        model_checkpoint_path=tf.train.latest_checkpoint(str(tmp_path)),
+        with_mlm=False,
+        vocab_file=str(tf1_dir / "vocab.txt"),
+        do_lower_case=False,
+    )
+    source = read_source(str(tmp_path / "hub"), ImportOptions())
+    assert source.config.hidden_activation == "gelu"
+    assert source.vocabulary.lower_case is False
+    _like_model_garden(source, mg_encoder)
+
+
+@pytest.mark.parametrize("name", ["roberta", "bert"])
+def test_own_tf_hub_module_and_back(tmp_path, name):
+    """Import, export for TF-Hub, import again: everything travels inside the module."""
+    import_checkpoint(str(REFERENCES / name), str(tmp_path / "a"), ImportOptions("max"), False)
+    tfhub.export(str(tmp_path / "a"), str(tmp_path / "hub"), 12, overwrite=False)
+    encoder_module = str(tmp_path / "hub" / "encoder")
+    import_checkpoint(encoder_module, str(tmp_path / "b"), ImportOptions(), False)
+    first, second = (SentenceEncoder.load(tmp_path / n, max_seq_length=12) for n in "ab")
+    assert first.vocabulary.hash == second.vocabulary.hash
+    assert first.model.config.as_dict() == second.model.config.as_dict()
+    np.testing.assert_array_equal(first.encode(TEXTS), second.encode(TEXTS))
+    preprocess = tf.saved_model.load(str(tmp_path / "hub" / "preprocess"))
+    module = tf.saved_model.load(encoder_module)
+    default = module(preprocess(tf.constant(TEXTS)))["default"]
+    np.testing.assert_allclose(default, first.encode(TEXTS), atol=1e-5)

@@ -1,0 +1,126 @@
+"""The sentence-transformers folder: the source's own tensors, and what its library asks for."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from safetensors import safe_open
+from safetensors.numpy import load_file
+
+from export import model_card, sentence_transformers_folder
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.checkpoints.helpers import REFERENCES, TEXTS
+from tests.conftest import tiny_encoder_config
+
+
+def _round_trip(tmp_path, name, with_head):
+    import_checkpoint(str(REFERENCES / name), str(tmp_path / "in"), ImportOptions(), False)
+    sentence_transformers_folder.export(
+        str(tmp_path / "in"), str(tmp_path / "out"), with_head, None, False
+    )
+    return tmp_path / "out"
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "minilm"])
+def test_round_trip_gives_the_same_tensors_to_the_bit(tmp_path, name):
+    """Names, shapes and bits; with the head where there is one."""
+    out = _round_trip(tmp_path, name, with_head=name != "minilm")
+    theirs, ours = (
+        load_file(REFERENCES / name / "model.safetensors"),
+        load_file(out / "model.safetensors"),
+    )
+    assert theirs.keys() == ours.keys()
+    for key, tensor in theirs.items():
+        assert ours[key].dtype == tensor.dtype
+        np.testing.assert_array_equal(ours[key], tensor, err_msg=key)
+    with safe_open(out / "model.safetensors", framework="np") as file:
+        assert file.metadata() == {"format": "pt"}
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert"])
+def test_imported_again_it_is_the_same_encoder(tmp_path, name):
+    """Config, vocabulary, pooling, normalisation and length survive; so do the embeddings."""
+    out = _round_trip(tmp_path, name, with_head=False)
+    import_checkpoint(str(out), str(tmp_path / "again"), ImportOptions(), False)
+    first, second = (SentenceEncoder.load(tmp_path / n) for n in ("in", "again"))
+    assert first.model.config.as_dict() == second.model.config.as_dict()
+    assert first.vocabulary.hash == second.vocabulary.hash
+    assert first.max_seq_length == second.max_seq_length
+    np.testing.assert_array_equal(first.encode(TEXTS), second.encode(TEXTS))
+
+
+@pytest.mark.parametrize("name", ["bert", "roberta"])
+def test_tokenizer_json_gives_the_same_ids(tmp_path, name):
+    """What the `tokenizers` library reads from the folder, special tokens included."""
+    import tokenizers
+
+    out = _round_trip(tmp_path, name, with_head=False)
+    encoder = SentenceEncoder.load(tmp_path / "in")
+    tokenizer = tokenizers.Tokenizer.from_file(str(out / "tokenizer.json"))
+    special = encoder.vocabulary.special_ids
+    rows = encoder.vocabulary.tokenizer().tokenize(TEXTS).to_list()
+    got = [encoding.ids for encoding in tokenizer.encode_batch(TEXTS)]
+    assert got == [[special["cls"], *row, special["sep"]] for row in rows]
+
+
+def _own_encoder(folder, vocabulary, **overrides):
+    config = tiny_encoder_config(vocab_size=len(vocabulary), **overrides)
+    describe(folder, config, vocabulary, max_seq_length=24)
+    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
+
+
+def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
+    """Normalisation is a module, pooling a setting; the card tells training and figures."""
+    _own_encoder(tmp_path / "model", vocabulary, pooling="max", normalize=True)
+    (tmp_path / "model" / "params.yaml").write_text("task: {seed: 7}\n")
+    results = {"sts": {"STS-B": 82.0316}, "note": "dev"}
+    sentence_transformers_folder.export(
+        str(tmp_path / "model"), str(tmp_path / "out"), False, results, False
+    )
+    kinds = [m["type"] for m in json.loads((tmp_path / "out" / "modules.json").read_text())]
+    assert [kind.rsplit(".")[-1] for kind in kinds] == ["Transformer", "Pooling", "Normalize"]
+    pooling = json.loads((tmp_path / "out" / "1_Pooling" / "config.json").read_text())
+    assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_max_tokens"]
+    length = json.loads((tmp_path / "out" / "sentence_bert_config.json").read_text())
+    assert length["max_seq_length"] == 24
+    card = (tmp_path / "out" / "README.md").read_text()
+    assert "| sts/STS-B | 82.0316 |" in card and "task: {seed: 7}" in card
+    source = read_source(str(tmp_path / "out"), ImportOptions())
+    assert source.config.normalize and source.config.pooling == "max"
+
+
+def test_card_without_figures_and_training_says_so():
+    text = model_card.flatten({"a": 1.0, "b": {"c": 0.123456, "d": {"e": 3}}})
+    assert text == [("a", "1"), ("b/c", "0.1235"), ("b/d/e", "3")]
+
+
+def test_refusals_leave_nothing(tmp_path, vocabulary):
+    """What sentence-transformers cannot represent, a head that is not there, a folder in use."""
+
+    def export(model, out, with_head=False, overwrite=False):
+        sentence_transformers_folder.export(
+            str(tmp_path / model), str(tmp_path / out), with_head, None, overwrite
+        )
+
+    _own_encoder(tmp_path / "own", vocabulary)
+    projected = {"sentence_vector": "projected_mean", "num_projections": 3}
+    _own_encoder(tmp_path / "projected", vocabulary, **projected)
+    with pytest.raises(UserError, match="projected_mean"):
+        export("projected", "new")
+    with pytest.raises(UserError, match="no language-model head"):
+        export("own", "new", with_head=True)
+    assert not (tmp_path / "new").exists()
+    export("own", "new")
+    with pytest.raises(UserError, match="pass --overwrite"):
+        export("own", "new")
+    export("own", "new", overwrite=True)
+    with pytest.raises(UserError, match="holds no export"):
+        export("own", "own", overwrite=True)
+    left = {"own", "projected", "new"}
+    assert {path.name for path in tmp_path.iterdir()} == left

@@ -1,0 +1,80 @@
+"""The forward pass of `encode` against the Keras encoder, for every kind of encoder."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.modeling.inference import embed, inference_weights
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import make_tokens, randomize
+
+LENGTHS = [6, 1, 9, 3]
+
+
+def _both(precision="float32", **overrides):
+    """`embed` in a graph of unknown shapes, and the model's own `default`."""
+    model = randomize(SentenceEncoderModel(tiny_encoder_config(**overrides)))
+    tokens = make_tokens(LENGTHS, 11)
+    weights = inference_weights(model, precision)
+    forward = tf.function(
+        lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
+        input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)],
+    )
+    ids = tokens["input_word_ids"]
+    return forward(ids, tf.constant(LENGTHS)).numpy(), model(tokens)["default"].numpy()
+
+
+@pytest.mark.parametrize(
+    "overrides",
+    [
+        {},
+        {"pooling": "cls"},
+        {"pooling": "max"},
+        {"hidden_activation": "gelu_exact"},
+        {"hidden_activation": "relu"},
+        {"layer_norm_epsilon": 0.1},
+        {"position_offset": 2, "type_vocab_size": 1},
+        {"type_vocab_size": 0},
+        {"normalize": True},
+        {"sentence_vector": "projected_mean", "num_projections": 4},
+        {"sentence_vector": "projected_mean", "num_projections": 4, "normalize": True},
+        {"num_layers": 1, "pooling": "cls", "num_attention_heads": 4},
+    ],
+    ids=lambda overrides: "-".join(f"{k}={v}" for k, v in overrides.items()) or "default",
+)
+def test_same_embedding(overrides):
+    """To 1e-5, whatever the padding holds."""
+    got, expected = _both(**overrides)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert got.dtype == np.float32 and np.abs(np.diff(expected, axis=0)).min() > 0
+
+
+def test_settings_are_not_ignored():
+    """The tests above could not pass by leaving a setting out: each changes the embedding."""
+    plain = _both()[0]
+    for overrides in ({"layer_norm_epsilon": 0.1}, {"position_offset": 2}, {"pooling": "cls"}):
+        assert np.abs(_both(**overrides)[0] - plain).max() > 1e-3
+
+
+def test_bfloat16_is_close_but_not_equal():
+    """Eight bits of mantissa: about the third digit."""
+    got, expected = _both("bfloat16")
+    assert got.dtype == np.float32
+    assert 1e-6 < np.abs(got - expected).max() < 0.2
+    cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.995
+
+
+def test_float32_reads_the_models_own_variables():
+    """No copy is made, so a model in training is encoded with its weights of the moment."""
+    model = SentenceEncoderModel(tiny_encoder_config())
+    weights = inference_weights(model, "float32")
+    own = {variable.ref() for variable in model.weights}
+    assert {weight.ref() for weight in weights.values()} <= own
+
+
+def test_unknown_precision():
+    model = SentenceEncoderModel(tiny_encoder_config())
+    with pytest.raises(ValueError, match="precision must be one of float32, bfloat16; got 'int8'"):
+        inference_weights(model, "int8")
