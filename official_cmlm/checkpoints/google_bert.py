@@ -14,7 +14,8 @@ import tensorflow as tf
 from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, read_config
-from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case, read_json
+from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
+from official_cmlm.checkpoints.json_files import read_json
 from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.source import (
     Source,
@@ -25,7 +26,7 @@ from official_cmlm.checkpoints.source import (
     head_shapes,
 )
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import parse_yaml
+from official_cmlm.configs.yaml_loading import override, parse_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
 
@@ -135,10 +136,12 @@ def _named_weights(prefix: str) -> Tensors:
                 raise UserError(f"{prefix}: holds two encoders ({name} twice); name one of them")
             weights[name] = np.asarray(reader.get_tensor(key), np.float32)
         return weights
-    except (tf.errors.OpError, ValueError, RuntimeError) as error:
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
         if isinstance(error, UserError):
             raise
-        raise UserError(f"{prefix}: damaged or no checkpoint ({str(error)[:160]})") from None
+        raise UserError(
+            f"{prefix}: damaged or no checkpoint ({str(error)[:160]}); fetch it again"
+        ) from None
 
 
 def _object_names(reader: Any) -> dict[str, str]:
@@ -165,10 +168,11 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     """Sizes from the weights, the rest from the configuration beside them."""
     needed = ("word_embeddings/embeddings", "position_embedding/embeddings")
     needed += ("type_embeddings/embeddings", "transformer/layer_0/intermediate/kernel")
+    needed += ("transformer/layer_0/self_attention/query/kernel",)
     missing = [name for name in needed if name not in weights]
     if missing:
         raise UserError(f"{prefix}: holds no BERT encoder (no {missing[0]})")
-    told = _told(folder)
+    told, told_by = _told(folder)
     query = weights["transformer/layer_0/self_attention/query/kernel"]
     heads = query.shape[1] if query.ndim == 3 else told.get("num_attention_heads")
     if not heads:
@@ -179,30 +183,34 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
         vocab_size=table.shape[0],
         hidden_size=table.shape[1],
         num_layers=max(numbers) + 1,
-        num_attention_heads=heads,
+        num_attention_heads=1,
         intermediate_size=weights["transformer/layer_0/intermediate/kernel"].shape[1],
         max_position_embeddings=weights["position_embedding/embeddings"].shape[0],
         type_vocab_size=weights["type_embeddings/embeddings"].shape[0],
     )
-    for name in ("hidden_activation", "dropout_rate", "attention_dropout_rate"):
-        if name in told:
-            config.override({name: told[name]})
-    config.check()
+    told = {k: v for k, v in told.items() if k in _CONFIG_KEYS.values() and v is not None}
+    try:
+        override(config, {**told, "num_attention_heads": heads}, str(told_by))
+        config.check()
+    except UserError as error:
+        raise UserError(f"{told_by}: {str(error).removeprefix(f'{told_by}: ')}") from None
     return config
 
 
-def _told(folder: Path) -> dict[str, Any]:
-    """Fields of `EncoderConfig` that configuration files in the folder give."""
-    if (folder / "bert_config.json").exists():
-        values = read_json(folder / "bert_config.json")
-        return {ours: values[key] for key, ours in _CONFIG_KEYS.items() if key in values}
-    if (folder / "params.yaml").exists():
-        values = parse_yaml((folder / "params.yaml").read_text(), str(folder / "params.yaml"))
+def _told(folder: Path) -> tuple[dict[str, Any], Path]:
+    """Fields of `EncoderConfig` that a configuration file in the folder gives, and the file."""
+    path = folder / "bert_config.json"
+    if path.exists():
+        values = read_json(path)
+        return {ours: values[key] for key, ours in _CONFIG_KEYS.items() if key in values}, path
+    path = folder / "params.yaml"
+    if path.exists():
+        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
         try:
-            return dict(values["task"]["model"]["encoder"]["bert"])
-        except (KeyError, TypeError):
-            return {}
-    return {}
+            return dict(values["task"]["model"]["encoder"]["bert"]), path
+        except (KeyError, TypeError, ValueError):
+            pass
+    return {}, folder
 
 
 def _take(prefix: str, weights: Tensors, shapes: dict[str, tuple[int, ...]]) -> Tensors:
@@ -236,7 +244,9 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
             lower_case = _told_lower_case(prefix)
         if lower_case is None:
             lower_case = guess_lower_case(tokens)
-        return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD)
+        # TF-Hub's preprocessing folds case, the checkpoints' own tokenizer lowers letters.
+        fold_case = (folder / "saved_model.pb").exists() or not lower_case
+        return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD, fold_case)
     raise UserError(f"{folder}: carries no vocab.txt; name it with --vocab_file")
 
 

@@ -2,15 +2,17 @@
 
 from pathlib import Path
 
-from official_cmlm.checkpoints.huggingface_config import encoder_config, read_config_json
+from official_cmlm.checkpoints.huggingface_config import encoder_config
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
+    encoder_names,
     from_huggingface,
     head_names,
     ignored,
     normal_name,
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
+from official_cmlm.checkpoints.json_files import read_json
 from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
 from official_cmlm.checkpoints.sentence_transformers_modules import MODULES, read_modules
@@ -29,7 +31,9 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
     modules = read_modules(folder) if (folder / MODULES).exists() else None
     transformer = modules.transformer if modules else folder
     files = weight_files(transformer) if path.is_dir() else {path: None}
-    config, model_type = encoder_config(transformer / "config.json", read_config_json(transformer))
+    config, model_type = encoder_config(
+        transformer / "config.json", read_json(transformer / "config.json", required=True)
+    )
     config = config.replace(
         pooling=options.pooling or (modules.pooling if modules else config.pooling),
         normalize=modules.normalize if modules else False,
@@ -47,20 +51,21 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
         )
     architecture = ARCHITECTURES[model_type]
     of_head = set(head_names(config, model_type).values()) | set(architecture.tied)
-
-    def wanted(name: str) -> bool:
-        name = normal_name(name, architecture)
-        return not ignored(name) and not (options.drop_head and name in of_head)
-
-    tensors, _ = read_tensors(files, wanted)
+    known = set(encoder_names(config, model_type).values()) | of_head
+    if options.drop_head:
+        known -= of_head
+    tensors, others = read_tensors(files, lambda name: normal_name(name, architecture) in known)
+    surplus = {normal_name(name, architecture) for name in others if not ignored(name)}
+    if options.drop_surplus:
+        surplus = set()
+    if options.drop_head:
+        surplus -= of_head
     renamed = {normal_name(name, architecture): tensor for name, tensor in tensors.items()}
     if len(renamed) < len(tensors):
         raise UserError(f"{transformer}: holds two encoders; name one of them")
     if not renamed:
         raise UserError(f"{transformer}: the weight files hold no tensors; fetch them again")
-    encoder, head = from_huggingface(
-        str(transformer), renamed, config, model_type, options.drop_surplus
-    )
+    encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus)
     return Source(
         config=config,
         vocabulary=vocabulary,

@@ -1,9 +1,10 @@
 """`config.json` of the Hugging Face architectures, both ways."""
 
-import json
+import typing
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.checkpoints.json_files import typed
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
@@ -70,24 +71,6 @@ _ONLY = {
 }
 
 
-def read_config_json(folder: Path) -> dict[str, Any]:
-    """Reads `config.json`.
-
-    Raises:
-      UserError: if it is missing or no JSON object.
-    """
-    path = folder / "config.json"
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: missing; a Hugging Face folder has one") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must hold an object; fetch it again")
-    return values
-
-
 def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, str]:
     """Turns a `config.json` into ours.
 
@@ -102,7 +85,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
       UserError: for a model type or a setting that the encoder cannot represent, by name.
     """
     model_type = values.get("model_type")
-    if model_type not in _KEYS:
+    if not isinstance(model_type, str) or model_type not in _KEYS:
         raise UserError(
             f"{path}: model_type {model_type!r} cannot be imported; known: {', '.join(_KEYS)} "
             "(mBERT and MiniLM are bert, DistilRoBERTa is roberta)"
@@ -110,7 +93,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
     for key, allowed in _ONLY.items():
         if key in values and values[key] not in allowed:
             raise UserError(
-                f"{path}: {key} is {values[key]!r}, the encoder has only {allowed[0]!r}"
+                f"{path}: {key} is {values[key]!r}, only {allowed[0]!r} can be represented"
             )
     embedding = values.get("embedding_size")
     if embedding not in (None, values.get("hidden_size")):
@@ -119,13 +102,16 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
             f"{values.get('hidden_size')}; factorised embeddings cannot be represented"
         )
     fields: dict[str, Any] = {**_COMMON_DEFAULTS, **_DEFAULTS[model_type]}
+    hints = typing.get_type_hints(EncoderConfig)
     for field, key in _KEYS[model_type].items():
-        if key in values:
-            fields[field] = values[key]
-        elif field not in fields:
-            raise UserError(f"{path}: {key} is missing; fetch the whole file")
+        if field == "hidden_activation":
+            fields[field] = values.get(key, fields[field])
+            continue
+        fields[field] = typed(path, values, key, hints[field], fields.get(field))
+        if fields[field] is None:
+            raise UserError(f"{path}: {key} must be a number, got None; fetch it again")
     activation = fields["hidden_activation"]
-    if activation not in _ACTIVATIONS:
+    if not isinstance(activation, str) or activation not in _ACTIVATIONS:
         raise UserError(
             f"{path}: activation {activation!r} cannot be represented; known: "
             f"{', '.join(_ACTIVATIONS)}"

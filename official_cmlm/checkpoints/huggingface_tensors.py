@@ -149,7 +149,7 @@ def head_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
 
 
 def from_huggingface(
-    where: str, tensors: Tensors, config: EncoderConfig, model_type: str, drop_surplus: bool
+    where: str, tensors: Tensors, config: EncoderConfig, model_type: str, surplus: set[str]
 ) -> tuple[Tensors, Tensors | None]:
     """Renames, transposes and checks tensors.
 
@@ -158,7 +158,7 @@ def from_huggingface(
       tensors: by `normal_name`.
       config: what the folder's configuration says.
       model_type: key of `ARCHITECTURES`.
-      drop_surplus: leave out tensors that the encoder has no place for instead of refusing.
+      surplus: names of tensors that were not read because nothing here has a place for them.
 
     Returns:
       Encoder weights, and those of the head or None. A missing pooler is zeros, and so are the
@@ -175,9 +175,7 @@ def from_huggingface(
     heads = head_names(config, model_type)
     has_head = any(theirs in tensors for theirs in heads.values())
     expected = {*names.values(), *(heads.values() if has_head else ())}
-    found = set(tensors) - (set(architecture.tied) if has_head else set())
-    if drop_surplus:
-        found &= expected
+    found = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
     check_same_names(
         where,
         expected,

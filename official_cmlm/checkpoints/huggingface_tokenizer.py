@@ -1,9 +1,10 @@
 """The tokenizer of a Hugging Face folder as one of our vocabularies."""
 
-import json
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.checkpoints.json_files import read_json, typed
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import (
     BytePairVocabulary,
@@ -31,11 +32,12 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     Raises:
       UserError: for a missing or damaged tokenizer, or a setting that cannot be represented.
     """
-    settings = read_json(folder / "tokenizer_config.json")
+    settings_path = folder / "tokenizer_config.json"
+    settings = read_json(settings_path)
     whole = folder / "tokenizer.json"
     if whole.exists():
         values = read_json(whole)
-        kind = (values.get("model") or {}).get("type")
+        kind = typed(whole, values, "model", dict, {}).get("type")
         if kind == "WordPiece":
             return _wordpiece(whole, values, lower_case)
         if kind == "BPE":
@@ -44,21 +46,24 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     if (folder / "merges.txt").exists():
         vocabulary = load_vocabulary(folder / "merges.txt")
         _refuse_added(folder, read_json(folder / "added_tokens.json"), set(vocabulary.tokens))
-        prefix = bool(settings.get("add_prefix_space", False))
+        prefix = typed(settings_path, settings, "add_prefix_space", bool, False)
         return BytePairVocabulary(vocabulary.tokens, vocabulary.merges, prefix)
     if not (folder / "vocab.txt").exists():
         raise UserError(f"{folder}: no tokenizer.json, vocab.txt or merges.txt; fetch one of them")
     tokens = load_vocabulary(folder / "vocab.txt", lower_case=True).tokens
     _refuse_added(folder, read_json(folder / "added_tokens.json"), set(tokens))
     if lower_case is None:
-        lower_case = settings.get("do_lower_case")
+        lower_case = typed(settings_path, settings, "do_lower_case", bool)
     if lower_case is None:
         lower_case = guess_lower_case(tokens)
-    path = folder / "tokenizer_config.json"
     _check_normalizer(
-        path, lower_case, settings.get("strip_accents"), settings.get("tokenize_chinese_chars")
+        settings_path,
+        lower_case,
+        settings.get("strip_accents"),
+        settings.get("tokenize_chinese_chars"),
     )
-    return WordPieceVocabulary(tokens, lower_case, _MAX_CHARACTERS * BYTES_PER_CHARACTER)
+    longest = _MAX_CHARACTERS * BYTES_PER_CHARACTER
+    return WordPieceVocabulary(tokens, lower_case, longest, fold_case=not lower_case)
 
 
 def guess_lower_case(tokens: tuple[str, ...]) -> bool:
@@ -73,19 +78,6 @@ def model_max_length(folder: Path) -> int | None:
     return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
 
 
-def read_json(path: Path) -> dict[str, Any]:
-    """A JSON object; empty if there is no such file."""
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must hold an object; fetch it again")
-    return values
-
-
 def _wordpiece(path: Path, values: dict[str, Any], lower_case: bool | None) -> WordPieceVocabulary:
     model = values["model"]
     _only(path, "model.unk_token", model.get("unk_token"), "[UNK]")
@@ -93,19 +85,20 @@ def _wordpiece(path: Path, values: dict[str, Any], lower_case: bool | None) -> W
     ids = _ids(path, model.get("vocab"))
     tokens = tuple(sorted(ids, key=ids.get))
     check_wordpiece(path, tokens)
-    _refuse_added(path, _added(values), ids.keys())
-    normalizer = values.get("normalizer") or {}
+    _refuse_added(path, _added(path, values), ids.keys())
+    normalizer = typed(path, values, "normalizer", dict, {})
     _only(path, "normalizer.type", normalizer.get("type"), "BertNormalizer")
     _only(path, "normalizer.clean_text", normalizer.get("clean_text", True), True)
-    splitter = (values.get("pre_tokenizer") or {}).get("type")
+    splitter = typed(path, values, "pre_tokenizer", dict, {}).get("type")
     _only(path, "pre_tokenizer.type", splitter, "BertPreTokenizer")
     if lower_case is None:
-        lower_case = bool(normalizer.get("lowercase"))
+        lower_case = typed(path, normalizer, "lowercase", bool, False)
     _check_normalizer(
         path, lower_case, normalizer.get("strip_accents"), normalizer.get("handle_chinese_chars")
     )
-    longest = int(model.get("max_input_chars_per_word", _MAX_CHARACTERS))
-    return WordPieceVocabulary(tokens, lower_case, longest * BYTES_PER_CHARACTER)
+    longest = typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
+    longest *= BYTES_PER_CHARACTER
+    return WordPieceVocabulary(tokens, lower_case, longest, fold_case=not lower_case)
 
 
 def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
@@ -113,28 +106,37 @@ def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
     for key in ("dropout", "continuing_subword_prefix", "end_of_word_suffix"):
         _only(path, f"model.{key}", model.get(key) or None, None)
     _only(path, "normalizer", values.get("normalizer"), None)
-    splitter = values.get("pre_tokenizer") or {}
+    splitter = typed(path, values, "pre_tokenizer", dict, {})
     _only(path, "pre_tokenizer.type", splitter.get("type"), "ByteLevel")
     _only(path, "pre_tokenizer.use_regex", splitter.get("use_regex", True), True)
     ids = _ids(path, model.get("vocab"))
-    _refuse_added(path, _added(values), ids.keys())
-    merges = [m if isinstance(m, str) else " ".join(m) for m in model.get("merges") or ()]
-    return byte_pair_vocabulary(path, ids, merges, bool(splitter.get("add_prefix_space")))
+    _refuse_added(path, _added(path, values), ids.keys())
+    merges = [
+        " ".join(map(str, merge)) if isinstance(merge, list) else str(merge)
+        for merge in typed(path, model, "merges", list, [])
+    ]
+    prefix = typed(path, splitter, "add_prefix_space", bool, False)
+    return byte_pair_vocabulary(path, ids, merges, prefix)
 
 
 def _ids(path: Path, vocab: Any) -> dict[str, int]:
     if not isinstance(vocab, dict) or sorted(vocab.values(), key=str) != sorted(
         range(len(vocab)), key=str
     ):
-        raise UserError(f"{path}: model.vocab must map entries to ids 0, 1, … without gaps")
+        raise UserError(
+            f"{path}: model.vocab must map entries to ids 0, 1, … without gaps; fetch it again"
+        )
     return vocab
 
 
-def _added(values: dict[str, Any]) -> dict[str, int]:
-    return {token["content"]: token["id"] for token in values.get("added_tokens") or ()}
+def _added(path: Path, values: dict[str, Any]) -> list[str]:
+    tokens = typed(path, values, "added_tokens", list, [])
+    if not all(isinstance(token, dict) and "content" in token for token in tokens):
+        raise UserError(f"{path}: added_tokens must be objects with a content; fetch it again")
+    return [token["content"] for token in tokens]
 
 
-def _refuse_added(path: Path, added: dict[str, int], known: Any) -> None:
+def _refuse_added(path: Path, added: Iterable[str], known: Collection[str]) -> None:
     unknown = [token for token in added if token not in known]
     if unknown:
         raise UserError(

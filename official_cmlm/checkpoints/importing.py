@@ -31,7 +31,7 @@ def read_source(path: str, options: ImportOptions) -> Source:
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise UserError(f"{path}: a URL; download the checkpoint first and name the local folder")
     local = Path(path).expanduser()
-    index = local.with_name(local.name.removesuffix(".index") + ".index")
+    index = Path(str(local).removesuffix(".index") + ".index")
     if local.is_file() and local.suffix != ".index":
         if local.suffix != ".safetensors":
             raise UserError(

@@ -1,11 +1,11 @@
 """Reads the weights of a Hugging Face folder: safetensors files, single or sharded."""
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 
+from official_cmlm.checkpoints.json_files import read_any_json
 from official_cmlm.errors import UserError
 
 SINGLE = "model.safetensors"
@@ -21,6 +21,8 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
     Raises:
       UserError: if there are none (pickled weights do not count), or if a shard is missing.
     """
+    if (folder / SINGLE).is_dir():
+        raise UserError(f"{folder / SINGLE}: a folder; fetch the file that belongs there")
     if (folder / SINGLE).exists():
         return {folder / SINGLE: None}
     if (folder / INDEX).exists():
@@ -45,15 +47,15 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
 
 def _shards(folder: Path) -> dict[Path, list[str] | None]:
     path = folder / INDEX
-    try:
-        weight_map = json.loads(path.read_text(encoding="utf-8"))["weight_map"]
-        items = sorted(weight_map.items())
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise UserError(f"{path}: no index of safetensors shards ({error!r})") from None
+    values = read_any_json(path)
+    if not isinstance(values, dict) or not isinstance(values.get("weight_map"), dict):
+        raise UserError(f"{path}: no index of safetensors shards (no weight_map); fetch it again")
     files: dict[Path, list[str] | None] = {}
-    for tensor, name in items:
-        if not isinstance(name, str) or Path(name).name != name:
-            raise UserError(f"{path}: {tensor} lies in {name!r}, which is no plain file name")
+    for tensor, name in sorted(values["weight_map"].items()):
+        if not isinstance(name, str) or Path(name).name != name or name == "..":
+            raise UserError(
+                f"{path}: {tensor} lies in {name!r}, which is no plain file name; fetch it again"
+            )
         files.setdefault(folder / name, []).append(tensor)
     missing = [file.name for file in files if not file.exists()]
     if missing:
@@ -90,7 +92,9 @@ def read_tensors(
                 names = set(file.keys())
                 lacking = sorted(set(expected or ()) - names)
                 if lacking:
-                    raise UserError(f"{path}: lacks {lacking[0]}, which {INDEX} expects in it")
+                    raise UserError(
+                        f"{path}: lacks {lacking[0]}, which {INDEX} expects in it; fetch both again"
+                    )
                 for name in sorted(names):
                     if not wanted(name):
                         others.add(name)

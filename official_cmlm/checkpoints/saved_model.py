@@ -45,6 +45,11 @@ def with_known_activation(path: Path, source: Source) -> Source:
         config = source.config.replace(hidden_activation=activation)
         candidate = dataclasses.replace(source, config=config, head=None)
         got = build(candidate)[0](inputs)["sequence_output"]
+        if got.shape != expected.shape:
+            raise UserError(
+                f"{path}: its sequence_output is {expected.shape}, a BERT encoder's {got.shape}; "
+                "it is no plain BERT encoder"
+            )
         real = mask.numpy() > 0
         differences[activation] = float(np.abs(got.numpy() - expected.numpy())[real].max())
         if differences[activation] < _TOLERANCE:

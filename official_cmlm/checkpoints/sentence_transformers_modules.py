@@ -1,11 +1,10 @@
 """`modules.json`: what a sentence-transformers folder does with the token outputs."""
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.huggingface_tokenizer import read_json
+from official_cmlm.checkpoints.json_files import read_any_json, read_json, typed
 from official_cmlm.errors import UserError
 
 MODULES = "modules.json"
@@ -42,13 +41,13 @@ def read_modules(folder: Path) -> Modules:
       UserError: for modules or settings that the encoder cannot represent, by name.
     """
     path = folder / MODULES
+    listed = read_any_json(path)
     try:
-        modules = [
-            (str(module["type"]).rsplit(".", 1)[-1], str(module["path"]))
-            for module in json.loads(path.read_text(encoding="utf-8"))
-        ]
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: not a list of modules ({error!r}); fetch it again") from None
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in listed]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path}: not a list of modules with type and path; fetch it again"
+        ) from None
     kinds = [kind for kind, _ in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UserError(
@@ -57,7 +56,7 @@ def read_modules(folder: Path) -> Modules:
         )
     for _, name in modules:
         if ".." in Path(name).parts or Path(name).is_absolute():
-            raise UserError(f"{path}: module path {name!r} leaves the folder")
+            raise UserError(f"{path}: module path {name!r} leaves the folder; fetch it again")
     prompt = read_json(folder / "config_sentence_transformers.json").get("default_prompt_name")
     if prompt:
         raise UserError(
@@ -65,14 +64,17 @@ def read_modules(folder: Path) -> Modules:
             "a prompt before each text; that cannot be represented"
         )
     transformer = folder / modules[0][1]
-    settings = read_json(transformer / "sentence_bert_config.json")
-    length = settings.get("max_seq_length")
+    settings_path = transformer / "sentence_bert_config.json"
+    settings = read_json(settings_path)
+    length = typed(settings_path, settings, "max_seq_length", int)
+    if length is not None and length < 3:
+        raise UserError(f"{settings_path}: max_seq_length must be at least 3, got {length}")
     return Modules(
         transformer=transformer,
         pooling=_pooling(folder / modules[1][1] / "config.json"),
         normalize=len(modules) == 3,
-        max_seq_length=int(length) if length else None,
-        lower_case=bool(settings.get("do_lower_case")),
+        max_seq_length=length,
+        lower_case=typed(settings_path, settings, "do_lower_case", bool, False),
     )
 
 
@@ -86,8 +88,12 @@ def _pooling(path: Path) -> str:
         modes = [
             key for key, on in values.items() if key.startswith("pooling_mode_") and on is True
         ]
-    modes = [modes] if isinstance(modes, str) else list(modes)
-    if len(modes) != 1 or _POOLINGS.get(modes[0], modes[0]) not in _POOLINGS.values():
+    modes = modes if isinstance(modes, list) else [modes]
+    if (
+        len(modes) != 1
+        or not isinstance(modes[0], str)
+        or _POOLINGS.get(modes[0], modes[0]) not in _POOLINGS.values()
+    ):
         raise UserError(
             f"{path}: pooling {', '.join(map(str, modes)) or 'none'} cannot be represented; one of "
             f"{', '.join(_POOLINGS.values())} can"

@@ -106,7 +106,12 @@ def read_byte_pair(folder: Path) -> BytePairVocabulary:
     path, merges_path = folder / "vocab.json", folder / "merges.txt"
     ids = _read_json(path)
     settings = _read_json(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
-    lines = merges_path.read_text(encoding="utf-8").splitlines()
+    try:
+        lines = merges_path.read_text(encoding="utf-8").splitlines()
+    except UnicodeDecodeError as error:
+        raise UserError(
+            f"{merges_path}: not UTF-8 at byte {error.start}; take a whole copy"
+        ) from None
     merges = [line for line in lines if line and not line.startswith("#version")]
     return byte_pair_vocabulary(path, ids, merges, bool(settings.get("add_prefix_space", False)))
 

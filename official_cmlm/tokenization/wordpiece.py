@@ -7,13 +7,10 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization.vocabulary import TokenRows, Vocabulary, utf8
-
-if TYPE_CHECKING:
-    import tensorflow_text
+from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
 
 @dataclasses.dataclass(frozen=True)
@@ -27,10 +24,14 @@ class WordPieceVocabulary(Vocabulary):
       max_bytes_per_word: a longer word becomes one `[UNK]`; bytes of UTF-8. tensorflow-text's own
         default of 100 turns whole unspaced Thai, Lao and Khmer clauses into `[UNK]`; 1000 makes
         none. 100 is right only to reproduce a vocabulary that was published with it.
+      fold_case: how `lower_case` lowers: true (default), by Unicode's case folding, as
+        tensorflow-text and TF-Hub's modules do (`ß` becomes `ss`); false, letter by letter, as
+        BERT's first release and Hugging Face's tokenizers do.
     """
 
     lower_case: bool
     max_bytes_per_word: int
+    fold_case: bool = True
 
     kind: ClassVar[str] = "wordpiece"
     special_tokens: ClassVar[dict[str, str]] = {
@@ -45,10 +46,13 @@ class WordPieceVocabulary(Vocabulary):
     def hash(self) -> str:
         digest = hashlib.sha256("\n".join(self.tokens).encode())
         digest.update(f"\n{self.lower_case}\n{self.max_bytes_per_word}".encode())
+        if self.lower_case and not self.fold_case:
+            digest.update(b"\nletter by letter")
         return digest.hexdigest()[:16]
 
     def settings(self) -> dict[str, bool | int]:
-        return {"lower_case": self.lower_case, "max_bytes_per_word": self.max_bytes_per_word}
+        settings = {"lower_case": self.lower_case, "max_bytes_per_word": self.max_bytes_per_word}
+        return settings if self.fold_case else {**settings, "fold_case": False}
 
     def save(self, folder: str | os.PathLike) -> list[str]:
         path = Path(folder) / "vocab.txt"
@@ -59,24 +63,30 @@ class WordPieceVocabulary(Vocabulary):
     def tokenizer(self) -> "_FastWordPiece":
         return _FastWordPiece(self.graph_tokenizer())
 
-    def graph_tokenizer(self) -> "tensorflow_text.FastBertTokenizer":
+    def graph_tokenizer(self) -> GraphTokenizer:
         """tensorflow-text's fast WordPiece tokenizer; it needs no assets in a SavedModel."""
         import tensorflow as tf
         import tensorflow_text as tf_text
 
-        return tf_text.FastBertTokenizer(
+        by_letter = self.lower_case and not self.fold_case
+        tokenizer = tf_text.FastBertTokenizer(
             vocab=list(self.tokens),
             token_out_type=tf.int32,
             unknown_token="[UNK]",
             max_bytes_per_word=self.max_bytes_per_word,
-            lower_case_nfd_strip_accents=self.lower_case,
+            lower_case_nfd_strip_accents=self.lower_case and self.fold_case,
         )
+        if not by_letter:
+            return tokenizer
+        from official_cmlm.tokenization.lowering import LoweringWordPiece
+
+        return LoweringWordPiece(tokenizer)
 
 
 class _FastWordPiece:
     """tensorflow-text's tokenizer, called from Python."""
 
-    def __init__(self, graph: "tensorflow_text.FastBertTokenizer") -> None:
+    def __init__(self, graph: GraphTokenizer) -> None:
         self._graph = graph
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
@@ -108,7 +118,7 @@ def read_wordpiece(
         raise UserError(f"{path}: casing unknown; pass --lower_case=true or --lower_case=false")
     if max_bytes_per_word is None:
         max_bytes_per_word = saved.get("max_bytes_per_word", 1000)
-    return WordPieceVocabulary(tokens, lower_case, max_bytes_per_word)
+    return WordPieceVocabulary(tokens, lower_case, max_bytes_per_word, saved.get("fold_case", True))
 
 
 def _read_settings(path: Path) -> dict[str, bool | int]:
@@ -121,8 +131,9 @@ def _read_settings(path: Path) -> dict[str, bool | int]:
         raise UserError(f"{path}: not valid JSON; delete it or write it again") from None
     if not isinstance(saved, dict):
         raise UserError(f"{path}: must hold an object with lower_case and max_bytes_per_word")
-    if not isinstance(saved.get("lower_case", True), bool):
-        raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
+    for key in ("lower_case", "fold_case"):
+        if not isinstance(saved.get(key, True), bool):
+            raise UserError(f"{path}: {key} must be true or false, got {saved[key]!r}")
     longest = saved.get("max_bytes_per_word", 1000)
     if type(longest) is not int or longest < 1:
         raise UserError(f"{path}: max_bytes_per_word must be a positive integer, got {longest!r}")

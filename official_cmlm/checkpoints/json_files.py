@@ -1,0 +1,66 @@
+"""JSON files from elsewhere: every surprise in them is named, with the file."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+
+_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
+
+
+def read_json(path: Path, required: bool = False) -> dict[str, Any]:
+    """A JSON object.
+
+    Args:
+      path: the file.
+      required: raise if it is missing instead of returning an empty object.
+
+    Raises:
+      UserError: if it is no JSON object.
+    """
+    if not path.exists() and not required:
+        return {}
+    values = read_any_json(path)
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold an object; fetch it again")
+    return values
+
+
+def read_any_json(path: Path) -> Any:
+    """Any JSON value.
+
+    Raises:
+      UserError: if the file is missing or no JSON.
+    """
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise UserError(f"{path}: missing; fetch the whole folder") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: a folder; fetch the file that belongs there") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
+
+
+def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    """`values[key]`, checked; `default` where it is absent or null.
+
+    Args:
+      path: where the values come from.
+      values: a JSON object.
+      key: what is asked for.
+      kind: `int`, `float` (integers count), `bool`, `str`, `dict` or `list`.
+      default: what absence means.
+
+    Raises:
+      UserError: if it is of another type.
+    """
+    value = values.get(key)
+    if value is None:
+        return default
+    matches = isinstance(value, (int, float) if kind is float else kind)
+    if not matches or (isinstance(value, bool) and kind is not bool):
+        expected = _NAMES.get(kind, f"a number ({kind.__name__})")
+        raise UserError(f"{path}: {key} must be {expected}, got {value!r:.60}; fetch it again")
+    return float(value) if kind is float else value
