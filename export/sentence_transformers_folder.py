@@ -1,7 +1,7 @@
 """Writes an encoder directory as a folder that sentence-transformers loads, without PyTorch."""
 
 import json
-import shutil
+import os
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 from official_cmlm.checkpoints.sentence_transformers_modules import MODULES
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.files import replace_folder
+from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.modeling.variables import encoder_variables, head_variables
 
@@ -52,7 +52,7 @@ def export(
       UserError: if `model_dir` is no encoder directory, if its encoder has a part that
         sentence-transformers lacks, or if `output_dir` is in the way.
     """
-    output = Path(output_dir).expanduser().resolve()
+    output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         if not (output / MODULES).exists():
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
@@ -83,18 +83,12 @@ def export(
         results=results,
         params_yaml=params.read_text(encoding="utf-8") if params.exists() else None,
     )
-    partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
+    with staged_folder(output) as partial:
         _write_weights(partial, tensors)
         write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
         _write_modules(partial, config, max_seq_length)
         _write_json(partial / "config.json", values)
         (partial / "README.md").write_text(card, encoding="utf-8")
-        replace_folder(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
 
 
 def _tensors(encoder: SentenceEncoderModel, model_type: str) -> dict[str, np.ndarray]:

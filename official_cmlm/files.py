@@ -1,6 +1,9 @@
 """Putting a finished folder under its final name."""
 
+import contextlib
 import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -9,10 +12,28 @@ def replace_folder(partial: Path, final: Path) -> None:
 
     Whatever happens, one of the two is complete under one of the names.
     """
-    old = final.with_name(final.name + ".old")
-    if final.exists():
-        if old.exists():
-            shutil.rmtree(old)
-        final.rename(old)
+    if not final.exists():
+        partial.rename(final)
+        return
+    # A name of its own: a folder that happens to be called `….old` may be somebody's.
+    old = Path(tempfile.mkdtemp(prefix=f"{final.name}.old-", dir=final.parent))
+    final.rename(old / final.name)
     partial.rename(final)
     shutil.rmtree(old, ignore_errors=True)
+
+
+@contextlib.contextmanager
+def staged_folder(final: Path) -> Iterator[Path]:
+    """A folder to fill, which takes the name `final` when the block ends without an error.
+
+    After an error nothing is left of it, and what had the name before is still there.
+    """
+    final.parent.mkdir(parents=True, exist_ok=True)
+    root = Path(tempfile.mkdtemp(prefix=f"{final.name}.partial-", dir=final.parent))
+    try:
+        partial = root / final.name
+        partial.mkdir()
+        yield partial
+        replace_folder(partial, final)
+    finally:
+        shutil.rmtree(root, ignore_errors=True)

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
-from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, read_config
 from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
@@ -25,40 +24,18 @@ from official_cmlm.checkpoints.source import (
     flat_shape,
     head_shapes,
 )
+from official_cmlm.checkpoints.tensorflow_weights import named_weights
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override, parse_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
 
-OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
 # for the factor.
 _MAX_BYTES_PER_WORD = 300
-# TF1 name -> ours, in this order.
-_TF1_NAMES = (
-    (r"^bert/", ""),
-    (r"^encoder/", "transformer/"),
-    (r"^embeddings/word_embeddings$", "word_embeddings/embeddings"),
-    (r"^embeddings/token_type_embeddings$", "type_embeddings/embeddings"),
-    (r"^embeddings/position_embeddings$", "position_embedding/embeddings"),
-    (r"^embeddings/LayerNorm/", "embeddings/layer_norm/"),
-    (r"/attention/self/", "/self_attention/"),
-    (r"/attention/output/dense/", "/self_attention/attention_output/"),
-    (r"/attention/output/LayerNorm/", "/self_attention_layer_norm/"),
-    (r"/intermediate/dense/", "/intermediate/"),
-    (r"/output/dense/", "/output/"),
-    (r"/output/LayerNorm/", "/output_layer_norm/"),
-    (r"^pooler/dense/", "pooler_transform/"),
-    (r"^cls/predictions/", ""),
-    (r"^output_bias$", "output_bias/bias"),
-)
-_NAME = re.compile(
-    r"^(?:.*/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
-    r"|embeddings/layer_norm/(?:gamma|beta)|transformer/layer_\d+/.+/(?:kernel|bias|gamma|beta)"
-    r"|pooler_transform/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
-    r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
-)
+# The releases' `gelu` is the approximation.
+_GELUS = ("gelu_new", "gelu_pytorch_tanh")
 _CONFIG_KEYS = {
     "hidden_act": "hidden_activation",
     "hidden_dropout_prob": "dropout_rate",
@@ -77,7 +54,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     saved_model = path if (path / "saved_model.pb").exists() else None
     prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
     folder = saved_model or Path(prefix).parent
-    weights = _named_weights(prefix)
+    weights = named_weights(prefix)
     own = folder / "assets" / CONFIG_NAME
     if own.exists():
         # A module that this project exported says everything itself.
@@ -109,8 +86,11 @@ def _prefix(path: Path) -> str:
     """The checkpoint that a folder, an index file or a prefix names."""
     if not path.is_dir():
         return str(path).removesuffix(".index")
-    latest = tf.train.latest_checkpoint(str(path))
-    if latest:
+    try:
+        latest = tf.train.latest_checkpoint(str(path))
+    except (ValueError, tf.errors.OpError):
+        latest = None
+    if latest and Path(f"{latest}.index").exists():
         return latest
     indices = sorted(path.glob("*.index"))
     if len(indices) != 1:
@@ -119,64 +99,19 @@ def _prefix(path: Path) -> str:
     return str(indices[0]).removesuffix(".index")
 
 
-def _named_weights(prefix: str) -> Tensors:
-    """Our name -> array of every weight that looks like an encoder's or a head's."""
-    try:
-        reader = tf.train.load_checkpoint(prefix)
-        keys = reader.get_variable_to_shape_map()
-        if OBJECT_GRAPH in keys:
-            named = [(key, _NAME.match(name)) for key, name in _object_names(reader).items()]
-            named = [(key, match[1]) for key, match in named if match]
-        else:
-            named = [(key, _tf1_name(key)) for key in keys]
-            named = [(key, name) for key, name in named if _NAME.match(name)]
-        weights: Tensors = {}
-        for key, name in named:
-            if name in weights:
-                raise UserError(f"{prefix}: holds two encoders ({name} twice); name one of them")
-            weights[name] = np.asarray(reader.get_tensor(key), np.float32)
-        return weights
-    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
-        if isinstance(error, UserError):
-            raise
-        raise UserError(
-            f"{prefix}: damaged or no checkpoint ({str(error)[:160]}); fetch it again"
-        ) from None
-
-
-def _object_names(reader: Any) -> dict[str, str]:
-    """Checkpoint key -> the variable's full name, from the object graph."""
-    graph = pb2.TrackableObjectGraph.FromString(reader.get_tensor(OBJECT_GRAPH))
-    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
-    return {
-        attribute.checkpoint_key: attribute.full_name
-        for index, node in enumerate(graph.nodes)
-        if index not in slots
-        for attribute in node.attributes
-    }
-
-
-def _tf1_name(key: str) -> str:
-    if re.search(r"adam|lamb|/(?:m|v)$", key, re.IGNORECASE):
-        return ""
-    for pattern, ours in _TF1_NAMES:
-        key = re.sub(pattern, ours, key)
-    return key
-
-
 def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     """Sizes from the weights, the rest from the configuration beside them."""
     needed = ("word_embeddings/embeddings", "position_embedding/embeddings")
     needed += ("type_embeddings/embeddings", "transformer/layer_0/intermediate/kernel")
     needed += ("transformer/layer_0/self_attention/query/kernel",)
-    missing = [name for name in needed if name not in weights]
+    missing = [name for name in needed if name not in weights or weights[name].ndim < 2]
     if missing:
         raise UserError(f"{prefix}: holds no BERT encoder (no {missing[0]})")
     told, told_by = _told(folder)
     query = weights["transformer/layer_0/self_attention/query/kernel"]
     heads = query.shape[1] if query.ndim == 3 else told.get("num_attention_heads")
     if not heads:
-        raise UserError(f"{folder}: no bert_config.json, which says how many heads there are")
+        raise UserError(f"{folder}: no bert_config.json that says num_attention_heads; add it")
     numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
     table = weights["word_embeddings/embeddings"]
     config = EncoderConfig(
@@ -189,6 +124,8 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
         type_vocab_size=weights["type_embeddings/embeddings"].shape[0],
     )
     told = {k: v for k, v in told.items() if k in _CONFIG_KEYS.values() and v is not None}
+    if told.get("hidden_activation") in _GELUS:
+        told["hidden_activation"] = "gelu"
     try:
         override(config, {**told, "num_attention_heads": heads}, str(told_by))
         config.check()
@@ -244,9 +181,10 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
             lower_case = _told_lower_case(prefix)
         if lower_case is None:
             lower_case = guess_lower_case(tokens)
-        # TF-Hub's preprocessing folds case, the checkpoints' own tokenizer lowers letters.
-        fold_case = (folder / "saved_model.pb").exists() or not lower_case
-        return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD, fold_case)
+        # A TF-Hub module goes with tensorflow-text's preprocessing.
+        of_hub = (folder / "saved_model.pb").exists()
+        normalization = "tensorflow_text" if of_hub else "bert"
+        return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD, normalization)
     raise UserError(f"{folder}: carries no vocab.txt; name it with --vocab_file")
 
 

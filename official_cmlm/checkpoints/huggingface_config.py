@@ -120,7 +120,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
     if model_type == "roberta":
         offset = values.get("pad_token_id", 1)
         if offset != _ROBERTA_OFFSET - 1:
-            raise UserError(f"{path}: pad_token_id {offset}, RoBERTa's positions need it to be 1")
+            raise UserError(f"{path}: pad_token_id {offset!r}, RoBERTa's positions need it to be 1")
         fields["position_offset"] = _ROBERTA_OFFSET
     return _checked(path, fields), model_type
 

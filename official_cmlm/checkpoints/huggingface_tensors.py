@@ -195,7 +195,9 @@ def from_huggingface(
     }
     originals = {"table": encoder["word_embeddings/embeddings"], "bias": head["output_bias/bias"]}
     for theirs, what in architecture.tied.items():
-        if theirs in tensors and not np.array_equal(tensors[theirs], originals[what]):
+        if theirs in tensors and not np.array_equal(
+            tensors[theirs], originals[what], equal_nan=True
+        ):
             raise UserError(
                 f"{where}: {theirs} differs from the tensor that it should repeat (untied head, "
                 "tie_word_embeddings: false); pass --drop_head to import the encoder alone"

@@ -63,7 +63,7 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
         settings.get("tokenize_chinese_chars"),
     )
     longest = _MAX_CHARACTERS * BYTES_PER_CHARACTER
-    return WordPieceVocabulary(tokens, lower_case, longest, fold_case=not lower_case)
+    return WordPieceVocabulary(tokens, lower_case, longest, "bert")
 
 
 def guess_lower_case(tokens: tuple[str, ...]) -> bool:
@@ -98,7 +98,7 @@ def _wordpiece(path: Path, values: dict[str, Any], lower_case: bool | None) -> W
     )
     longest = typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
     longest *= BYTES_PER_CHARACTER
-    return WordPieceVocabulary(tokens, lower_case, longest, fold_case=not lower_case)
+    return WordPieceVocabulary(tokens, lower_case, longest, "bert")
 
 
 def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:

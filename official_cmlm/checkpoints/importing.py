@@ -1,7 +1,7 @@
 """Turns a local public checkpoint into an encoder directory."""
 
+import os
 import re
-import shutil
 from pathlib import Path
 
 import tensorflow as tf
@@ -12,9 +12,9 @@ from official_cmlm.checkpoints.google_bert import read_google_bert
 from official_cmlm.checkpoints.huggingface import read_huggingface
 from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.saved_model import with_known_activation
-from official_cmlm.checkpoints.source import Source
+from official_cmlm.checkpoints.source import Source, check_finite
 from official_cmlm.errors import UserError
-from official_cmlm.files import replace_folder
+from official_cmlm.files import staged_folder
 
 
 def read_source(path: str, options: ImportOptions) -> Source:
@@ -30,7 +30,7 @@ def read_source(path: str, options: ImportOptions) -> Source:
     """
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise UserError(f"{path}: a URL; download the checkpoint first and name the local folder")
-    local = Path(path).expanduser()
+    local = Path(os.path.expanduser(path))
     index = Path(str(local).removesuffix(".index") + ".index")
     if local.is_file() and local.suffix != ".index":
         if local.suffix != ".safetensors":
@@ -66,23 +66,19 @@ def import_checkpoint(
     Raises:
       UserError: if the source cannot be imported or the output is in the way.
     """
-    output = Path(output_dir).expanduser().resolve()
+    output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         if not (output / CONFIG_NAME).exists():
             raise UserError(f"{output}: exists and holds no encoder; name another --output_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an encoder already; pass --overwrite or another name")
     source = read_source(path, options)
+    check_finite(path, source)
     model, head = build(source)
-    partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
+    items = {"encoder": model}
+    if head is not None:
+        items["language_model_head"] = head
+    with staged_folder(output) as partial:
         describe(partial, source.config, source.vocabulary, source.max_seq_length)
-        items = (
-            {"encoder": model} if head is None else {"encoder": model, "language_model_head": head}
-        )
         tf.train.Checkpoint(**items).save(str(partial / "ckpt"))
-        replace_folder(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return source

@@ -39,7 +39,7 @@ def read_any_json(path: Path) -> Any:
         raise UserError(f"{path}: missing; fetch the whole folder") from None
     except IsADirectoryError:
         raise UserError(f"{path}: a folder; fetch the file that belongs there") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
 
 

@@ -52,7 +52,7 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
         raise UserError(f"{path}: no index of safetensors shards (no weight_map); fetch it again")
     files: dict[Path, list[str] | None] = {}
     for tensor, name in sorted(values["weight_map"].items()):
-        if not isinstance(name, str) or Path(name).name != name or name == "..":
+        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
             raise UserError(
                 f"{path}: {tensor} lies in {name!r}, which is no plain file name; fetch it again"
             )

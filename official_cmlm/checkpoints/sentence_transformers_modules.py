@@ -51,8 +51,8 @@ def read_modules(folder: Path) -> Modules:
     kinds = [kind for kind, _ in modules]
     if kinds not in (["Transformer", "Pooling"], ["Transformer", "Pooling", "Normalize"]):
         raise UserError(
-            f"{path}: modules {', '.join(kinds)} cannot be represented; Transformer, Pooling and "
-            "optionally Normalize can"
+            f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
+            "Transformer, Pooling and optionally Normalize can"
         )
     for _, name in modules:
         if ".." in Path(name).parts or Path(name).is_absolute():

@@ -118,6 +118,16 @@ def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None
         )
 
 
+def check_finite(where: str, source: Source) -> None:
+    """Raises `UserError` if a weight is not a number or infinite."""
+    for name, tensor in (source.encoder | (source.head or {})).items():
+        if not np.isfinite(tensor).all():
+            raise UserError(
+                f"{where}: {name} holds values that are no finite numbers; take another checkpoint "
+                "of the training"
+            )
+
+
 def _few(names: list[str], most: int = 8) -> str:
     listed = ", ".join(names[:most])
     return listed + (f", … ({len(names) - most} more)" if len(names) > most else "")

@@ -47,7 +47,7 @@ class BytePairVocabulary(Vocabulary):
         parts = ("\n".join(self.tokens), "\n".join(self.merges), str(self.add_prefix_space))
         return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()[:16]
 
-    def settings(self) -> dict[str, bool | int]:
+    def settings(self) -> dict[str, bool | int | str]:
         return {"add_prefix_space": self.add_prefix_space}
 
     def save(self, folder: str | os.PathLike) -> list[str]:
@@ -113,7 +113,14 @@ def read_byte_pair(folder: Path) -> BytePairVocabulary:
             f"{merges_path}: not UTF-8 at byte {error.start}; take a whole copy"
         ) from None
     merges = [line for line in lines if line and not line.startswith("#version")]
-    return byte_pair_vocabulary(path, ids, merges, bool(settings.get("add_prefix_space", False)))
+    if len(set(merges)) < len(merges):
+        raise UserError(f"{merges_path}: a merge stands there twice; take a whole copy")
+    prefix = settings.get("add_prefix_space", False)
+    if not isinstance(prefix, bool):
+        raise UserError(
+            f"{folder / _SETTINGS}: add_prefix_space must be true or false, got {prefix!r}"
+        )
+    return byte_pair_vocabulary(path, ids, merges, prefix)
 
 
 def byte_pair_vocabulary(
@@ -138,6 +145,11 @@ def byte_pair_vocabulary(
     missing = [t for t in BytePairVocabulary.special_tokens.values() if t not in ids]
     if missing:
         raise UserError(f"{where}: {len(ids)} entries but no {' '.join(missing)}; add them")
+    from tokenizers.pre_tokenizers import ByteLevel
+
+    lost = sorted(set(ByteLevel.alphabet()) - ids.keys())
+    if lost:
+        raise UserError(f"{where}: no entry for {len(lost)} of the 256 bytes ({lost[0]}); add them")
     for number, merge in enumerate(merges, start=1):
         parts = merge.split(" ")
         if len(parts) != 2 or any(part not in ids for part in (*parts, "".join(parts))):

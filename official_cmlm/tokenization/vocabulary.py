@@ -75,7 +75,7 @@ class Vocabulary(abc.ABC):
         """16 hexadecimal digits over entries and settings; equal means equal ids."""
 
     @abc.abstractmethod
-    def settings(self) -> dict[str, bool | int]:
+    def settings(self) -> dict[str, bool | int | str]:
         """What decides ids besides the entries."""
 
     @abc.abstractmethod

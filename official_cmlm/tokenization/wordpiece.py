@@ -12,6 +12,8 @@ from typing import ClassVar
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
+NORMALIZATIONS = ("tensorflow_text", "bert")
+
 
 @dataclasses.dataclass(frozen=True)
 class WordPieceVocabulary(Vocabulary):
@@ -24,14 +26,14 @@ class WordPieceVocabulary(Vocabulary):
       max_bytes_per_word: a longer word becomes one `[UNK]`; bytes of UTF-8. tensorflow-text's own
         default of 100 turns whole unspaced Thai, Lao and Khmer clauses into `[UNK]`; 1000 makes
         none. 100 is right only to reproduce a vocabulary that was published with it.
-      fold_case: how `lower_case` lowers: true (default), by Unicode's case folding, as
-        tensorflow-text and TF-Hub's modules do (`ß` becomes `ss`); false, letter by letter, as
-        BERT's first release and Hugging Face's tokenizers do.
+      normalization: `tensorflow_text` (default), as tensorflow-text and TF-Hub's modules normalise
+        text, or `bert`, as BERT's first release and Hugging Face's tokenizers do; see
+        `tokenization.bert_normalization` for how they differ.
     """
 
     lower_case: bool
     max_bytes_per_word: int
-    fold_case: bool = True
+    normalization: str = "tensorflow_text"
 
     kind: ClassVar[str] = "wordpiece"
     special_tokens: ClassVar[dict[str, str]] = {
@@ -46,13 +48,15 @@ class WordPieceVocabulary(Vocabulary):
     def hash(self) -> str:
         digest = hashlib.sha256("\n".join(self.tokens).encode())
         digest.update(f"\n{self.lower_case}\n{self.max_bytes_per_word}".encode())
-        if self.lower_case and not self.fold_case:
-            digest.update(b"\nletter by letter")
+        if self.normalization != NORMALIZATIONS[0]:
+            digest.update(f"\n{self.normalization}".encode())
         return digest.hexdigest()[:16]
 
-    def settings(self) -> dict[str, bool | int]:
+    def settings(self) -> dict[str, bool | int | str]:
         settings = {"lower_case": self.lower_case, "max_bytes_per_word": self.max_bytes_per_word}
-        return settings if self.fold_case else {**settings, "fold_case": False}
+        if self.normalization != NORMALIZATIONS[0]:
+            settings["normalization"] = self.normalization
+        return settings
 
     def save(self, folder: str | os.PathLike) -> list[str]:
         path = Path(folder) / "vocab.txt"
@@ -68,19 +72,19 @@ class WordPieceVocabulary(Vocabulary):
         import tensorflow as tf
         import tensorflow_text as tf_text
 
-        by_letter = self.lower_case and not self.fold_case
+        own = self.normalization == NORMALIZATIONS[0]
         tokenizer = tf_text.FastBertTokenizer(
             vocab=list(self.tokens),
             token_out_type=tf.int32,
             unknown_token="[UNK]",
             max_bytes_per_word=self.max_bytes_per_word,
-            lower_case_nfd_strip_accents=self.lower_case and self.fold_case,
+            lower_case_nfd_strip_accents=self.lower_case and own,
         )
-        if not by_letter:
+        if own:
             return tokenizer
-        from official_cmlm.tokenization.lowering import LoweringWordPiece
+        from official_cmlm.tokenization.bert_normalization import BertNormalized
 
-        return LoweringWordPiece(tokenizer)
+        return BertNormalized(tokenizer, self.lower_case)
 
 
 class _FastWordPiece:
@@ -118,10 +122,12 @@ def read_wordpiece(
         raise UserError(f"{path}: casing unknown; pass --lower_case=true or --lower_case=false")
     if max_bytes_per_word is None:
         max_bytes_per_word = saved.get("max_bytes_per_word", 1000)
-    return WordPieceVocabulary(tokens, lower_case, max_bytes_per_word, saved.get("fold_case", True))
+    return WordPieceVocabulary(
+        tokens, lower_case, max_bytes_per_word, saved.get("normalization", NORMALIZATIONS[0])
+    )
 
 
-def _read_settings(path: Path) -> dict[str, bool | int]:
+def _read_settings(path: Path) -> dict[str, bool | int | str]:
     """The settings beside a vocabulary; empty where there are none."""
     if not path.exists():
         return {}
@@ -131,9 +137,13 @@ def _read_settings(path: Path) -> dict[str, bool | int]:
         raise UserError(f"{path}: not valid JSON; delete it or write it again") from None
     if not isinstance(saved, dict):
         raise UserError(f"{path}: must hold an object with lower_case and max_bytes_per_word")
-    for key in ("lower_case", "fold_case"):
-        if not isinstance(saved.get(key, True), bool):
-            raise UserError(f"{path}: {key} must be true or false, got {saved[key]!r}")
+    if not isinstance(saved.get("lower_case", True), bool):
+        raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
+    if saved.get("normalization", NORMALIZATIONS[0]) not in NORMALIZATIONS:
+        raise UserError(
+            f"{path}: normalization must be one of {', '.join(NORMALIZATIONS)}, "
+            f"got {saved['normalization']!r}"
+        )
     longest = saved.get("max_bytes_per_word", 1000)
     if type(longest) is not int or longest < 1:
         raise UserError(f"{path}: max_bytes_per_word must be a positive integer, got {longest!r}")

@@ -90,7 +90,7 @@ CASES = [
     case(PICKLE, "pickle", {WEIGHTS: None, PICKLE: b""}, "runs whatever code", "save_pretrained('"),
     *[case(INDEX, f"shard {n!r}", SHARDED | {INDEX: {"weight_map": {TABLE: n}}}, f"{n}", says)
       for n, says in (("x.safetensors", "fetch the missing"), ("../x.safetensors", "no plain file"),
-                      ("/x", "no plain file"), ("..", "no plain file"), (5, "no plain file"))],
+                      ("/x", "no plain"), ("..", "no plain"), ("", "no plain"), (5, "no plain"))],
     case(SHARD, "lacks a tensor", SHARDED | {INDEX: {"weight_map": {"x.y": SHARD}}}, "lacks x.y"),
     case(INDEX, "of another kind", SHARDED | {INDEX: []}, "no index", "fetch"),
     *[case(at, f"{n} {dtype}", {WEIGHTS: TENSORS | {TABLE: np.zeros([90, n], dtype)}}, says)
@@ -232,6 +232,12 @@ def test_other_forms_are_widened_joined_and_renamed_to_the_same(tmp_path, change
     a, b = (read_source(str(f), ImportOptions(drop_surplus=True)) for f in folders)
     np.testing.assert_equal([a.encoder, a.head], [b.encoder, b.head])
     assert {tensor.dtype.name for tensor in a.encoder.values()} == {"float32"}
+
+
+def test_weights_that_are_no_numbers_are_refused(tmp_path):
+    broken = TENSORS | {TABLE: np.full([90, 16], np.nan, np.float32)}
+    folder = copied(tmp_path / "source", {WEIGHTS: broken})
+    refused(folder, tmp_path, folder, "word_embeddings/embeddings holds values", "take another")
 
 
 def test_the_current_folder_can_be_named(monkeypatch):

@@ -68,7 +68,7 @@ def test_settings_follow_the_source(sources):
     assert sources["bert"].vocabulary.settings() == {
         "lower_case": True,
         "max_bytes_per_word": 300,
-        "fold_case": False,
+        "normalization": "bert",
     }
     assert sources["roberta"].vocabulary.kind == "byte_pair"
     assert {source.max_seq_length for source in sources.values()} == {40}

@@ -3,8 +3,8 @@
     .venv-bench/bin/python tests/checkpoints/write_references.py
 
 The tests read what it wrote and need neither PyTorch nor transformers. Random weights from a fixed
-seed; every tensor is random, so that no bias is zero and no mix-up goes unseen. Vocabularies that are
-there already are kept: among equally frequent pieces their trainers choose by chance.
+seed; every tensor is random, so that no bias is zero and no mix-up goes unseen. Vocabularies that
+are there already are kept: among equally frequent pieces their trainers choose by chance.
 """
 
 import importlib.util

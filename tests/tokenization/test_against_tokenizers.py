@@ -1,0 +1,229 @@
+"""Ids on real text, against the library `tokenizers` and between Python and graphs.
+
+Where ids differ the cause stands in a table, with texts that show it; nothing else may differ.
+"""
+
+import dataclasses
+import random
+import re
+import unicodedata
+
+import pytest
+import tensorflow as tf
+import tokenizers
+
+from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, load_vocabulary
+from tests.tokenization.texts import HAND_MADE, LONG
+
+LANGUAGES = {"arb", "deu", "eng", "fin", "fra", "hin", "spa", "swa", "tur", "zho-CN"}
+
+ODD_SPACES = "\u00a0\u2009\u202f\u3000"
+RARE_SPACES = "\v\x85\u1680\u2000-\u2008\u200a\u2028\u2029\u205f"
+SPACES = rf" \t\n\f\r{ODD_SPACES}{RARE_SPACES}"
+
+# Cause -> (what a text contains for it, texts that do differ). keras-hub's tokenizer emulates
+# GPT-2's rule "of several spaces the last goes with the next word", for want of lookahead.
+GRAPH_DIFFERENCES = {
+    "keras-hub marks places to split with the Devanagari digit six and drops it": (
+        "\u096c",
+        ["\u096c", "a\u096cb", "\u096c \u096c", "२०१\u096c."],
+    ),
+    "tensorflow-text's split ends at a NUL; all that follows is lost": (
+        "\0",
+        ["\0", "a\0", "a\0b", "the first\0 the rest of the text"],
+    ),
+    "keras-hub leaves the last of several line breaks with the others": (
+        rf"\n\n(?=[^{SPACES}])",
+        ["\n\na", "One.\n\nTwo.", "One.\n\n\n\nTwo.", "1\n\n2"],
+    ),
+    "re2 does not take these for spaces, so they go with a space or sign before them": (
+        rf"[{RARE_SPACES}]",
+        ["a \u2003b", "a \u2000b", "a \x85b", "a \u2028b", "a \u2029b", "\u205f's"],
+    ),
+    "keras-hub always splits before one of its four spaces, also at the end of a run": (
+        rf"[{SPACES}][{ODD_SPACES}](?=[{SPACES}]|\Z)",
+        ["a \u00a0", "a\u00a0\u00a0", "a \u2009", "a \u202f", "  \u2009 "],
+    ),
+}
+GRAPH_EXPLAINED = re.compile("|".join(pattern for pattern, _ in GRAPH_DIFFERENCES.values()))
+
+
+@pytest.fixture(scope="module")
+def news(data_dir):
+    """All of NTREX: 1,997 sentences in each of ten languages."""
+    paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
+    assert {path.stem.split(".")[-1] for path in paths} >= LANGUAGES
+    lines = [line for path in paths for line in path.read_text("utf-8").split("\n") if line]
+    assert len(lines) >= 10 * 1997
+    return lines
+
+
+@pytest.fixture(scope="module")
+def lines(data_dir, news):
+    """News, and the beginnings of Tatoeba in 18 languages and of MultiNLI in nine."""
+    result = [*HAND_MADE, *news]
+    for path in sorted((data_dir / "tatoeba" / "v1").iterdir()):
+        if path.suffix != ".eng":
+            result += path.read_text("utf-8").split("\n")[:500]
+    for path in sorted((data_dir / "multinli_translated").glob("*.tsv")):
+        for row in path.read_text("utf-8").split("\n")[1:251]:
+            result += row.split("\t")[:2]
+    assert len(result) > 30_000
+    return result
+
+
+@pytest.fixture(scope="module")
+def roberta(data_dir):
+    return load_vocabulary(data_dir / "vocab" / "roberta")
+
+
+@pytest.fixture(scope="module")
+def graph_ids(roberta):
+    """A function from texts to what the graph makes of them."""
+    tokenizer = build_graph_tokenizer(roberta)
+
+    def ids(texts):
+        batches = [texts[i : i + 500] for i in range(0, len(texts), 500)]
+        return [row for b in batches for row in tokenizer.tokenize(tf.constant(b)).to_list()]
+
+    return ids
+
+
+def _ids(vocabulary, texts):
+    return build_tokenizer(vocabulary).tokenize(texts).to_list()
+
+
+def _byte_level_bpe(data_dir, texts, **options):
+    folder = data_dir / "vocab" / "roberta"
+    files = (str(folder / "vocab.json"), str(folder / "merges.txt"))
+    library = tokenizers.ByteLevelBPETokenizer.from_file(*files, **options)
+    return [encoding.ids for encoding in library.encode_batch(texts)]
+
+
+def _different(texts, ours, theirs):
+    return [text for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
+
+
+def test_byte_pair_ids_are_those_of_the_library(data_dir, roberta, lines):
+    """On every line, and on very long words."""
+    texts = [*lines, *LONG]
+    assert _different(texts, _ids(roberta, texts), _byte_level_bpe(data_dir, texts)) == []
+
+
+def test_graph_ids_equal_pythons(roberta, news, graph_ids):
+    """On ten languages and on what is made up; a line may differ only for a listed cause."""
+    texts = [*HAND_MADE, *news]
+    assert sum(bool(GRAPH_EXPLAINED.search(text)) for text in HAND_MADE) == 0
+    different = _different(texts, graph_ids(texts), _ids(roberta, texts))
+    assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []
+
+
+@pytest.mark.parametrize("text", LONG)
+def test_graph_ids_equal_pythons_on_very_long_words(roberta, graph_ids, text):
+    """One a batch: keras-hub's time is the product of longest word and number of new words."""
+    assert graph_ids([text]) == _ids(roberta, [text])
+
+
+def test_graph_ids_differ_only_for_the_listed_causes(roberta, graph_ids):
+    """Of random texts that are hard to split."""
+    rng = random.Random(0)
+    parts = [*" \n", *" \n\t\r\v\f\x85", *ODD_SPACES, "\u2003", "\u2028", "\u200b", "\u096c", "\0"]
+    parts += ["a", "B", "1", "!", "'s", "'", "é", "न", "中", "👩", "\u200d", "\u0301", " x"] * 2
+    texts = ["".join(rng.choices(parts, k=rng.randint(1, 8))) for _ in range(4000)]
+    different = _different(texts, graph_ids(texts), _ids(roberta, texts))
+    assert len(different) > 100
+    assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []
+
+
+@pytest.mark.parametrize("cause", GRAPH_DIFFERENCES)
+def test_graph_ids_do_differ_for_each_listed_cause(roberta, graph_ids, cause):
+    pattern, texts = GRAPH_DIFFERENCES[cause]
+    assert all(re.search(pattern, text) for text in texts)
+    assert _different(texts, graph_ids(texts), _ids(roberta, texts)) == texts
+
+
+def _folded(text):
+    """What tensorflow-text makes of a text before it lower-cases: NFKC with case folding."""
+    return _mended(unicodedata.normalize("NFKC", text).casefold(), "Cc")
+
+
+def _mended(text, *categories):
+    """With spaces for characters of these categories and an unknown letter for U+FFFD."""
+    text = text.replace("\ufffd", "𐎀")
+    return "".join(" " if unicodedata.category(c) in categories else c for c in text)
+
+
+def _is_compatible(c):
+    return unicodedata.normalize("NFKD", c) != unicodedata.normalize("NFD", c)
+
+
+_DROPPED = {"BERT drops U+FFFD": (lambda c: c == "\ufffd", ["\ufffd", "ab\ufffdcd"])}
+# Cause -> (is it a character's?, texts that differ).
+UNCASED_DIFFERENCES = _DROPPED | {
+    "ß becomes ss": (lambda c: c == "ß", ["Straße", "groß"]),
+    "final sigma becomes sigma": (lambda c: c == "ς", ["πες", "ς"]),
+    "NFKC replaces compatible signs": (
+        _is_compatible,
+        ["…", "，", "４", "½", "ﾑ", "5.ª", "x²", "ﬁne"],
+    ),
+    "a control character splits a word": (lambda c: unicodedata.category(c) == "Cc", ["ab\x07cd"]),
+}
+CASED_DIFFERENCES = _DROPPED | {
+    "a format or control character splits a word": (
+        lambda c: unicodedata.category(c) in ("Cf", "Cc"),
+        ["tr\u00adường", "কাজ\u200cই", "उम्\u200dमीद", "zero\u200bwidth", "ab\x07cd"],
+    ),
+}
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_wordpiece_ids_differ_only_for_the_listed_causes(data_dir, lines, lower_case):
+    """With the cause removed from its input the library has our ids, line by line."""
+    path = data_dir / "vocab" / f"bert_{'uncased' if lower_case else 'multilingual_cased'}.txt"
+    vocabulary = load_vocabulary(path, lower_case=lower_case, max_bytes_per_word=300)
+    causes = UNCASED_DIFFERENCES if lower_case else CASED_DIFFERENCES
+    shown = [text for _, texts in causes.values() for text in texts]
+    texts = [*lines, *shown]
+    ours = _ids(vocabulary, texts)
+    different = _different(texts, ours, _wordpiece(vocabulary, texts))
+    for text in different:
+        assert any(is_cause(c) for c in text for is_cause, _ in causes.values()), text
+    assert set(shown) <= set(different)
+    sharp = {text for text in lines if re.search("[ßς]", text)}
+    assert len(sharp) > 300 and (sharp <= set(different)) == lower_case
+    mended = [_folded(t) if lower_case else _mended(t, "Cf", "Cc") for t in texts]
+    assert _different(texts, ours, _wordpiece(vocabulary, mended)) == []
+
+
+@pytest.mark.parametrize("lower_case", [True, False])
+def test_wordpiece_ids_of_imports_are_the_librarys(data_dir, lines, lower_case):
+    """With BERT's own normalisation nothing differs, on any line."""
+    name = "bert_uncased.txt" if lower_case else "bert_multilingual_cased.txt"
+    loaded = load_vocabulary(
+        data_dir / "vocab" / name, lower_case=lower_case, max_bytes_per_word=300
+    )
+    vocabulary = dataclasses.replace(loaded, normalization="bert")
+    causes = (UNCASED_DIFFERENCES | CASED_DIFFERENCES).values()
+    texts = [*lines, *(text for _, shown in causes for text in shown)]
+    assert _different(texts, _ids(vocabulary, texts), _wordpiece(vocabulary, texts)) == []
+
+
+def test_wordpiece_counts_bytes_of_long_words_where_the_library_counts_characters(data_dir):
+    path = data_dir / "vocab" / "bert_uncased.txt"
+    vocabulary = load_vocabulary(path, lower_case=True, max_bytes_per_word=300)
+    unknown = [[vocabulary.special_ids["unknown"]]]
+    for word, ours, theirs in [("a" * 100, 1, 1), ("a" * 101, 1, 0), ("a" * 301, 0, 0)]:
+        assert (_ids(vocabulary, [word]) != unknown, _wordpiece(vocabulary, [word]) != unknown) == (
+            bool(ours),
+            bool(theirs),
+        )
+
+
+def _wordpiece(vocabulary, texts):
+    """The library's ids by BERT's own rules."""
+    entries = {token: i for i, token in enumerate(vocabulary.tokens)}
+    model = tokenizers.models.WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=100)
+    library = tokenizers.Tokenizer(model)
+    library.normalizer = tokenizers.normalizers.BertNormalizer(lowercase=vocabulary.lower_case)
+    library.pre_tokenizer = tokenizers.pre_tokenizers.BertPreTokenizer()
+    return [encoding.ids for encoding in library.encode_batch_fast(texts, add_special_tokens=False)]
