@@ -11,7 +11,7 @@ from official_cmlm.modeling.variables import encoder_variables, head_variables
 
 def build(source: Source) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
     """Returns the encoder and, where the source has one, its language-model head."""
-    model = SentenceEncoderModel(source.config)
+    model = SentenceEncoderModel(source.config, random_weights=False)
     _assign(encoder_variables(model), source.encoder)
     if source.head is None:
         return model, None

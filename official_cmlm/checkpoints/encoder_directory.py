@@ -109,7 +109,7 @@ def load_encoder(folder: str | os.PathLike) -> tuple[SentenceEncoderModel, Vocab
     """Rebuilds the encoder of an encoder directory with its latest weights."""
     config, vocabulary, max_seq_length = read_description(folder)
     prefix = checkpoint_of(folder)
-    encoder = SentenceEncoderModel(config)
+    encoder = SentenceEncoderModel(config, random_weights=False)
     _restore(prefix, encoder=encoder)
     return encoder, vocabulary, max_seq_length
 

@@ -94,8 +94,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         return tf.concat([tokens, dense], axis=1)
 
 
-def build_bert(config: EncoderConfig) -> ConditionedBertEncoder:
-    """Builds the encoder and its weights from a checked config."""
+def build_bert(config: EncoderConfig, random_weights: bool = True) -> ConditionedBertEncoder:
+    """Builds the encoder and its weights from a checked config; see `SentenceEncoderModel`."""
     bert = ConditionedBertEncoder(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -109,7 +109,11 @@ def build_bert(config: EncoderConfig) -> ConditionedBertEncoder:
         type_vocab_size=config.type_vocab_size,
         layer_norm_epsilon=config.layer_norm_epsilon,
         position_offset=config.position_offset,
-        initializer=tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range),
+        initializer=(
+            tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range)
+            if random_weights
+            else tf_keras.initializers.Zeros()
+        ),
         name="bert",
     )
     ids = tf.zeros([1, 2], tf.int32)

@@ -24,11 +24,18 @@ class SentenceEncoderModel(tf_keras.Model):
       projection: CMLM's projection where `config.sentence_vector` is `projected_mean`, else None.
     """
 
-    def __init__(self, config: EncoderConfig) -> None:
+    def __init__(self, config: EncoderConfig, random_weights: bool = True) -> None:
+        """Builds the encoder.
+
+        Args:
+          config: its shape.
+          random_weights: draw initial weights. False leaves them at zero, for an encoder whose
+            weights are about to be read: TensorFlow keeps the memory that drawing takes.
+        """
         super().__init__(name="sentence_encoder", autocast=False)
         config.check()
         self.config = config
-        self.bert = build_bert(config)
+        self.bert = build_bert(config, random_weights)
         self.projection = (
             Projection(config.num_projections, config.hidden_size, config.initializer_range)
             if config.num_projections

@@ -107,12 +107,14 @@ def read_byte_pair(folder: Path) -> BytePairVocabulary:
     ids = _read_json(path)
     settings = _read_json(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
     try:
-        lines = merges_path.read_text(encoding="utf-8").splitlines()
+        lines = merges_path.read_text(encoding="utf-8-sig").split("\n")
     except UnicodeDecodeError as error:
         raise UserError(
             f"{merges_path}: not UTF-8 at byte {error.start}; take a whole copy"
         ) from None
-    merges = [line for line in lines if line and not line.startswith("#version")]
+    # The first line may name the version; "#version" further down is a merge like others.
+    lines = lines[1:] if lines[0].startswith("#version") else lines
+    merges = [line.removesuffix("\r") for line in lines if line.strip("\r")]
     if len(set(merges)) < len(merges):
         raise UserError(f"{merges_path}: a merge stands there twice; take a whole copy")
     prefix = settings.get("add_prefix_space", False)
@@ -145,6 +147,8 @@ def byte_pair_vocabulary(
     missing = [t for t in BytePairVocabulary.special_tokens.values() if t not in ids]
     if missing:
         raise UserError(f"{where}: {len(ids)} entries but no {' '.join(missing)}; add them")
+    if not merges:
+        raise UserError(f"{where}: no merges; take the merges.txt of the same release")
     from tokenizers.pre_tokenizers import ByteLevel
 
     lost = sorted(set(ByteLevel.alphabet()) - ids.keys())

@@ -8,32 +8,43 @@ from keras_hub.tokenizers import BytePairTokenizer
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary
 
 _NO_SPACE_FIRST = r"\A([^ ])"
+_SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
+# keras-hub's mark for a place to split at.
+_SPLIT = "६"
 
 
 class GraphBytePair(tf.Module):
     """keras-hub's tokenizer under GPT-2's rules, as RoBERTa uses them.
 
     The vocabulary lives in lookup tables that are saved with the module that this object is an
-    attribute of. It remembers the words that it has seen, so its memory grows with their number.
-    The Devanagari digit six (`६`) is keras-hub's own mark for places to split at; a text that holds
-    it loses it. Keep the object as long as a dataset maps with it: tf.function does not.
+    attribute of. It remembers the words that it has seen, so its memory grows with their number;
+    the time for a batch's new words grows with the longest of them, so words of hundreds of letters
+    belong in small batches. The Devanagari digit six (`६`) is keras-hub's own mark for places to
+    split at; where it would be a token of its own it is lost.
     """
 
     def __init__(self, vocabulary: BytePairVocabulary) -> None:
         super().__init__(name="byte_pair")
-        self._tables = BytePairTokenizer(
+        tables = BytePairTokenizer(
             vocabulary={token: i for i, token in enumerate(vocabulary.tokens)},
             merges=list(vocabulary.merges),
         )
-        self._add_prefix_space = vocabulary.add_prefix_space
+        # An attribute, so that its tables are saved with the module.
+        self._tables = tables
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
-    def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
-        """Maps strings `[batch]` to int32 `[batch, (tokens)]`.
+        def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
+            # tensorflow-text's split would end at a NUL.
+            texts = tf.strings.regex_replace(texts, r"\x00", "")
+            if vocabulary.add_prefix_space:
+                # keras-hub would also put one before a space and into an empty text.
+                texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
+            # Of several spaces the last goes with the next word; re2 cannot look ahead.
+            pattern = rf"([{_SPACE}])([{_SPACE}])([^{_SPACE}])"
+            texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
+            return tables.tokenize(texts)
 
-        It is always a graph: called eagerly, keras-hub would follow another model's rules.
-        """
-        if self._add_prefix_space:
-            # keras-hub would also put one before a space and into an empty text.
-            texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
-        return self._tables.tokenize(texts)
+        # Always a graph: called eagerly, keras-hub would follow another model's rules. It maps
+        # strings `[batch]` to int32 `[batch, (tokens)]`.
+        self.tokenize = tf.function(
+            tokenize, input_signature=[tf.TensorSpec([None], tf.string, name="texts")]
+        )

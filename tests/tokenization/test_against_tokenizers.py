@@ -28,13 +28,9 @@ GRAPH_DIFFERENCES = {
         "\u096c",
         ["\u096c", "a\u096cb", "\u096c \u096c", "२०१\u096c."],
     ),
-    "tensorflow-text's split ends at a NUL; all that follows is lost": (
+    "tensorflow-text's split would end at a NUL, so it is dropped before": (
         "\0",
         ["\0", "a\0", "a\0b", "the first\0 the rest of the text"],
-    ),
-    "keras-hub leaves the last of several line breaks with the others": (
-        rf"\n\n(?=[^{SPACES}])",
-        ["\n\na", "One.\n\nTwo.", "One.\n\n\n\nTwo.", "1\n\n2"],
     ),
     "re2 does not take these for spaces, so they go with a space or sign before them": (
         rf"[{RARE_SPACES}]",
@@ -111,8 +107,8 @@ def test_byte_pair_ids_are_those_of_the_library(data_dir, roberta, lines):
 
 
 def test_graph_ids_equal_pythons(roberta, news, graph_ids):
-    """On ten languages and on what is made up; a line may differ only for a listed cause."""
-    texts = [*HAND_MADE, *news]
+    """On every other line of ten languages; one may differ only for a listed cause."""
+    texts = [*HAND_MADE, *news[::2]]
     assert sum(bool(GRAPH_EXPLAINED.search(text)) for text in HAND_MADE) == 0
     different = _different(texts, graph_ids(texts), _ids(roberta, texts))
     assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []
