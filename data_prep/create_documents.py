@@ -107,8 +107,8 @@ def main(argv: list[str]) -> None:
         documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
         documents = _with_progress(documents, report, total_bytes)
         writer = ShardWriter(folder, "documents", int(FLAGS.shard_mb * 1e6))
-        for record in records(documents, vocabulary, options, statistics):
-            writer.write(record)
+        for language, record in records(documents, vocabulary, options, statistics):
+            writer.write(language, record)
         writer.close()
         if not statistics.sentences:
             raise UserError(

@@ -9,14 +9,13 @@ import numpy as np
 
 from data_prep.readers import Document
 from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_sentences
+from data_prep.statistics import Statistics
 from official_cmlm.records import documents as schema
-from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
 # to stay out of the memory figures.
 _BATCH_SENTENCES = 8192
-_HISTOGRAM_BOUNDS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -44,47 +43,6 @@ class RecordOptions:
 
 
 @dataclasses.dataclass
-class Statistics:
-    """Totals for the manifest; a sentence that a cut repeats is counted once."""
-
-    documents: int = 0
-    sentences: int = 0
-    tokens: int = 0
-    languages: Counter[str] = dataclasses.field(default_factory=Counter)
-    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
-    counters: Counter[str] = dataclasses.field(default_factory=Counter)
-
-    def histogram(self) -> dict[str, int]:
-        """Sentences by length in tokens: upper bound (inclusive) -> count, up to `inf`."""
-        result = {str(bound): 0 for bound in _HISTOGRAM_BOUNDS} | {"inf": 0}
-        for length, count in self.lengths.items():
-            bound = next((b for b in _HISTOGRAM_BOUNDS if length <= b), None)
-            result["inf" if bound is None else str(bound)] += count
-        return result
-
-    def manifest(self, vocabulary: Vocabulary, shards: list[Shard], keep_text: bool) -> Manifest:
-        """The manifest of a folder of these records."""
-        return Manifest(
-            kind=schema.KIND,
-            documents=self.documents,
-            records=sum(shard.records for shard in shards),
-            sentences=self.sentences,
-            tokens=self.tokens,
-            languages=dict(self.languages),
-            length_histogram=self.histogram(),
-            vocabulary={
-                "hash": vocabulary.hash,
-                "size": len(vocabulary),
-                "kind": vocabulary.kind,
-                **vocabulary.settings(),
-            },
-            keep_text=keep_text,
-            counters={name: n for name, n in sorted(self.counters.items()) if n},
-            shards=shards,
-        )
-
-
-@dataclasses.dataclass
 class _Tokenized:
     """One document, or one piece of a long one, as ids."""
 
@@ -99,8 +57,8 @@ def records(
     vocabulary: Vocabulary,
     options: RecordOptions,
     statistics: Statistics,
-) -> Iterator[bytes]:
-    """Yields serialised documents records, in the order of the text, in bounded memory.
+) -> Iterator[tuple[str, bytes]]:
+    """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
     Args:
       documents: what the readers yield.
@@ -113,7 +71,8 @@ def records(
         for piece in _long_enough(document, options.min_sentences, statistics):
             _count(piece, statistics)
             joined = piece if last is None else _prepend_last(last, piece)
-            yield from _cut(joined, options, repeats_last=last is not None)
+            for record in _cut(joined, options, repeats_last=last is not None):
+                yield piece.document.language, record
             last = piece
 
 

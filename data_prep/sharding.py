@@ -1,5 +1,6 @@
 """Writes records into shards of bounded size inside a folder that appears only when complete."""
 
+import dataclasses
 import hashlib
 import shutil
 from collections.abc import Callable
@@ -65,43 +66,64 @@ class OutputFolder:
 class ShardWriter:
     """Writes serialised records to `<prefix>-00000.tfrecord`, … in a folder.
 
+    Each language has shards of its own, so that a training can read some languages more often than
+    others without reading what it does not use.
+
     Attributes:
-      shards: the finished shards, in order.
+      shards: the finished shards, in order of their numbers.
     """
 
     def __init__(self, folder: Path, prefix: str, max_bytes: int) -> None:
         """Args: `max_bytes`, the size after which a new shard begins."""
         self._folder, self._prefix, self._max_bytes = folder, prefix, max_bytes
-        self.shards: list[Shard] = []
-        self._writer = None
-        self._records = self._bytes = 0
+        self._finished: dict[str, Shard] = {}
+        self._open: dict[str, _OpenShard] = {}
 
-    def write(self, record: bytes) -> None:
+    @property
+    def shards(self) -> list[Shard]:
+        return [self._finished[name] for name in sorted(self._finished)]
+
+    def write(self, language: str, *records: bytes) -> None:
+        """Writes records of one language; those of one call share a shard."""
         import tensorflow as tf
 
         try:
-            self._write(tf.io.TFRecordWriter, record)
+            shard = self._open.get(language) or self._begin(language, tf.io.TFRecordWriter)
+            for record in records:
+                shard.writer.write(record)
+                shard.records += 1
+                shard.bytes += len(record)
         except tf.errors.OpError as error:
             raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
-
-    def _write(self, open_writer: Callable[[str], Any], record: bytes) -> None:
-        if self._writer is None:
-            self._name = f"{self._prefix}-{len(self.shards):05d}.tfrecord"
-            self._writer = open_writer(str(self._folder / self._name))
-            self._records = self._bytes = 0
-        self._writer.write(record)
-        self._records += 1
-        self._bytes += len(record)
-        if self._bytes >= self._max_bytes:
-            self.close()
+        if shard.bytes >= self._max_bytes:
+            self._end(language)
 
     def close(self) -> None:
-        """Ends the shard under way, if there is one."""
-        if self._writer is None:
-            return
-        self._writer.close()
-        self._writer = None
-        path = self._folder / self._name
+        """Ends all shards under way."""
+        for language in list(self._open):
+            self._end(language)
+
+    def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":
+        number = len(self._finished) + len(self._open)
+        name = f"{self._prefix}-{number:05d}.tfrecord"
+        self._open[language] = _OpenShard(name, open_writer(str(self._folder / name)))
+        return self._open[language]
+
+    def _end(self, language: str) -> None:
+        shard = self._open.pop(language)
+        shard.writer.close()
+        path = self._folder / shard.name
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
-        self.shards.append(Shard(self._name, self._records, path.stat().st_size, digest))
+        size = path.stat().st_size
+        self._finished[shard.name] = Shard(shard.name, shard.records, size, digest, language)
+
+
+@dataclasses.dataclass
+class _OpenShard:
+    """A shard under way: its file name and writer, what it holds so far."""
+
+    name: str
+    writer: Any
+    records: int = 0
+    bytes: int = 0

@@ -7,7 +7,7 @@ from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
 # Folders that hold something else than experiments.
-_OTHER = ("benchmarks", "results")
+_OTHER = ("benchmarks", "results", "stages")
 
 
 def experiment_files() -> dict[str, Path]:
@@ -41,7 +41,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
 ):
     """Builds an experiment's configuration.
 
-    Later sources override earlier ones: the defaults, the experiment's file, the network of
+    Later sources override earlier ones: the defaults, the experiment's file, that of its `base`
+    before it, the network of
     `init_checkpoint`, each of `config_files`, `params_override`.
 
     Args:
@@ -71,27 +72,73 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()
-    for source in [path, *map(Path, config_files or [])]:
+    chain = _with_bases(path, files)
+    for values, where in chain:
+        override(config, values, where)
+    if init_checkpoint:
+        own = [name for values, _ in chain for name in _encoder_fields(values)]
+        override(config, _start_from(init_checkpoint, own), init_checkpoint)
+    for source in map(Path, config_files or []):
         if not source.is_file():
             raise UserError(f"{source}: no such configuration file; check --config_file")
         values = parse_yaml(source.read_text(encoding="utf-8"), str(source))
         override(config, values or {}, str(source))
-        if source == path and init_checkpoint:
-            override(config, _start_from(init_checkpoint), init_checkpoint)
     if params_override:
         override(config, parse_override(params_override), "--params_override")
     config.lock()
     return config
 
 
-# Fields of the encoder that belong to the method, not to the network.
-_OF_THE_METHOD = ("pooling", "sentence_vector", "num_projections", "normalize")
+def check_start(init_checkpoint: str) -> None:
+    """Raises `UserError` if an experiment says what it starts from, and nobody where that is."""
+    if init_checkpoint.startswith("<"):
+        raise UserError(
+            f"this experiment starts from {init_checkpoint.strip('<>')}; pass its folder with "
+            "--init_checkpoint=… (official_cmlm.checkpoints.import_checkpoint makes one of public "
+            "weights)"
+        )
 
 
-def _start_from(folder: str) -> dict:
-    """The overrides that start an experiment from an encoder directory."""
+def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
+    """(values, file) of an experiment's file after those of the experiments it is based on.
+
+    `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
+    ablation says only what it changes.
+    """
+    from official_cmlm.configs.yaml_loading import parse_yaml
+
+    chain: list[tuple[dict, str]] = []
+    seen = [path]
+    while True:
+        values = parse_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
+        base = values.pop("base", None) if isinstance(values, dict) else None
+        chain.insert(0, (values, str(path)))
+        if base is None:
+            return chain
+        if base not in files:
+            raise UserError(f"{path}: base: {base} is no experiment; there are {', '.join(files)}")
+        path = files[base]
+        if path in seen:
+            raise UserError(f"{seen[0]}: its bases lead back to {path}")
+        seen.append(path)
+
+
+# Fields of the encoder that belong to the method, not to the network; and those that do where the
+# experiment names them itself.
+_OF_THE_METHOD = ("pooling", "sentence_vector", "num_projections", "normalize", "drophead_rate")
+_OF_THE_METHOD_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
+
+
+def _encoder_fields(values: dict) -> list[str]:
+    """The fields of `task.encoder` that a file sets."""
+    return list(((values.get("task") or {}).get("encoder")) or {})
+
+
+def _start_from(folder: str, named: list[str]) -> dict:
+    """The overrides that start an experiment, which sets the fields `named`, from a folder."""
     from official_cmlm.checkpoints.encoder_directory import read_description
 
     encoder = read_description(folder)[0].as_dict()
-    network = {name: value for name, value in encoder.items() if name not in _OF_THE_METHOD}
+    method = {*_OF_THE_METHOD, *(name for name in _OF_THE_METHOD_IF_NAMED if name in named)}
+    network = {name: value for name, value in encoder.items() if name not in method}
     return {"task": {"init_checkpoint": folder, "encoder": network}}

@@ -1,11 +1,15 @@
 """One run of training or evaluation with Model Garden's trainer."""
 
+import os
+import sys
+
 import tensorflow as tf
 import tf_keras
 from official.common import distribute_utils
 from official.core import base_trainer, train_lib, train_utils
 from official.modeling import performance
 
+from experiments import registry
 from experiments.training_progress import progress_reports
 from official_cmlm.checkpoints.encoder_directory import (
     DEFAULT_SEQ_LENGTH,
@@ -15,7 +19,7 @@ from official_cmlm.checkpoints.encoder_directory import (
 from official_cmlm.errors import UserError
 from official_cmlm.records.corruption import find_damage
 from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.tasks.sentence_encoder import STS_METRIC, SentenceEncoderTask
 
 
 def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
@@ -24,6 +28,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     Raises:
       UserError: for a configuration, records or a model directory that cannot work.
     """
+    registry.check_start(params.task.init_checkpoint)
     runtime = params.runtime
     if runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
@@ -35,6 +40,9 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     task.check_batch_sizes(strategy.num_replicas_in_sync)
     if "eval" in mode:
         task.check_validation_data()
+        _check_best_metric(params, task)
+    for line in task.notes() if "train" in mode else ():
+        print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
     if "train" not in mode and not tf.train.latest_checkpoint(model_dir):
@@ -54,7 +62,11 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
         if "train" in mode:
             # Positions beyond the longest training sequence have never been trained.
             longest = max(data.seq_length for _, _, data in params.task.used_data())
-            describe(model_dir, encoder_config, task.vocabulary, min(DEFAULT_SEQ_LENGTH, longest))
+            length = min(DEFAULT_SEQ_LENGTH, longest)
+            describe(model_dir, encoder_config, task.vocabulary, length)
+            if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
+                best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
+                describe(best, encoder_config, task.vocabulary, length)
             train_utils.serialize_config(params, model_dir)
         with progress_reports(params.trainer.train_steps, model_dir, trainer) as reports:
             train_lib.run_experiment(
@@ -72,6 +84,21 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
         if damage is None:
             raise
         raise damage from error
+
+
+def _check_best_metric(params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask) -> None:
+    """Raises `UserError` if the best checkpoint is to be chosen by what is not measured."""
+    if not params.trainer.best_checkpoint_export_subdir:
+        return
+    metrics = ["validation_loss", *(metric.name for metric in task.build_metrics(training=False))]
+    if params.task.sts_file:
+        metrics.append(STS_METRIC)
+    if params.trainer.best_checkpoint_eval_metric not in metrics:
+        raise UserError(
+            f"trainer.best_checkpoint_eval_metric is "
+            f"{params.trainer.best_checkpoint_eval_metric!r}; validation measures "
+            f"{', '.join(metrics)} ({STS_METRIC} with task.sts_file)"
+        )
 
 
 def _check_checkpoint(model_dir: str, trainer: base_trainer.Trainer) -> None:

@@ -65,6 +65,11 @@ def export(
             f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
             "sentence-transformers has no module for it, export it with export.export_tfhub"
         )
+    if config.pooling not in ("mean", "max", "cls"):
+        raise UserError(
+            f"{model_dir}: encoder.pooling is {config.pooling}; the Pooling of "
+            "sentence-transformers has none like it, export it with export.export_tfhub"
+        )
     values = config_json(config, vocabulary.special_ids)
     tensors = _tensors(encoder, values["model_type"])
     if with_head:

@@ -92,8 +92,8 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
     statistics = Statistics(counters=Counter())
     writer = ShardWriter(folder, "documents", shard_bytes)
     options = RecordOptions(**options)
-    for record in records(documents, vocabulary, options, statistics):
-        writer.write(record)
+    for language, record in records(documents, vocabulary, options, statistics):
+        writer.write(language, record)
     writer.close()
     vocabulary.save(folder)
     manifest = statistics.manifest(vocabulary, writer.shards, options.keep_text)

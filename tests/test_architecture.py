@@ -23,7 +23,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 MAY_IMPORT = {
     "official_cmlm.losses": "",
     "official_cmlm.configs": "errors",
-    "official_cmlm.inputs": "configs records errors",
+    "official_cmlm.inputs": "configs records tokenization errors",
     "official_cmlm.modeling": "configs errors",
     "data_prep": "cli errors files progress records tokenization configs",
 }

@@ -153,7 +153,7 @@ def restore_pretrained(
         old_vocabulary,
         encoder.config,
         vocabulary,
-        free=(*_FREE_TO_RESUME, "pooling", "normalize"),
+        free=_FREE_TO_START,
     )
     items: dict[str, Any] = {"encoder": encoder}
     if head is not None and _has_head(prefix):
@@ -173,7 +173,32 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
 
 
 # What may change while the same weights are trained.
-_FREE_TO_RESUME = ("dropout_rate", "attention_dropout_rate", "initializer_range")
+_FREE_TO_RESUME = (
+    "dropout_rate",
+    "attention_dropout_rate",
+    "drophead_rate",
+    "initializer_range",
+)
+# What the method decides, and weights do not.
+_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "normalize")
+
+
+def differences(
+    old_config: EncoderConfig, config: EncoderConfig, free: tuple[str, ...] = _FREE_TO_START
+) -> list[str]:
+    """What keeps one encoder from starting with the weights of another, a field each.
+
+    Args:
+      old_config: of the weights.
+      config: of the encoder that is to take them.
+      free: fields that may differ.
+    """
+    old, new = old_config.as_dict(), config.as_dict()
+    return [
+        f"{key} {old[key]!r} (here {new[key]!r})"
+        for key in new
+        if key not in free and old[key] != new[key]
+    ]
 
 
 def _check_same(
@@ -184,12 +209,7 @@ def _check_same(
     vocabulary: Vocabulary,
     free: tuple[str, ...],
 ) -> None:
-    old, new = old_config.as_dict(), config.as_dict()
-    differing = [
-        f"{key} {old[key]!r} (here {new[key]!r})"
-        for key in new
-        if key not in free and old[key] != new[key]
-    ]
+    differing = differences(old_config, config, free)
     if differing:
         raise UserError(
             f"{holder} an encoder of another architecture: {', '.join(differing)}; use the same "

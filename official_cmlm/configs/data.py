@@ -11,12 +11,13 @@ SEGMENTS = ("sentence", "packed")
 
 @dataclasses.dataclass
 class DataConfig(base_config.Config):
-    """One input pipeline over a folder of *documents* records.
+    """One input pipeline over a folder of records.
 
     Attributes:
-      input_path: folder that `data_prep.create_documents` wrote (it holds `dataset.json`).
-      is_training: repeat for ever in a new order each epoch (true), or one pass in record order
-        with the same masks every time (false, for validation).
+      input_path: folder that `data_prep.create_documents` or `create_pairs` wrote (it holds
+        `dataset.json`).
+      is_training: repeat for ever in a new order each epoch (true), or one pass with the same order
+        and masks every time (false, for validation).
       seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
         Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
       segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
@@ -31,6 +32,10 @@ class DataConfig(base_config.Config):
         training never ends). Default false.
       shuffle_sentences: how many sentences are held and permuted together; larger mixes better
         and takes more memory, about 2.5 kB a sentence of English prose. Default 65536.
+      languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
+      language_exponent: a language of n sentences is sampled with a probability proportional to
+        n^exponent: 1 (default) as the data are, 0 all alike. CMLM §4.4 smooths its vocabulary with
+        0.3 and does not give the exponent of the training mixture.
       max_examples: use at most so many examples of a validation pass; 0 (default): all.
       seed: every random choice is a function of (seed, epoch, position of the record).
     """
@@ -45,6 +50,8 @@ class DataConfig(base_config.Config):
     max_bucket_batch_size: int = 0
     drop_remainder: bool = False
     shuffle_sentences: int = 65536
+    languages: list[str] = dataclasses.field(default_factory=list)
+    language_exponent: float = 1.0
     max_examples: int = 0
     seed: int = 0
 
@@ -70,6 +77,12 @@ class DataConfig(base_config.Config):
             raise UserError(
                 f"{where}.shuffle_sentences must be at least 1, got {self.shuffle_sentences}"
             )
+        if not 0 <= self.language_exponent <= 1:
+            raise UserError(
+                f"{where}.language_exponent must be in [0, 1], got {self.language_exponent}"
+            )
+        if len(set(self.languages)) != len(self.languages):
+            raise UserError(f"{where}.languages names one twice: {', '.join(self.languages)}")
         for name in ("max_bucket_batch_size", "max_examples"):
             if getattr(self, name) < 0:
                 raise UserError(f"{where}.{name} must be 0 or more, got {getattr(self, name)}")

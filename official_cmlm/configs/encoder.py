@@ -6,7 +6,7 @@ from official.modeling.hyperparams import base_config
 
 from official_cmlm.errors import UserError
 
-POOLINGS = ("mean", "max", "cls")
+POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 ACTIVATIONS = ("gelu", "gelu_exact", "relu")
 
@@ -27,6 +27,9 @@ class EncoderConfig(base_config.Config):
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
       dropout_rate: dropout after each sub-layer and on the embeddings, a probability.
       attention_dropout_rate: dropout on attention weights, a probability.
+      drophead_rate: share of the attention heads that training drops whole, each for each example;
+        the others are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2 for BERT and
+        0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).
       layer_norm_epsilon: added to the variance in every layer normalisation. Default 1e-12, as
         BERT's release; RoBERTa's has 1e-5.
       max_position_embeddings: rows of the position table. It must cover the longest sequence
@@ -37,7 +40,10 @@ class EncoderConfig(base_config.Config):
         DistilBERT (Sanh et al. 2019, §3).
       initializer_range: standard deviation of the truncated-normal initialisation.
       pooling: how token outputs become the sentence vector (CMLM §2, footnote 1 and Table 9):
-        `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first.
+        `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first;
+        `cls_pooler`, the first through BERT's pooler (a dense layer with tanh), which is then
+        trained; `first_last`, the mean over real tokens of the first and the last block's outputs
+        (SimCSE's `avg_first_last`).
       sentence_vector: `pooled` (default), or `projected_mean`: the mean over CMLM's N projections
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
@@ -54,6 +60,7 @@ class EncoderConfig(base_config.Config):
     hidden_activation: str = "gelu"
     dropout_rate: float = 0.1
     attention_dropout_rate: float = 0.1
+    drophead_rate: float = 0.0
     layer_norm_epsilon: float = 1e-12
     max_position_embeddings: int = 512
     position_offset: int = 0
@@ -94,7 +101,7 @@ class EncoderConfig(base_config.Config):
         _one_of("encoder.pooling", self.pooling, POOLINGS)
         _one_of("encoder.sentence_vector", self.sentence_vector, SENTENCE_VECTORS)
         _one_of("encoder.hidden_activation", self.hidden_activation, ACTIVATIONS)
-        for name in ("dropout_rate", "attention_dropout_rate"):
+        for name in ("dropout_rate", "attention_dropout_rate", "drophead_rate"):
             if not 0 <= getattr(self, name) < 1:
                 raise UserError(f"encoder.{name} must be in [0, 1), got {getattr(self, name)}")
         if (self.sentence_vector == "projected_mean") != (self.num_projections > 0):

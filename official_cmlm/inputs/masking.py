@@ -24,6 +24,7 @@ class MaskTokens:
       rate: share of the tokens that are predicted.
       max_predictions: most predictions a sequence.
       special: ids of the special tokens.
+      stream: different copies of one example draw different numbers from different streams.
     """
 
     source: str
@@ -31,6 +32,7 @@ class MaskTokens:
     rate: float
     max_predictions: int
     special: SpecialIds
+    stream: int = 0
 
     def __call__(self, batch: Batch) -> Batch:
         """Args: `batch[source]` with `input_word_ids` int32 `[batch, seq]`, `batch["key"]` int64.
@@ -42,6 +44,8 @@ class MaskTokens:
         """
         original = batch[self.source]
         word_ids, keys = original["input_word_ids"], batch["key"]
+        if self.stream:
+            keys = hashing.fold(hashing.fold(keys, hashing.SALT_STREAM), self.stream)
         candidates = original["input_mask"] > 0
         for special in self.special.all():
             candidates &= word_ids != special

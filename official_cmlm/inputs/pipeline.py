@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Callable, Sequence
-from typing import Protocol
 
 import tensorflow as tf
 
@@ -10,23 +9,13 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.records import parse_block, read_blocks
-from official_cmlm.inputs.views import Examples, SpecialIds
-from official_cmlm.records.documents import DocumentBlock
+from official_cmlm.inputs.views import Examples, View
 from official_cmlm.records.manifest import Manifest
 
 Augment = Callable[[dict], dict]
 
 # Marks padding until the mask is made: no id is negative, while `[PAD]` can stand in a record.
 _PADDING = -1
-
-
-class View(Protocol):
-    """What the pipeline needs of a view; see `inputs.views`."""
-
-    sequences: Sequence[str]
-    special: SpecialIds
-
-    def __call__(self, block: DocumentBlock) -> Examples: ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,9 +67,14 @@ def build_dataset(
 
     Raises:
       UserError: if the batch size does not divide by the replicas, or if the records hold no
-        example of this view.
+        example of this view, or not the text that it reads.
     """
     buckets = config.buckets(replicas.total)
+    if view.reads_text and not manifest.keep_text:
+        raise UserError(
+            f"{config.input_path}: the records hold no text, which {type(view).__name__} reads; "
+            "make them again with --keep_text"
+        )
     _check_not_empty(config, manifest, view)
     examples = _examples(config, manifest, view)
     if config.max_examples and not config.is_training:
@@ -106,22 +100,22 @@ def _check_not_empty(config: DataConfig, manifest: Manifest, view: View) -> None
     for _ in _examples(once, manifest, view).take(1):
         return
     raise UserError(
-        f"{config.input_path}: no document gives a {type(view).__name__} example with segment: "
-        f"{config.segment} and seq_length {config.seq_length}; make records of whole documents "
-        "(--documents_by=file), or choose segment: sentence or a smaller seq_length"
+        f"{config.input_path}: no record gives a {type(view).__name__} example with segment: "
+        f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"
     )
 
 
 def _examples(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:
-    """Single examples, permuted inside each block when training."""
+    """Single examples, permuted inside each block.
+
+    In validation too: neighbours of a document as candidates of one batch would find themselves.
+    """
     epoch_blocks = read_blocks(config, manifest)
 
     def one_block(serialized: tf.Tensor, keys: tf.Tensor) -> Examples:
-        examples = view(parse_block(serialized, keys))
-        if config.is_training:
-            order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
-            examples = {name: tf.gather(value, order) for name, value in examples.items()}
-        return examples
+        examples = view(parse_block(view.kind, serialized, keys, view.reads_text))
+        order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
+        return {name: tf.gather(value, order) for name, value in examples.items()}
 
     epochs = tf.data.Dataset.counter() if config.is_training else tf.data.Dataset.range(1)
     return (
@@ -162,7 +156,7 @@ def _bucket(
 
 def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment]) -> dict:
     """The encoder's three inputs for each sequence, then whatever the augments add."""
-    features: dict = {"key": batch["key"]}
+    features: dict = {name: batch[name] for name in ("key", *view.scalars)}
     for name in view.sequences:
         word_ids = batch[name]
         padding = word_ids == _PADDING

@@ -1,4 +1,4 @@
-"""The two views of documents that are not specific to a method: adjacent pairs and segments.
+"""The two views of documents that are not specific to a method: neighbours and segments.
 
 A view is a small frozen object: equal settings compare equal, so objectives that ask for the same
 view of the same records share one pipeline. Calling it turns a block of parsed records into
@@ -7,12 +7,14 @@ int64 `[examples]` from which everything random about an example is drawn.
 """
 
 import dataclasses
+from typing import ClassVar, Protocol
 
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.segments import segments
-from official_cmlm.records.documents import DocumentBlock
+from official_cmlm.records.documents import KIND, DocumentBlock
+from official_cmlm.tokenization import Vocabulary
 
 Examples = dict[str, tf.RaggedTensor | tf.Tensor]
 
@@ -34,87 +36,160 @@ class SpecialIds:
     unknown: int
     vocab_size: int
 
+    @classmethod
+    def of(cls, vocabulary: Vocabulary) -> "SpecialIds":
+        return cls(**vocabulary.special_ids, vocab_size=len(vocabulary))
+
     def all(self) -> tuple[int, ...]:
         return (self.pad, self.unknown, self.cls, self.sep, self.mask)
 
 
 @dataclasses.dataclass(frozen=True)
-class AdjacentPairs:
-    """Every two segments that follow each other in a document: `first` and `second`.
+class Source:
+    """What a view may know of the records that it is to read.
+
+    Attributes:
+      vocabulary: that made their ids.
+      row_size: pairs of one row; see `records.manifest.Manifest`.
+      languages: their languages; of pairs `en-de`.
+      labels: the labels of pairs; empty if they have none.
+    """
+
+    vocabulary: Vocabulary
+    row_size: int = 1
+    languages: tuple[str, ...] = ()
+    labels: tuple[str, ...] = ()
+
+    @property
+    def special(self) -> SpecialIds:
+        return SpecialIds.of(self.vocabulary)
+
+
+class View(Protocol):
+    """What the pipeline needs of a view.
+
+    Attributes:
+      kind: the records that it reads, `documents` or `pairs`.
+      sequences: names of the examples' sequences of token ids.
+      scalars: names of further features, one number an example.
+      reads_text: whether the block must hold the sentences' text.
+      needs: what a record must have to give an example, for messages.
+      min_record_tokens: records with fewer tokens give none; 0: there is no such limit.
+      special: ids of the special tokens.
+    """
+
+    kind: str
+    sequences: tuple[str, ...]
+    scalars: tuple[str, ...]
+    reads_text: bool
+    needs: str
+    min_record_tokens: int
+    special: SpecialIds
+
+    def __call__(self, block: DocumentBlock) -> Examples: ...
+
+
+class DocumentView:
+    """Defaults of a view of documents."""
+
+    kind: ClassVar[str] = KIND
+    scalars: ClassVar[tuple[str, ...]] = ()
+    reads_text: ClassVar[bool] = False
+    min_record_tokens: ClassVar[int] = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class AdjacentPairs(DocumentView):
+    """Every two segments that stand near each other in a document: `first` and `second`.
 
     CMLM §3: "for two consecutive sequences s1 and s2, we swap their order for 50% of the time".
-    A document of n segments gives n − 1 pairs.
+    A document of n segments gives n − 1 pairs, and n − d more for each further distance d.
 
     Attributes:
       segment, seq_length, swap_probability: see `configs.data.DataConfig`.
       special: ids of the special tokens.
+      max_distance: 1 (default), neighbours only; c, also segments 2 … c apart.
     """
 
     segment: str
     seq_length: int
     swap_probability: float
     special: SpecialIds
+    max_distance: int = 1
 
-    sequences = ("first", "second")
+    sequences: ClassVar[tuple[str, ...]] = ("first", "second")
+    needs: ClassVar[str] = (
+        "two segments in one record: whole documents (--documents_by=file), segment: sentence or a "
+        "smaller seq_length"
+    )
 
     def __call__(self, block: DocumentBlock) -> Examples:
         parts = segments(block, self.segment, self.seq_length - 2)
         counts = parts.row_lengths()
-        # A segment is the first half of a pair unless it is the last of its record.
         index = tf.RaggedTensor.from_row_splits(
             tf.range(tf.shape(parts.values)[0]), parts.row_splits
         )
-        left = index[:, :-1]
-        keys = _example_keys(block.keys, tf.maximum(counts - 1, 0))
+        # A segment is the first half of a pair unless it is among the last of its record.
+        left = tf.concat([index[:, :-d] for d in range(1, self.max_distance + 1)], axis=1)
+        distances = tf.concat(
+            [tf.ones_like(index[:, :-d]) * d for d in range(1, self.max_distance + 1)], axis=1
+        )
+        pairs = sum(tf.maximum(counts - d, 0) for d in range(1, self.max_distance + 1))
+        keys = example_keys(block.keys, pairs)
         swap = hashing.uniform(keys, 1, hashing.SALT_SWAP)[:, 0] < self.swap_probability
-        earlier = left.flat_values
-        first = tf.where(swap, earlier + 1, earlier)
-        second = tf.where(swap, earlier, earlier + 1)
+        earlier, later = left.flat_values, left.flat_values + distances.flat_values
+        first = tf.where(swap, later, earlier)
+        second = tf.where(swap, earlier, later)
         return {
-            "first": _with_specials(tf.gather(parts.values, first), self.special),
-            "second": _with_specials(tf.gather(parts.values, second), self.special),
+            "first": with_specials(tf.gather(parts.values, first), self.special),
+            "second": with_specials(tf.gather(parts.values, second), self.special),
             "key": keys,
         }
 
 
 @dataclasses.dataclass(frozen=True)
-class Segments:
-    """Every segment of a document by itself, as `segment`: what plain MLM reads.
-
-    A sentence that a cut of a long document repeats is left out the second time.
-    """
+class Segments(DocumentView):
+    """Every segment of a document by itself, as `segment`: what plain MLM reads."""
 
     segment: str
     seq_length: int
     special: SpecialIds
 
-    sequences = ("segment",)
+    sequences: ClassVar[tuple[str, ...]] = ("segment",)
+    needs: ClassVar[str] = "a sentence in each record"
 
     def __call__(self, block: DocumentBlock) -> Examples:
-        sentences = block.sentences
-        keep = tf.ones_like(sentences.values.row_lengths(), tf.bool)
-        repeated = tf.cast(tf.boolean_mask(sentences.row_starts(), block.repeats_last), tf.int64)
-        keep = tf.tensor_scatter_nd_update(
-            keep, repeated[:, tf.newaxis], tf.zeros_like(repeated, tf.bool)
-        )
-        kept = tf.ragged.boolean_mask(
-            sentences, tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
-        )
-        once = DocumentBlock(kept, block.repeats_last, block.keys)
-        parts = segments(once, self.segment, self.seq_length - 2)
+        parts = segments(without_repeats(block), self.segment, self.seq_length - 2)
         return {
-            "segment": _with_specials(parts.values, self.special),
-            "key": _example_keys(block.keys, parts.row_lengths()),
+            "segment": with_specials(parts.values, self.special),
+            "key": example_keys(block.keys, parts.row_lengths()),
         }
 
 
-def _example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
+def without_repeats(block: DocumentBlock) -> DocumentBlock:
+    """The block without the sentences that a cut of a long document repeats."""
+    sentences = block.sentences
+    keep = tf.ones_like(sentences.values.row_lengths(), tf.bool)
+    repeated = tf.cast(tf.boolean_mask(sentences.row_starts(), block.repeats_last), tf.int64)
+    keep = tf.tensor_scatter_nd_update(
+        keep, repeated[:, tf.newaxis], tf.zeros_like(repeated, tf.bool)
+    )
+    mask = tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
+    text = block.text
+    return dataclasses.replace(
+        block,
+        sentences=tf.ragged.boolean_mask(sentences, mask),
+        text=None if text is None else tf.ragged.boolean_mask(text, mask),
+    )
+
+
+def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
     """One key an example: the record's key folded with the example's index inside the record."""
     index = tf.ragged.range(tf.cast(counts, tf.int64))
     return hashing.fold(tf.gather(record_keys, index.value_rowids()), index.flat_values)
 
 
-def _with_specials(tokens: tf.RaggedTensor, special: SpecialIds) -> tf.RaggedTensor:
+def with_specials(tokens: tf.RaggedTensor, special: SpecialIds) -> tf.RaggedTensor:
     """`[CLS] tokens [SEP]` for each row."""
     rows = tokens.nrows()
     cls = tf.fill([rows, 1], tf.constant(special.cls, tf.int32))

@@ -5,6 +5,7 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling.dropout import replace_dropout
 
 
 def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activation
@@ -38,8 +39,11 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     always have rows P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the rows that
     the paper's full sequences of 256 tokens would have given them.
 
-    Model Garden's pooler is kept, so that public checkpoints load whole, but it is not trained:
-    the sentence vector of this project is a pooling of the token outputs.
+    Model Garden's pooler is kept, so that public checkpoints load whole, but it is trained only
+    where the sentence vector goes through it.
+
+    Attributes:
+      dropout_mode: what all dropout layers share; see `modeling.dropout`.
     """
 
     def __init__(
@@ -50,7 +54,6 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         **kwargs,  # noqa: ANN003 - BertEncoderV2's own
     ) -> None:
         super().__init__(with_dense_inputs=True, type_vocab_size=max(type_vocab_size, 1), **kwargs)
-        self.pooler_layer.trainable = False
         # Model Garden's encoder has no arguments for what follows; nothing is built yet.
         self._embedding_norm_layer.epsilon = layer_norm_epsilon
         for block in self._transformer_layers:
@@ -116,6 +119,10 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
         ),
         name="bert",
     )
+    bert.pooler_layer.trainable = config.pooling == "cls_pooler"
     ids = tf.zeros([1, 2], tf.int32)
     bert({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids})
+    bert.dropout_mode = replace_dropout(
+        bert, config.dropout_rate, config.attention_dropout_rate, config.drophead_rate
+    )
     return bert

@@ -9,7 +9,7 @@ out. Tests hold both equal.
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.pooling import pool
+from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.modeling.variables import encoder_variables
@@ -62,14 +62,16 @@ def embed(
     # [batch, 1, 1, seq]
     bias = (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * _MASKED
     hidden = _embeddings(weights, config, word_ids)
+    layers, width = [], config.hidden_size
     for index in range(config.num_layers):
-        # With `cls` nothing reads the other outputs of the last layer.
-        first_only = config.pooling == "cls" and index == config.num_layers - 1
+        # With `cls…` nothing reads the other outputs of the last layer.
+        first_only = config.pooling.startswith("cls") and index == config.num_layers - 1
         layer = _Layer(weights, config, f"transformer/layer_{index}")
         hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
-    width = config.hidden_size
-    outputs = tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width])
-    embedding = pool(outputs, mask, config.pooling)
+        layers.append(tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width]))
+    pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
+    pooled = tf.tanh(pooled + weights["pooler_transform/bias"])
+    embedding = sentence_vector(layers, pooled, mask, config.pooling)
     if projection is not None:
         embedding = tf.reduce_mean(projection(embedding), axis=1)
     if config.normalize:

@@ -3,6 +3,28 @@
 import tensorflow as tf
 
 
+def sentence_vector(
+    layers: list[tf.Tensor], pooled_cls: tf.Tensor, mask: tf.Tensor, pooling: str
+) -> tf.Tensor:
+    """The sentence vector that `EncoderConfig.pooling` names.
+
+    Args:
+      layers: each block's outputs, float `[batch, seq, hidden]`; only the first and last are read.
+      pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
+      mask: see `pool`.
+      pooling: one of `configs.encoder.POOLINGS`.
+
+    Returns:
+      float32 `[batch, hidden]`.
+    """
+    if pooling == "cls_pooler":
+        return tf.cast(pooled_cls, tf.float32)
+    if pooling == "first_last":
+        both = (tf.cast(layers[0], tf.float32) + tf.cast(layers[-1], tf.float32)) / 2
+        return pool(both, mask, "mean")
+    return pool(layers[-1], mask, pooling)
+
+
 def pool(sequence_output: tf.Tensor, mask: tf.Tensor, pooling: str) -> tf.Tensor:
     """Pools token outputs over real tokens.
 

@@ -5,7 +5,7 @@ import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert
-from official_cmlm.modeling.pooling import pool
+from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.projection import Projection
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -43,9 +43,15 @@ class SentenceEncoderModel(tf_keras.Model):
         )
 
     def call(
-        self, inputs: dict[str, tf.Tensor], training: bool | None = None
+        self, inputs: dict[str, tf.Tensor], training: bool | None = None, views: int = 1
     ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         """Encodes a batch.
+
+        Args:
+          inputs: see the class.
+          training: whether dropout is on.
+          views: 2 if the batch is two views of the same examples, end to end, that share their
+            dropout masks; see `modeling.dropout`.
 
         Returns:
           A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, of length 1 only if
@@ -62,11 +68,18 @@ class SentenceEncoderModel(tf_keras.Model):
             features.update(
                 dense_inputs=dense, dense_mask=present, dense_type_ids=tf.zeros_like(present)
             )
-        outputs = self.bert(features, training=training)
+        # Read by the dropout layers while the call is traced.
+        self.bert.dropout_mode.views = views
+        try:
+            outputs = self.bert(features, training=training)
+        finally:
+            self.bert.dropout_mode.views = 1
         layers = outputs["encoder_outputs"]
         if dense is not None:
             layers = [layer[:, :length] for layer in layers]
-        vector = pool(layers[-1], features["input_mask"], self.config.pooling)
+        vector = sentence_vector(
+            layers, outputs["pooled_output"], features["input_mask"], self.config.pooling
+        )
         embedding = vector
         if self.projection is not None:
             embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)

@@ -21,7 +21,12 @@ def encoder_variables(model: tf_keras.Model) -> dict[str, tf.Variable]:
       `transformer/layer_0/self_attention/query/kernel` `[hidden, heads, hidden / heads]`,
       `transformer/layer_0/output/kernel` `[inner, hidden]`, `pooler_transform/bias` `[hidden]`.
     """
-    return _by_name(model.bert.weights, _ENCODER_SCOPE)
+    return bert_variables(model.bert)
+
+
+def bert_variables(bert: tf_keras.Model) -> dict[str, tf.Variable]:
+    """The weights of an encoder's network by name, see `encoder_variables`."""
+    return _by_name(bert.weights, _ENCODER_SCOPE)
 
 
 def head_variables(head: tf_keras.layers.Layer) -> dict[str, tf.Variable]:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections.abc import Callable
-from typing import ClassVar
+from typing import ClassVar, Protocol
 
 import tensorflow as tf
 import tf_keras
@@ -10,12 +10,22 @@ from official.modeling.hyperparams import base_config
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pipeline import Augment, View
-from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.views import Source, SpecialIds, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# (batch of inputs) -> outputs of `SentenceEncoderModel.call`; remembers what it has encoded.
-Encode = Callable[[dict[str, tf.Tensor]], dict[str, tf.Tensor]]
+
+class Encode(Protocol):
+    """Calls the encoder; remembers what it has encoded.
+
+    Attributes:
+      training: whether dropout is on.
+    """
+
+    training: bool | None
+
+    def __call__(self, inputs: dict[str, tf.Tensor], views: int = 1) -> dict[str, tf.Tensor]:
+        """See `SentenceEncoderModel.call`."""
 
 
 @dataclasses.dataclass
@@ -55,12 +65,12 @@ class Objective(tf_keras.layers.Layer):
     Attributes:
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_names: the keys of its output's `metrics`.
-      needs_language_model_head: whether `head` must be built; all objectives share one.
+      record_kind: the records that it reads, `documents` or `pairs`.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
     metric_names: ClassVar[tuple[str, ...]] = ()
-    needs_language_model_head: ClassVar[bool] = False
+    record_kind: ClassVar[str] = "documents"
 
     def __init__(
         self,
@@ -71,6 +81,11 @@ class Objective(tf_keras.layers.Layer):
         # Float features are weights and counts: never cast to a half-precision policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
         self.config = config
+        self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
+
+    def own_weights(self) -> list[tf.Variable]:
+        """The weights that are neither the encoder's nor the language-model head's."""
+        return [variable for variable in self.weights if id(variable) not in self._shared]
 
     @classmethod
     def check(cls, config: ObjectiveConfig, encoder_config: base_config.Config, where: str) -> None:
@@ -79,7 +94,13 @@ class Objective(tf_keras.layers.Layer):
             raise UserError(f"{where}.weight must be above 0, got {config.weight}")
 
     @classmethod
-    def view(cls, config: ObjectiveConfig, data: DataConfig, special: SpecialIds) -> View:
+    def check_records(
+        cls, config: ObjectiveConfig, data: DataConfig, source: Source, where: str
+    ) -> None:
+        """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
+
+    @classmethod
+    def view(cls, config: ObjectiveConfig, data: DataConfig, source: Source) -> View:
         """Returns the view of the records that the objective reads."""
         raise NotImplementedError
 
@@ -89,9 +110,25 @@ class Objective(tf_keras.layers.Layer):
         return []
 
     @classmethod
+    def needs_language_model_head(cls, config: ObjectiveConfig) -> bool:
+        """Whether `head` must be built; all objectives share one."""
+        return False
+
+    @classmethod
+    def min_batch_size(cls, config: ObjectiveConfig) -> int:
+        """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
+        return 1
+
+    @classmethod
     def extra_positions(cls, config: ObjectiveConfig) -> int:
         """Rows of the position table that it needs beyond the longest sequence."""
         return 0
+
+    def initialize(self, encoder: SentenceEncoderModel) -> None:
+        """Called before a training's first step, when `encoder` has its initial weights.
+
+        Not called if the objective's own weights come from the stage before.
+        """
 
     def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
         """Computes the loss of one batch of `view` and `augments` features."""

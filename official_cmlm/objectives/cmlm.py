@@ -16,7 +16,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
+from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -57,7 +57,6 @@ class Cmlm(Objective):
 
     config_class = CmlmConfig
     metric_names = ("masked_token_loss", "masked_token_accuracy")
-    needs_language_model_head = True
 
     def __init__(
         self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
@@ -98,8 +97,12 @@ class Cmlm(Objective):
             )
 
     @classmethod
-    def view(cls, config: CmlmConfig, data: DataConfig, special: SpecialIds) -> AdjacentPairs:
-        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, special)
+    def view(cls, config: CmlmConfig, data: DataConfig, source: Source) -> AdjacentPairs:
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
+
+    @classmethod
+    def needs_language_model_head(cls, config: CmlmConfig) -> bool:
+        return True
 
     @classmethod
     def augments(cls, config: CmlmConfig, special: SpecialIds) -> list[Augment]:

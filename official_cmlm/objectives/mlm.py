@@ -9,7 +9,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import Segments, SpecialIds
+from official_cmlm.inputs.views import Segments, Source, SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -72,7 +72,6 @@ class Mlm(Objective):
 
     config_class = MlmConfig
     metric_names = ("masked_token_loss", "masked_token_accuracy")
-    needs_language_model_head = True
 
     def __init__(
         self, config: MlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
@@ -86,8 +85,12 @@ class Mlm(Objective):
         check_masking(config.masking_rate, config.max_predictions, where)
 
     @classmethod
-    def view(cls, config: MlmConfig, data: DataConfig, special: SpecialIds) -> Segments:
-        return Segments(data.segment, data.seq_length, special)
+    def view(cls, config: MlmConfig, data: DataConfig, source: Source) -> Segments:
+        return Segments(data.segment, data.seq_length, source.special)
+
+    @classmethod
+    def needs_language_model_head(cls, config: MlmConfig) -> bool:
+        return True
 
     @classmethod
     def augments(cls, config: MlmConfig, special: SpecialIds) -> list[Augment]:

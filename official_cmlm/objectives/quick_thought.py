@@ -1,44 +1,45 @@
 """Adjacent sentences as in-batch retrieval: the paper's baseline "QuickThought (CC)".
 
-Logeswaran and Lee (2018) classify the true neighbour of a sentence among the other sentences of
-the batch. Here the two share one Transformer encoder, as in CMLM §3.1, and the classification is an
-additive margin softmax, the loss of CMLM's bitext retrieval (§4.2), in both directions.
+Logeswaran and Lee (2018) encode a sentence with f and the sentences around it with another encoder
+g, and classify the true context among the other sentences of the batch, by plain inner products and
+without a margin: `encoders: separate, margin: 0, normalize: false, logit_scale: 1,
+bidirectional: false, context_size: 1`. CMLM §3.1 trains the baseline with a Transformer; with
+`encoders: shared` both sides are the one encoder that is exported.
 """
 
 import dataclasses
 
-import tensorflow as tf
+import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
-from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.replicas import gather
-from official_cmlm.objectives.base import (
-    Encode,
-    Objective,
-    ObjectiveConfig,
-    ObjectiveOutput,
-    register,
+from official_cmlm.inputs.views import AdjacentPairs, Source
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, register
+from official_cmlm.objectives.retrieval import (
+    METRIC_NAMES,
+    RetrievalConfig,
+    check_retrieval,
+    retrieval_output,
 )
+
+ENCODERS = ("shared", "separate")
 
 
 @dataclasses.dataclass
-class QuickThoughtConfig(ObjectiveConfig):
+class QuickThoughtConfig(RetrievalConfig):
     """Settings of `quick_thought`.
 
     Attributes:
-      margin: subtracted from the true neighbour's similarity. Default 0.3 (CMLM §4.4).
-      logit_scale: factor of the similarities, an inverse temperature. The papers give none;
-        default 100, as Model Garden's LaBSE experiment has it for normalised vectors.
-      normalize: compare cosines (default) or plain inner products.
-      bidirectional: sum the losses of both directions (default; CMLM §4.2), or first → second only.
+      encoders: `shared` (default), one encoder for both sides; `separate`, the second side has one
+        of its own, which starts from the same weights and is not exported. The published model
+        joins the vectors of both; what is exported here is f alone.
+      context_size: how far to either side a sentence's context reaches. Default 1: its two
+        neighbours (Logeswaran and Lee 2018, §3). Each of them is an example of its own.
     """
 
-    margin: float = 0.3
-    logit_scale: float = 100.0
-    normalize: bool = True
-    bidirectional: bool = True
+    encoders: str = "shared"
+    context_size: int = 1
 
 
 @register("quick_thought")
@@ -46,46 +47,53 @@ class QuickThought(Objective):
     """Finds each segment's neighbour among those of the whole global batch."""
 
     config_class = QuickThoughtConfig
-    metric_names = ("retrieval_loss", "recall_at_1")
+    metric_names = METRIC_NAMES
+
+    def __init__(
+        self,
+        config: QuickThoughtConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer | None,
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.context_encoder = None
+        if config.encoders == "separate":
+            self.context_encoder = SentenceEncoderModel(encoder.config)
+            self.context_encoder.set_weights(encoder.get_weights())
+
+    def initialize(self, encoder: SentenceEncoderModel) -> None:
+        if self.context_encoder is not None:
+            self.context_encoder.set_weights(encoder.get_weights())
 
     @classmethod
     def check(cls, config: QuickThoughtConfig, encoder_config: object, where: str) -> None:
         super().check(config, encoder_config, where)
-        if not config.logit_scale > 0:
-            raise UserError(f"{where}.logit_scale must be above 0, got {config.logit_scale}")
-        if config.margin < 0:
-            raise UserError(f"{where}.margin must not be negative, got {config.margin}")
+        check_retrieval(config, where)
+        if config.encoders not in ENCODERS:
+            raise UserError(
+                f"{where}.encoders must be one of {', '.join(ENCODERS)}, got {config.encoders!r}"
+            )
+        if config.context_size < 1:
+            raise UserError(f"{where}.context_size must be at least 1, got {config.context_size}")
 
     @classmethod
-    def view(
-        cls, config: QuickThoughtConfig, data: DataConfig, special: SpecialIds
-    ) -> AdjacentPairs:
-        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, special)
+    def min_batch_size(cls, config: QuickThoughtConfig) -> int:
+        return 2
+
+    @classmethod
+    def view(cls, config: QuickThoughtConfig, data: DataConfig, source: Source) -> AdjacentPairs:
+        return AdjacentPairs(
+            data.segment,
+            data.seq_length,
+            data.swap_probability,
+            source.special,
+            config.context_size,
+        )
 
     def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
         first = encode(features["first"])["default"]
-        second = encode(features["second"])["default"]
-        losses, hits = self._direction(first, second)
-        if self.config.bidirectional:
-            backward, _ = self._direction(second, first)
-            losses += backward
-        count = tf.cast(tf.shape(losses)[0], tf.float32)
-        total = tf.reduce_sum(losses)
-        return ObjectiveOutput(
-            loss=total / count,
-            metrics={
-                "retrieval_loss": (total, count),
-                "recall_at_1": (tf.reduce_sum(hits), count),
-            },
-        )
-
-    def _direction(self, anchors: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        everybody, offset = gather(candidates)
-        return additive_margin_softmax(
-            anchors,
-            everybody,
-            offset,
-            margin=self.config.margin,
-            logit_scale=self.config.logit_scale,
-            normalize=self.config.normalize,
-        )
+        if self.context_encoder is None:
+            second = encode(features["second"])["default"]
+        else:
+            second = self.context_encoder(features["second"], training=encode.training)["default"]
+        return retrieval_output(first, second, self.config)

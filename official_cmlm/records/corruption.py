@@ -21,7 +21,7 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
       shard is as it was written.
     """
     for folder in folders:
-        for shard in load_manifest(folder, "documents").shards:
+        for shard in load_manifest(folder).shards:
             path = os.path.join(folder, shard.name)
             again = "fetch or make this folder of records again"
             read = 0

@@ -64,25 +64,47 @@ class DocumentBlock:
       sentences: int32 ragged `[records, (sentences), (tokens)]`.
       repeats_last: bool `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
+      text: string ragged `[records, (sentences)]`, or None if it was not asked for.
     """
 
     sentences: "tf.RaggedTensor"
     repeats_last: "tf.Tensor"
     keys: "tf.Tensor"
+    text: "tf.RaggedTensor | None" = None
 
 
-def parse(serialized: "tf.Tensor", keys: "tf.Tensor") -> DocumentBlock:
-    """Parses serialised records `[records]` of dtype string; `keys` is int64 `[records]`."""
+def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
+    """Tokens of each serialised record, int64 `[records]`; a repeated sentence does not count."""
     import tensorflow as tf
 
-    parsed = tf.io.parse_example(
-        serialized,
-        {
-            "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-            "sentence_lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-            "repeats_last": tf.io.FixedLenFeature([], tf.int64),
-        },
-    )
+    features = {
+        "sentence_lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        "repeats_last": tf.io.FixedLenFeature([], tf.int64),
+    }
+    parsed = tf.io.parse_example(serialized, features)
+    lengths = parsed["sentence_lengths"]
+    repeated = tf.squeeze(lengths[:, :1].to_tensor(shape=[None, 1]), axis=1)
+    return tf.reduce_sum(lengths, axis=1) - repeated * parsed["repeats_last"]
+
+
+def parse(serialized: "tf.Tensor", keys: "tf.Tensor", with_text: bool = False) -> DocumentBlock:
+    """Parses serialised records.
+
+    Args:
+      serialized: string `[records]`.
+      keys: int64 `[records]`.
+      with_text: parse the sentences' text too; the records must hold it.
+    """
+    import tensorflow as tf
+
+    features = {
+        "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        "sentence_lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
+        "repeats_last": tf.io.FixedLenFeature([], tf.int64),
+    }
+    if with_text:
+        features["text"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
+    parsed = tf.io.parse_example(serialized, features)
     lengths = parsed["sentence_lengths"]
     tokens = tf.RaggedTensor.from_row_lengths(
         tf.cast(parsed["token_ids"].flat_values, tf.int32), lengths.flat_values
@@ -91,4 +113,5 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor") -> DocumentBlock:
         sentences=tf.RaggedTensor.from_row_splits(tokens, lengths.row_splits),
         repeats_last=tf.cast(parsed["repeats_last"], tf.bool),
         keys=keys,
+        text=parsed.get("text"),
     )

@@ -22,12 +22,14 @@ class Shard:
       records: how many records it holds.
       bytes: its size on disk.
       sha256: checksum of the file, hexadecimal.
+      language: the one language of all its records, `en-de` for pairs; empty if it is not known.
     """
 
     name: str
     records: int
     bytes: int
     sha256: str
+    language: str = ""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,13 +39,17 @@ class Manifest:
     Attributes:
       kind: `documents` or `pairs`.
       documents, records, sentences, tokens: totals; a sentence that a cut repeats counts once.
-      languages: language tag -> number of sentences.
+        Pairs count their rows as documents and both texts as sentences.
+      languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
       length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
         more than the bound before; the last key is `inf`.
       vocabulary: `hash`, `size`, `kind` and settings of what made the ids.
       keep_text: whether the records hold the sentences' text too.
       counters: what was left out on the way and why, by name.
       shards: the files, in order.
+      row_size: pairs of one row, which follow each other; 1 unless the rows are translations of
+        each other. Nothing for documents.
+      labels: label -> number of rows; empty if the pairs have none.
     """
 
     kind: str
@@ -57,6 +63,8 @@ class Manifest:
     keep_text: bool
     counters: dict[str, int]
     shards: list[Shard]
+    row_size: int = 1
+    labels: dict[str, int] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -67,8 +75,12 @@ class Manifest:
         partial.replace(path)
 
 
-def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
+def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
     """Reads and checks the manifest of a folder of records.
+
+    Args:
+      folder: the folder.
+      kind: `documents` or `pairs`, which it must hold; empty: either.
 
     Raises:
       UserError: if there is none, if it is of another kind or version, if it lists no records, or
@@ -78,7 +90,8 @@ def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
     path = folder / FILE_NAME
     if not path.exists():
         raise UserError(
-            f"{folder}: no {FILE_NAME}; python -m data_prep.create_documents writes such a folder"
+            f"{folder}: no {FILE_NAME}; python -m data_prep.create_{kind or 'documents'} writes "
+            "such a folder"
         )
     try:
         values = json.loads(path.read_text())
@@ -95,8 +108,11 @@ def load_manifest(folder: str | os.PathLike, kind: str) -> Manifest:
         manifest = Manifest(**values)
     except (TypeError, KeyError) as error:
         raise _damaged(path, error) from None
-    if manifest.kind != kind:
-        raise UserError(f"{path}: holds {manifest.kind} records, {kind} records are needed here")
+    if kind and manifest.kind != kind:
+        raise UserError(
+            f"{path}: holds {manifest.kind} records, {kind} records are needed here; "
+            f"python -m data_prep.create_{kind} writes them"
+        )
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
     for shard in manifest.shards:

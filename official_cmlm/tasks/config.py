@@ -42,11 +42,16 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
       vocab_file: the vocabulary that the encoder is meant for; empty (default) takes the one that
         travels with the training records. Records made with another one are refused.
       train_data, validation_data: the records of every objective that names none of its own.
+      sts_file: sentence pairs with people's scores in the form of STS-B's `sts-dev.csv`. With it
+        every validation also gives `sts_spearman`, Spearman's correlation of the embeddings'
+        cosines with the scores times 100, by which Mirror-BERT (§3) and CMLM-CSE (§4.2) are chosen;
+        `trainer.best_checkpoint_eval_metric: sts_spearman` keeps the best. Empty (default): none.
     """
 
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
     objectives: ObjectivesConfig = dataclasses.field(default_factory=ObjectivesConfig)
     vocab_file: str = ""
+    sts_file: str = ""
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)

@@ -28,7 +28,7 @@ class MultiObjectiveModel(tf_keras.Model):
         classes = {name: objectives()[name] for name in chosen}
         self.head = (
             build_language_model_head(encoder)
-            if any(c.needs_language_model_head for c in classes.values())
+            if any(classes[name].needs_language_model_head(chosen[name]) for name in chosen)
             else None
         )
         self.objectives = {
@@ -64,15 +64,15 @@ class _Memo:
 
     def __init__(self, encoder: SentenceEncoderModel, training: bool | None) -> None:
         self._encoder = encoder
-        self._training = training
+        self.training = training
         # The tensors are kept beside the outputs: their ids stay theirs as long as they live.
         self._known: dict[tuple[int, ...], tuple[list, dict]] = {}
 
-    def __call__(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    def __call__(self, inputs: dict[str, tf.Tensor], views: int = 1) -> dict[str, tf.Tensor]:
         names = [*INPUT_NAMES, *(["dense_inputs"] if "dense_inputs" in inputs else [])]
         tensors = [inputs[name] for name in names]
-        key = tuple(id(tensor) for tensor in tensors)
+        key = (views, *(id(tensor) for tensor in tensors))
         if key not in self._known:
-            outputs = self._encoder(dict(zip(names, tensors)), training=self._training)
+            outputs = self._encoder(dict(zip(names, tensors)), training=self.training, views=views)
             self._known[key] = (tensors, outputs)
         return self._known[key][1]

@@ -1,20 +1,37 @@
 """The Model Garden task: builds the model and the inputs, and sums the objectives' losses."""
 
+from pathlib import Path
+
 import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import restore_pretrained
+from official_cmlm.checkpoints.encoder_directory import DEFAULT_SEQ_LENGTH, restore_pretrained
+from official_cmlm.checkpoints.objective_weights import restore_objectives
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pipeline import Augment, Replicas, View, build_dataset
-from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.evaluation.sts import (
+    ScoredPairs,
+    read_sts_benchmark,
+    similarity_spearman,
+)
+from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset
+from official_cmlm.inputs.records import count_short_records
+from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
-from official_cmlm.records.manifest import check_vocabulary, load_manifest, load_records_vocabulary
+from official_cmlm.records.manifest import (
+    Manifest,
+    check_vocabulary,
+    load_manifest,
+    load_records_vocabulary,
+)
+from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.tasks.model import MultiObjectiveModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+STS_METRIC = "sts_spearman"
 
 
 @task_factory.register_task_cls(SentenceEncoderTaskConfig)
@@ -48,17 +65,41 @@ class SentenceEncoderTask(base_task.Task):
                 f"task.encoder.vocab_size is {size}, the vocabulary has {len(self.vocabulary)} "
                 f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
             )
-        self.special = SpecialIds(**self.vocabulary.special_ids, vocab_size=len(self.vocabulary))
+        self._sts_pairs = self._open_sts()
+        self._scored: SentenceEncoder | None = None
+        for name, where, data in params.used_data():
+            source = self._source(load_manifest(data.input_path))
+            objectives()[name].check_records(self.chosen[name], data, source, where)
+
+    def _open_sts(self) -> ScoredPairs | None:
+        path = self.task_config.sts_file
+        if not path:
+            return None
+        pairs = read_sts_benchmark(Path(path))
+        if len(pairs.gold) < 2:
+            raise UserError(
+                f"task.sts_file={path}: {len(pairs.gold)} scored pairs; it takes the tab-separated "
+                "columns of STS-B's sts-dev.csv"
+            )
+        return pairs
+
+    def _source(self, manifest: Manifest) -> Source:
+        return Source(
+            self.vocabulary,
+            manifest.row_size,
+            tuple(sorted(manifest.languages)),
+            tuple(manifest.labels),
+        )
 
     def _open_vocabulary(self) -> Vocabulary:
         """The encoder's vocabulary, after checking that all records were made with it."""
         params = self.task_config
         vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
-        for folder in self.input_folders():
-            manifest = load_manifest(folder, "documents")
+        for name, _, data in params.used_data():
+            manifest = load_manifest(data.input_path, objectives()[name].record_kind)
             if vocabulary is None:
-                vocabulary = load_records_vocabulary(folder, manifest)
-            check_vocabulary(folder, manifest, vocabulary)
+                vocabulary = load_records_vocabulary(data.input_path, manifest)
+            check_vocabulary(data.input_path, manifest, vocabulary)
         return vocabulary
 
     def input_folders(self) -> list[str]:
@@ -76,20 +117,48 @@ class SentenceEncoderTask(base_task.Task):
                 )
 
     def check_batch_sizes(self, num_replicas: int) -> None:
-        """Raises `UserError` unless every batch divides by the replicas."""
-        for _, where, data in self.task_config.used_data():
-            data.buckets(num_replicas, where)
+        """Raises `UserError` unless every batch divides by the replicas and has examples enough."""
+        for name, where, data in self.task_config.used_data():
+            smallest = min(size for _, size in data.buckets(num_replicas, where))
+            needed = objectives()[name].min_batch_size(self.chosen[name])
+            if smallest < needed:
+                raise UserError(
+                    f"{where}.global_batch_size {data.global_batch_size} leaves {name} no "
+                    f"negatives; it needs at least {needed} examples a step"
+                )
+
+    def notes(self) -> list[str]:
+        """What a person should know before training: records that an objective cannot use."""
+        lines = []
+        for name, where, data in self.task_config.used_data():
+            manifest = load_manifest(data.input_path)
+            view = objectives()[name].view(self.chosen[name], data, self._source(manifest))
+            if view.min_record_tokens and data.is_training:
+                short, read = count_short_records(data, manifest, view.min_record_tokens)
+                if short:
+                    lines.append(
+                        f"{name}: {short} of {read} records of {where} have fewer than "
+                        f"{view.min_record_tokens} tokens and are skipped"
+                    )
+        return lines
 
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
-        return MultiObjectiveModel(SentenceEncoderModel(config), self.chosen)
+        model = MultiObjectiveModel(SentenceEncoderModel(config), self.chosen)
+        if self._sts_pairs is not None:
+            length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
+            self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
+        return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:
         """Loads `init_checkpoint` into a fresh model."""
-        if self.task_config.init_checkpoint:
-            restore_pretrained(
-                self.task_config.init_checkpoint, model.encoder, model.head, self.vocabulary
-            )
+        restored, start = set(), self.task_config.init_checkpoint
+        if start:
+            restore_pretrained(start, model.encoder, model.head, self.vocabulary)
+            restored = restore_objectives(start, model.objectives)
+        for name, objective in model.objectives.items():
+            if name not in restored:
+                objective.initialize(model.encoder)
 
     def build_inputs(
         self, params: DataConfig, input_context: tf.distribute.InputContext | None = None
@@ -104,8 +173,9 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[tuple[DataConfig, View, list[Augment], list[str]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, params.is_training)
-            view = objectives()[name].view(config, data, self.special)
-            augments = objectives()[name].augments(config, self.special)
+            source = self._source(load_manifest(data.input_path))
+            view = objectives()[name].view(config, data, source)
+            augments = objectives()[name].augments(config, source.special)
             for other, known, all_augments, names in groups:
                 if known == view and other.as_dict() == data.as_dict():
                     all_augments.extend(a for a in augments if a not in all_augments)
@@ -116,7 +186,7 @@ class SentenceEncoderTask(base_task.Task):
         return tf.data.Dataset.zip(
             {
                 "+".join(names): build_dataset(
-                    data, load_manifest(data.input_path, "documents"), view, augments, replicas
+                    data, load_manifest(data.input_path), view, augments, replicas
                 )
                 for data, view, augments, names in groups
             }
@@ -152,3 +222,13 @@ class SentenceEncoderTask(base_task.Task):
                 by_name[f"{name}/{metric}"].update_state(
                     tf.math.divide_no_nan(total, weight), sample_weight=weight
                 )
+
+    def aggregate_logs(self, state: bool | None, step_logs: dict) -> bool | None:
+        """Nothing of single steps; true asks the trainer for `reduce_aggregated_logs`."""
+        return self._scored is not None or None
+
+    def reduce_aggregated_logs(
+        self, aggregated_logs: bool, global_step: tf.Tensor | None = None
+    ) -> dict[str, float]:
+        """Called once a validation: scores `sts_file` with the weights as they are."""
+        return {STS_METRIC: similarity_spearman(self._scored.encode, self._sts_pairs)}

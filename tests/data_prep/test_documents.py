@@ -27,7 +27,7 @@ def _run(documents, vocabulary, **options):
     """(records as (sentences of ids, repeats_last, texts), statistics)."""
     statistics = Statistics()
     result = []
-    for data in records(documents, vocabulary, RecordOptions(**options), statistics):
+    for _, data in records(documents, vocabulary, RecordOptions(**options), statistics):
         feature = tf.train.Example.FromString(data).features.feature
         ids, sentences = list(feature["token_ids"].int64_list.value), []
         for length in feature["sentence_lengths"].int64_list.value:

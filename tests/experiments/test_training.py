@@ -185,5 +185,5 @@ def test_records_without_any_pair_are_refused(vocabulary, tmp_path):
     """Documents of one sentence have no neighbours; waiting for one would never end."""
     documents = [Document(f"d{i}", "en", ["A cat sat."]) for i in range(20)]
     write_records(tmp_path / "records", documents, vocabulary)
-    with pytest.raises(UserError, match="no document gives a AdjacentPairs example"):
+    with pytest.raises(UserError, match="no record gives a AdjacentPairs example"):
         run(tiny_run(tmp_path / "records", tmp_path), "train", str(tmp_path / "model"))

@@ -113,6 +113,10 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     _own_encoder(tmp_path / "projected", vocabulary, **projected)
     with pytest.raises(UserError, match="projected_mean"):
         export("projected", "new")
+    for pooling in ("cls_pooler", "first_last"):
+        _own_encoder(tmp_path / pooling, vocabulary, pooling=pooling)
+        with pytest.raises(UserError, match=f"encoder.pooling is {pooling};.*export_tfhub"):
+            export(pooling, "new")
     with pytest.raises(UserError, match="no language-model head"):
         export("own", "new", with_head=True)
     assert not (tmp_path / "new").exists()
@@ -122,5 +126,5 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     export("own", "new", overwrite=True)
     with pytest.raises(UserError, match="holds no export"):
         export("own", "own", overwrite=True)
-    left = {"own", "projected", "new"}
+    left = {"own", "projected", "cls_pooler", "first_last", "new"}
     assert {path.name for path in tmp_path.iterdir()} == left

@@ -12,6 +12,7 @@ from official.nlp.modeling import layers
 from export import tfhub
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.errors import UserError
+from official_cmlm.modeling.pooling import pool
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import mirrored_strategy, tiny_encoder_config
@@ -50,6 +51,35 @@ def test_all_three_ways_agree(exported, preprocess, encoder):
     np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
     serving = tf.saved_model.load(str(exported[1] / "serving")).signatures["serving_default"]
     np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
+
+
+def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary):
+    """`first_last` reads two layers; `encode`, the exported pair and serving agree on it too."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="first_last")
+    describe(tmp_path / "model", config, vocabulary, max_seq_length=24)
+    model = SentenceEncoderModel(config)
+    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "model" / "ckpt"))
+    tfhub.export(str(tmp_path / "model"), str(tmp_path / "out"), None, overwrite=False)
+    inputs = hub.load(str(tmp_path / "out" / "preprocess"))(tf.constant(TEXTS))
+    outputs = model(inputs)
+    expected = outputs["default"].numpy()
+    last = pool(outputs["sequence_output"], inputs["input_mask"], "mean")
+    assert np.abs(last - expected).max() > 0.1
+    encoded = SentenceEncoder.load(tmp_path / "model").encode(TEXTS)
+    np.testing.assert_allclose(encoded, expected, atol=1e-5)
+    module = hub.KerasLayer(str(tmp_path / "out" / "encoder"))
+    np.testing.assert_allclose(module(inputs)["default"], expected, atol=1e-5)
+    serving = tf.saved_model.load(str(tmp_path / "out" / "serving")).signatures["serving_default"]
+    np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
+
+
+def test_exported_pooler_can_be_trained(preprocess, vocabulary):
+    """Where the vector goes through BERT's pooler, fine-tuning the module trains that too."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="cls_pooler")
+    model, inputs = SentenceEncoderModel(config), preprocess(tf.constant(TEXTS))
+    module = tfhub.functional_encoder(model)
+    np.testing.assert_array_equal(module(inputs)["default"], model(inputs)["default"])
+    assert len(module.trainable_variables) == 5 + 2 * 16 + 2
 
 
 def test_outputs_have_the_documented_shapes(preprocess, encoder):

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.inference import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
@@ -31,6 +32,8 @@ def _both(precision="float32", **overrides):
         {},
         {"pooling": "cls"},
         {"pooling": "max"},
+        {"pooling": "cls_pooler"},
+        {"pooling": "first_last"},
         {"hidden_activation": "gelu_exact"},
         {"hidden_activation": "relu"},
         {"layer_norm_epsilon": 0.1},
@@ -40,6 +43,10 @@ def _both(precision="float32", **overrides):
         {"sentence_vector": "projected_mean", "num_projections": 4},
         {"sentence_vector": "projected_mean", "num_projections": 4, "normalize": True},
         {"num_layers": 1, "pooling": "cls", "num_attention_heads": 4},
+        {"num_layers": 1, "pooling": "cls_pooler", "normalize": True},
+        {"num_layers": 1, "pooling": "first_last"},
+        {"num_layers": 3, "pooling": "first_last", "normalize": True},
+        {"pooling": "cls_pooler", "sentence_vector": "projected_mean", "num_projections": 4},
     ],
     ids=lambda overrides: "-".join(f"{k}={v}" for k, v in overrides.items()) or "default",
 )
@@ -53,8 +60,18 @@ def test_same_embedding(overrides):
 def test_settings_are_not_ignored():
     """The tests above could not pass by leaving a setting out: each changes the embedding."""
     plain = _both()[0]
-    for overrides in ({"layer_norm_epsilon": 0.1}, {"position_offset": 2}, {"pooling": "cls"}):
-        assert np.abs(_both(**overrides)[0] - plain).max() > 1e-3
+    poolings = [{"pooling": name} for name in POOLINGS if name != "mean"]
+    for overrides in ({"layer_norm_epsilon": 0.1}, {"position_offset": 2}, *poolings):
+        assert np.abs(_both(**overrides)[0] - plain).max() > 1e-3, overrides
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_poolings_in_bfloat16(pooling):
+    """Copies in half precision give nearly the same vector with every pooling."""
+    got, expected = _both("bfloat16", pooling=pooling)
+    assert got.dtype == np.float32
+    cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
+    assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99
 
 
 def test_bfloat16_is_close_but_not_equal():

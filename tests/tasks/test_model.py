@@ -34,9 +34,9 @@ def passes(monkeypatch):
     calls, original = [], SentenceEncoderModel.call
 
     @functools.wraps(original)
-    def counting(self, inputs, training=None):
+    def counting(self, inputs, training=None, views=1):
         calls.append(inputs)
-        return original(self, inputs, training)
+        return original(self, inputs, training, views)
 
     monkeypatch.setattr(SentenceEncoderModel, "call", counting)
     return calls

@@ -1,0 +1,58 @@
+"""Trains a chain of experiments: `python -m experiments.train_stages --stages=bitext_s3 …`.
+
+Each stage starts from the encoder that the one before left. The same command goes on where an
+interrupted one stopped.
+"""
+
+import os
+from pathlib import Path
+
+from absl import flags
+
+from experiments import stages
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string(
+        "stages", None, "YAML file of stages, or the name of one below experiments/stages; ? lists."
+    )
+    flags.DEFINE_string("model_dir", None, "Folder; every stage gets one of its own in it.")
+    flags.DEFINE_string(
+        "init_checkpoint",
+        None,
+        "Encoder directory that the first stage starts from. Default: random weights.",
+    )
+    flags.DEFINE_string(
+        "params_override",
+        None,
+        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Default: none.",
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    if FLAGS.stages in (None, "?", "list"):
+        for name, path in stages.stage_files().items():
+            print(f"  {name}  {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+        if FLAGS.stages is None:
+            raise UserError("--stages is missing; name a file, or one of these")
+        return
+    if not FLAGS.model_dir:
+        raise UserError("--model_dir is missing; name the folder for the stages")
+    cli.quiet_tensorflow()
+    chain = stages.read_stages(FLAGS.stages)
+    loaded = stages.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
+    model_dir = Path(os.path.expanduser(FLAGS.model_dir))
+    last = stages.run_stages(loaded, model_dir, FLAGS.init_checkpoint, FLAGS.params_override)
+    print(f"the last stage's encoder: {last}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

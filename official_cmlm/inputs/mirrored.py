@@ -1,0 +1,158 @@
+"""The view of contrastive learning: each segment twice, the second time perhaps changed.
+
+Mirror-BERT §2.2 masks a span of raw characters before tokenising; CMLM-CSE Table 3 repeats words or
+deletes one, after tokenising; SimCSE changes nothing and leaves the difference to dropout.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+import tensorflow as tf
+
+from official_cmlm.inputs import hashing
+from official_cmlm.inputs.segments import segments
+from official_cmlm.inputs.views import (
+    DocumentView,
+    Examples,
+    SpecialIds,
+    example_keys,
+    with_specials,
+    without_repeats,
+)
+from official_cmlm.records.documents import DocumentBlock
+from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
+
+AUGMENTATIONS = ("none", "span_mask", "word_repetition", "word_deletion")
+
+
+@dataclasses.dataclass(frozen=True)
+class Mirrored(DocumentView):
+    """Every segment as `first`, and as `second` under one augmentation.
+
+    Attributes:
+      segment, seq_length: see `configs.data.DataConfig`; `span_mask` takes sentences only.
+      augmentation: one of `AUGMENTATIONS`, applied to `second` alone.
+      span_characters: characters that `span_mask` replaces by one `[MASK]`.
+      span_min_characters: shorter sentences, and those of at most `span_characters`, stay whole.
+      repetition_rate: share of the tokens that `word_repetition` writes twice.
+      vocabulary: makes ids of the masked text.
+    """
+
+    segment: str
+    seq_length: int
+    augmentation: str
+    span_characters: int
+    span_min_characters: int
+    repetition_rate: float
+    vocabulary: Vocabulary
+
+    sequences: ClassVar[tuple[str, ...]] = ("first", "second")
+    needs: ClassVar[str] = "a sentence in each record"
+
+    @property
+    def special(self) -> SpecialIds:
+        return SpecialIds.of(self.vocabulary)
+
+    @property
+    def reads_text(self) -> bool:
+        return self.augmentation == "span_mask"
+
+    def __call__(self, block: DocumentBlock) -> Examples:
+        block = without_repeats(block)
+        parts = segments(block, self.segment, self.seq_length - 2)
+        keys = example_keys(block.keys, parts.row_lengths())
+        first = parts.values
+        if self.augmentation == "span_mask":
+            second = self._mask_span(first, block.text.flat_values, keys)
+        elif self.augmentation == "word_repetition":
+            second = repeat_tokens(first, keys, self.repetition_rate)
+        elif self.augmentation == "word_deletion":
+            second = delete_token(first, keys)
+        else:
+            second = first
+        return {
+            "first": with_specials(first, self.special),
+            "second": with_specials(second[:, : self.seq_length - 2], self.special),
+            "key": keys,
+        }
+
+    def _mask_span(
+        self, tokens: tf.RaggedTensor, text: tf.Tensor, keys: tf.Tensor
+    ) -> tf.RaggedTensor:
+        """Ids of the texts with a span of characters masked, or their own where they are short."""
+        before, after, masked = cut_span(text, keys, self.span_characters, self.span_min_characters)
+        # With spaces around the mask, as the reference code has it; a byte-level BPE would take a
+        # word without one for the rest of a word.
+        before = tf.strings.regex_replace(before, r"\s+\z", "")
+        after = tf.strings.regex_replace(after, r"\A\s*(\S)", r" \1")
+        tokenizer = build_graph_tokenizer(self.vocabulary)
+        mask = tf.fill([tf.shape(text)[0], 1], self.vocabulary.special_ids["mask"])
+        left = tf.cast(tokenizer.tokenize(before), tf.int32)
+        right = tf.cast(tokenizer.tokenize(after), tf.int32)
+        changed = tf.concat([left, mask, right], axis=1)
+        return choose_rows(masked, changed, tokens)
+
+
+def cut_span(
+    text: tf.Tensor, keys: tf.Tensor, characters: int, min_characters: int
+) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+    """Cuts `characters` Unicode characters out of each text, at a uniformly drawn place.
+
+    Args:
+      text: UTF-8 strings `[batch]`.
+      keys: int64 `[batch]`.
+      characters: length of the span.
+      min_characters: see `Mirrored`.
+
+    Returns:
+      What stands before and behind the span, strings `[batch]`, and bool `[batch]`, whether the
+      text is long enough to be cut; where not, the first two mean nothing.
+    """
+    length = tf.strings.length(text, unit="UTF8_CHAR")
+    masked = (length > characters) & (length >= min_characters)
+    places = tf.maximum(length - characters + 1, 1)
+    draw = hashing.uniform(keys, 1, hashing.SALT_SPAN_START)[:, 0]
+    start = tf.minimum(tf.cast(draw * tf.cast(places, tf.float32), tf.int32), places - 1)
+    end = tf.minimum(start + characters, length)
+    before = tf.strings.substr(text, tf.zeros_like(start), start, unit="UTF8_CHAR")
+    after = tf.strings.substr(text, end, length - end, unit="UTF8_CHAR")
+    return before, after, masked
+
+
+def repeat_tokens(tokens: tf.RaggedTensor, keys: tf.Tensor, rate: float) -> tf.RaggedTensor:
+    """Writes round(rate · n) of each row's n tokens twice, the copy behind its original."""
+    count = tf.cast(tf.round(tf.cast(tokens.row_lengths(), tf.float64) * rate), tf.int64)
+    chosen = choose_tokens(tokens, keys, count, hashing.SALT_REPEAT_WHICH)
+    times = 1 + tf.cast(chosen.flat_values, tf.int32)
+    lengths = tokens.row_lengths() + tf.reduce_sum(tf.cast(chosen, tf.int64), axis=1)
+    return tf.RaggedTensor.from_row_lengths(tf.repeat(tokens.flat_values, times), lengths)
+
+
+def delete_token(tokens: tf.RaggedTensor, keys: tf.Tensor) -> tf.RaggedTensor:
+    """Leaves out one token of each row that has several."""
+    count = tf.cast(tokens.row_lengths() > 1, tf.int64)
+    chosen = choose_tokens(tokens, keys, count, hashing.SALT_DELETE)
+    return tf.ragged.boolean_mask(tokens, ~chosen)
+
+
+def choose_tokens(
+    tokens: tf.RaggedTensor, keys: tf.Tensor, count: tf.Tensor, salt: int
+) -> tf.RaggedTensor:
+    """Chooses `count` (int64 `[rows]`) tokens of each row: bool, of the shape of `tokens`."""
+    longest = tf.cast(tokens.bounding_shape()[1], tf.int32)
+    scores = hashing.uniform(keys, longest, salt)
+    inside = tf.sequence_mask(tokens.row_lengths(), longest)
+    order = tf.argsort(tf.where(inside, scores, 2.0), axis=1, stable=True)
+    rank = tf.argsort(order, axis=1, stable=True)
+    chosen = tf.cast(rank, tf.int64) < count[:, tf.newaxis]
+    return tf.RaggedTensor.from_tensor(chosen, lengths=tokens.row_lengths())
+
+
+def choose_rows(
+    condition: tf.Tensor, if_true: tf.RaggedTensor, if_false: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Row i of `if_true` where `condition` (bool `[rows]`) holds, else of `if_false`."""
+    rows = tf.cast(tf.shape(condition)[0], tf.int64)
+    both = tf.concat([if_true, if_false], axis=0)
+    index = tf.range(rows)
+    return tf.gather(both, tf.where(condition, index, index + rows))

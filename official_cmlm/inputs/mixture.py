@@ -1,0 +1,44 @@
+"""How often each language is read: sampling with a probability that grows slower than its size."""
+
+from collections import Counter
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import Manifest
+
+
+def shard_repetitions(config: DataConfig, manifest: Manifest) -> list[float]:
+    """How often an epoch reads each shard, on average; 0 for languages that are left out.
+
+    Validation reads each language once.
+
+    A language of n sentences is read c · n^(exponent − 1) times, so that its share of the epoch is
+    proportional to n^exponent, with c such that the epoch stays as long as the data. A shard of one
+    language is read as often as the language.
+
+    Raises:
+      UserError: if `config.languages` names a language that the folder lacks, or if languages are
+        to be told apart and the folder's shards are mixed.
+    """
+    if not config.languages and config.language_exponent == 1:
+        return [1.0] * len(manifest.shards)
+    if not all(shard.language for shard in manifest.shards):
+        raise UserError(
+            f"{config.input_path}: its shards do not have one language each (rows of translations "
+            "never do); leave languages empty and language_exponent at 1, or make the records again"
+        )
+    missing = [name for name in config.languages if name not in manifest.languages]
+    if missing:
+        raise UserError(
+            f"{config.input_path}: has no {', '.join(missing)}; its languages are "
+            f"{', '.join(sorted(manifest.languages))}"
+        )
+    sizes = Counter(manifest.languages)
+    if config.languages:
+        sizes = Counter({name: sizes[name] for name in config.languages})
+    exponent = config.language_exponent if config.is_training else 1.0
+    scale = sum(sizes.values()) / sum(n**exponent for n in sizes.values())
+    return [
+        scale * sizes[shard.language] ** (exponent - 1) if sizes[shard.language] else 0.0
+        for shard in manifest.shards
+    ]

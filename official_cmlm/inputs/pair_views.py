@@ -1,0 +1,85 @@
+"""The views of pairs records: translations, and premise and hypothesis of an inference."""
+
+import dataclasses
+from typing import ClassVar
+
+import tensorflow as tf
+
+from official_cmlm.inputs import hashing
+from official_cmlm.inputs.views import Examples, SpecialIds, with_specials
+from official_cmlm.records.pairs import KIND, PairBlock
+
+# Which language the hypothesis has, seen from the premise's.
+HYPOTHESIS_LANGUAGES = ("different", "same")
+
+
+class PairView:
+    """Defaults of a view of pairs: two sequences, `first` and `second`."""
+
+    kind: ClassVar[str] = KIND
+    sequences: ClassVar[tuple[str, ...]] = ("first", "second")
+    scalars: ClassVar[tuple[str, ...]] = ()
+    reads_text: ClassVar[bool] = False
+    needs: ClassVar[str] = "a pair in each record"
+    min_record_tokens: ClassVar[int] = 0
+
+
+@dataclasses.dataclass(frozen=True)
+class TextPairs(PairView):
+    """Both texts of each pair, e.g. a sentence and its translation (CMLM §4.2).
+
+    Attributes:
+      seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
+      special: ids of the special tokens.
+    """
+
+    seq_length: int
+    special: SpecialIds
+
+    def __call__(self, block: PairBlock) -> Examples:
+        limit = self.seq_length - 2
+        return {
+            "first": with_specials(block.first[:, :limit], self.special),
+            "second": with_specials(block.second[:, :limit], self.special),
+            "key": block.keys,
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class InferencePairs(PairView):
+    """Premise and hypothesis of a labelled pair, as `first` and `second`, with its `label`.
+
+    CMLM §4.3: "the premise u and hypothesis v are in different languages". Each pair gives one
+    example an epoch: its own premise, and the hypothesis of the same row in another language, drawn
+    anew each epoch.
+
+    Attributes:
+      seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
+      hypothesis_language: `different` from the premise's, or the `same`.
+      row_size: pairs of one row in the records; at least 2 for `different`.
+      special: ids of the special tokens.
+    """
+
+    seq_length: int
+    hypothesis_language: str
+    row_size: int
+    special: SpecialIds
+
+    scalars: ClassVar[tuple[str, ...]] = ("label",)
+
+    def __call__(self, block: PairBlock) -> Examples:
+        index = tf.range(tf.shape(block.labels)[0])
+        if self.hypothesis_language == "different":
+            draw = hashing.uniform(block.keys, 1, hashing.SALT_LANGUAGE)[:, 0]
+            others = self.row_size - 1
+            step = 1 + tf.minimum(tf.cast(draw * others, tf.int32), others - 1)
+            member = index % self.row_size
+            index += (member + step) % self.row_size - member
+        hypotheses = tf.gather(block.second, index)
+        limit = self.seq_length - 2
+        return {
+            "first": with_specials(block.first[:, :limit], self.special),
+            "second": with_specials(hypotheses[:, :limit], self.special),
+            "label": block.labels,
+            "key": block.keys,
+        }

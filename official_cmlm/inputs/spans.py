@@ -1,0 +1,163 @@
+"""DeCLUTR's view: long spans of a document as anchors, spans near each as its positives (§3.2)."""
+
+import dataclasses
+
+import tensorflow as tf
+
+from official_cmlm.inputs import hashing
+from official_cmlm.inputs.views import (
+    DocumentView,
+    Examples,
+    SpecialIds,
+    with_specials,
+    without_repeats,
+)
+from official_cmlm.records.documents import DocumentBlock
+
+# Where a positive may lie, seen from its anchor.
+SAMPLINGS = ("all", "adjacent", "subsuming")
+# Order of the uniform numbers whose k-th smallest is Beta distributed: Beta(4, 2) is the fourth
+# smallest of five, Beta(2, 4) the second.
+_UNIFORMS, _ANCHOR_RANK, _POSITIVE_RANK = 5, 3, 1
+
+
+@dataclasses.dataclass(frozen=True)
+class Spans(DocumentView):
+    """A anchors and P positives of each of them from every document that is long enough.
+
+    A record is what is sampled from: `create_documents --max_sentences` bounds its length. It must
+    have `min_record_tokens`; shorter ones give no example. Sequences are `anchor_0`, … and
+    `positive_0_0`, …, the first number being the anchor's.
+
+    Attributes:
+      num_anchors, num_positives: A and P.
+      min_span_length, max_span_length: ℓmin and ℓmax in tokens; of the longest span two tokens are
+        `[CLS]` and `[SEP]`.
+      sampling: `all`, positives overlap with the anchor, are adjacent to it or inside of it;
+        `adjacent`, right before or behind; `subsuming`, inside.
+      special: ids of the special tokens.
+    """
+
+    num_anchors: int
+    num_positives: int
+    min_span_length: int
+    max_span_length: int
+    sampling: str
+    special: SpecialIds
+
+    @property
+    def sequences(self) -> tuple[str, ...]:
+        return self.anchors + self.positives
+
+    @property
+    def anchors(self) -> tuple[str, ...]:
+        return tuple(f"anchor_{a}" for a in range(self.num_anchors))
+
+    @property
+    def positives(self) -> tuple[str, ...]:
+        return tuple(
+            f"positive_{a}_{p}" for a in range(self.num_anchors) for p in range(self.num_positives)
+        )
+
+    @property
+    def min_record_tokens(self) -> int:
+        """Tokens below which a record gives no example: 2 · A · ℓmax, 2,048 in the paper (§4.1)."""
+        return 2 * self.num_anchors * self.max_span_length
+
+    @property
+    def needs(self) -> str:
+        return (
+            f"documents of at least {self.min_record_tokens} tokens (2 · {self.num_anchors} "
+            f"anchors · {self.max_span_length}): whole documents (--documents_by=file, a larger "
+            "--max_sentences), fewer anchors or shorter spans"
+        )
+
+    def __call__(self, block: DocumentBlock) -> Examples:
+        documents = without_repeats(block).sentences.merge_dims(1, 2)
+        long_enough = documents.row_lengths() >= self.min_record_tokens
+        documents = tf.ragged.boolean_mask(documents, long_enough)
+        keys = tf.boolean_mask(block.keys, long_enough)
+        counts = tf.cast(documents.row_lengths(), tf.int32)
+        starts, lengths = self.sample_anchors(keys, counts)
+        examples = {"key": keys}
+        for a, name in enumerate(self.anchors):
+            examples[name] = self._cut(documents, starts[:, a], lengths[:, a])
+        names = iter(self.positives)
+        for a in range(self.num_anchors):
+            places = self.sample_positives(
+                hashing.fold(keys, a), counts, starts[:, a], lengths[:, a]
+            )
+            for start, length in zip(*(tf.unstack(x, self.num_positives, axis=1) for x in places)):
+                examples[next(names)] = self._cut(documents, start, length)
+        return examples
+
+    def sample_anchors(self, keys: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draws starts at least 2 · ℓmax apart, uniformly among all such choices, and lengths.
+
+        Args:
+          keys: int64 `[documents]`.
+          counts: int32 `[documents]`, tokens of each.
+
+        Returns:
+          int32 `[documents, A]` starts, ascending, and lengths.
+        """
+        gap = 2 * self.max_span_length
+        # Sorted uniform numbers, moved apart by the gap, are uniform among the spaced choices.
+        room = counts - (self.max_span_length - 2) - (self.num_anchors - 1) * gap + 1
+        draws = tf.sort(hashing.uniform(keys, self.num_anchors, hashing.SALT_ANCHORS), axis=1)
+        starts = _scaled(draws, room[:, tf.newaxis]) + gap * tf.range(self.num_anchors)
+        lengths = self._lengths(
+            keys, self.num_anchors, hashing.SALT_ANCHOR_LENGTHS, rank=_ANCHOR_RANK
+        )
+        return starts, lengths
+
+    def sample_positives(
+        self, keys: tf.Tensor, counts: tf.Tensor, anchors: tf.Tensor, anchor_lengths: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Draws positives near one anchor of each document, inside the document.
+
+        Args:
+          keys: int64 `[documents]`, other ones for each anchor.
+          counts: int32 `[documents]`, tokens of each.
+          anchors, anchor_lengths: int32 `[documents]`.
+
+        Returns:
+          int32 `[documents, P]` starts and lengths.
+        """
+        lengths = self._lengths(
+            keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, rank=_POSITIVE_RANK
+        )
+        counts, start = counts[:, tf.newaxis], anchors[:, tf.newaxis]
+        end = start + anchor_lengths[:, tf.newaxis]
+        draws = hashing.uniform(keys, self.num_positives, hashing.SALT_POSITIVE_STARTS)
+        if self.sampling == "subsuming":
+            lengths = tf.minimum(lengths, end - start)
+            return start + _scaled(draws, end - start - lengths + 1), lengths
+        if self.sampling == "adjacent":
+            # In the middle of a document of the least length neither side need have room enough.
+            lengths = tf.minimum(lengths, tf.maximum(start, counts - end))
+            fits_before, fits_after = start - lengths >= 0, end + lengths <= counts
+            before = tf.where(fits_before & fits_after, draws < 0.5, fits_before)
+            return tf.where(before, start - lengths, end), lengths
+        first = tf.maximum(start - lengths, 0)
+        last = tf.minimum(end, counts - lengths)
+        return first + _scaled(draws, last - first + 1), lengths
+
+    def _lengths(self, keys: tf.Tensor, count: int, salt: int, rank: int) -> tf.Tensor:
+        """int32 `[documents, count]`: ⌊p · (ℓmax − ℓmin) + ℓmin⌋ with p Beta distributed."""
+        draws = hashing.uniform(keys, count * _UNIFORMS, salt)
+        draws = tf.sort(tf.reshape(draws, [-1, count, _UNIFORMS]), axis=2)[:, :, rank]
+        longest = self.max_span_length - 2
+        return self.min_span_length + tf.cast(draws * (longest - self.min_span_length), tf.int32)
+
+    def _cut(
+        self, documents: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor
+    ) -> tf.RaggedTensor:
+        starts = tf.cast(documents.row_starts(), tf.int32) + starts
+        index = tf.ragged.range(starts, starts + lengths, row_splits_dtype=tf.int64)
+        return with_specials(tf.gather(documents.flat_values, index), self.special)
+
+
+def _scaled(draws: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
+    """Uniform int32 in [0, count) from uniform float32 `draws`."""
+    return tf.minimum(tf.cast(draws * tf.cast(count, tf.float32), tf.int32), count - 1)

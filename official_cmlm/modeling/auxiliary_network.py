@@ -1,0 +1,81 @@
+"""CMLM-CSE's auxiliary network: frozen lexical features and a sentence vector, fused (§3.2)."""
+
+import tensorflow as tf
+import tf_keras
+from official.nlp.modeling import layers
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.modeling.bert import build_bert, get_activation
+from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
+from official_cmlm.modeling.variables import bert_variables
+
+
+class AuxiliaryNetwork(tf_keras.layers.Layer):
+    """[h; h'₍>0₎] through a few Transformer blocks.
+
+    h' are the outputs of the first layers of the starting encoder on the masked sentence; they are
+    computed without dropout and never trained. The sentence vector h takes the place of their first
+    token, and the fusion blocks must reconstruct the masked tokens with its help.
+    """
+
+    def __init__(self, config: EncoderConfig, lexical_layers: int, fusion_layers: int) -> None:
+        """Creates the weights; `copy_from` then fills the frozen ones.
+
+        Args:
+          config: the encoder's.
+          lexical_layers: blocks of the frozen extractor, at most the encoder's own.
+          fusion_layers: blocks of the fusion, of the encoder's shape and dropout.
+        """
+        super().__init__(name="auxiliary_network", autocast=False)
+        frozen = config.replace(
+            num_layers=lexical_layers, dropout_rate=0.0, attention_dropout_rate=0.0
+        )
+        self.extractor = build_bert(frozen.replace(drophead_rate=0.0), random_weights=False)
+        self.extractor.trainable = False
+        self.mask_layer = layers.SelfAttentionMask()
+        self.fusion = [
+            layers.TransformerEncoderBlock(
+                num_attention_heads=config.num_attention_heads,
+                inner_dim=config.intermediate_size,
+                inner_activation=get_activation(config.hidden_activation),
+                output_dropout=config.dropout_rate,
+                attention_dropout=config.attention_dropout_rate,
+                norm_epsilon=config.layer_norm_epsilon,
+                kernel_initializer=tf_keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                name=f"fusion_{index}",
+            )
+            for index in range(fusion_layers)
+        ]
+        tokens = tf.zeros([1, 2, config.hidden_size])
+        for block in self.fusion:
+            block([tokens, tf.ones([1, 2, 2])])
+
+    def copy_from(self, encoder: SentenceEncoderModel) -> None:
+        """Takes the extractor's weights from the encoder as it is now."""
+        source = bert_variables(encoder.bert)
+        for name, variable in bert_variables(self.extractor).items():
+            variable.assign(source[name])
+
+    def call(
+        self, inputs: dict[str, tf.Tensor], vectors: tf.Tensor, training: bool | None = None
+    ) -> tf.Tensor:
+        """Returns outputs to predict masked tokens from.
+
+        Args:
+          inputs: the encoder's inputs of the masked sentences, int32 `[batch, seq]`.
+          vectors: h, float `[batch, hidden]`.
+          training: whether the fusion blocks' dropout is on.
+
+        Returns:
+          float `[batch, seq, hidden]`; the positions are those of the inputs.
+        """
+        features = {name: inputs[name] for name in INPUT_NAMES}
+        lexical = self.extractor(features, training=False)["sequence_output"]
+        lexical = tf.stop_gradient(tf.cast(lexical, tf.float32))
+        hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)
+        mask = self.mask_layer(hidden, features["input_mask"])
+        for block in self.fusion:
+            hidden = block([hidden, mask], training=training)
+        return hidden

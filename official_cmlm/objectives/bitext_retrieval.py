@@ -1,0 +1,50 @@
+"""Bitext retrieval: find each sentence's translation among those of the batch (CMLM §4.2).
+
+Additive margin softmax over pairs records, in both directions. The published sum with CMLM gives
+this loss the weight α = 0.2.
+"""
+
+import dataclasses
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.inputs.pair_views import TextPairs
+from official_cmlm.inputs.views import Source
+from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, register
+from official_cmlm.objectives.retrieval import (
+    METRIC_NAMES,
+    RetrievalConfig,
+    check_retrieval,
+    retrieval_output,
+)
+
+
+@dataclasses.dataclass
+class BitextRetrievalConfig(RetrievalConfig):
+    """Settings of `bitext_retrieval`: those of every retrieval; its defaults are §4.2's."""
+
+
+@register("bitext_retrieval")
+class BitextRetrieval(Objective):
+    """Finds translations among the candidates of the whole global batch."""
+
+    config_class = BitextRetrievalConfig
+    metric_names = METRIC_NAMES
+    record_kind = "pairs"
+
+    @classmethod
+    def check(cls, config: BitextRetrievalConfig, encoder_config: object, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_retrieval(config, where)
+
+    @classmethod
+    def min_batch_size(cls, config: BitextRetrievalConfig) -> int:
+        return 2
+
+    @classmethod
+    def view(cls, config: BitextRetrievalConfig, data: DataConfig, source: Source) -> TextPairs:
+        return TextPairs(data.seq_length, source.special)
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        first = encode(features["first"])["default"]
+        second = encode(features["second"])["default"]
+        return retrieval_output(first, second, self.config)

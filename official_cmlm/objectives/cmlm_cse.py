@@ -1,0 +1,120 @@
+"""CMLM-CSE: SimCSE, and a small network that predicts masked words with the sentence vector's help.
+
+L = L_contrast + λ · L_mlm (Eq. 6). The extractor in front of that network is frozen, so the loss
+can only fall if the sentence vector carries more of the sentence's words (§3.2).
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import Encode, ObjectiveOutput, register
+from official_cmlm.objectives.contrastive import (
+    CONTRASTIVE_METRICS,
+    Contrastive,
+    ContrastiveConfig,
+)
+from official_cmlm.objectives.mlm import check_masking, language_model_output
+
+
+@dataclasses.dataclass
+class CmlmCseConfig(ContrastiveConfig):
+    """Settings of `cmlm_cse`: those of `contrastive`, and
+
+    Attributes:
+      mlm_weight: λ of the masked-token loss. Default 0.005 (§4.1, Table 5). With 0 the auxiliary
+        network is not computed, and the training is SimCSE's to the bit.
+      contrastive_weight: factor of the contrastive loss. Default 1 (Eq. 6); 0 is the column "w/o
+        contrastive loss" of Table 2.
+      lexical_layers: frozen blocks of the starting encoder that read the masked sentence. Default 8
+        of 12 (§4.1, Table 6).
+      fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
+      masking_rate: share of the tokens to predict. Default 0.15 (Table 4).
+      max_predictions: most predictions a sentence. Default 76: 0.15 of 512.
+    """
+
+    mlm_weight: float = 0.005
+    contrastive_weight: float = 1.0
+    lexical_layers: int = 8
+    fusion_layers: int = 3
+    masking_rate: float = 0.15
+    max_predictions: int = 76
+
+
+@register("cmlm_cse")
+class CmlmCse(Contrastive):
+    """The contrastive loss, and the masked-token loss of the auxiliary network."""
+
+    config_class = CmlmCseConfig
+    metric_names = (*CONTRASTIVE_METRICS, "masked_token_loss", "masked_token_accuracy")
+
+    def __init__(
+        self, config: CmlmCseConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.head = head
+        self.auxiliary = None
+        if config.mlm_weight:
+            self.auxiliary = AuxiliaryNetwork(
+                encoder.config, config.lexical_layers, config.fusion_layers
+            )
+            self.auxiliary.copy_from(encoder)
+
+    def initialize(self, encoder: SentenceEncoderModel) -> None:
+        if self.auxiliary is not None:
+            self.auxiliary.copy_from(encoder)
+
+    @classmethod
+    def check(cls, config: CmlmCseConfig, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_masking(config.masking_rate, config.max_predictions, where)
+        for name in ("mlm_weight", "contrastive_weight"):
+            if not getattr(config, name) >= 0:
+                raise UserError(f"{where}.{name} must not be negative, got {getattr(config, name)}")
+        if not (config.mlm_weight or config.contrastive_weight):
+            raise UserError(f"{where}: mlm_weight and contrastive_weight are both 0")
+        if not 1 <= config.lexical_layers <= encoder_config.num_layers:
+            raise UserError(
+                f"{where}.lexical_layers must be 1 to encoder.num_layers "
+                f"({encoder_config.num_layers}), got {config.lexical_layers}"
+            )
+        if config.fusion_layers < 1:
+            raise UserError(f"{where}.fusion_layers must be at least 1, got {config.fusion_layers}")
+
+    @classmethod
+    def needs_language_model_head(cls, config: CmlmCseConfig) -> bool:
+        return bool(config.mlm_weight)
+
+    @classmethod
+    def augments(cls, config: CmlmCseConfig, special: SpecialIds) -> list[Augment]:
+        if not config.mlm_weight:
+            return []
+        return [
+            MaskTokens(
+                "first", "first_masked", config.masking_rate, config.max_predictions, special
+            )
+        ]
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        contrast, vectors = self.contrast(features, encode)
+        if self.auxiliary is None:
+            nothing = (tf.constant(0.0), tf.constant(0.0))
+            unused = {name: nothing for name in self.metric_names}
+            loss = self.config.contrastive_weight * contrast.loss
+            return ObjectiveOutput(loss, metrics=unused | contrast.metrics)
+        masked = features["first_masked"]
+        sequence = self.auxiliary(masked, vectors, training=encode.training)
+        predicted = language_model_output(self.head, sequence, masked)
+        config = self.config
+        return ObjectiveOutput(
+            loss=config.contrastive_weight * contrast.loss + config.mlm_weight * predicted.loss,
+            metrics={**contrast.metrics, **predicted.metrics},
+        )

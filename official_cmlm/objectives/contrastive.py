@@ -1,0 +1,204 @@
+"""Two views of the same sentence must be nearer than any two sentences: SimCSE and Mirror-BERT.
+
+Both train with NT-Xent and differ in what makes the views differ: dropout alone (SimCSE), dropout
+or drophead and a masked span of characters (Mirror-BERT §2.2), changed words (CMLM-CSE Table 3),
+or nothing. Dropout and drophead are fields of the encoder.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.views import Source
+from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
+from official_cmlm.losses.replicas import gather
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveConfig,
+    ObjectiveOutput,
+    register,
+)
+
+PROJECTION_HEADS = ("none", "mlp")
+CONTRASTIVE_METRICS = ("contrastive_loss", "recall_at_1")
+
+
+@dataclasses.dataclass
+class ContrastiveConfig(ObjectiveConfig):
+    """Settings of `contrastive`; the defaults are SimCSE's for BERT base.
+
+    Attributes:
+      temperature: divisor of the cosines. Default 0.05 (Gao et al. 2021); Mirror-BERT has 0.04 for
+        sentences and 0.2 for words (§3).
+      negatives: `other_view`, the other view of all other sentences (SimCSE); `both_views`, these
+        and the same view of them (Mirror-BERT §2.3).
+      bidirectional: also the second view finds the first (Mirror-BERT's code), or only the first
+        the second (default; SimCSE's code).
+      positive_in_denominator: whether the softmax includes the positive. Default true, as all
+        reference code; false is what Mirror-BERT prints as Eq. 1.
+      augmentation: what is changed on the second view: `none`, `span_mask`, `word_repetition` or
+        `word_deletion`; see `inputs.mirrored`.
+      span_characters: k raw characters that `span_mask` replaces by a mask token. Default 5; 2 for
+        biomedical names (Mirror-BERT §3).
+      span_min_characters: shorter texts are not masked. Default 30, as the reference code.
+      repetition_rate: share of the tokens that `word_repetition` doubles. Default 0.32 (CMLM-CSE
+        §4.3.2, Table 3).
+      controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
+      projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
+        exported (SimCSE's `mlp_only_train`); `none`.
+    """
+
+    temperature: float = 0.05
+    negatives: str = "other_view"
+    bidirectional: bool = False
+    positive_in_denominator: bool = True
+    augmentation: str = "none"
+    span_characters: int = 5
+    span_min_characters: int = 30
+    repetition_rate: float = 0.32
+    controlled_dropout: bool = False
+    projection_head: str = "mlp"
+
+
+@register("contrastive")
+class Contrastive(Objective):
+    """NT-Xent over two views of each segment; negatives from the whole global batch."""
+
+    config_class = ContrastiveConfig
+    metric_names = CONTRASTIVE_METRICS
+
+    def __init__(
+        self,
+        config: ContrastiveConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer | None,
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.projection_head = None
+        if config.projection_head == "mlp":
+            size = encoder.config.hidden_size
+            self.projection_head = tf_keras.layers.Dense(
+                size,
+                activation="tanh",
+                kernel_initializer=tf_keras.initializers.TruncatedNormal(
+                    stddev=encoder.config.initializer_range
+                ),
+                name="projection_head",
+            )
+            self.projection_head.build([None, size])
+
+    @classmethod
+    def check(cls, config: ContrastiveConfig, encoder_config: object, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_temperature(config.temperature, where)
+        for name, allowed in (
+            ("negatives", NEGATIVES),
+            ("augmentation", AUGMENTATIONS),
+            ("projection_head", PROJECTION_HEADS),
+        ):
+            value = getattr(config, name)
+            if value not in allowed:
+                raise UserError(
+                    f"{where}.{name} must be one of {', '.join(allowed)}, got {value!r}"
+                )
+        if config.span_characters < 1:
+            raise UserError(
+                f"{where}.span_characters must be at least 1, got {config.span_characters}; "
+                "augmentation: none masks nothing"
+            )
+        if not 0 < config.repetition_rate <= 1:
+            raise UserError(
+                f"{where}.repetition_rate must be in (0, 1], got {config.repetition_rate}"
+            )
+
+    @classmethod
+    def check_records(
+        cls, config: ContrastiveConfig, data: DataConfig, source: Source, where: str
+    ) -> None:
+        if config.augmentation == "span_mask" and data.segment != "sentence":
+            raise UserError(
+                f"{where}.segment is {data.segment}; augmentation: span_mask takes sentences"
+            )
+
+    @classmethod
+    def min_batch_size(cls, config: ContrastiveConfig) -> int:
+        return 2
+
+    @classmethod
+    def view(cls, config: ContrastiveConfig, data: DataConfig, source: Source) -> Mirrored:
+        return Mirrored(
+            data.segment,
+            data.seq_length,
+            config.augmentation,
+            config.span_characters,
+            config.span_min_characters,
+            config.repetition_rate,
+            source.vocabulary,
+        )
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        return self.contrast(features, encode)[0]
+
+    def contrast(self, features: dict, encode: Encode) -> tuple[ObjectiveOutput, tf.Tensor]:
+        """The contrastive output, and the first view's vectors before the projection head."""
+        # One pass over both: rows draw their own dropout masks, and padding is the batch's anyway.
+        views = {
+            name: tf.concat([value, features["second"][name]], axis=0)
+            for name, value in features["first"].items()
+        }
+        vectors = encode(views, views=2 if self.config.controlled_dropout else 1)["default"]
+        first = tf.split(vectors, 2, axis=0)[0]
+        if self.projection_head is not None:
+            vectors = self.projection_head(vectors)
+        return contrastive_output(
+            *tf.split(vectors, 2, axis=0),
+            temperature=self.config.temperature,
+            negatives=self.config.negatives,
+            bidirectional=self.config.bidirectional,
+            positive_in_denominator=self.config.positive_in_denominator,
+        ), first
+
+
+def check_temperature(temperature: float, where: str) -> None:
+    """Raises `UserError` unless the temperature is above 0."""
+    if not temperature > 0:
+        raise UserError(f"{where}.temperature must be above 0, got {temperature}")
+
+
+def contrastive_output(
+    first: tf.Tensor,
+    second: tf.Tensor,
+    *,
+    temperature: float,
+    negatives: str,
+    bidirectional: bool,
+    positive_in_denominator: bool = True,
+) -> ObjectiveOutput:
+    """Mean NT-Xent over the anchors of one direction or of both; recall@1 is that of the first.
+
+    Args:
+      first, second: float `[batch, dim]`, the two views in the same order.
+      temperature, negatives, positive_in_denominator: see `losses.nt_xent`.
+      bidirectional: whether the second view's rows are anchors too.
+    """
+    (all_first, offset), (all_second, _) = gather(first), gather(second)
+    settings = {
+        "temperature": temperature,
+        "negatives": negatives,
+        "positive_in_denominator": positive_in_denominator,
+    }
+    losses, hits = nt_xent(first, all_first, all_second, offset, **settings)
+    if bidirectional:
+        losses = (losses + nt_xent(second, all_second, all_first, offset, **settings)[0]) / 2
+    count = tf.cast(tf.shape(losses)[0], tf.float32)
+    total = tf.reduce_sum(losses)
+    return ObjectiveOutput(
+        loss=total / count,
+        metrics={"contrastive_loss": (total, count), "recall_at_1": (tf.reduce_sum(hits), count)},
+    )

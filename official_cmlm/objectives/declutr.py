@@ -1,0 +1,183 @@
+"""DeCLUTR: spans of one document must be nearer than spans of others, beside plain MLM (§3).
+
+Every document gives A anchors with P positives each; an anchor's counterpart is the mean of its
+positives' vectors; NT-Xent over the 2AN vectors of N documents, in both directions, plus the masked
+language model's loss on the anchors. The contrastive inputs are not masked.
+"""
+
+import dataclasses
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.spans import SAMPLINGS, Spans
+from official_cmlm.inputs.views import Source, SpecialIds
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import (
+    Encode,
+    Objective,
+    ObjectiveConfig,
+    ObjectiveOutput,
+    register,
+)
+from official_cmlm.objectives.contrastive import (
+    CONTRASTIVE_METRICS,
+    check_temperature,
+    contrastive_output,
+)
+from official_cmlm.objectives.mlm import check_masking, language_model_output
+
+
+@dataclasses.dataclass
+class DeclutrConfig(ObjectiveConfig):
+    """Settings of `declutr`.
+
+    Attributes:
+      temperature: divisor of the cosines. Default 0.05 (§4.1).
+      num_anchors: A, anchors a document. Default 2 (§4.1, Figure 2a).
+      num_positives: P, positives an anchor. Default 2 (§4.1, Figure 2b).
+      min_span_length, max_span_length: ℓmin and ℓmax in tokens. Defaults 32 and 512 (§3.2); of the
+        longest span two tokens are special, as in the reference code.
+      sampling: where positives lie: `all` (default), `adjacent` or `subsuming` (Figure 2c).
+      mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
+      masking_rate: share of an anchor's tokens to predict. Default 0.15 (Devlin et al. 2019).
+      max_predictions: most predictions an anchor. Default 76: 0.15 of 512.
+    """
+
+    temperature: float = 0.05
+    num_anchors: int = 2
+    num_positives: int = 2
+    min_span_length: int = 32
+    max_span_length: int = 512
+    sampling: str = "all"
+    mlm_weight: float = 1.0
+    masking_rate: float = 0.15
+    max_predictions: int = 76
+
+
+@register("declutr")
+class Declutr(Objective):
+    """NT-Xent over spans of documents, and MLM on the anchors."""
+
+    config_class = DeclutrConfig
+    metric_names = (*CONTRASTIVE_METRICS, "masked_token_loss", "masked_token_accuracy")
+
+    def __init__(
+        self, config: DeclutrConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.head = head
+
+    @classmethod
+    def check(cls, config: DeclutrConfig, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(config, encoder_config, where)
+        check_temperature(config.temperature, where)
+        check_masking(config.masking_rate, config.max_predictions, where)
+        for name in ("num_anchors", "num_positives", "min_span_length"):
+            if getattr(config, name) < 1:
+                raise UserError(f"{where}.{name} must be at least 1, got {getattr(config, name)}")
+        if not config.mlm_weight >= 0:
+            raise UserError(f"{where}.mlm_weight must not be negative, got {config.mlm_weight}")
+        if config.min_span_length > config.max_span_length - 2:
+            raise UserError(
+                f"{where}.max_span_length ({config.max_span_length}) must be at least 2 above "
+                f"min_span_length ({config.min_span_length})"
+            )
+        if config.sampling not in SAMPLINGS:
+            raise UserError(
+                f"{where}.sampling must be one of {', '.join(SAMPLINGS)}, got {config.sampling!r}"
+            )
+        if config.max_span_length > encoder_config.max_seq_length:
+            raise UserError(
+                f"{where}.max_span_length {config.max_span_length} is longer than the position "
+                f"table ({encoder_config.max_seq_length}); shorten the spans or raise "
+                "task.encoder.max_position_embeddings"
+            )
+
+    @classmethod
+    def check_records(
+        cls, config: DeclutrConfig, data: DataConfig, source: Source, where: str
+    ) -> None:
+        if data.seq_length < config.max_span_length:
+            raise UserError(
+                f"{where}.seq_length is {data.seq_length}, declutr.max_span_length "
+                f"{config.max_span_length} needs at least as much; make them equal"
+            )
+
+    @classmethod
+    def min_batch_size(cls, config: DeclutrConfig) -> int:
+        # Another anchor of the same document is a negative too.
+        return 1 if config.num_anchors > 1 else 2
+
+    @classmethod
+    def view(cls, config: DeclutrConfig, data: DataConfig, source: Source) -> Spans:
+        return Spans(
+            config.num_anchors,
+            config.num_positives,
+            config.min_span_length,
+            config.max_span_length,
+            config.sampling,
+            source.special,
+        )
+
+    @classmethod
+    def needs_language_model_head(cls, config: DeclutrConfig) -> bool:
+        return bool(config.mlm_weight)
+
+    @classmethod
+    def augments(cls, config: DeclutrConfig, special: SpecialIds) -> list[Augment]:
+        if not config.mlm_weight:
+            return []
+        return [
+            MaskTokens(
+                f"anchor_{a}",
+                f"anchor_{a}_masked",
+                config.masking_rate,
+                config.max_predictions,
+                special,
+                stream=a,
+            )
+            for a in range(config.num_anchors)
+        ]
+
+    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        config = self.config
+        num_anchors, num_positives = config.num_anchors, config.num_positives
+        names = [f"anchor_{a}" for a in range(num_anchors)] + [
+            f"positive_{a}_{p}" for a in range(num_anchors) for p in range(num_positives)
+        ]
+        vectors = encode(_end_to_end([features[name] for name in names]))["default"]
+        # [spans, documents, hidden], in the order of the names.
+        by_span = tf.reshape(vectors, [len(names), -1, vectors.shape[-1]])
+        documents, width = tf.shape(by_span)[1], vectors.shape[-1]
+        anchors = tf.reshape(by_span[:num_anchors], [-1, width])
+        positives = tf.reshape(
+            by_span[num_anchors:], [num_anchors, num_positives, documents, width]
+        )
+        contrast = contrastive_output(
+            anchors,
+            tf.reshape(tf.reduce_mean(positives, axis=1), [-1, width]),
+            temperature=config.temperature,
+            negatives="both_views",
+            bidirectional=True,
+        )
+        if not config.mlm_weight:
+            nothing = (tf.constant(0.0), tf.constant(0.0))
+            unused = {name: nothing for name in self.metric_names}
+            return dataclasses.replace(contrast, metrics=unused | contrast.metrics)
+        masked = _end_to_end([features[f"anchor_{a}_masked"] for a in range(num_anchors)])
+        predicted = language_model_output(self.head, encode(masked)["sequence_output"], masked)
+        return ObjectiveOutput(
+            loss=contrast.loss + config.mlm_weight * predicted.loss,
+            metrics={**contrast.metrics, **predicted.metrics},
+        )
+
+
+def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    """Several batches of the same features as one."""
+    return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

@@ -1,0 +1,264 @@
+"""The binary that makes pairs records: what it writes, and what it says of broken input."""
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import create_pairs
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from official_cmlm.tokenization import build_tokenizer, load_vocabulary
+from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand
+
+_BYTE_PAIR = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
+LANGUAGES = ("en", "de", "fr")
+
+
+@pytest.fixture
+def run(tmp_path, vocabulary):
+    """Runs the binary in this process on files of tmp_path; writes tmp_path/out."""
+    vocabulary.save(tmp_path)
+
+    def run(files, languages, **values):
+        values = {
+            "input": ",".join(str(tmp_path / name) for name in files),
+            "languages": ",".join(languages),
+            "vocab_file": tmp_path / "vocab.txt",
+            "output_dir": tmp_path / "out",
+        } | values
+        # On the way out flags that were defined inside are removed again.
+        with flagsaver.flagsaver():
+            create_pairs.define_flags()
+            flags.FLAGS(["prog", *(f"--{name}={value}" for name, value in values.items())])
+            create_pairs.main(["prog"])
+        return load_manifest(tmp_path / "out", "pairs")
+
+    return run
+
+
+def _write_lines(folder, rows, names):
+    """Aligned files of the first and of the second texts."""
+    for side, name in enumerate(names):
+        (folder / name).write_text("".join(f"{pair.texts[side]}\n" for (pair,) in rows))
+
+
+def _write_tables(folder, rows, header="premise\thypo\tlabel\n"):
+    """A table for each language, row-aligned; returns their names."""
+    names = [f"nli.{language}.tsv" for language in LANGUAGES]
+    for name, column in zip(names, zip(*rows)):
+        lines = ["\t".join([*pair.texts, *([pair.label] if pair.label else [])]) for pair in column]
+        (folder / name).write_text(header + "".join(f"{line}\n" for line in lines))
+    return names
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_bitext(run, tmp_path, vocabulary, capsys):
+    """Two aligned files a direction; shards of one pair of languages each; one line of summary."""
+    german, french = bitext(40, "en-de"), bitext(15, "en-fr")
+    _write_lines(tmp_path, german, ["1.en", "1.de"])
+    _write_lines(tmp_path, french, ["2.en", "2.fr"])
+    files, languages = ["1.en", "1.de", "2.en", "2.fr"], ["en", "de", "en", "fr"]
+    manifest = run(files, languages, shard_mb=0.002, keep_text=True)
+    folder = tmp_path / "out"
+    assert (manifest.documents, manifest.records, manifest.sentences) == (55, 55, 110)
+    assert manifest.languages == {"en-de": 40, "en-fr": 15}
+    assert manifest.labels == {} and manifest.row_size == 1 and manifest.keep_text
+    assert manifest.counters == {} and sum(manifest.length_histogram.values()) == 110
+    assert load_records_vocabulary(folder, manifest) == vocabulary
+    shards = read_pairs_by_hand(folder)
+    names = [shard.name for shard in manifest.shards]
+    assert names == [f"pairs-{i:05d}.tfrecord" for i in range(len(names))] == list(shards)
+    assert _names(folder) == ["dataset.json", *names, "vocab.json", "vocab.txt"]
+    by_language = {"en-de": [], "en-fr": []}
+    for shard in manifest.shards:
+        assert {"-".join(r["languages"]) for r in shards[shard.name]} == {shard.language}
+        by_language[shard.language] += shards[shard.name]
+    assert sum(shard.language == "en-de" for shard in manifest.shards) > 1
+    tokenizer = build_tokenizer(vocabulary)
+    for records, rows in ((by_language["en-de"], german), (by_language["en-fr"], french)):
+        texts = [list(pair.texts) for (pair,) in rows]
+        assert [record["text"] for record in records] == texts
+        ids = tokenizer.tokenize([text for pair in texts for text in pair]).to_list()
+        assert [one for record in records for one in record["ids"]] == ids
+        assert {record["label"] for record in records} == {-1}
+    total = sum(len(one) for shard in shards.values() for r in shard for one in r["ids"])
+    assert manifest.tokens == total
+    assert f"55 rows, 55 pairs, {total} tokens in {len(names)} shard(s)" in capsys.readouterr().out
+
+
+def test_inference(run, tmp_path, vocabulary):
+    """Row-aligned tables with a header: rows stay together, in the order of the languages."""
+    rows = nli_rows(20, LANGUAGES)
+    files = _write_tables(tmp_path, rows)
+    values = {"format": "tsv", "header": True, "row_aligned": True, "shard_mb": 0.001}
+    manifest = run(files, LANGUAGES, **values)
+    assert (manifest.documents, manifest.records, manifest.sentences) == (20, 60, 120)
+    assert manifest.languages == {"en-en": 20, "de-de": 20, "fr-fr": 20}
+    assert manifest.labels == {"entailment": 7, "neutral": 7, "contradiction": 6}
+    assert manifest.row_size == 3 and not manifest.keep_text
+    assert len(manifest.shards) > 3 and {shard.language for shard in manifest.shards} == {""}
+    assert all(shard.records % 3 == 0 for shard in manifest.shards)
+    records = [r for shard in read_pairs_by_hand(tmp_path / "out").values() for r in shard]
+    tokenizer = build_tokenizer(vocabulary)
+    expected = [pair for row in rows for pair in row]
+    for i, (record, pair) in enumerate(zip(records, expected, strict=True)):
+        assert record["ids"] == tokenizer.tokenize(pair.texts).to_list()
+        assert record["languages"] == list(pair.languages) and record["text"] == []
+        assert (record["row"], record["label"]) == (i // 3, i // 3 % 3)
+
+
+def test_tables_that_are_not_aligned(run, tmp_path):
+    """One after the other: each pair is a row of its own, each language has its shards."""
+    files = _write_tables(tmp_path, nli_rows(5, LANGUAGES), header="")
+    manifest = run(files, ["en", "de", "fr-en"], format="tsv")
+    assert (manifest.documents, manifest.records, manifest.row_size) == (15, 15, 1)
+    assert [shard.language for shard in manifest.shards] == ["en-en", "de-de", "fr-en"]
+    assert sum(manifest.labels.values()) == 15
+
+
+def test_byte_pair_vocabulary(run, tmp_path):
+    """The ids are those of the vocabulary that is named; it goes into the folder."""
+    rows = bitext(3)
+    _write_lines(tmp_path, rows, "ab")
+    run("ab", ["en", "de"], vocab_file=_BYTE_PAIR)
+    assert load_vocabulary(tmp_path / "out") == load_vocabulary(_BYTE_PAIR)
+    tokenizer = build_tokenizer(load_vocabulary(_BYTE_PAIR))
+    (records,) = read_pairs_by_hand(tmp_path / "out").values()
+    ids = [tokenizer.tokenize(pair.texts).to_list() for (pair,) in rows]
+    assert [record["ids"] for record in records] == ids
+
+
+def test_what_is_left_out_is_counted(run, tmp_path, capsys):
+    """Empty texts, rows without a gold label, bytes that are not UTF-8: manifest and summary."""
+    lines = [
+        b"a\tb\tneutral",
+        b"\tb\tneutral",
+        b"a\tb\t-",
+        b"a \xff\tb\tentailment",
+        b"a\t \tneutral",
+    ]
+    (tmp_path / "t").write_bytes(b"\n".join(lines))
+    manifest = run("t", ["en"], format="tsv", drop_empty=True)
+    assert manifest.counters == {
+        "byte_sequences_not_utf8": 1,
+        "rows_with_an_empty_text": 2,
+        "rows_without_gold_label": 1,
+    }
+    assert manifest.records == 2 and manifest.labels == {"neutral": 1, "entailment": 1}
+    assert "rows_with_an_empty_text 2, rows_without_gold_label 1" in capsys.readouterr().out
+
+
+def test_the_same_twice(run, tmp_path):
+    """The same input gives the same bytes; old records are replaced with --overwrite alone."""
+    _write_lines(tmp_path, bitext(30), "ab")
+    run("ab", ["en", "de"])
+    before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+    with pytest.raises(UserError, match="out: holds records already; pass --overwrite"):
+        run("ab", ["en", "de"])
+    run("ab", ["en", "de"], overwrite=True)
+    assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
+
+
+TABLE = {"format": "tsv"}
+ALIGNED = {"format": "tsv", "row_aligned": True}
+MISTAKES = {
+    "length": (["a\nb", "c"], {}, "1: ends before line 2"),
+    "empty": (["a\n\n", "b\nc\n"], {}, "0:2: the first text is empty"),
+    "empty second": (["a\nb\n", "b\n \n"], {}, "0:2: the second text is empty"),
+    "columns": (["a\tb\na\tb\tneutral\tx"], TABLE, "0:2: 4 columns"),
+    "label": (["a\tb\tneutral\na\tb\tmaybe"], TABLE, "0:2: label 'maybe'; it must be one of"),
+    "header": (["p\th\tlabel\na\tb\tneutral"], TABLE, "0:1: label 'label'; it must be one of"),
+    "some labels": (["a\tb\tneutral\na\tb"], TABLE, "0:2: no label, unlike the rows before"),
+    "label again": (["a\tb", "a\tb\tneutral"], TABLE, "1:1: a label, unlike the rows before"),
+    "rows": (["a\tb\na\tb", "a\tb"], ALIGNED, "1: has no row for {folder}/0:2"),
+    "more rows": (["a\tb", "a\tb\na\tb"], ALIGNED, "0: has no row for {folder}/1:2"),
+    "labels": (
+        ["a\tb\tneutral", "a\tb\tentailment"],
+        ALIGNED,
+        "1:1: label 'entailment', but 'neutral' in {folder}/0:1; the files are not row-aligned",
+    ),
+    "nothing": ([""], TABLE, "0: no usable pair; check --format and --header"),
+    "header alone": (["a\tb"], TABLE | {"header": True}, "0: no usable pair"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_mistakes_in_files(run, tmp_path, name):
+    """One line that names file and line; nothing is left under any name."""
+    texts, values, message = MISTAKES[name]
+    files = [f"{i}" for i in range(len(texts))]
+    for file, text in zip(files, texts):
+        (tmp_path / file).write_text(text)
+    with pytest.raises(UserError) as caught:
+        run(files, LANGUAGES[: len(files)], **values)
+    assert str(caught.value).startswith(f"{tmp_path}/{message.format(folder=tmp_path)}")
+    assert "\n" not in str(caught.value)
+    assert _names(tmp_path) == [*files, "vocab.json", "vocab.txt"]
+
+
+@pytest.mark.parametrize(
+    ("files", "languages", "values", "message"),
+    [
+        ("ab", ["en"], {}, "--languages names 1 languages for 2 files of --input"),
+        ("a", ["en", "de"], TABLE, "--languages names 2 languages for 1 files of --input"),
+        ("aab", ["en"] * 3, {}, "--input names 3 files"),
+        ("ab", ["en", "de"], {"row_aligned": True}, "--row_aligned joins tables; pass --format"),
+        ("ab", ["en", "en"], ALIGNED, "--languages=en,en names one twice"),
+        ("ax", ["en", "de"], {}, "x: no such file; check --input"),
+        ("ab", ["en", "de"], {"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
+    ],
+)
+def test_mistakes_in_flags(run, tmp_path, files, languages, values, message):
+    """They are found before any work."""
+    for name in "ab":
+        (tmp_path / name).write_text("a\tb\n")
+    with pytest.raises(UserError, match=message):
+        run(files, languages, **values)
+    assert "out" not in _names(tmp_path)
+
+
+@pytest.mark.parametrize("languages", [["en", "en-en"], ["en-de", "de-en"]])
+def test_aligned_tables_have_a_language_each(run, tmp_path, languages):
+    """Else a premise could meet a hypothesis of its own language under `different`."""
+    for name in "ab":
+        (tmp_path / name).write_text("a\tb\tneutral\n")
+    with pytest.raises(UserError, match="--languages"):
+        run("ab", languages, **ALIGNED)
+
+
+@pytest.mark.parametrize("size", ["0", "nan", "inf"])
+def test_size_of_shards(run, tmp_path, size):
+    """What is no positive number is refused in one line."""
+    _write_lines(tmp_path, bitext(2), "ab")
+    with pytest.raises((UserError, flags.IllegalFlagValueError), match="shard_mb"):
+        run("ab", ["en", "de"], shard_mb=size)
+
+
+def test_long_lines(run, tmp_path, monkeypatch):
+    """The message names file and line, and no flag that the binary does not have."""
+    (tmp_path / "t").write_text("a\tb\n" + "a" * 50)
+    monkeypatch.setattr("data_prep.create_pairs.DEFAULT_MAX_LINE_BYTES", 20)
+    with pytest.raises(UserError, match="t:2: the line is longer than 20 bytes") as caught:
+        run("t", ["en"], **TABLE)
+    with flagsaver.flagsaver():
+        create_pairs.define_flags()
+        named = re.findall(r"--(\w+)", str(caught.value))
+        assert [name for name in named if name not in flags.FLAGS] == []
+
+
+def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
+    """Exit status 1 and `error: …`, no stack trace."""
+    command = [sys.executable, "-m", "data_prep.create_pairs", f"--input={tmp_path}/a"]
+    command += ["--languages=en,de", "--vocab_file=none", f"--output_dir={tmp_path}/out"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 1 and done.stdout == "" and _names(tmp_path) == []
+    assert done.stderr.startswith("error: --languages names 2 languages for 1 files of --input")
+    assert done.stderr.count("\n") == 1

@@ -1,0 +1,31 @@
+"""Strings without meaning."""
+
+from collections import Counter
+
+import pytest
+
+from data_prep.random_strings import random_strings
+from official_cmlm.errors import UserError
+
+
+def test_strings_are_uniform_letters_and_digits():
+    """All differ, lengths are in range, and every character is about as frequent as any other."""
+    strings = list(random_strings(5000, 3, 12, seed=0))
+    assert len(set(strings)) == 5000
+    assert {len(one) for one in strings} == set(range(3, 13))
+    counts = Counter("".join(strings))
+    assert len(counts) == 62 and "".join(counts).isalnum()
+    assert max(counts.values()) < 1.5 * min(counts.values())
+
+
+def test_the_seed_decides():
+    """The same seed gives the same strings."""
+    assert list(random_strings(20, 3, 5, 1)) == list(random_strings(20, 3, 5, 1))
+    assert list(random_strings(20, 3, 5, 1)) != list(random_strings(20, 3, 5, 2))
+
+
+@pytest.mark.parametrize(("count", "shortest", "longest"), [(10, 5, 4), (100, 1, 1)])
+def test_what_cannot_be_is_refused(count, shortest, longest):
+    """Lengths in the wrong order, and more strings than there are."""
+    with pytest.raises(UserError, match="--"):
+        list(random_strings(count, shortest, longest, 0))

@@ -1,0 +1,108 @@
+"""Every experiment of the papers builds, and takes steps, at a reduced size."""
+
+import itertools
+
+import numpy as np
+import pytest
+import yaml
+from official.modeling import optimization
+
+from experiments import registry, stages
+from tests.conftest import WORDS, write_records
+from tests.pairs_helpers import write_pairs
+
+SIZES = {
+    "num_layers": 2,
+    "hidden_size": 8,
+    "num_attention_heads": 2,
+    "intermediate_size": 16,
+    "vocab_size": 0,
+}
+SEQ_LENGTH = 24
+OPTIMIZER = {
+    "optimizer": {"type": "sgd"},
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
+}
+
+
+def _labelled_rows():
+    from data_prep.readers.pairs import Pair
+
+    for i, label in zip(range(24), itertools.cycle(["entailment", "neutral", "contradiction"])):
+        texts = (" ".join(WORDS[i % 20 : i % 20 + 4]), " ".join(WORDS[i % 15 : i % 15 + 3]))
+        yield tuple(Pair(texts, (lang, lang), label, f"{lang}:{i}") for lang in ("en", "de"))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, vocabulary):
+    """Documents with text, long enough for spans; labelled pairs in rows of two languages."""
+    from data_prep.readers import Document
+
+    root = tmp_path_factory.mktemp("all_experiments")
+    rng = np.random.default_rng(0)
+    documents = [
+        Document(f"d{i}", "en", [" ".join(rng.choice(WORDS, 8)) + "." for _ in range(20)])
+        for i in range(12)
+    ]
+    write_records(
+        root / "documents", documents, vocabulary, one_sentence_a_line=True, keep_text=True
+    )
+    write_pairs(root / "pairs", list(_labelled_rows()), vocabulary)
+    return {"documents": str(root / "documents"), "pairs": str(root / "pairs")}
+
+
+def _reduced(name, folders):
+    """The experiment with a tiny encoder and tiny batches of the records that it reads."""
+    from official_cmlm.objectives import objectives
+    from official_cmlm.tasks.config import chosen_objectives
+
+    config = registry.load(name)
+    positions = SEQ_LENGTH + 22 + config.task.encoder.position_offset
+    task = {"init_checkpoint": "", "objectives": {}}
+    task["encoder"] = {**SIZES, "max_position_embeddings": positions}
+    data = {"seq_length": SEQ_LENGTH, "global_batch_size": 4, "bucket_boundaries": []}
+    data |= {"max_bucket_batch_size": 4, "segment": "sentence"}
+    for objective in chosen_objectives(config.task.objectives):
+        values = {}
+        if objective == "declutr":
+            values |= {"min_span_length": 4, "max_span_length": SEQ_LENGTH}
+        if objective == "cmlm_cse":
+            values |= {"lexical_layers": 1}
+        kind = objectives()[objective].record_kind
+        for split in ("train_data", "validation_data"):
+            values[split] = {**data, "input_path": folders[kind]}
+        task["objectives"][objective] = values
+    return registry.load(name, params_override=yaml.safe_dump({"task": task}))
+
+
+@pytest.mark.parametrize("name", [n for n in registry.experiment_files() if n != "demo"])
+def test_experiment_takes_steps(name, folders):
+    """The file is valid, its objectives train together, and their weights move."""
+    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+
+    config = _reduced(name, folders)
+    task = SentenceEncoderTask(config.task)
+    task.check_batch_sizes(1)
+    model = task.build_model()
+    task.initialize(model)
+    optimizer = task.create_optimizer(optimization.OptimizationConfig(OPTIMIZER))
+    metrics = task.build_metrics()
+    before = [v.numpy() for v in model.trainable_variables]
+    batches = iter(task.build_inputs(config.task.train_data))
+    losses = [
+        float(task.train_step(next(batches), model, optimizer, metrics)["loss"]) for _ in range(2)
+    ]
+    assert np.isfinite(losses).all() and min(losses) > 0
+    moved = [not np.array_equal(a, b.numpy()) for a, b in zip(before, model.trainable_variables)]
+    assert np.mean(moved) > 0.5
+    assert task.create_optimizer(config.trainer.optimizer_config) is not None
+
+
+@pytest.mark.parametrize("name", stages.stage_files())
+def test_stages_name_experiments(name):
+    """Each chain of the project can be read, its stages load, and steps and decay agree."""
+    for stage in stages.read_stages(name):
+        overrides = stages.merged(stage.params_override, None)
+        config = registry.load(stage.experiment, params_override=overrides)
+        rate = config.trainer.optimizer_config.learning_rate.polynomial
+        assert rate.decay_steps == config.trainer.train_steps

@@ -1,0 +1,165 @@
+"""Chains of experiments: each stage goes on from the one before, in folders of their own."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from experiments import registry, stages
+from experiments.training import run
+from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.errors import UserError
+from tests.conftest import make_documents, write_records
+from tests.experiments.test_training import TINY
+
+
+@pytest.fixture
+def common(records_dir):
+    """What all stages share: tiny sizes and the records."""
+    task = json.loads(json.dumps(TINY))
+    for split in ("train_data", "validation_data"):
+        task[split]["input_path"] = str(records_dir)
+    trainer = {"train_steps": 2, "steps_per_loop": 2, "checkpoint_interval": 2}
+    return json.dumps({"task": task, "trainer": trainer | {"summary_interval": 2}})
+
+
+def _chain(tmp_path, *entries):
+    path = tmp_path / "chain.yaml"
+    path.write_text(yaml.safe_dump({"stages": list(entries)}))
+    return stages.read_stages(str(path))
+
+
+FIRST = {"name": "first", "experiment": "demo"}
+SECOND = {
+    "name": "second",
+    "experiment": "demo",
+    "params_override": {"task": {"objectives": {"quick_thought": None}}},
+}
+
+
+class InProcess:
+    """Runs the trainings that would be processes; remembers their commands."""
+
+    def __init__(self, fail_at=None):
+        self.commands, self._fail_at = [], fail_at
+
+    def __call__(self, command):
+        self.commands.append(command)
+        if len(self.commands) == self._fail_at:
+            return 1
+        flags = dict(a.removeprefix("--").split("=", 1) for a in command if a.startswith("--"))
+        params = registry.load(
+            flags["experiment"], [], flags["params_override"], flags.get("init_checkpoint")
+        )
+        run(params, flags["mode"], flags["model_dir"])
+        return 0
+
+
+def test_each_stage_starts_from_the_one_before(tmp_path, common):
+    """Encoder, head and the objective's own weights go on; a finished chain does nothing."""
+    chain = _chain(tmp_path, FIRST, SECOND)
+    loaded = stages.load_stages(chain, None, common)
+    runner = InProcess()
+    last = stages.run_stages(loaded, tmp_path / "model", None, common, runner)
+    assert last == tmp_path / "model" / "02_second"
+    assert f"--init_checkpoint={tmp_path / 'model' / '01_first'}" in runner.commands[1]
+    first, second = (
+        tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
+        for folder in (tmp_path / "model" / "01_first", last)
+    )
+    keys = [
+        key
+        for key in second.get_variable_to_shape_map()
+        if key.startswith(("model/objectives/cmlm/", "encoder/")) and "SLOT" not in key
+    ]
+    assert any("projection" in key for key in keys)
+    for key in keys:
+        before, after = first.get_tensor(key), second.get_tensor(key)
+        # Two steps of warm-up hardly move what another start would have drawn anew.
+        np.testing.assert_allclose(after, before, atol=0.05)
+        # Biases begin at 0 either way; kernels drawn anew would have nothing in common.
+        if "kernel" in key or ("embeddings" in key and "bias" not in key):
+            assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.9, key
+    again = InProcess()
+    stages.run_stages(loaded, tmp_path / "model", None, common, again)
+    assert not again.commands
+    load_encoder(last)
+
+
+def test_an_interrupted_chain_goes_on(tmp_path, common):
+    """A stage that fails is named; the same call starts with it, not with what is done."""
+    chain = _chain(tmp_path, FIRST, SECOND)
+    loaded = stages.load_stages(chain, None, common)
+    with pytest.raises(UserError, match="stage second ended with status 1"):
+        stages.run_stages(loaded, tmp_path / "model", None, common, InProcess(fail_at=2))
+    runner = InProcess()
+    stages.run_stages(loaded, tmp_path / "model", None, common, runner)
+    assert len(runner.commands) == 1 and "--experiment=demo" in runner.commands[0]
+
+
+def test_another_architecture_is_refused_before_the_first_step(tmp_path, common):
+    """The differing field is named with both values."""
+    other = {**SECOND, "params_override": {"task": {"encoder": {"num_layers": 2}}}}
+    task = json.loads(common)
+    task["task"]["encoder"].pop("num_layers")
+    first = {**FIRST, "params_override": {"task": {"encoder": {"num_layers": 1}}}}
+    chain = _chain(tmp_path, first, other)
+    with pytest.raises(UserError, match=r"stage second: .* stage first: num_layers 1 \(here 2\)"):
+        stages.load_stages(chain, None, json.dumps(task))
+
+
+def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, vocabulary):
+    """Both hashes are named."""
+    import dataclasses
+
+    other = dataclasses.replace(vocabulary, lower_case=False)
+    write_records(tmp_path / "records", make_documents(20), other)
+    values = json.loads(common)
+    folders = {"input_path": str(tmp_path / "records")}
+    path = values["task"]["train_data"].pop("input_path")
+    values["task"]["validation_data"].pop("input_path")
+    chain = _chain(
+        tmp_path,
+        {**FIRST, "params_override": {"task": {"train_data": {"input_path": path}}}},
+        {**FIRST, "name": "b", "params_override": {"task": {"train_data": folders}}},
+    )
+    with pytest.raises(UserError, match=f"{other.hash}.*stage first.*{vocabulary.hash}"):
+        stages.load_stages(chain, None, json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stages: []", "must hold one key, stages"),
+        ("- a", "must hold one key, stages"),
+        ("stages: [{name: a}]", "stage 1: must be a mapping with name and experiment"),
+        ("stages: [{name: a, experiment: demo, steps: 3}]", "unknown key steps"),
+        ("stages: [{name: a/b, experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: a, experiment: demo, mode: eval}]", "mode must be one of train"),
+        (
+            "stages: [{name: a, experiment: demo}, {name: a, experiment: demo}]",
+            "two stages have the same name",
+        ),
+    ],
+)
+def test_mistakes_in_the_file_are_named(tmp_path, text, message):
+    """One line: the file, the stage, what is wrong."""
+    (tmp_path / "chain.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        stages.read_stages(str(tmp_path / "chain.yaml"))
+
+
+def test_a_missing_file_lists_the_projects_chains():
+    """The project's own chains are offered."""
+    with pytest.raises(UserError, match="nowhere: no such file.*bitext_s3"):
+        stages.read_stages("nowhere")
+
+
+def test_a_start_that_nobody_named_is_asked_for(tmp_path, records_dir):
+    """An experiment that starts from public weights does not start from random ones in silence."""
+    path = f"task.train_data.input_path={records_dir}"
+    params = registry.load("simcse/bert_base", params_override=path)
+    with pytest.raises(UserError, match="starts from BERT base uncased.*--init_checkpoint"):
+        run(params, "train", str(tmp_path / "model"))

@@ -1,0 +1,167 @@
+"""The second view of a segment: as the first, with tokens repeated, or with one left out."""
+
+import collections
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
+
+# Without `span_mask`, which needs text.
+_ON_TOKENS = tuple(name for name in AUGMENTATIONS if name != "span_mask")
+_SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=12)
+
+
+def _view(vocabulary, augmentation, seq_length=100, rate=0.32, segment="sentence"):
+    return Mirrored(segment, seq_length, augmentation, 5, 30, rate, vocabulary)
+
+
+def _inner(vocabulary, rows):
+    """The rows without the special tokens that must be around them."""
+    cls, sep = vocabulary.special_ids["cls"], vocabulary.special_ids["sep"]
+    rows = rows.to_list()
+    assert all((row[0], row[-1]) == (cls, sep) for row in rows)
+    return [row[1:-1] for row in rows]
+
+
+def _views(view, block):
+    """(first, second) of each example, without special tokens."""
+    examples = view(block)
+    assert examples["second"].dtype == examples["first"].dtype == tf.int32
+    first, second = (_inner(view.vocabulary, examples[name]) for name in view.sequences)
+    return list(zip(first, second, strict=True))
+
+
+def _sentences(sizes):
+    """One document of sentences of so many tokens, no token twice in one."""
+    return [[list(range(10, 10 + size)) for size in sizes]]
+
+
+def test_nothing_changed(vocabulary):
+    """`none` leaves every difference to dropout: both views are the segment."""
+    block = make_block(random_documents(5, 7))
+    pairs = _views(_view(vocabulary, "none"), block)
+    assert len(pairs) == 35
+    assert all(first == second for first, second in pairs)
+
+
+@settings(SLOW, max_examples=25)
+@given(sizes=_SIZES, rate=st.floats(0.01, 1.0), key=st.integers(-(2**63), 2**63 - 1))
+def test_repetition(vocabulary, sizes, rate, key):
+    """round(rate · n) of n tokens stand twice, each copy right behind its original."""
+    view = _view(vocabulary, "word_repetition", rate=rate)
+    documents = _sentences(sizes)
+    pairs = _views(view, make_block(documents, keys=[key]))
+    assert [first for first, _ in pairs] == documents[0]
+    for first, second in pairs:
+        times = collections.Counter(second)
+        assert second == [token for token in first for _ in range(times[token])]
+        assert set(times.values()) <= {1, 2}
+        assert len(second) - len(first) == round(rate * len(first))
+
+
+def test_rate_of_repetition(vocabulary):
+    """The paper's 32% (Table 3) of all tokens, every place as often as any other."""
+    view = _view(vocabulary, "word_repetition")
+    pairs = _views(view, make_block(_sentences([25]) * 2000))
+    counts = np.zeros(25)
+    for first, second in pairs:
+        times = collections.Counter(second)
+        counts += [times[token] - 1 for token in first]
+    assert counts.sum() == 0.32 * 25 * 2000
+    assert stats.chisquare(counts).pvalue > 1e-3
+    assert len({tuple(second) for _, second in pairs}) > 1900
+
+
+@settings(SLOW, max_examples=25)
+@given(sizes=_SIZES, key=st.integers(-(2**63), 2**63 - 1))
+def test_deletion(vocabulary, sizes, key):
+    """One token is left out where there are several; a single one stays."""
+    documents = _sentences(sizes)
+    pairs = _views(_view(vocabulary, "word_deletion"), make_block(documents, keys=[key]))
+    assert [first for first, _ in pairs] == documents[0]
+    for first, second in pairs:
+        if len(first) == 1:
+            assert second == first
+        else:
+            assert second in [first[:i] + first[i + 1 :] for i in range(len(first))]
+
+
+def test_every_token_is_as_likely_to_be_deleted(vocabulary):
+    """The first and the last too."""
+    pairs = _views(_view(vocabulary, "word_deletion"), make_block(_sentences([9]) * 2000))
+    missing = [set(first) - set(second) for first, second in pairs]
+    counts = np.bincount([token - 10 for (token,) in missing], minlength=9)
+    assert stats.chisquare(counts).pvalue > 1e-3
+
+
+@settings(SLOW, max_examples=10)
+@given(
+    documents=DOCUMENTS,
+    segment=st.sampled_from(["sentence", "packed"]),
+    limit=st.integers(1, 20),
+    augmentation=st.sampled_from(_ON_TOKENS),
+)
+def test_views_fit_into_the_sequence_length(vocabulary, documents, segment, limit, augmentation):
+    """Also where repeated tokens make a segment longer: what does not fit is cut off."""
+    view = _view(vocabulary, augmentation, limit + 2, 1.0, segment)
+    pairs = _views(view, make_block(documents))
+    plain = _views(_view(vocabulary, "none", limit + 2, segment=segment), make_block(documents))
+    assert [first for first, _ in pairs] == [first for first, _ in plain]
+    for first, second in pairs:
+        assert 1 <= len(first) <= limit and 1 <= len(second) <= limit
+        if augmentation == "word_repetition":
+            assert second == [token for token in first for _ in range(2)][:limit]
+
+
+@pytest.mark.parametrize("augmentation", _ON_TOKENS)
+def test_repeated_sentences_are_left_out(vocabulary, augmentation):
+    """A sentence that a cut of a long document repeats gives no example of its own."""
+    block = make_block([[[10], [11, 12]], [[11, 12], [13]]], [False, True])
+    pairs = _views(_view(vocabulary, augmentation), block)
+    assert [first for first, _ in pairs] == [[10], [11, 12], [13]]
+
+
+@pytest.mark.parametrize("augmentation", _ON_TOKENS)
+def test_an_empty_block(vocabulary, augmentation):
+    """It gives no example, of the usual form."""
+    examples = _view(vocabulary, augmentation)(make_block([]))
+    assert examples["first"].to_list() == examples["second"].to_list() == []
+    assert examples["first"].dtype == examples["second"].dtype == tf.int32
+    assert examples["key"].shape == (0,) and examples["key"].dtype == tf.int64
+
+
+@pytest.mark.parametrize("augmentation", ["word_repetition", "word_deletion"])
+def test_changes_depend_on_the_record_key_alone(vocabulary, augmentation):
+    """A record gives the same views in any block; with another key, others."""
+    documents = random_documents(6, 12)
+    view = _view(vocabulary, augmentation)
+    together = _views(view, make_block(documents, keys=range(60, 66)))
+    alone = [
+        pair
+        for i, d in enumerate(documents)
+        for pair in _views(view, make_block([d], keys=[60 + i]))
+    ]
+    assert together == alone
+    other = _views(view, make_block(documents, keys=range(6)))
+    assert [first for first, _ in other] == [first for first, _ in together]
+    long = [i for i, (first, _) in enumerate(together) if len(first) > 4]
+    assert np.mean([together[i] == other[i] for i in long]) < 0.4
+
+
+def test_only_span_masks_read_text(vocabulary):
+    """The others work on records without it."""
+    reading = [name for name in AUGMENTATIONS if _view(vocabulary, name).reads_text]
+    assert reading == ["span_mask"]
+
+
+def test_equal_settings_are_equal_views(vocabulary):
+    """What shares a pipeline is decided by the settings, nothing else."""
+    views = [_view(vocabulary, name, length) for name in AUGMENTATIONS for length in (8, 9)]
+    assert len(set(views)) == len(views)
+    assert _view(vocabulary, "word_deletion", 9) in set(views)

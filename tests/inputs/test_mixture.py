@@ -1,0 +1,224 @@
+"""Languages: which are read, how often, and with which keys."""
+
+import collections
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.records import read_blocks
+from official_cmlm.records.manifest import Manifest, Shard, load_manifest
+from tests.conftest import WORDS, write_records
+from tests.pairs_helpers import bitext, nli_rows, write_pairs
+
+SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    """Pairs of three languages of very different size, in many shards of one language each."""
+    path = tmp_path_factory.mktemp("mixture")
+    rows = [row for languages, size in SIZES.items() for row in bitext(size, languages)]
+    manifest = write_pairs(path, rows, vocabulary, shard_bytes=2000)
+    assert manifest.languages == SIZES
+    assert len({shard.name for shard in manifest.shards if shard.language == "en-de"}) > 15
+    return path
+
+
+def _read(folder, epochs=1, **values):
+    """For each epoch the (language, row, key) of all that is read, block after block."""
+    config = DataConfig(input_path=str(folder), **values)
+    config.check("data")
+    blocks = read_blocks(config, load_manifest(folder))
+    dataset = tf.data.Dataset.range(epochs).flat_map(
+        lambda epoch: blocks(epoch).map(lambda serialized, keys: (epoch, serialized, keys))
+    )
+    result = [[] for _ in range(epochs)]
+    for epoch, serialized, keys in dataset.as_numpy_iterator():
+        for record, key in zip(serialized, keys.tolist(), strict=True):
+            feature = tf.train.Example.FromString(record).features.feature
+            languages = [x.decode() for x in feature["languages"].bytes_list.value]
+            row = feature["row"].int64_list.value[0]
+            result[epoch].append(("-".join(languages), row, key))
+    return result
+
+
+def _counts(epoch):
+    return collections.Counter(language for language, *_ in epoch)
+
+
+def _manifest(records):
+    """A manifest of shards of (language, records), of one sentence a record."""
+    languages = collections.Counter()
+    for language, count in records:
+        languages[language] += count
+    total = sum(languages.values())
+    shards = [Shard(f"{i}", count, 1, "", name) for i, (name, count) in enumerate(records)]
+    return Manifest("pairs", total, total, total, total, dict(languages), {}, {}, False, {}, shards)
+
+
+@settings(deadline=None)
+@given(
+    records=st.lists(
+        st.tuples(st.sampled_from("abcde"), st.integers(1, 10_000)), min_size=1, max_size=20
+    ),
+    exponent=st.floats(0, 1),
+    data=st.data(),
+)
+def test_expected_shares(records, exponent, data):
+    """Each language's share is proportional to n^exponent; the epoch is as long as its data."""
+    manifest = _manifest(records)
+    known = sorted(manifest.languages)
+    chosen = data.draw(st.lists(st.sampled_from(known), unique=True))
+    config = DataConfig(languages=chosen, language_exponent=exponent)
+    times = shard_repetitions(config, manifest)
+    read = collections.Counter()
+    for shard, repetition in zip(manifest.shards, times, strict=True):
+        assert (repetition > 0) == (shard.language in (chosen or known))
+        read[shard.language] += repetition * shard.records
+    sizes = {name: manifest.languages[name] for name in chosen or known}
+    assert sum(read.values()) == pytest.approx(sum(sizes.values()))
+    weights = {name: size**exponent for name, size in sizes.items()}
+    for name, weight in weights.items():
+        expected = weight / sum(weights.values()) * sum(sizes.values())
+        assert read[name] == pytest.approx(expected)
+    # Validation reads what is chosen as it is.
+    times = shard_repetitions(config.replace(is_training=False), manifest)
+    assert times == [float(shard.language in (chosen or known)) for shard in manifest.shards]
+
+
+@pytest.mark.parametrize("exponent", [0.3, 0.0])
+def test_sampled_shares(folder, exponent):
+    """Over several epochs languages are read in proportion to n^exponent, and none is lost."""
+    epochs = 30
+    read = _read(folder, epochs, language_exponent=exponent)
+    total = sum(SIZES.values())
+    scale = total / sum(size**exponent for size in SIZES.values())
+    shards = load_manifest(folder).shards
+    spread = {}
+    for language, size in SIZES.items():
+        times = scale * size ** (exponent - 1)
+        fraction = times % 1
+        # Each shard is read ⌊times⌋ or ⌈times⌉ times, independently of the others.
+        squares = sum(shard.records**2 for shard in shards if shard.language == language)
+        spread[language] = squares * fraction * (1 - fraction)
+        counts = [_counts(epoch)[language] for epoch in read]
+        allowed = 5 * np.sqrt(epochs * spread[language])
+        assert abs(sum(counts) - epochs * times * size) < allowed
+    lengths = [len(epoch) for epoch in read]
+    assert max(abs(length - total) for length in lengths) < 5 * np.sqrt(sum(spread.values()))
+    # Every record has its turn, those of a language that is read less often too.
+    assert len({row for epoch in read for _, row, _ in epoch}) == total
+    rows = [tuple(sorted({row for name, row, _ in epoch if name == "en-de"})) for epoch in read]
+    assert len(set(rows)) == epochs and all(len(r) < SIZES["en-de"] for r in rows)
+
+
+def test_a_record_that_is_read_again_is_another_one(folder):
+    """Its keys differ inside an epoch and between epochs."""
+    read = _read(folder, 4, language_exponent=0.0)
+    for epoch in read:
+        times = collections.Counter(row for _, row, _ in epoch)
+        assert max(times.values()) > 10
+    keys = [key for epoch in read for *_, key in epoch]
+    assert len(set(keys)) == len(keys)
+
+
+def test_as_the_data_are(folder):
+    """With the exponent 1 an epoch reads every record once, in an order of its own."""
+    first, second = _read(folder, 2)
+    rows = [[row for _, row, _ in epoch] for epoch in (first, second)]
+    assert sorted(rows[0]) == sorted(rows[1]) == list(range(468))
+    assert rows[0] != rows[1] != sorted(rows[1])
+
+
+@pytest.mark.parametrize("exponent", [1.0, 0.3])
+def test_languages_that_are_not_named_are_not_read(folder, exponent):
+    """The others share the epoch; training and validation."""
+    values = {"languages": ["en-fr", "en-sw"], "language_exponent": exponent}
+    counts = sum((_counts(epoch) for epoch in _read(folder, 3, **values)), collections.Counter())
+    assert set(counts) == {"en-fr", "en-sw"}
+    assert (counts["en-sw"] == 3 * 8) == (exponent == 1)
+    (validation,) = _read(folder, is_training=False, **values)
+    assert _counts(validation) == {"en-fr": 60, "en-sw": 8}
+
+
+def test_validation_reads_everything_once(folder):
+    """In the order of the records and with the same keys, whatever the exponent and the epoch."""
+    values = {"is_training": False, "shuffle_sentences": 100}
+    (plain,) = _read(folder, **values)
+    assert sorted(row for _, row, _ in plain) == list(range(468))
+    assert _read(folder, language_exponent=0.0, **values) == [plain]
+    # A record's key goes by its place in the folder, not by what else is read.
+    (chosen,) = _read(folder, languages=["en-fr"], **values)
+    assert set(chosen) == {record for record in plain if record[0] == "en-fr"}
+
+
+def test_blocks_are_no_larger_than_asked_for(folder):
+    """Whatever is left out: the records of a block hold about `shuffle_sentences` sentences."""
+    for languages in ([], ["en-de"], ["en-sw"]):
+        config = DataConfig(
+            input_path=str(folder), shuffle_sentences=100, languages=languages, is_training=False
+        )
+        sizes = [
+            len(keys)
+            for _, keys in read_blocks(config, load_manifest(folder))(tf.constant(0, tf.int64))
+        ]
+        assert sum(sizes) == sum(SIZES[name] for name in languages or SIZES)
+        assert max(sizes) * 2 <= 100 and max(sizes) - min(sizes) < len(sizes)
+
+
+def test_documents_of_several_languages(vocabulary, tmp_path):
+    """Documents are told apart by language too; their shares count sentences."""
+    from data_prep.readers import Document
+
+    documents = [
+        Document(f"{language}{i}", language, [". ".join(word.capitalize() for word in WORDS[:n])])
+        for language, count, n in (("en", 30, 6), ("sw", 10, 2))
+        for i in range(count)
+    ]
+    manifest = write_records(tmp_path, documents, vocabulary, 500)
+    assert all(shard.language in ("en", "sw") for shard in manifest.shards)
+    config = DataConfig(input_path=str(tmp_path), language_exponent=0.0)
+    times = shard_repetitions(config, manifest)
+    sentences = manifest.languages
+    half = sum(sentences.values()) / 2
+    for shard, repetition in zip(manifest.shards, times, strict=True):
+        assert repetition * sentences[shard.language] == pytest.approx(half)
+    blocks = read_blocks(config.replace(languages=["sw"]), manifest)(tf.constant(0, tf.int64))
+    records = [x for serialized, _ in blocks for x in serialized.numpy()]
+    features = [tf.train.Example.FromString(record).features.feature for record in records]
+    assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10
+
+
+def test_unknown_languages(folder):
+    """They are named, with those that there are."""
+    config = DataConfig(input_path=str(folder), languages=["en-de", "de-en", "xx"])
+    with pytest.raises(UserError) as caught:
+        read_blocks(config, load_manifest(folder))
+    message = f"{folder}: has no de-en, xx; its languages are en-de, en-fr, en-sw"
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("values", [{"languages": ["en-en"]}, {"language_exponent": 0.5}])
+def test_mixed_shards(vocabulary, tmp_path, values):
+    """Rows of translations stay together: their languages cannot be read one by one."""
+    manifest = write_pairs(tmp_path, nli_rows(4), vocabulary)
+    config = DataConfig(input_path=str(tmp_path), **values)
+    with pytest.raises(UserError, match="its shards do not have one language each") as caught:
+        shard_repetitions(config, manifest)
+    assert str(caught.value).startswith(f"{tmp_path}: ") and "\n" not in str(caught.value)
+
+
+def test_shards_of_an_unknown_language(folder):
+    """One shard without a language is enough to refuse."""
+    manifest = load_manifest(folder)
+    shards = [*manifest.shards[:-1], dataclasses.replace(manifest.shards[-1], language="")]
+    config = DataConfig(input_path=str(folder), language_exponent=0.5)
+    with pytest.raises(UserError, match="its shards do not have one language each"):
+        shard_repetitions(config, dataclasses.replace(manifest, shards=shards))

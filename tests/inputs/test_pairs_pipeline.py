@@ -1,0 +1,167 @@
+"""The pipeline over pairs: rows stay whole, and labels stay with their examples."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
+from official_cmlm.inputs.pipeline import Replicas, build_dataset
+from official_cmlm.inputs.records import parse_block, read_blocks
+from official_cmlm.records.manifest import load_manifest
+from tests.inputs.pipelines import assert_same, concatenate, pairs_of, special_ids
+from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
+
+LANGUAGES = ("en", "de", "fr")
+ROWS = 70
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    """Labelled rows in three languages, in shards of one to three rows."""
+    path = tmp_path_factory.mktemp("nli")
+    manifest = write_pairs(path, nli_rows(ROWS, LANGUAGES, seed=2), vocabulary, 700)
+    assert manifest.row_size == 3 and len(manifest.shards) > 20
+    return path
+
+
+@pytest.fixture(scope="module")
+def build(folder, vocabulary):
+    """Builds a pipeline of premises and hypotheses in different languages."""
+    view = InferencePairs(14, "different", 3, special_ids(vocabulary))
+
+    def build(replicas=Replicas(), **settings):
+        values = {"seq_length": 14, "global_batch_size": 8, "bucket_boundaries": [10, 14]}
+        config = DataConfig(input_path=str(folder), **(values | settings))
+        config.check("data")
+        return build_dataset(config, load_manifest(folder), view, replicas=replicas)
+
+    return build
+
+
+@pytest.fixture(scope="module")
+def training(build):
+    """The batches of the first four epochs and a little more."""
+    return list(build(shuffle_sentences=90).take(110).as_numpy_iterator())
+
+
+@pytest.fixture(scope="module")
+def validation(build):
+    """The batches of a validation pass."""
+    return list(build(is_training=False).as_numpy_iterator())
+
+
+@pytest.fixture(scope="module")
+def by_hand(folder, vocabulary):
+    """Premise -> its record; hypothesis -> its record. No text occurs twice."""
+    special = special_ids(vocabulary)
+    records = [record for shard in read_pairs_by_hand(folder).values() for record in shard]
+    sides = [
+        {(special.cls, *record["ids"][side][:12], special.sep): record for record in records}
+        for side in (0, 1)
+    ]
+    assert len(sides[0]) == len(sides[1]) == len(records) == 3 * ROWS
+    return sides
+
+
+def _check(batches, by_hand):
+    """Labels, rows and languages of every example; returns its premises."""
+    premises, hypotheses = by_hand
+    seen = pairs_of(batches)
+    labels = np.concatenate([batch["label"] for batch in batches])
+    assert labels.dtype == np.int32
+    for (first, second), label in zip(seen, labels, strict=True):
+        premise, hypothesis = premises[first], hypotheses[second]
+        assert premise["row"] == hypothesis["row"]
+        assert label == premise["label"] == premise["row"] % 3
+        assert premise["languages"] != hypothesis["languages"]
+    return [first for first, _ in seen]
+
+
+def test_labels_in_training(training, by_hand):
+    """Through shuffling and buckets each example keeps its label; every premise once an epoch."""
+    premises = _check(training, by_hand)
+    assert len(premises) > 4 * 3 * ROWS
+    # Batches of two buckets: the order of epochs is blurred by no more than what waits in them.
+    times = {first: premises.count(first) for first in by_hand[0]}
+    assert 3 <= min(times.values()) and max(times.values()) <= len(premises) // (3 * ROWS) + 1
+    assert {batch["first"]["input_word_ids"].shape[1] for batch in training} == {10, 14}
+    labels = np.concatenate([batch["label"] for batch in training])
+    assert (np.diff(labels) != 0).mean() > 0.5
+
+
+def test_another_epoch_has_other_languages(training, by_hand):
+    """A premise meets hypotheses of both other languages, as often as not another than before."""
+    languages = {}
+    for first, second in pairs_of(training):
+        languages.setdefault(first, []).append(by_hand[1][second]["languages"][0])
+    changes = [a != b for drawn in languages.values() for a, b in zip(drawn, drawn[1:])]
+    assert len(changes) > 400
+    assert abs(np.mean(changes) - 0.5) < 4 * np.sqrt(0.25 / len(changes))
+
+
+def test_labels_in_validation(validation, by_hand):
+    """One pass holds every premise once."""
+    assert sorted(_check(validation, by_hand)) == sorted(by_hand[0])
+
+
+def test_labels_in_shares(build, validation, by_hand):
+    """Replicas' shares carry their own examples' labels, end to end those of the batch."""
+    shares = list(build(Replicas(2, 0, 2), is_training=False).as_numpy_iterator())
+    _check(shares, by_hand)
+    joined = [concatenate(shares[i : i + 2]) for i in range(0, len(shares), 2)]
+    sizes = {10: 8 * 14 // 10 // 2 * 2, 14: 8}
+    for batch in joined:
+        assert len(batch["label"]) == sizes[batch["first"]["input_word_ids"].shape[1]]
+    # Without drop_remainder and replicas there are the incomplete batches beside.
+    labels = {key: label for b in validation for key, label in zip(b["key"], b["label"])}
+    assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
+
+
+def test_parallelism_does_not_matter(build, training):
+    """One thread and four give the same batches."""
+    dataset = build(shuffle_sentences=90)
+    for threads in (1, 4):
+        options = tf.data.Options()
+        options.threading.private_threadpool_size = threads
+        options.autotune.enabled = threads > 1
+        batches = dataset.with_options(options).take(50).as_numpy_iterator()
+        assert_same(list(batches), training[:50])
+
+
+@pytest.mark.parametrize("shard_bytes", [1, 1000])
+@pytest.mark.parametrize(("sentences", "is_training"), [(1, True), (40, True), (1, False)])
+def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_training):
+    """Neither over shards nor over blocks, however small these are."""
+    manifest = write_pairs(tmp_path, nli_rows(17, LANGUAGES), vocabulary, shard_bytes)
+    for shard in read_pairs_by_hand(tmp_path).values():
+        assert [record["row"] for record in shard[::3]] == [r["row"] for r in shard[2::3]]
+    assert (len(manifest.shards) == 17) == (shard_bytes == 1)
+    config = DataConfig(
+        input_path=str(tmp_path), shuffle_sentences=sentences, is_training=is_training
+    )
+    rows = []
+    for serialized, keys in read_blocks(config, manifest)(tf.constant(0, tf.int64)):
+        block = parse_block("pairs", serialized, keys, with_text=False)
+        numbers = block.rows.numpy().reshape(-1, 3)
+        assert (numbers == numbers[:, :1]).all()
+        names = [name.decode() for name in block.languages.numpy()[:, 0]]
+        assert names == [*LANGUAGES] * len(numbers)
+        assert sentences > 1 or len(numbers) == 1
+        rows += numbers[:, 0].tolist()
+    assert sorted(rows) == list(range(17))
+
+
+def test_pairs_without_labels(vocabulary, tmp_path):
+    """The view of translations has no label; batches hold the two texts and the keys."""
+    write_pairs(tmp_path, bitext(6), vocabulary)
+    config = DataConfig(
+        input_path=str(tmp_path), seq_length=14, global_batch_size=4, is_training=False
+    )
+    view = TextPairs(14, special_ids(vocabulary))
+    batches = list(build_dataset(config, load_manifest(tmp_path), view).as_numpy_iterator())
+    assert {name for batch in batches for name in batch} == {"first", "second", "key"}
+    (records,) = read_pairs_by_hand(tmp_path).values()
+    cls, sep = view.special.cls, view.special.sep
+    expected = [tuple((cls, *ids[:12], sep) for ids in record["ids"]) for record in records]
+    assert sorted(pairs_of(batches)) == sorted(expected)

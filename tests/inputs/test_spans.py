@@ -1,0 +1,154 @@
+"""DeCLUTR's spans: where anchors and positives may lie (§3.2), and what decides them."""
+
+import pytest
+import tensorflow as tf
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.inputs.spans import SAMPLINGS, Spans
+from tests.inputs.blocks import SLOW, SPECIAL, make_block, random_documents
+
+# Bounds of the length of a span, with [CLS] and [SEP] in the upper one.
+_LENGTHS = st.integers(1, 12).flatmap(
+    lambda least: st.tuples(st.just(least), st.integers(least + 2, 16))
+)
+
+
+def _numbered(lengths, sentence=7):
+    """Documents whose tokens are numbered through the block, in sentences of `sentence` tokens."""
+    documents, first = [], 10
+    for length in lengths:
+        ids = list(range(first, first + length))
+        documents.append([ids[i : i + sentence] for i in range(0, length, sentence)])
+        first += length
+    return documents
+
+
+def _places(view, examples):
+    """For each example {sequence: (first token, the one behind the last)} of numbered documents."""
+    result = [{} for _ in range(examples["key"].shape[0])]
+    assert set(examples) == {*view.sequences, "key"}
+    for name in view.sequences:
+        for places, row in zip(result, examples[name].to_list(), strict=True):
+            cls, *span, sep = row
+            assert (cls, sep) == (SPECIAL.cls, SPECIAL.sep)
+            assert span == list(range(span[0], span[0] + len(span))), "not a slice of the text"
+            places[name] = (span[0], span[-1] + 1)
+    return result
+
+
+def _check(view, places, first, end):
+    """The rules for one example of the document of tokens first … end − 1."""
+    longest = view.max_span_length - 2
+    starts = [places[name][0] for name in view.anchors]
+    assert all(b - a >= 2 * view.max_span_length for a, b in zip(starts, starts[1:]))
+    for a, anchor in enumerate(view.anchors):
+        left, right = places[anchor]
+        assert first <= left and right <= end
+        assert view.min_span_length <= right - left <= longest
+        for p in range(view.num_positives):
+            start, stop = places[f"positive_{a}_{p}"]
+            assert first <= start and stop <= end
+            # Beside an anchor there may be less room than the shortest span takes.
+            room = max(left - first, end - right) if view.sampling == "adjacent" else longest
+            assert min(view.min_span_length, room) <= stop - start <= longest
+            assert left <= stop and start <= right, "neither overlaps nor touches"
+            if view.sampling == "adjacent":
+                assert stop == left or start == right
+            if view.sampling == "subsuming":
+                assert left <= start and stop <= right
+
+
+@settings(SLOW, max_examples=25)
+@given(
+    counts=st.tuples(st.integers(1, 3), st.integers(1, 3)),
+    lengths=_LENGTHS,
+    sampling=st.sampled_from(SAMPLINGS),
+    extra=st.lists(st.integers(-5, 40), min_size=1, max_size=8),
+    data=st.data(),
+)
+def test_spans(counts, lengths, sampling, extra, data):
+    """Slices of one document, of allowed length, the anchors far apart, positives near theirs."""
+    view = Spans(*counts, *lengths, sampling, SPECIAL)
+    assert len(view.anchors) == counts[0] and len(view.positives) == counts[0] * counts[1]
+    sizes = [max(1, view.min_record_tokens + more) for more in extra]
+    keys = data.draw(st.lists(st.integers(-(2**63), 2**63 - 1), **_exactly(sizes), unique=True))
+    examples = view(make_block(_numbered(sizes), keys=keys))
+    long_enough = [i for i, more in enumerate(extra) if more >= 0]
+    assert examples["key"].numpy().tolist() == [keys[i] for i in long_enough]
+    bounds = [(10 + sum(sizes[:i]), 10 + sum(sizes[: i + 1])) for i in long_enough]
+    for places, (first, end) in zip(_places(view, examples), bounds, strict=True):
+        _check(view, places, first, end)
+
+
+def _exactly(values):
+    return {"min_size": len(values), "max_size": len(values)}
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+@pytest.mark.parametrize("spans", [(1, 18), (16, 18)])
+def test_spans_of_a_single_anchor(sampling, spans):
+    """A document of the least length has room for them wherever its anchor lies."""
+    view = Spans(1, 2, *spans, sampling, SPECIAL)
+    examples = view(make_block(_numbered([36] * 500)))
+    for i, places in enumerate(_places(view, examples)):
+        _check(view, places, 10 + 36 * i, 46 + 36 * i)
+
+
+def test_the_shortest_documents():
+    """2 · A · ℓmax tokens are enough: 2,048 in the paper (§4.1)."""
+    assert Spans(2, 2, 32, 512, "all", SPECIAL).min_record_tokens == 2048
+    view = Spans(2, 1, 4, 8, "all", SPECIAL)
+    examples = view(make_block(_numbered([31, 32, 33]), keys=[5, 6, 7]))
+    assert examples["key"].numpy().tolist() == [6, 7]
+
+
+@pytest.mark.parametrize("documents", [[], [[[10, 11]], [[12]]]])
+def test_nothing_to_cut(documents):
+    """An empty block and one of short documents give no example, of the usual form."""
+    view = Spans(2, 2, 4, 8, "all", SPECIAL)
+    examples = view(make_block(documents))
+    assert set(examples) == {*view.sequences, "key"}
+    for name in view.sequences:
+        assert examples[name].to_list() == [] and examples[name].dtype == tf.int32
+    assert examples["key"].shape == (0,) and examples["key"].dtype == tf.int64
+
+
+def test_what_is_repeated_counts_once():
+    """The sentence that a cut repeats is not there: neither for the length nor in a span."""
+    (document,) = _numbered([32])
+    view = Spans(1, 2, 4, 16, "all", SPECIAL)
+    shorter = view(make_block([document], [True]))
+    assert shorter["key"].shape == (0,)
+    repeated = [[1, 2, 3], *document]
+    whole, cut = (
+        view(make_block([d] * 50, [mark] * 50)) for d, mark in ((document, False), (repeated, True))
+    )
+    for name in view.sequences:
+        assert whole[name].to_list() == cut[name].to_list()
+
+
+@pytest.mark.parametrize("sampling", SAMPLINGS)
+def test_spans_depend_on_document_and_key_alone(sampling):
+    """A document gives the same spans in any block; with another key, others."""
+    documents = random_documents(6, 60)
+    view = Spans(2, 2, 4, 20, sampling, SPECIAL)
+    assert all(sum(map(len, d)) >= view.min_record_tokens for d in documents)
+    together = view(make_block([[[9]], *documents], keys=range(60, 67)))
+    alone = [view(make_block([d], keys=[61 + i])) for i, d in enumerate(documents)]
+    other = view(make_block(documents, keys=range(6)))
+    for name in view.sequences:
+        assert together[name].to_list() == [x for one in alone for x in one[name].to_list()]
+        same = zip(together[name].to_list(), other[name].to_list())
+        assert sum(a == b for a, b in same) <= 2
+
+
+def test_spans_of_one_document_are_drawn_independently():
+    """Anchors differ among themselves, and so do an anchor's positives."""
+    view = Spans(2, 2, 1, 40, "all", SPECIAL)
+    examples = view(make_block(_numbered([400] * 300)))
+    lengths = {name: examples[name].row_lengths().numpy() for name in view.sequences}
+    names = list(lengths)
+    for i, left in enumerate(names):
+        for right in names[i + 1 :]:
+            assert (lengths[left] == lengths[right]).mean() < 0.15

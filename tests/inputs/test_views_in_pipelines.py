@@ -1,0 +1,105 @@
+"""Views of documents inside a pipeline: the same examples as by hand, and what is refused."""
+
+import pytest
+import tensorflow as tf
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.mirrored import Mirrored
+from official_cmlm.inputs.pipeline import build_dataset
+from official_cmlm.inputs.records import count_short_records, parse_block, read_blocks
+from official_cmlm.inputs.spans import Spans
+from official_cmlm.inputs.views import AdjacentPairs
+from official_cmlm.records.manifest import load_manifest
+from tests.conftest import make_documents, write_records
+from tests.inputs.pipelines import special_ids
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    """Documents with their text, some in several records."""
+    path = tmp_path_factory.mktemp("with_text")
+    write_records(path, make_documents(40), vocabulary, keep_text=True, max_sentences=6)
+    return path
+
+
+@pytest.fixture(scope="module")
+def blocks(folder):
+    """The serialised records and keys of a validation pass."""
+    config = DataConfig(input_path=str(folder), is_training=False, shuffle_sentences=60)
+    blocks = list(read_blocks(config, load_manifest(folder))(tf.constant(0, tf.int64)))
+    assert len(blocks) > 2
+    return blocks
+
+
+def _views(vocabulary):
+    mirrored = ("word_repetition", "span_mask")
+    return {
+        "spans": Spans(1, 1, 4, 10, "all", special_ids(vocabulary)),
+        "distant": AdjacentPairs("sentence", 24, 0.5, special_ids(vocabulary), 3),
+        **{name: Mirrored("sentence", 24, name, 5, 30, 0.32, vocabulary) for name in mirrored},
+    }
+
+
+def _by_key(names, batch):
+    """Key -> the ids of each sequence."""
+    rows = [row for row in zip(*(batch[name] for name in names), strict=True)]
+    return dict(zip(batch["key"].tolist(), rows, strict=True))
+
+
+@pytest.mark.parametrize("name", ["spans", "distant", "word_repetition", "span_mask"])
+def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
+    """A validation pass holds what the view makes of each record by itself, and nothing else."""
+    view = _views(vocabulary)[name]
+    config = DataConfig(
+        input_path=str(folder), seq_length=24, global_batch_size=16, is_training=False
+    )
+    expected = {}
+    # Block after block as they come, without what a graph does to the view.
+    for serialized, keys in blocks:
+        examples = view(parse_block("documents", serialized, keys, view.reads_text))
+        lists = {sequence: examples[sequence].to_list() for sequence in view.sequences}
+        expected |= _by_key(view.sequences, lists | {"key": examples["key"].numpy()})
+    found = {}
+    for batch in build_dataset(config, load_manifest(folder), view).as_numpy_iterator():
+        lists = {
+            sequence: [
+                ids[mask > 0].tolist()
+                for ids, mask in zip(
+                    batch[sequence]["input_word_ids"], batch[sequence]["input_mask"], strict=True
+                )
+            ]
+            for sequence in view.sequences
+        }
+        found |= _by_key(view.sequences, lists | {"key": batch["key"]})
+    assert len(found) > 30 and found == expected
+
+
+def test_text_that_is_not_there(records_dir, vocabulary):
+    """A view that reads text is refused with the flag that keeps it."""
+    manifest = load_manifest(records_dir)
+    assert not manifest.keep_text
+    config = DataConfig(input_path=str(records_dir), seq_length=24, global_batch_size=4)
+    with pytest.raises(UserError) as caught:
+        build_dataset(config, manifest, _views(vocabulary)["span_mask"])
+    message = f"{records_dir}: the records hold no text, which Mirrored reads; "
+    assert str(caught.value) == message + "make them again with --keep_text"
+
+
+def test_documents_that_are_too_short(folder, vocabulary):
+    """No example at all is an error that says how long they must be."""
+    config = DataConfig(input_path=str(folder), seq_length=24, global_batch_size=4)
+    view = Spans(2, 1, 4, 512, "all", special_ids(vocabulary))
+    with pytest.raises(UserError, match="Spans example .* at least 2048 tokens") as caught:
+        build_dataset(config, load_manifest(folder), view)
+    assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
+
+
+def test_short_records_are_counted(folder, blocks, vocabulary):
+    """They are those that give no example; a sentence that a cut repeats does not count."""
+    view = Spans(1, 1, 4, 20, "all", special_ids(vocabulary))
+    config = DataConfig(input_path=str(folder), seq_length=24)
+    short, read = count_short_records(config, load_manifest(folder), view.min_record_tokens)
+    parsed = [parse_block("documents", *block, with_text=False) for block in blocks]
+    assert read == sum(block.keys.shape[0] for block in parsed)
+    assert read - short == sum(view(block)["key"].shape[0] for block in parsed) > 0

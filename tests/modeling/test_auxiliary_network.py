@@ -1,0 +1,250 @@
+"""CMLM-CSE's auxiliary network: a frozen copy of the first layers, and the fusion on top."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.modeling.variables import bert_variables
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import _BLOCK, NUM_HEADS, make_tokens, randomize
+from tests.oracles import bert_numpy as oracle
+
+LENGTHS = [6, 2, 9, 4]
+ON = {"dropout_rate": 0.3, "attention_dropout_rate": 0.3, "drophead_rate": 0.3}
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    """Each test draws the same masks whatever ran before it."""
+    tf_keras.utils.set_random_seed(1)
+
+
+@pytest.fixture
+def bfloat16():
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    tf_keras.mixed_precision.set_global_policy(before)
+
+
+def _build(lexical_layers=2, fusion_layers=2, **overrides):
+    """An encoder of three layers, and the network as it is copied from it."""
+    encoder = randomize(SentenceEncoderModel(tiny_encoder_config(num_layers=3, **overrides)))
+    auxiliary = AuxiliaryNetwork(encoder.config, lexical_layers, fusion_layers)
+    randomize(auxiliary, seed=7)
+    auxiliary.copy_from(encoder)
+    return encoder, auxiliary
+
+
+def _vectors(seed=3):
+    return tf.constant(np.random.default_rng(seed).normal(size=[4, 16]), tf.float32)
+
+
+def _fusion_input(auxiliary, tokens, vectors, training=False):
+    """What the first fusion block gets: `[batch, seq, hidden]` and the attention mask."""
+    seen, block = [], auxiliary.fusion[0]
+    original = block.call
+
+    def recording(inputs, output_range=None):
+        seen.append(inputs)
+        return original(inputs, output_range)
+
+    block.call = recording
+    auxiliary(tokens, vectors, training=training)
+    block.call = original
+    ((hidden, mask),) = seen
+    return hidden.numpy(), mask.numpy()
+
+
+@pytest.mark.parametrize(
+    ("lexical_layers", "overrides"),
+    [
+        (1, ON),
+        (2, ON),
+        (3, ON),
+        (2, {"layer_norm_epsilon": 0.1, "hidden_activation": "relu"}),
+        (2, {"position_offset": 2, "type_vocab_size": 1}),
+        (2, {"type_vocab_size": 0, "pooling": "cls_pooler"}),
+        (2, {"sentence_vector": "projected_mean", "num_projections": 3}),
+    ],
+    ids=str,
+)
+def test_extractor_is_the_first_layers_of_the_encoder(lexical_layers, overrides):
+    """After `copy_from` it has the encoder's outputs of that layer, to the bit."""
+    encoder, auxiliary = _build(lexical_layers, 1, **overrides)
+    tokens = make_tokens(LENGTHS, 9)
+    expected = encoder(tokens, training=False)["encoder_outputs"][lexical_layers - 1].numpy()
+    got = auxiliary.extractor(tokens)["sequence_output"]
+    np.testing.assert_array_equal(got, expected)
+    for training in (False, True):
+        hidden, _ = _fusion_input(auxiliary, tokens, _vectors(), training)
+        np.testing.assert_array_equal(hidden[:, 1:], expected[:, 1:])
+
+
+def test_extractor_keeps_the_weights_that_it_was_given():
+    """It is a copy: what the encoder learns later does not reach it, until it is copied again."""
+    encoder, auxiliary = _build()
+    tokens = make_tokens(LENGTHS, 9)
+    before = auxiliary.extractor(tokens)["sequence_output"].numpy()
+    ours = {weight.ref() for weight in auxiliary.weights}
+    assert not ours & {weight.ref() for weight in encoder.weights}
+    randomize(encoder, seed=8)
+    np.testing.assert_array_equal(auxiliary.extractor(tokens)["sequence_output"], before)
+    auxiliary.copy_from(encoder)
+    expected = encoder(tokens)["encoder_outputs"][1]
+    np.testing.assert_array_equal(auxiliary.extractor(tokens)["sequence_output"], expected)
+    assert np.abs(expected - before).max() > 0.1
+
+
+def test_copy_takes_every_weight():
+    """No weight of the extractor keeps its initial value; the fusion has its own throughout."""
+    encoder, auxiliary = _build(lexical_layers=1, pooling="cls_pooler")
+    fusion = [weight.numpy() for block in auxiliary.fusion for weight in block.weights]
+    randomize(encoder, seed=8)
+    auxiliary.copy_from(encoder)
+    source, copy = bert_variables(encoder.bert), bert_variables(auxiliary.extractor)
+    assert len(copy) == 5 + 16 + 2 and copy.keys() < source.keys()
+    for name, variable in copy.items():
+        np.testing.assert_array_equal(variable, source[name], err_msg=name)
+    after = [weight for block in auxiliary.fusion for weight in block.weights]
+    assert len(after) == 2 * 16
+    for weight, before in zip(after, fusion):
+        np.testing.assert_array_equal(weight, before)
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls_pooler"])
+def test_no_gradient_reaches_the_extractor(pooling):
+    """The fusion and the vector learn; no optimizer sees the extractor, nor would it learn."""
+    _, auxiliary = _build(pooling=pooling)
+    frozen, trained = auxiliary.extractor.weights, auxiliary.trainable_variables
+    assert {v.ref() for v in trained} == {v.ref() for b in auxiliary.fusion for v in b.weights}
+    assert len(trained) == 2 * 16 and len(auxiliary.weights) == len(trained) + len(frozen)
+    vectors = _vectors()
+    with tf.GradientTape() as tape:
+        tape.watch([vectors, *frozen])
+        outputs = auxiliary(make_tokens(LENGTHS, 9), vectors, training=True)
+        loss = tf.reduce_sum(outputs * tf.random.normal(tf.shape(outputs)))
+    gradients = tape.gradient(loss, [vectors, *trained, *frozen])
+    assert all(gradient is None for gradient in gradients[1 + len(trained) :])
+    for variable, gradient in zip([vectors, *trained], gradients):
+        # A constant added to all scores of a query changes nothing.
+        if not getattr(variable, "name", "").endswith("self_attention/key/bias:0"):
+            assert np.abs(gradient).max() > 1e-5, variable
+
+
+def test_position_0_is_the_vector_itself():
+    """[h; h'₍>0₎]: the vector takes the first token's place; no token is moved or left out."""
+    _, auxiliary = _build()
+    tokens = make_tokens(LENGTHS, 9)
+    hidden, mask = _fusion_input(auxiliary, tokens, _vectors())
+    assert hidden.shape == (4, 9, 16)
+    np.testing.assert_array_equal(hidden[:, 0], _vectors())
+    lexical = auxiliary.extractor(tokens)["sequence_output"]
+    np.testing.assert_array_equal(hidden[:, 1:], lexical[:, 1:])
+    expected = np.repeat(tokens["input_mask"].numpy()[:, np.newaxis], 9, axis=1)
+    np.testing.assert_array_equal(mask, expected)
+
+
+def test_every_output_depends_on_the_vector_of_its_row():
+    """Another vector moves all outputs of its row, and none of another row."""
+    _, auxiliary = _build()
+    tokens, vectors = make_tokens(LENGTHS, 9), _vectors().numpy()
+    before = auxiliary(tokens, tf.constant(vectors)).numpy()
+    vectors[2] = _vectors(seed=4)[2]
+    after = auxiliary(tokens, tf.constant(vectors)).numpy()
+    change = np.abs(after - before).max(axis=2)
+    assert change[2].min() > 1e-3
+    np.testing.assert_array_equal(np.delete(after, 2, 0), np.delete(before, 2, 0))
+
+
+def test_first_token_is_replaced():
+    """The first token counts for its neighbours' lexical features alone."""
+    _, auxiliary = _build(lexical_layers=1)
+    for kernel in (v for v in auxiliary.extractor.weights if "attention_output" in v.name):
+        kernel.assign(tf.zeros_like(kernel))
+    tokens = make_tokens(LENGTHS, 9)
+    ids = tokens["input_word_ids"].numpy()
+    before = auxiliary(tokens, _vectors())
+    ids[:, 0] += 1 - 2 * (ids[:, 0] > 50)
+    after = auxiliary({**tokens, "input_word_ids": tf.constant(ids)}, _vectors())
+    np.testing.assert_array_equal(after, before)
+
+
+def test_padding_does_not_change_the_outputs():
+    """Real positions have the same outputs padded to 9, 12 and 30, whatever the padding holds."""
+    _, auxiliary = _build()
+    real = make_tokens(LENGTHS, 9)["input_mask"].numpy() > 0
+    short = auxiliary(make_tokens(LENGTHS, 9), _vectors()).numpy()[real]
+    for padded in (12, 30):
+        longer = auxiliary(make_tokens(LENGTHS, padded), _vectors()).numpy()
+        np.testing.assert_allclose(longer[:, :9][real], short, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("overrides", "activation"),
+    [
+        ({}, oracle.gelu_tanh),
+        ({"hidden_activation": "gelu_exact"}, oracle.gelu_erf),
+        ({"hidden_activation": "relu", "layer_norm_epsilon": 0.1}, oracle.relu),
+    ],
+)
+@pytest.mark.parametrize("fusion_layers", [1, 3])
+def test_fusion_equals_the_reference(overrides, activation, fusion_layers):
+    """The fusion's blocks are BERT's, with the encoder's shape, activation and epsilon."""
+    encoder, auxiliary = _build(2, fusion_layers, **overrides)
+    tokens, vectors = make_tokens(LENGTHS, 9), _vectors().numpy()
+    got = auxiliary(tokens, tf.constant(vectors), training=True).numpy()
+    lexical = encoder(tokens)["encoder_outputs"][1].numpy()
+    epsilon = encoder.config.layer_norm_epsilon
+    for row, length in enumerate(LENGTHS):
+        states = np.concatenate([vectors[row : row + 1], lexical[row, 1:length]]).astype(float)
+        for index, block in enumerate(auxiliary.fusion):
+            named = {w.name.split(f"fusion_{index}/")[1]: w.numpy() for w in block.weights}
+            layer = {key: named[f"{name}:0"] for key, name in _BLOCK.items()}
+            states = oracle._encoder_block(layer, states, NUM_HEADS, activation, epsilon)
+        np.testing.assert_allclose(got[row, :length], states, 1e-4, 1e-5)
+
+
+def test_dropout_acts_in_the_fusion_alone_and_in_training_alone():
+    """The extractor is still in training; the fusion has the encoder's dropout."""
+    _, auxiliary = _build(**ON)
+    tokens, vectors = make_tokens(LENGTHS, 9), _vectors()
+    quiet = auxiliary(tokens, vectors).numpy()
+    np.testing.assert_array_equal(auxiliary(tokens, vectors, training=False), quiet)
+    moved = [auxiliary(tokens, vectors, training=True).numpy() for _ in range(2)]
+    assert np.abs(moved[0] - quiet).max() > 0.1 and np.abs(moved[0] - moved[1]).max() > 0.1
+    # Inside a model in training too.
+    model = tf_keras.Sequential([tf_keras.layers.Lambda(lambda x: auxiliary.extractor(x))])
+    still = auxiliary.extractor(tokens)["sequence_output"]
+    np.testing.assert_array_equal(model(tokens, training=True)["sequence_output"], still)
+
+
+def test_in_half_precision(bfloat16):
+    """Under bfloat16 outputs are near full precision's and the vector's gradient is finite."""
+    encoder, auxiliary = _build()
+    tokens, vectors = make_tokens(LENGTHS, 9), _vectors()
+    with tf.GradientTape() as tape:
+        tape.watch(vectors)
+        outputs = auxiliary(tokens, vectors, training=True)
+        loss = tf.reduce_sum(tf.cast(outputs, tf.float32) ** 2)
+    assert auxiliary.fusion[0].compute_dtype == "bfloat16"
+    gradient = tape.gradient(loss, vectors)
+    assert gradient.dtype == tf.float32 and np.isfinite(gradient).all()
+    tf_keras.mixed_precision.set_global_policy("float32")
+    exact = AuxiliaryNetwork(encoder.config, 2, 2)
+    exact.set_weights(auxiliary.get_weights())
+    difference = tf.cast(outputs, tf.float32) - exact(tokens, vectors)
+    assert 0 < np.abs(difference).mean() < 0.1
+
+
+def test_in_a_graph_of_unknown_shape():
+    """A traced function without static shapes gives what eager execution gives."""
+    _, auxiliary = _build()
+    tokens = make_tokens(LENGTHS, 9)
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in tokens}
+    graph = tf.function(auxiliary, input_signature=[spec, tf.TensorSpec([None, 16])])
+    expected = auxiliary(tokens, _vectors())
+    np.testing.assert_allclose(graph(tokens, _vectors()), expected, rtol=0, atol=1e-5)

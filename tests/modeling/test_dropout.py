@@ -1,0 +1,236 @@
+"""The dropout layers by themselves: units, whole attention heads, masks that two views share."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.modeling.dropout import AttentionDropout, DropoutMode, SharedDropout
+
+HEADS = 4
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    """Each test draws the same masks whatever ran before it."""
+    tf_keras.utils.set_random_seed(1)
+
+
+@pytest.fixture
+def bfloat16():
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    tf_keras.mixed_precision.set_global_policy(before)
+
+
+def _attention(batch, queries=5, keys=6):
+    """Random attention weights `[batch, heads, queries, keys]`; none of them is 0."""
+    logits = np.random.default_rng(0).normal(size=[batch, HEADS, queries, keys])
+    return tf.nn.softmax(tf.constant(logits, tf.float32))
+
+
+def _twice(x):
+    return tf.concat([x, x], axis=0)
+
+
+def _halves(x):
+    return [half.numpy() for half in tf.split(x, 2, axis=0)]
+
+
+def _within(count, total, probability):
+    """Whether a binomial count is within five standard deviations of what is expected."""
+    deviation = math.sqrt(total * probability * (1 - probability))
+    return abs(count - total * probability) < 5 * deviation
+
+
+def _kept_heads(dropped):
+    """Bool `[batch, heads]`, after checking that each head is there with every weight or none."""
+    there = np.asarray(dropped) != 0
+    kept = there.any(axis=(2, 3))
+    np.testing.assert_array_equal(there, np.broadcast_to(kept[..., None, None], there.shape))
+    return kept
+
+
+@pytest.mark.parametrize("rate", [0.2, 0.7])
+def test_heads_are_dropped_whole_and_survivors_scaled(rate):
+    """A head loses all weights or none, at the rate; the others gain heads / survivors."""
+    weights = _attention(1000)
+    dropped = AttentionDropout(0.0, rate, DropoutMode())(weights, training=True)
+    kept = _kept_heads(dropped)
+    assert _within((~kept).sum(), kept.size, rate)
+    survivors = kept.sum(axis=1, keepdims=True)
+    scale = kept * HEADS / np.maximum(survivors, 1)
+    np.testing.assert_allclose(dropped, weights * scale[..., None, None], rtol=1e-6)
+    for count in range(HEADS + 1):
+        expected = math.comb(HEADS, count) * (1 - rate) ** count * rate ** (HEADS - count)
+        assert _within((survivors == count).sum(), 1000, expected)
+
+
+def test_heads_are_dropped_independently():
+    """Which head and which example makes no difference, and no two go together."""
+    kept = _kept_heads(AttentionDropout(0.0, 0.4, DropoutMode())(_attention(2000), training=True))
+    for head in range(HEADS):
+        assert _within(kept[:, head].sum(), 2000, 0.6)
+        for other in range(head):
+            assert _within((kept[:, head] & kept[:, other]).sum(), 2000, 0.36)
+    for head in range(HEADS):
+        assert _within((kept[:-1, head] & kept[1:, head]).sum(), 1999, 0.36)
+
+
+def test_without_a_survivor_the_context_is_zero():
+    """An example that loses every head attends to nothing: weights 0, never NaN."""
+    weights = _attention(200)
+    dropped = AttentionDropout(0.0, 0.7, DropoutMode())(weights, training=True).numpy()
+    empty = ~_kept_heads(dropped).any(axis=1)
+    assert 10 < empty.sum() < 190
+    values = np.random.default_rng(1).normal(size=[200, HEADS, 6, 3])
+    context = np.einsum("bhqk,bhkd->bqhd", dropped, values)
+    np.testing.assert_array_equal(context[empty], 0.0)
+    assert np.isfinite(context).all() and np.abs(context[~empty]).max(axis=(1, 2, 3)).min() > 0.01
+
+
+def test_context_equals_that_of_zeroed_heads():
+    """Inside Keras' attention, dropping weights of heads is zeroing and scaling their contexts."""
+    layer = tf_keras.layers.MultiHeadAttention(HEADS, 3, output_shape=8)
+    x = tf.constant(np.random.default_rng(2).normal(size=[60, 5, 8]), tf.float32)
+    layer(x, x)
+    layer._output_dense.bias.assign(tf.range(8.0))
+    seen = []
+
+    class Spy(AttentionDropout):
+        def call(self, inputs, training=None):
+            outputs = super().call(inputs, training=training)
+            seen.append((inputs.numpy(), outputs.numpy()))
+            return outputs
+
+    layer._dropout_layer = Spy(0.0, 0.5, DropoutMode())
+    got = layer(x, x, training=True).numpy()
+    ((weights, dropped),) = seen
+    kept = _kept_heads(dropped)
+    value = np.einsum("btf,fhd->bthd", x, layer._value_dense.kernel)
+    contexts = np.einsum("bhqk,bkhd->bqhd", weights, value)
+    for row in range(60):
+        survivors = kept[row].sum()
+        for head in range(HEADS):
+            contexts[row, :, head] *= HEADS / survivors if kept[row, head] else 0.0
+    expected = np.einsum("bqhd,hdo->bqo", contexts, layer._output_dense.kernel) + np.arange(8.0)
+    np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    empty = ~kept.any(axis=1)
+    assert empty.any()
+    np.testing.assert_array_equal(got[empty], np.broadcast_to(np.arange(8.0), [empty.sum(), 5, 8]))
+
+
+@pytest.mark.parametrize("views", [1, 2])
+@pytest.mark.parametrize(
+    ("rates", "training"),
+    [((0.5, 0.5), False), ((0.5, 0.5), None), ((0.0, 0.0), True)],
+)
+def test_nothing_happens_outside_training_or_at_rate_0(views, rates, training):
+    """What comes in goes out, to the bit."""
+    weights = _attention(4)
+    dropped = AttentionDropout(*rates, DropoutMode(views))(weights, training=training)
+    np.testing.assert_array_equal(dropped, weights)
+    dropped = SharedDropout(rates[0], DropoutMode(views))(weights, training=training)
+    np.testing.assert_array_equal(dropped, weights)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_units_are_dropped_at_the_rate_without_bias(views):
+    """1 − rate of the units stay, multiplied by 1 / (1 − rate); their mean stays the same."""
+    dropped = SharedDropout(0.3, DropoutMode(views))(tf.ones([200, 10, 16]), training=True).numpy()
+    kept = dropped != 0
+    np.testing.assert_allclose(dropped[kept], 1 / 0.7, rtol=1e-6)
+    # The halves of two views are the same draws.
+    distinct = kept[: 200 // views]
+    assert _within(distinct.sum(), distinct.size, 0.7)
+    assert dropped.mean() == pytest.approx(1.0, abs=0.02)
+    assert _within(distinct.sum(axis=(1, 2)).min(), 160, 0.7)
+
+
+def test_weights_and_heads_together():
+    """Of the heads that stay, single weights are dropped at their own rate and scaled as well."""
+    weights = _attention(1000)
+    dropped = AttentionDropout(0.25, 0.5, DropoutMode())(weights, training=True).numpy()
+    kept = (dropped != 0).any(axis=(2, 3))
+    assert _within(kept.sum(), kept.size, 0.5)
+    inside = dropped[kept] != 0
+    assert _within(inside.sum(), inside.size, 0.75)
+    scale = (kept * HEADS / np.maximum(kept.sum(axis=1, keepdims=True), 1))[..., None, None]
+    expected = np.where(dropped != 0, weights * scale / 0.75, 0.0)
+    np.testing.assert_allclose(dropped, expected, rtol=1e-5)
+
+
+def _layers(mode):
+    return [
+        SharedDropout(0.4, mode),
+        AttentionDropout(0.4, 0.0, mode),
+        AttentionDropout(0.0, 0.4, mode),
+        AttentionDropout(0.3, 0.3, mode),
+    ]
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_two_views_share_their_masks(index):
+    """Both halves lose the same units and heads; the examples of a half lose different ones."""
+    mode = DropoutMode()
+    layer, weights = _layers(mode)[index], _attention(1)
+    same = tf.repeat(weights, 24, axis=0)
+    mode.views = 2
+    first, second = _halves(layer(_twice(same), training=True))
+    np.testing.assert_array_equal(first, second)
+    # 24 draws: among few sets of heads, or many sets of weights.
+    assert len(np.unique(first.reshape(24, -1), axis=0)) > (1 if index == 2 else 20)
+    again, _ = _halves(layer(_twice(same), training=True))
+    assert (again != first).any()
+    mode.views = 1
+    first, second = _halves(layer(_twice(same), training=True))
+    assert (first != second).any()
+
+
+def test_views_need_not_be_equal():
+    """Shared is the mask, not the input."""
+    inputs = tf.constant(np.random.default_rng(3).normal(size=[20, 7, 16]), tf.float32)
+    dropped = SharedDropout(0.4, DropoutMode(2))(inputs, training=True)
+    first, second = (half != 0 for half in _halves(dropped))
+    np.testing.assert_array_equal(first, second)
+    np.testing.assert_allclose(
+        dropped, np.where(np.asarray(dropped) != 0, inputs / 0.6, 0.0), rtol=1e-6
+    )
+
+
+@pytest.mark.parametrize("index", range(4))
+def test_in_a_graph_of_unknown_shape(index):
+    """A traced layer draws anew in every call, and keeps the mode that it was traced with."""
+    mode = DropoutMode(2)
+    layer = _layers(mode)[index]
+    spec = tf.TensorSpec([None] * 4)
+    graph = tf.function(lambda x: layer(x, training=True), input_signature=[spec])
+    weights = _twice(_attention(30))
+    graph(weights)
+    mode.views = 1
+    results = [graph(weights) for _ in range(2)]
+    for result in results:
+        np.testing.assert_array_equal(*_halves(result))
+    assert (results[0].numpy() != results[1].numpy()).any()
+    if index == 2:
+        kept = _kept_heads(results[0])[:30]
+        assert _within(kept.sum(), kept.size, 0.6)
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_in_half_precision(bfloat16, views):
+    """Under bfloat16 the layers stay in it; heads are dropped whole and scaled to its digits."""
+    weights = tf.cast(_attention(300), tf.bfloat16)
+    layer = AttentionDropout(0.0, 0.4, DropoutMode(views))
+    dropped = layer(weights, training=True)
+    assert layer.compute_dtype == "bfloat16" and dropped.dtype == tf.bfloat16
+    dropped = tf.cast(dropped, tf.float32)
+    kept = _kept_heads(dropped)
+    assert _within(kept[: 300 // views].sum(), 300 // views * HEADS, 0.6)
+    scale = kept * HEADS / np.maximum(kept.sum(axis=1, keepdims=True), 1)
+    expected = tf.cast(weights, tf.float32) * scale[..., None, None]
+    np.testing.assert_allclose(dropped, expected, rtol=2**-7)
+    assert SharedDropout(0.4, DropoutMode(views))(weights, training=True).dtype == tf.bfloat16

@@ -1,0 +1,297 @@
+"""Dropout of the whole encoder: where it acts, what it leaves alone, views of one batch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.nlp.modeling import networks
+
+from official_cmlm.modeling.bert import get_activation
+from official_cmlm.modeling.dropout import AttentionDropout, SharedDropout
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from tests.conftest import mirrored_strategy, tiny_encoder_config
+from tests.modeling.helpers import make_tokens, randomize
+
+OFF = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "drophead_rate": 0.0}
+ON = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drophead_rate": 0.4}
+# Each kind of dropout alone, and all of them.
+KINDS = [*({**OFF, name: 0.5} for name in OFF), ON]
+
+
+def _name(rates):
+    return "+".join(name for name, rate in rates.items() if rate) or "off"
+
+
+@pytest.fixture(autouse=True)
+def _seed():
+    """Each test draws the same masks whatever ran before it."""
+    tf_keras.utils.set_random_seed(1)
+
+
+@pytest.fixture
+def bfloat16():
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    tf_keras.mixed_precision.set_global_policy(before)
+
+
+def _encoder(**overrides):
+    return randomize(SentenceEncoderModel(tiny_encoder_config(num_attention_heads=4, **overrides)))
+
+
+def _same_rows(count, length=6):
+    """One sentence, `count` times."""
+    return {name: tf.repeat(x, count, axis=0) for name, x in make_tokens([length], 9).items()}
+
+
+def _twice(tokens):
+    return {name: tf.concat([x, x], axis=0) for name, x in tokens.items()}
+
+
+def _all_outputs(outputs):
+    return [outputs["default"], *outputs["encoder_outputs"]]
+
+
+def _halves(rows):
+    return [half.numpy() for half in tf.split(rows, 2)]
+
+
+def _distinct(rows):
+    return len(np.unique(np.reshape(rows, [len(rows), -1]), axis=0))
+
+
+def _layers_of(model, kind):
+    return [layer for layer in model.bert._flatten_layers() if isinstance(layer, kind)]
+
+
+def test_every_dropout_layer_is_replaced():
+    """One on the embeddings, three in each block, all of one mode; no other has a rate."""
+    model = _encoder(**ON)
+    layers = _layers_of(model, tf_keras.layers.Dropout)
+    ours = _layers_of(model, SharedDropout)
+    assert len(ours) == 1 + 3 * 2
+    assert [layer.rate for layer in layers if layer not in ours] == [0.0] * 2
+    assert {id(layer._mode) for layer in ours} == {id(model.bert.dropout_mode)}
+    attention = _layers_of(model, AttentionDropout)
+    assert [block._attention_layer._dropout_layer for block in model.bert.transformer_layers] == (
+        attention
+    )
+    assert {layer._drophead_rate for layer in attention} == {0.4}
+
+
+@pytest.mark.parametrize("rates", KINDS, ids=_name)
+def test_each_rate_acts_and_only_in_training(rates):
+    """Each kind of dropout changes the outputs of training; without training none does."""
+    model, plain, tokens = _encoder(**rates), _encoder(), make_tokens([6, 2, 9], 9)
+    expected = _all_outputs(plain(tokens))
+    for training in (False, None):
+        for got, want in zip(_all_outputs(model(tokens, training=training)), expected):
+            np.testing.assert_array_equal(got, want)
+    moved = model(tokens, training=True)["default"].numpy()
+    assert np.abs(moved - expected[0]).max() > 1e-2
+    assert np.abs(moved - model(tokens, training=True)["default"]).max() > 1e-2
+
+
+@pytest.mark.parametrize("views", [1, 2])
+def test_rate_0_in_training_equals_inference(views):
+    """Without rates, training computes what inference does."""
+    model, tokens = _encoder(), make_tokens([6, 2, 9, 4], 9)
+    for got, want in zip(
+        _all_outputs(model(tokens, training=True, views=views)), _all_outputs(model(tokens))
+    ):
+        np.testing.assert_array_equal(got, want)
+
+
+def _model_garden(config):
+    """The encoder that Model Garden builds from the same settings, dropout included."""
+    bert = networks.BertEncoderV2(
+        vocab_size=config.vocab_size,
+        hidden_size=config.hidden_size,
+        num_layers=config.num_layers,
+        num_attention_heads=config.num_attention_heads,
+        inner_dim=config.intermediate_size,
+        inner_activation=get_activation(config.hidden_activation),
+        output_dropout=config.dropout_rate,
+        attention_dropout=config.attention_dropout_rate,
+        max_sequence_length=config.max_position_embeddings,
+        type_vocab_size=config.type_vocab_size,
+        name="bert",
+    )
+    bert(make_tokens([2], 2))
+    return bert
+
+
+def _keys(folder, bert):
+    path = tf.train.Checkpoint(bert=bert).write(str(folder))
+    return {name: shape for name, shape in tf.train.list_variables(path) if "OBJECT" not in name}
+
+
+@pytest.mark.parametrize("rates", [OFF, ON], ids=_name)
+def test_weights_and_checkpoints_are_those_of_model_garden(tmp_path, rates):
+    """Names, shapes, order and checkpoint keys are the plain encoder's, and so are outputs."""
+    model = _encoder(**rates)
+    theirs = randomize(_model_garden(model.config), seed=5)
+    shapes = [[(w.name, w.shape) for w in bert.weights] for bert in (model.bert, theirs)]
+    assert shapes[0] == shapes[1] and len(shapes[0]) == 5 + 2 * 16 + 2
+    keys = _keys(tmp_path / "theirs", theirs)
+    assert len(keys) >= len(shapes[0]) and _keys(tmp_path / "ours", model.bert) == keys
+    tf.train.Checkpoint(bert=model.bert).read(str(tmp_path / "theirs")).assert_consumed()
+    tokens = make_tokens([6, 2, 9], 9, types=True)
+    training = rates == OFF
+    got, expected = model.bert(tokens, training=training), theirs(tokens, training=training)
+    for name in ("sequence_output", "pooled_output"):
+        np.testing.assert_array_equal(got[name], expected[name])
+
+
+def test_drophead_zeroes_the_contexts_of_heads(monkeypatch):
+    """Training with drophead is inference in which the dropped heads' contexts are zeroed."""
+    tokens, rows = make_tokens([6, 2, 9, 4] * 8, 9), 32
+    model = _encoder(drophead_rate=0.5)
+    scales, original = [], AttentionDropout.call
+
+    def recording(self, inputs, training=None):
+        outputs = original(self, inputs, training=training)
+        scales.append(tf.reduce_sum(outputs, [2, 3]) / tf.reduce_sum(inputs, [2, 3]))
+        return outputs
+
+    monkeypatch.setattr(AttentionDropout, "call", recording)
+    got = _all_outputs(model(tokens, training=True))
+    monkeypatch.undo()
+    assert len(scales) == 2 and all(scale.shape == [rows, 4] for scale in scales)
+    kept = np.stack(scales) > 0
+    assert (kept[0] != kept[1]).any() and not kept.any(axis=2).all()
+    by_hand = _encoder()
+    for block, heads in zip(by_hand.bert.transformer_layers, kept):
+        layer = block._attention_layer
+        survivors = np.maximum(heads.sum(axis=1, keepdims=True), 1)
+        factor = tf.constant(heads * 4 / survivors, tf.float32)[:, tf.newaxis, :, tf.newaxis]
+
+        def attend(*args, inner=layer._compute_attention, factor=factor, **kwargs):
+            context, weights = inner(*args, **kwargs)
+            return context * factor, weights
+
+        monkeypatch.setattr(layer, "_compute_attention", attend)
+    for ours, expected in zip(got, _all_outputs(by_hand(tokens))):
+        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rates", KINDS, ids=_name)
+def test_two_views_of_equal_examples_are_equal(rates):
+    """With shared masks both halves have the same bits; the examples of a half differ."""
+    model, tokens = _encoder(**rates), _same_rows(16)
+    outputs = _all_outputs(model(tokens, training=True, views=2))
+    for output in outputs:
+        np.testing.assert_array_equal(*_halves(output))
+        # Four heads in two layers can be dropped alike by chance.
+        assert _distinct(output[:8]) >= (8 if rates["drophead_rate"] == 0 else 3)
+    # One view: each row by itself.
+    outputs = _all_outputs(model(tokens, training=True, views=1))
+    for first, second in map(_halves, outputs):
+        assert (first != second).any()
+    assert _distinct(outputs[0]) > 8
+
+
+def test_views_may_be_different():
+    """A row has its view's bits where both are the same text, and its own where they are not."""
+    model, first = _encoder(**ON), make_tokens([6, 2, 9, 4], 9)
+    other = make_tokens([3, 8, 3, 8], 9, seed=8)
+    second = {name: tf.concat([x[:2], other[name][2:]], axis=0) for name, x in first.items()}
+    batch = {name: tf.concat([x, second[name]], axis=0) for name, x in first.items()}
+    one, two = _halves(model(batch, training=True, views=2)["default"])
+    np.testing.assert_array_equal(one[:2], two[:2])
+    assert (one[2:] != two[2:]).all()
+
+
+def test_dense_inputs_of_two_views():
+    """Extra elements of the sequence take part in the sharing."""
+    model, tokens = _encoder(**ON), _same_rows(8)
+    dense = np.random.default_rng(0).normal(size=[1, 3, 16]).astype(np.float32)
+    inputs = {**tokens, "dense_inputs": tf.repeat(dense, 8, axis=0)}
+    outputs = model(inputs, training=True, views=2)
+    np.testing.assert_array_equal(*_halves(outputs["sequence_output"]))
+    assert _distinct(outputs["default"][:4]) == 4
+
+
+def _pooler_output(model, tokens):
+    """A call of the network inside, which knows no views."""
+    return model.bert(tokens, training=True)["pooled_output"]
+
+
+def test_the_mode_ends_with_the_call():
+    """After two views the next call, even one that knows no views, has masks of its own rows."""
+    model, tokens = _encoder(**ON), _same_rows(8)
+    model(tokens, training=True, views=2)
+    first, second = _halves(_pooler_output(model, tokens))
+    assert (first != second).any(axis=1).all()
+    model(tokens, training=True, views=2)
+    first, second = _halves(model(tokens, training=True)["default"])
+    assert (first != second).any(axis=1).all()
+    # An odd batch cannot be two views.
+    model(_same_rows(3), training=True)
+
+
+def test_the_mode_ends_with_a_call_that_fails():
+    """A batch that cannot be halved is an error, and leaves no mode behind either."""
+    model, tokens = _encoder(**ON), _same_rows(8)
+    with pytest.raises(Exception):  # noqa: B017 - TensorFlow's own
+        model(_same_rows(3), training=True, views=2)
+    first, second = _halves(_pooler_output(model, tokens))
+    assert (first != second).any(axis=1).all()
+
+
+def test_in_one_graph_both_modes():
+    """In a traced step every call has its own mode, and every step its own masks."""
+    model, tokens = _encoder(**ON), _same_rows(8)
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in tokens}
+
+    @tf.function(input_signature=[spec])
+    def step(x):
+        return [model(x, training=True, views=views)["default"] for views in (2, 1, 2)]
+
+    (shared, own, again), (later, _, _) = step(tokens), step(tokens)
+    for vectors in (shared, again, later):
+        np.testing.assert_array_equal(*_halves(vectors))
+    assert _distinct(own) == 8
+    for vectors in (again, later):
+        assert (vectors.numpy() != shared.numpy()).any()
+
+
+def test_in_half_precision(bfloat16):
+    """Under bfloat16 views share their masks and gradients are finite."""
+    model, tokens = _encoder(**ON), _same_rows(16)
+    with tf.GradientTape() as tape:
+        outputs = model(tokens, training=True, views=2)
+        loss = tf.reduce_sum(outputs["default"] ** 2)
+    assert {layer.compute_dtype for layer in _layers_of(model, SharedDropout)} == {"bfloat16"}
+    assert outputs["default"].dtype == tf.float32
+    np.testing.assert_array_equal(*_halves(outputs["default"]))
+    assert _distinct(outputs["default"][:8]) > 4
+    for gradient in tape.gradient(loss, model.trainable_variables):
+        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
+
+
+def test_on_two_replicas():
+    """Each replica shares its own masks between its views; the replicas' masks differ."""
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        model = randomize(SentenceEncoderModel(tiny_encoder_config(num_attention_heads=4, **ON)))
+    tokens = _same_rows(8)
+
+    @tf.function
+    def step(views, training):
+        def encode():
+            return model(tokens, training=training, views=views)["default"]
+
+        return strategy.experimental_local_results(strategy.run(encode))
+
+    first, second = (result.numpy() for result in step(2, True))
+    for vectors in (first, second):
+        np.testing.assert_array_equal(*_halves(vectors))
+        assert _distinct(vectors[:4]) == 4
+    assert (first != second).any(axis=1).all()
+    for vectors in step(1, True):
+        assert _distinct(vectors) == 8
+    expected = _encoder()(tokens)["default"]
+    for vectors in step(2, False):
+        np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)

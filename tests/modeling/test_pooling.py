@@ -1,0 +1,166 @@
+"""Every pooling against loops over its definition, and which of them train BERT's pooler."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.configs.encoder import POOLINGS
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.pooling import sentence_vector
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import make_tokens, randomize
+
+LENGTHS = [5, 1, 7, 3]
+
+
+def _mean(rows):
+    total = np.zeros(rows.shape[1])
+    for row in rows:
+        total += row
+    return total / len(rows)
+
+
+def _max(rows):
+    largest = np.array(rows[0])
+    for row in rows[1:]:
+        for i, value in enumerate(row):
+            largest[i] = max(largest[i], value)
+    return largest
+
+
+# Real tokens' outputs in the first and in the last block, the pooler's output -> sentence vector.
+EXPECTED = {
+    "mean": lambda first, last, pooled: _mean(last),
+    "max": lambda first, last, pooled: _max(last),
+    "cls": lambda first, last, pooled: last[0],
+    "cls_pooler": lambda first, last, pooled: pooled,
+    "first_last": lambda first, last, pooled: (_mean(first) + _mean(last)) / 2,
+}
+
+
+def _random(seed, *shape):
+    return np.random.default_rng(seed).normal(size=shape).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def inputs():
+    """Outputs of three blocks with large values in the padding, the pooler's, and the mask."""
+    mask = np.array([[i < length for i in range(7)] for length in LENGTHS], np.int32)
+    layers = [_random(i, 4, 7, 6) - 2 + 100 * (1 - mask[..., None]) for i in range(3)]
+    return [layer.astype(np.float32) for layer in layers], _random(9, 4, 6), mask
+
+
+def test_every_pooling_is_tested():
+    """A new pooling needs its definition here."""
+    assert tuple(EXPECTED) == POOLINGS
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_equals_the_definition(inputs, pooling):
+    """float32, from real tokens of the first and the last block alone."""
+    layers, pooled, mask = inputs
+    vectors = sentence_vector([tf.constant(x) for x in layers], pooled, mask, pooling)
+    assert vectors.dtype == tf.float32 and vectors.shape == [4, 6]
+    for row, length in enumerate(LENGTHS):
+        first, last = (layers[i][row, :length] for i in (0, -1))
+        expected = EXPECTED[pooling](first, last, pooled[row])
+        np.testing.assert_allclose(vectors[row], expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_half_precision_is_pooled_in_full(inputs, pooling):
+    """Outputs in bfloat16 are widened before anything is added up."""
+    layers, pooled, mask = inputs
+    halves = [tf.cast(x, tf.bfloat16) for x in (*layers, pooled)]
+    vectors = sentence_vector(halves[:-1], halves[-1], mask, pooling)
+    assert vectors.dtype == tf.float32
+    widened = [tf.cast(x, tf.float32) for x in halves]
+    expected = sentence_vector(widened[:-1], widened[-1], mask, pooling)
+    np.testing.assert_array_equal(vectors, expected)
+
+
+def test_first_last_of_one_block_is_its_mean():
+    """With a single block the first and the last are one."""
+    layer, mask = tf.constant(_random(0, 2, 4, 6)), tf.constant([[1, 1, 0, 0], [1, 1, 1, 1]])
+    one = [sentence_vector([layer], layer[:, 0], mask, name) for name in ("first_last", "mean")]
+    np.testing.assert_allclose(*one, rtol=1e-6)
+
+
+def test_first_last_of_a_row_without_tokens():
+    """The mean of nothing is 0, not NaN."""
+    layer = tf.constant(_random(0, 2, 4, 6))
+    vectors = sentence_vector([layer] * 2, layer[:, 0], tf.zeros([2, 4], tf.int32), "first_last")
+    np.testing.assert_array_equal(vectors, np.zeros([2, 6]))
+
+
+def test_unknown_pooling_is_an_error():
+    """Nothing else is taken for a pooling that does not exist."""
+    layer = tf.ones([1, 1, 1])
+    with pytest.raises(ValueError, match="first_mean"):
+        sentence_vector([layer], layer[:, 0], tf.ones([1, 1], tf.int32), "first_mean")
+    with pytest.raises(UserError, match="encoder.pooling must be one of .*first_last.* 'first"):
+        SentenceEncoderModel(tiny_encoder_config(pooling="first_mean"))
+
+
+def _encoder(**overrides):
+    return randomize(SentenceEncoderModel(tiny_encoder_config(num_layers=3, **overrides)))
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_encoder_pools_its_own_outputs(pooling):
+    """`default` is the definition on `encoder_outputs`, whatever the padding holds."""
+    model, tokens = _encoder(pooling=pooling), make_tokens(LENGTHS, 9)
+    outputs = model(tokens)
+    layers = [layer.numpy() for layer in outputs["encoder_outputs"]]
+    kernel, bias = (w.numpy() for w in model.bert.pooler_layer.weights)
+    for row, length in enumerate(LENGTHS):
+        first, last = (layers[i][row, :length] for i in (0, -1))
+        pooled = np.tanh(last[0] @ kernel + bias)
+        expected = EXPECTED[pooling](first, last, pooled)
+        np.testing.assert_allclose(outputs["default"][row], expected, rtol=1e-4, atol=1e-5)
+
+
+def test_poolings_differ():
+    """The test above can tell all poolings apart."""
+    tokens = make_tokens(LENGTHS, 9)
+    vectors = [_encoder(pooling=pooling)(tokens)["default"][0].numpy() for pooling in POOLINGS]
+    for i, one in enumerate(vectors):
+        for other in vectors[:i]:
+            assert np.abs(one - other).max() > 0.01
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_only_cls_pooler_trains_the_pooler(pooling):
+    """The pooler is trained where the vector goes through it, and always there for checkpoints."""
+    model, tokens = _encoder(pooling=pooling), make_tokens(LENGTHS, 9)
+    pooler = {w.ref() for w in model.bert.pooler_layer.weights}
+    trained = {w.ref() for w in model.trainable_variables}
+    assert len(pooler) == 2 and len(model.weights) == 5 + 3 * 16 + 2
+    assert trained == {w.ref() for w in model.weights} - (
+        set() if pooling == "cls_pooler" else pooler
+    )
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(tokens, training=True)["default"] ** 2)
+    variables = model.trainable_variables
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+        assert gradient is not None, variable.name
+        if variable.ref() in pooler:
+            assert np.abs(gradient).max() > 1e-3
+
+
+def test_pooling_leaves_the_weights_alone():
+    """Names and shapes are those of every encoder, so that checkpoints fit whatever is pooled."""
+    shapes = [[(w.name, w.shape) for w in _encoder(pooling=p).weights] for p in POOLINGS]
+    assert all(one == shapes[0] for one in shapes)
+
+
+@pytest.mark.parametrize("pooling", POOLINGS)
+def test_dense_inputs_are_not_pooled(pooling):
+    """Extra elements move the vector through attention alone; they are no part of the pool."""
+    model, tokens = _encoder(pooling=pooling), make_tokens(LENGTHS, 9)
+    outputs = model({**tokens, "dense_inputs": tf.constant(_random(3, 4, 2, 16))})
+    assert [layer.shape for layer in outputs["encoder_outputs"]] == [[4, 9, 16]] * 3
+    pooled = model.bert.pooler_layer(outputs["encoder_outputs"][-1][:, 0])
+    expected = sentence_vector(outputs["encoder_outputs"], pooled, tokens["input_mask"], pooling)
+    np.testing.assert_allclose(outputs["default"], expected, rtol=1e-5, atol=1e-6)

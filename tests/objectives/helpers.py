@@ -1,0 +1,152 @@
+"""What the tests of single objectives share: tasks of one objective, batches, refusals, steps."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.errors import UserError
+from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from tests.modeling import helpers
+from tests.modeling.helpers import oracle_head, randomize
+from tests.oracles import cmlm_numpy
+from tests.tasks.helpers import by_objective, task_config
+
+# Weight decay on everything, so that what is not trained would move all the same.
+_ADAMW = {
+    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.1}},
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
+}
+
+
+def make_task(folder, name, config, encoder=None, **overrides):
+    """A task of one objective over the records."""
+    return SentenceEncoderTask(task_config(folder, {name: config}, encoder, **overrides))
+
+
+def first_batch(task):
+    """The first training batch of the task's only objective, as it reads it."""
+    (batch,) = by_objective(next(iter(task.build_inputs(task.task_config.train_data)))).values()
+    return batch
+
+
+def random_model(task, seed=0):
+    """The task's model with random weights, biases and all."""
+    return randomize(task.build_model(), seed)
+
+
+def embed(model, features):
+    """The exported sentence vectors of one sequence's features."""
+    return model.encoder(features)["default"].numpy()
+
+
+def words_with_gradient(model, tape, loss):
+    """bool `[vocabulary]`: whose embeddings the loss moves."""
+    (table,) = (w for w in model.encoder.bert.weights if "word_embeddings" in w.name)
+    return np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(axis=1) > 1e-7
+
+
+def words_of(features):
+    """The ids of one sequence's features, without padding."""
+    return tf.boolean_mask(features["input_word_ids"], features["input_mask"] > 0).numpy()
+
+
+def value(output, name):
+    """A metric of one output: sum over weight."""
+    total, weight = output.metrics[name]
+    return float(total) / float(weight)
+
+
+def refuses(build, *parts):
+    """Asserts that `build()` raises a one-line `UserError` that holds all of `parts`."""
+    with pytest.raises(UserError) as caught:
+        build()
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        # Numbers and names as whole words: 51 is not in 512.
+        assert re.search(rf"(?<!\w){re.escape(str(part))}(?!\w)", message), (part, message)
+
+
+def train(task, steps, batch=None, start=None, seed=7):
+    """Trains a fresh model with AdamW.
+
+    Args:
+      task: of one objective or several.
+      steps: optimizer steps.
+      batch: features by objective for every step; by default each step has its own.
+      start: called with the model before anything is copied from it; by default nothing.
+      seed: of initial weights and dropout.
+
+    Returns:
+      The model, and the loss of every step.
+    """
+    from official.modeling import optimization
+
+    tf_keras.utils.set_random_seed(seed)
+    model = task.build_model()
+    if start is not None:
+        start(model)
+    task.initialize(model)
+    optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAMW))
+    # The optimizers create this lazily; a step function must not be the first to do so.
+    _ = optimizer.iterations
+    step = tf.function(lambda batch: task.train_step(batch, model, optimizer)[task.loss])
+    if batch is None:
+        batches = task.build_inputs(task.task_config.train_data).take(steps)
+    else:
+        batches = [batch] * steps
+    return model, [float(step(features)) for features in batches]
+
+
+def masked_tokens_reference(model, batches, sequences):
+    """Mean loss per masked token and share of right ones, predicted from given outputs.
+
+    Args:
+      model: whose language-model head and word embeddings predict.
+      batches: features that were masked, a list.
+      sequences: for each of them `[batch, seq, hidden]`.
+    """
+    (table,) = (w for w in model.encoder.bert.weights if "word_embeddings" in w.name)
+    log_probs, ids = [], []
+    for masked, sequence in zip(batches, sequences):
+        slots = (masked[f"masked_lm_{n}"].numpy() for n in ("positions", "ids", "weights"))
+        for row, *example in zip(sequence, *slots):
+            for position, word, weight in zip(*example):
+                if weight > 0:
+                    hidden = np.asarray(row)[position]
+                    log_probs.append(
+                        cmlm_numpy.masked_lm_log_probs(
+                            hidden, oracle_head(model.head), table.numpy()
+                        )
+                    )
+                    ids.append(word)
+    loss = cmlm_numpy.masked_lm_loss(log_probs, ids, [1.0] * len(ids))
+    right = [int(row.argmax()) == word for row, word in zip(log_probs, ids)]
+    return loss, sum(right) / len(right), len(ids)
+
+
+def oracle_block(block):
+    """The weights of one Transformer block as the reference takes them."""
+    named = {}
+    for weight in block.weights:
+        for name, ending in helpers._BLOCK.items():
+            if weight.name.removesuffix(":0").endswith(f"/{ending}"):
+                named[name] = weight.numpy()
+    # `intermediate` and `self_attention/…/output` end alike; lengths tell a wrong match.
+    assert len(named) == len(block.weights) == len(helpers._BLOCK)
+    return named
+
+
+class Spy:
+    """Calls an encoder for an objective and keeps what it was asked and what it answered."""
+
+    def __init__(self, encoder, training=None):
+        self.encoder, self.training, self.calls = encoder, training, []
+
+    def __call__(self, inputs, views=1):
+        outputs = self.encoder(inputs, training=self.training, views=views)
+        self.calls.append((inputs, views, outputs))
+        return outputs

@@ -1,0 +1,220 @@
+"""CMLM-CSE: its loss against the reference, and what SimCSE it becomes without the masked words."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
+from official_cmlm.objectives.contrastive import ContrastiveConfig
+from tests.modeling.helpers import NUM_HEADS, randomize
+from tests.objectives.helpers import (
+    Spy,
+    embed,
+    first_batch,
+    make_task,
+    masked_tokens_reference,
+    oracle_block,
+    random_model,
+    refuses,
+    value,
+)
+from tests.oracles import contrastive_numpy as oracle
+
+NAN = float("nan")
+DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+
+
+def _task(folder, encoder=None, **settings):
+    config = CmlmCseConfig(**({"lexical_layers": 1, "fusion_layers": 2} | settings))
+    return make_task(folder, "cmlm_cse", config, encoder)
+
+
+@pytest.fixture(scope="module")
+def batch(records_dir):
+    return first_batch(_task(records_dir, augmentation="word_deletion", masking_rate=0.3))
+
+
+def _model(folder, encoder=None, **settings):
+    """A model whose extractor holds its encoder's weights, all of them random."""
+    task = _task(folder, encoder, **settings)
+    model = random_model(task)
+    task.initialize(model)
+    return model
+
+
+def _lexical(model, masked):
+    """What the encoder's own first layers make of the masked sentences."""
+    layers = model.objectives["cmlm_cse"].config.lexical_layers
+    return model.encoder(masked)["encoder_outputs"][layers - 1].numpy()
+
+
+def _reference(model, batch):
+    """Masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
+    masked, vectors = batch["first_masked"], embed(model, batch["first"])
+    blocks = [oracle_block(block) for block in model.objectives["cmlm_cse"].auxiliary.fusion]
+    rows = zip(vectors, _lexical(model, masked), masked["input_mask"].numpy())
+    fused = [oracle.fuse(*row, blocks, NUM_HEADS) for row in rows]
+    return masked_tokens_reference(model, [masked], [fused])
+
+
+@pytest.mark.parametrize(
+    ("settings", "encoder"),
+    [
+        ({"mlm_weight": 1.0}, {}),
+        ({"mlm_weight": 0.005, "lexical_layers": 2}, {}),
+        ({"mlm_weight": 0.5, "contrastive_weight": 0.0, "fusion_layers": 1}, {}),
+        ({"mlm_weight": 2.0, "contrastive_weight": 0.1}, {"pooling": "cls"}),
+    ],
+)
+def test_loss_equals_the_reference(records_dir, batch, settings, encoder):
+    """L = L_contrast + λ · L_mlm, each with its factor; the metrics are without them."""
+    model = _model(records_dir, encoder, projection_head="none", **settings)
+    output, config = model({"cmlm_cse": batch})["cmlm_cse"], model.objectives["cmlm_cse"].config
+    views = [embed(model, batch[name]) for name in ("first", "second")]
+    contrast = np.mean(oracle.simcse(*views, config.temperature))
+    predicted, accuracy, count = _reference(model, batch)
+    expected = config.contrastive_weight * contrast + config.mlm_weight * predicted
+    assert float(output.loss) == pytest.approx(expected, rel=1e-3, abs=1e-5)
+    assert value(output, "contrastive_loss") == pytest.approx(contrast, rel=1e-3, abs=1e-5)
+    assert value(output, "masked_token_loss") == pytest.approx(predicted, rel=1e-4)
+    assert value(output, "masked_token_accuracy") == pytest.approx(accuracy)
+    assert float(output.metrics["masked_token_loss"][1]) == count > 8
+
+
+@pytest.mark.parametrize("lexical_layers", [1, 2])
+def test_extractor_is_the_first_layers_of_the_encoder(records_dir, batch, lexical_layers):
+    """h' are the encoder's own hidden states of the masked sentence, at every token."""
+    model = _model(records_dir, lexical_layers=lexical_layers)
+    extractor = model.objectives["cmlm_cse"].auxiliary.extractor
+    masked = batch["first_masked"]
+    inputs = {name: masked[name] for name in batch["first"]}
+    states = extractor(inputs)
+    assert len(states["encoder_outputs"]) == lexical_layers
+    got = states["sequence_output"].numpy()
+    np.testing.assert_allclose(got, _lexical(model, masked), rtol=1e-5, atol=1e-6)
+    assert not np.allclose(got, _lexical(model, batch["first"]), atol=1e-2)
+
+
+def test_starting_weights_reach_the_extractor(records_dir, batch):
+    """The extractor takes the weights the encoder starts with, also those set after building."""
+    task = _task(records_dir)
+    model = task.build_model()
+    extractor = model.objectives["cmlm_cse"].auxiliary.extractor
+    inputs = {name: batch["first_masked"][name] for name in batch["first"]}
+
+    def same():
+        got = extractor(inputs)["sequence_output"].numpy()
+        return np.allclose(got, _lexical(model, inputs), rtol=1e-5, atol=1e-6)
+
+    assert same()
+    randomize(model.encoder, seed=9)
+    assert not same()
+    task.initialize(model)
+    assert same()
+
+
+def test_sentence_vector_takes_the_first_place(records_dir, batch):
+    """The fusion reads [h; h'] without the first token; the extractor has no dropout."""
+    dropout = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5, "drophead_rate": 0.5}
+    model = _model(records_dir, dropout)
+    auxiliary, masked = model.objectives["cmlm_cse"].auxiliary, batch["first_masked"]
+    auxiliary.fusion = []
+    vectors = embed(model, batch["second"])
+    fused = auxiliary(masked, tf.constant(vectors), training=True).numpy()
+    np.testing.assert_array_equal(fused[:, 0], vectors)
+    expected = _lexical(model, masked)[:, 1:]
+    np.testing.assert_allclose(fused[:, 1:], expected, rtol=1e-5, atol=1e-6)
+
+
+def test_fusion_has_the_encoders_dropout(records_dir, batch):
+    """In training the fusion blocks drop units; otherwise they do not."""
+    model = _model(records_dir, DROPOUT)
+    auxiliary, masked = model.objectives["cmlm_cse"].auxiliary, batch["first_masked"]
+    vectors = tf.constant(embed(model, batch["first"]))
+    on, off = ([auxiliary(masked, vectors, training=t) for _ in "12"] for t in (True, False))
+    assert not np.allclose(on[0], on[1])
+    np.testing.assert_array_equal(off[0], off[1])
+
+
+def test_contrastive_inputs_are_not_masked(records_dir, batch):
+    """`first` and `second` are those of plain contrastive learning; the masked copy is a third."""
+    config = ContrastiveConfig(augmentation="word_deletion")
+    plain = first_batch(make_task(records_dir, "contrastive", config))
+    assert set(batch) - set(plain) == {"first_masked"}
+    for name in ("key", "first", "second"):
+        tf.nest.map_structure(np.testing.assert_array_equal, batch[name], plain[name])
+    task = _task(records_dir)
+    mask = task.vocabulary.special_ids["mask"]
+    assert mask not in batch["first"]["input_word_ids"].numpy()
+    assert mask in batch["first_masked"]["input_word_ids"].numpy()
+    model = random_model(task)
+    spy = Spy(model.encoder)
+    model.objectives["cmlm_cse"](batch, encode=spy)
+    ((inputs, _, _),) = spy.calls
+    views = [batch[name]["input_word_ids"] for name in ("first", "second")]
+    np.testing.assert_array_equal(inputs["input_word_ids"], np.concatenate(views))
+
+
+def test_auxiliary_network_leaves_the_contrastive_loss_alone(records_dir, batch):
+    """Without dropout, the contrastive part is what it is without masked words."""
+    model = _model(records_dir)
+    plain = random_model(make_task(records_dir, "contrastive", ContrastiveConfig()))
+    plain.encoder.set_weights(model.encoder.get_weights())
+    head = plain.objectives["contrastive"].projection_head
+    head.set_weights(model.objectives["cmlm_cse"].projection_head.get_weights())
+    expected = plain({"contrastive": batch})["contrastive"]
+    output = model({"cmlm_cse": batch})["cmlm_cse"]
+    assert value(output, "contrastive_loss") == float(expected.loss)
+    assert value(output, "recall_at_1") == value(expected, "recall_at_1")
+    assert float(output.loss) != float(expected.loss)
+
+
+def test_masked_words_train_the_encoder_through_its_vector(records_dir, batch):
+    """λ alone moves the encoder, and by the sentence vector: the unmasked words matter."""
+    model = _model(records_dir, contrastive_weight=0.0, mlm_weight=1.0)
+    with tf.GradientTape() as tape:
+        loss = model({"cmlm_cse": batch})["cmlm_cse"].loss
+    last = model.encoder.bert.transformer_layers[-1].trainable_variables
+    gradients = tape.gradient(loss, last)
+    assert all(np.abs(gradient).max() > 1e-6 for gradient in gradients[:1] + gradients[-2:])
+    other = {**batch, "first": batch["second"]}
+    assert abs(float(model({"cmlm_cse": other})["cmlm_cse"].loss) - float(loss)) > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("weight", 0.0),
+        ("weight", -1.0),
+        ("temperature", 0.0),
+        ("negatives", "none"),
+        ("projection_head", "two"),
+        ("mlm_weight", -0.005),
+        ("mlm_weight", NAN),
+        ("contrastive_weight", -1.0),
+        ("contrastive_weight", NAN),
+        ("lexical_layers", 0),
+        ("lexical_layers", 3),
+        ("fusion_layers", 0),
+        ("masking_rate", 0.0),
+        ("masking_rate", 1.1),
+        ("max_predictions", 0),
+    ],
+)
+def test_settings_without_meaning_are_refused(records_dir, field, wrong):
+    """The message names the field and what it was set to."""
+    refuses(
+        lambda: _task(records_dir, **{field: wrong}), f"task.objectives.cmlm_cse.{field}", wrong
+    )
+
+
+def test_nothing_to_learn_is_refused(records_dir):
+    """Both factors 0: the message names both."""
+    build = lambda: _task(records_dir, mlm_weight=0.0, contrastive_weight=0.0)  # noqa: E731
+    refuses(build, "task.objectives.cmlm_cse", "mlm_weight", "contrastive_weight")
+
+
+def test_layers_of_the_encoder_are_named(records_dir):
+    """The paper's 8 layers do not fit an encoder of 2, and the message says so."""
+    build = lambda: make_task(records_dir, "cmlm_cse", CmlmCseConfig())  # noqa: E731
+    refuses(build, "task.objectives.cmlm_cse.lexical_layers", "encoder.num_layers", 8, 2)

@@ -1,0 +1,113 @@
+"""CMLM-CSE over some optimizer steps: what stays, what moves, and that λ = 0 is SimCSE."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
+from official_cmlm.objectives.contrastive import ContrastiveConfig
+from tests.objectives.helpers import first_batch, make_task, random_model, train
+
+# One layer: what is compared does not depend on more.
+ENCODER = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+SHAPE = {"lexical_layers": 1, "fusion_layers": 1}
+
+
+def _trained(folder, name, config, **options):
+    return train(make_task(folder, name, config, ENCODER), steps=3, **options)
+
+
+@pytest.fixture(scope="module")
+def simcse(records_dir):
+    """The model and the losses of three steps of plain contrastive learning."""
+    return _trained(records_dir, "contrastive", ContrastiveConfig())
+
+
+@pytest.fixture(scope="module")
+def with_words(records_dir):
+    """The same with λ = 1, and the weights that the encoder had before."""
+    kept = {}
+
+    def start(model):
+        kept.update({weight.name: weight.numpy() for weight in model.encoder.weights})
+
+    config = CmlmCseConfig(mlm_weight=1.0, **SHAPE)
+    return *_trained(records_dir, "cmlm_cse", config, start=start), kept
+
+
+def _weights(model):
+    return [weight.numpy() for weight in model.weights]
+
+
+def test_without_masked_words_it_is_simcse(records_dir, simcse):
+    """λ = 0: the losses and the weights of three steps with dropout are SimCSE's to the bit."""
+    config = CmlmCseConfig(mlm_weight=0.0, **SHAPE)
+    model, losses = _trained(records_dir, "cmlm_cse", config)
+    expected_model, expected = simcse
+    assert losses == expected
+    assert len(set(losses)) == 3
+    for got, weight in zip(_weights(model), _weights(expected_model), strict=True):
+        np.testing.assert_array_equal(got, weight)
+    assert model.head is None
+    assert model.objectives["cmlm_cse"].auxiliary is None
+
+
+def test_masked_words_make_a_difference(simcse, with_words):
+    """The same comparison tells λ = 1 from SimCSE: by every loss and by the encoder."""
+    assert not set(with_words[1]) & set(simcse[1])
+    pairs = zip(_weights(with_words[0].encoder), _weights(simcse[0].encoder), strict=True)
+    assert not all(np.array_equal(got, other) for got, other in pairs)
+
+
+def test_extractor_is_not_trained(with_words):
+    """None of the extractor's weights is trainable; the fusion's all are."""
+    model, _, _ = with_words
+    auxiliary = model.objectives["cmlm_cse"].auxiliary
+    trained = {id(variable) for variable in model.trainable_variables}
+    assert auxiliary.extractor.trainable_variables == []
+    assert not trained & {id(weight) for weight in auxiliary.extractor.weights}
+    assert {id(weight) for block in auxiliary.fusion for weight in block.weights} <= trained
+
+
+def test_extractor_does_not_move(with_words):
+    """After steps of AdamW with weight decay it still has the weights the encoder began with."""
+    model, losses, before = with_words
+    extractor = model.objectives["cmlm_cse"].auxiliary.extractor
+    assert np.isfinite(losses).all()
+    moved = [w.name for w in model.encoder.weights if not np.array_equal(w, before[w.name])]
+    assert any("layer_0" in name for name in moved)
+    assert any("word_embeddings" in name for name in moved)
+    assert len(extractor.weights) > 16
+    for weight in extractor.weights:
+        tail = weight.name[weight.name.rindex("bert/") :]
+        (name,) = (n for n in before if n.endswith(tail))
+        np.testing.assert_array_equal(weight, before[name], err_msg=tail)
+
+
+@pytest.fixture(scope="module")
+def batch(records_dir):
+    """A batch without masked copies."""
+    return first_batch(make_task(records_dir, "cmlm_cse", CmlmCseConfig(mlm_weight=0.0, **SHAPE)))
+
+
+def test_contrastive_weight_counts_without_masked_words(records_dir, batch):
+    """`contrastive_weight` is a factor of the contrastive loss also where λ = 0."""
+    losses = []
+    for factor in (1.0, 0.5):
+        config = CmlmCseConfig(mlm_weight=0.0, contrastive_weight=factor, **SHAPE)
+        model = random_model(make_task(records_dir, "cmlm_cse", config))
+        losses.append(float(model({"cmlm_cse": batch})["cmlm_cse"].loss))
+    assert losses[0] > 1e-3
+    assert losses[1] == pytest.approx(0.5 * losses[0])
+
+
+def test_unused_metrics_are_zero(records_dir, batch):
+    """λ = 0 has no masked tokens to measure; the metrics are there and say nothing."""
+    task = make_task(records_dir, "cmlm_cse", CmlmCseConfig(mlm_weight=0.0, **SHAPE))
+    assert set(batch) == {"key", "first", "second"}
+    outputs = random_model(task)({"cmlm_cse": batch})
+    metrics = task.build_metrics()
+    task.process_metrics(metrics, {}, outputs)
+    results = {metric.name: float(metric.result()) for metric in metrics}
+    assert results["cmlm_cse/masked_token_loss"] == 0.0
+    assert results["cmlm_cse/masked_token_accuracy"] == 0.0
+    assert results["cmlm_cse/contrastive_loss"] > 0.0

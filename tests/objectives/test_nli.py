@@ -1,0 +1,156 @@
+"""Natural language inference between languages against the reference."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.objectives.nli import NliConfig
+from official_cmlm.records.pairs import NLI_LABELS
+from tests.objectives.helpers import (
+    embed,
+    first_batch,
+    make_task,
+    random_model,
+    refuses,
+    train,
+    value,
+    words_of,
+    words_with_gradient,
+)
+from tests.oracles import contrastive_numpy as oracle
+from tests.pairs_helpers import bitext, nli_rows, write_pairs
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    """30 labelled rows in three languages."""
+    path = tmp_path_factory.mktemp("nli") / "records"
+    write_pairs(path, nli_rows(30), vocabulary)
+    return path
+
+
+def _task(folder, encoder=None, **settings):
+    return make_task(folder, "nli", NliConfig(**settings), encoder)
+
+
+@pytest.fixture(scope="module")
+def batch(folder):
+    return first_batch(_task(folder))
+
+
+@pytest.mark.parametrize(
+    "encoder",
+    [
+        {},
+        {"pooling": "max"},
+        {"sentence_vector": "projected_mean", "num_projections": 3},
+        {"normalize": True},
+    ],
+)
+def test_loss_and_accuracy_equal_the_reference(folder, batch, encoder):
+    """Cross-entropy of one linear layer on [u, v, |u − v|, u ∗ v] of the exported vectors."""
+    model = random_model(_task(folder, encoder))
+    output = model({"nli": batch})["nli"]
+    kernel, bias = (weight.numpy() for weight in model.objectives["nli"].classifier.weights)
+    assert kernel.shape == (64, 3)
+    assert np.abs(bias).min() > 1e-3
+    losses, hits = [], []
+    labels = batch["label"].numpy()
+    for u, v, label in zip(*(embed(model, batch[name]) for name in ("first", "second")), labels):
+        logits = oracle.inference_logits(oracle.inference_features(u, v), kernel, bias)
+        losses.append(oracle.cross_entropy(logits, label))
+        hits.append(logits.argmax() == label)
+    assert float(output.loss) == pytest.approx(np.mean(losses), rel=1e-4)
+    assert value(output, "nli_loss") == pytest.approx(np.mean(losses), rel=1e-4)
+    assert float(output.metrics["nli_loss"][1]) == 8.0
+    assert value(output, "nli_accuracy") == pytest.approx(np.mean(hits))
+
+
+def test_accuracy_counts_single_pairs(folder, batch):
+    """Pairs whose label is the likeliest count; here all but the first two."""
+    model = random_model(_task(folder))
+    kernel, bias = model.objectives["nli"].classifier.weights
+    vectors = zip(*(embed(model, batch[name]) for name in ("first", "second")))
+    features = np.stack([oracle.inference_features(u, v) for u, v in vectors])
+    likeliest = (features @ kernel.numpy() + bias.numpy()).argmax(axis=1)
+    labels = np.where(np.arange(8) < 2, (likeliest + 1) % 3, likeliest).astype(np.int32)
+    output = model({"nli": {**batch, "label": tf.constant(labels)}})["nli"]
+    assert [float(x) for x in output.metrics["nli_accuracy"]] == [6.0, 8.0]
+
+
+def test_batch_has_labels_of_all_classes(batch):
+    """The labels are those of the records, one an example."""
+    assert set(batch) == {"key", "first", "second", "label"}
+    assert batch["label"].dtype == tf.int32
+    assert set(batch["label"].numpy()) == set(range(len(NLI_LABELS)))
+
+
+def test_gradient_reaches_encoder_and_classifier(folder, batch):
+    """Both are trained, the keys' biases apart, and no language-model head is built."""
+    model = random_model(_task(folder))
+    assert model.head is None
+    with tf.GradientTape() as tape:
+        loss = model({"nli": batch})["nli"].loss
+    variables = model.trainable_variables
+    assert len(variables) == 37 + 2
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+        assert gradient is not None, variable.name
+        if not variable.name.endswith("self_attention/key/bias:0"):
+            assert np.abs(tf.convert_to_tensor(gradient)).max() > 1e-6, variable.name
+
+
+def test_premise_and_hypothesis_are_trained(folder, batch):
+    """The gradient reaches the words of both, also those that only one of them has."""
+    model = random_model(_task(folder))
+    with tf.GradientTape() as tape:
+        loss = model({"nli": batch})["nli"].loss
+    moved = words_with_gradient(model, tape, loss)
+    first, second = (words_of(batch[name]) for name in ("first", "second"))
+    assert set(first) - set(second)
+    assert set(second) - set(first)
+    assert moved[first].all()
+    assert moved[second].all()
+
+
+def test_classifier_is_not_exported(folder):
+    """The classifier is no part of the encoder."""
+    model = _task(folder).build_model()
+    own = {id(weight) for weight in model.objectives["nli"].classifier.weights}
+    assert not own & {id(weight) for weight in model.encoder.weights}
+
+
+def test_training_steps_lower_the_loss(folder, batch):
+    """Some steps of the task with dropout and the optimizer learn a batch."""
+    dropout = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+    _, losses = train(_task(folder, dropout), 10, {"nli": batch})
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("weight", 0.0), ("weight", -1.0), ("hypothesis_language", "other")],
+)
+def test_settings_without_meaning_are_refused(folder, field, wrong):
+    """The message names the field and what it was set to."""
+    refuses(lambda: _task(folder, **{field: wrong}), f"task.objectives.nli.{field}", wrong)
+
+
+def test_pairs_without_labels_are_refused(vocabulary, tmp_path):
+    """Bitext has no labels; the folder and the field that names it are in the message."""
+    write_pairs(tmp_path / "bitext", bitext(5), vocabulary)
+    build = lambda: _task(tmp_path / "bitext", hypothesis_language="same")  # noqa: E731
+    refuses(build, "task.train_data.input_path", tmp_path / "bitext", "labels")
+
+
+def test_different_languages_need_translations(vocabulary, tmp_path):
+    """One language a row cannot give a hypothesis in another; `same` can be had."""
+    write_pairs(tmp_path / "nli", nli_rows(6, ["en"]), vocabulary)
+    fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-en")
+    refuses(lambda: _task(tmp_path / "nli"), *fields)
+    _task(tmp_path / "nli", hypothesis_language="same")
+
+
+def test_documents_are_refused(records_dir):
+    """Records of documents are no pairs; the message names both kinds and the folder."""
+    refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")

@@ -1,0 +1,234 @@
+"""Loop-by-loop NumPy reference for contrastive learning, inference and bitext retrieval.
+
+Written from the papers' text alone: "DeCLUTR: Deep Contrastive Learning for Unsupervised Textual
+Representations" (section 3.1), "Fast, Effective, and Self-Supervised: Transforming Masked
+Language Models into Universal Lexical and Sentence Encoders" (Mirror-BERT, section 2.3),
+"CMLM-CSE: Based on Conditional MLM Contrastive Learning for Sentence Embeddings" (section 3) and
+the paper of CMLM (sections 4.2 and 4.3).
+
+Everything runs in float64 and one pair of vectors at a time. Notation of the shape comments:
+h vector size, B examples of a batch (A N anchors of N documents in DeCLUTR), P positives of an
+anchor.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from tests.oracles.bert_numpy import Array, _encoder_block, gelu_tanh, log_sum_exp
+from tests.oracles.cmlm_numpy import additive_margin_softmax
+
+# Bitext retrieval, CMLM section 4.2, which is the retrieval of QuickThought too.
+__all__ = ["additive_margin_softmax"]
+
+
+def cosine(u: ArrayLike, v: ArrayLike) -> float:
+    """sim(u, v) = u^T v / (||u|| ||v||); 0 if one of them has no direction."""
+    first = [float(x) for x in np.asarray(u, dtype=np.float64)]
+    second = [float(x) for x in np.asarray(v, dtype=np.float64)]
+    product = math.fsum(a * b for a, b in zip(first, second, strict=True))
+    length = math.sqrt(math.fsum(a * a for a in first)) * math.sqrt(
+        math.fsum(b * b for b in second)
+    )
+    return product / length if length > 0.0 else 0.0
+
+
+# DeCLUTR, section 3.1.
+
+
+def mean_positives(positives: ArrayLike, num_anchors: int) -> Array:
+    """e_{i+AN} = 1/P sum_p g(f(s_{i+pAN})), the mean positive embedding of each anchor.
+
+    Args:
+        positives: [P * AN, h]; the p-th positive of anchor i (both from 0) is row i + p * AN.
+        num_anchors: AN.
+
+    Returns:
+        [AN, h].
+    """
+    rows = np.asarray(positives, dtype=np.float64)
+    count = len(rows) // num_anchors
+    if count * num_anchors != len(rows):
+        raise ValueError("not all anchors have as many positives")
+    means = np.zeros([num_anchors, rows.shape[1]])
+    for i in range(num_anchors):
+        for p in range(count):
+            means[i] = means[i] + rows[i + p * num_anchors]
+        means[i] = means[i] / count
+    return means
+
+
+def nt_xent_term(embeddings: ArrayLike, i: int, j: int, temperature: float) -> float:
+    """l(i, j) = -log(exp(sim(e_i, e_j) / t) / sum_{k != i} exp(sim(e_i, e_k) / t)).
+
+    Args:
+        embeddings: All 2AN anchors and positives, [2AN, h].
+        i: The row that looks for its counterpart, from 0.
+        j: The counterpart's row.
+        temperature: t.
+    """
+    rows = np.asarray(embeddings, dtype=np.float64)
+    denominator = []
+    for k in range(len(rows)):
+        if k != i:
+            denominator.append(cosine(rows[i], rows[k]) / temperature)
+    return log_sum_exp(denominator) - cosine(rows[i], rows[j]) / temperature
+
+
+def nt_xent_sum(anchors: ArrayLike, positives: ArrayLike, temperature: float) -> float:
+    """L_contrastive = sum_{i=1}^{AN} l(i, i + AN) + l(i + AN, i).
+
+    Args:
+        anchors: [AN, h].
+        positives: [AN, h], the mean positive of each anchor.
+        temperature: t.
+    """
+    embeddings = [*np.asarray(anchors), *np.asarray(positives)]
+    count = len(anchors)
+    if len(embeddings) != 2 * count:
+        raise ValueError("anchors and positives differ in number")
+    total = 0.0
+    for i in range(count):
+        total += nt_xent_term(embeddings, i, i + count, temperature)
+        total += nt_xent_term(embeddings, i + count, i, temperature)
+    return total
+
+
+def nt_xent_mean(anchors: ArrayLike, positives: ArrayLike, temperature: float) -> float:
+    """The sum of the paper, per embedding: divided by the 2AN terms."""
+    return nt_xent_sum(anchors, positives, temperature) / (2 * len(anchors))
+
+
+# Mirror-BERT, section 2.3.
+
+
+def info_nce(
+    first: ArrayLike, second: ArrayLike, temperature: float, positive_in_denominator: bool = False
+) -> list[float]:
+    """The terms of equation 1, one for each of the 2B strings of the batch.
+
+    -log(exp(cos(f(x_i), f(x'_i)) / t) / sum_{x_j in N_i} exp(cos(f(x_i), f(x_j)) / t)), where
+    x'_i is the duplicate of x_i and N_i is the whole batch but these two, 2B - 2 strings. The
+    paper's loss is the sum of the terms.
+
+    Args:
+        first: One string of each pair, [B, h].
+        second: Its duplicate, [B, h].
+        temperature: t.
+        positive_in_denominator: Whether the sum has the duplicate too, as other papers have it.
+
+    Returns:
+        2B terms: those of `first`, then those of `second`.
+    """
+    strings = [*np.asarray(first, dtype=np.float64), *np.asarray(second, dtype=np.float64)]
+    pair_of = [*range(len(first)), *range(len(second))]
+    terms = []
+    for i in range(len(strings)):
+        numerator = None
+        denominator = []
+        for j in range(len(strings)):
+            if j == i:
+                continue
+            logit = cosine(strings[i], strings[j]) / temperature
+            if pair_of[j] == pair_of[i]:
+                numerator = logit
+                if positive_in_denominator:
+                    denominator.append(logit)
+            else:
+                denominator.append(logit)
+        if numerator is None:
+            raise ValueError("first and second differ in length")
+        terms.append(log_sum_exp(denominator) - numerator)
+    return terms
+
+
+# CMLM-CSE, section 3.1 (SimCSE).
+
+
+def simcse(
+    first: ArrayLike, second: ArrayLike, temperature: float, positive_in_denominator: bool = True
+) -> list[float]:
+    """l_i = -log(exp(sim(h_i, h'_i) / t) / sum_{j=1}^N exp(sim(h_i, h'_j) / t)) for each i.
+
+    Args:
+        first: h, the sentences under one dropout mask, [B, h].
+        second: h', the same sentences under another one, [B, h].
+        temperature: t.
+        positive_in_denominator: Whether j = i is in the sum, as in the paper.
+    """
+    if len(first) != len(second):
+        raise ValueError("first and second differ in length")
+    terms = []
+    for i in range(len(first)):
+        logits = [cosine(first[i], second[j]) / temperature for j in range(len(second))]
+        denominator = [logits[j] for j in range(len(second)) if j != i or positive_in_denominator]
+        terms.append(log_sum_exp(denominator) - logits[i])
+    return terms
+
+
+def fuse(
+    vector: ArrayLike,
+    lexical: ArrayLike,
+    mask: Sequence[int],
+    layers: Sequence[Mapping[str, ArrayLike]],
+    num_heads: int,
+) -> Array:
+    """Section 3.2: h'' = [h, h'_{>0}] through the Transformer blocks of the semantic fusioner.
+
+    Args:
+        vector: h, the sentence vector, [h].
+        lexical: h', the lexical features of the masked sentence, [L, h].
+        mask: [L], 1 for a token and 0 for padding, which follows all tokens.
+        layers: The fusioner's blocks as in `bert_encode`.
+        num_heads: Number of attention heads.
+
+    Returns:
+        [tokens, h]; row i belongs to token i.
+    """
+    rows = [np.asarray(vector, dtype=np.float64)]
+    for i in range(1, len(mask)):
+        if int(mask[i]) != 0:
+            rows.append(np.asarray(lexical, dtype=np.float64)[i])
+    states = np.stack(rows)
+    for layer in layers:
+        states = _encoder_block(layer, states, num_heads, gelu_tanh, 1e-12)
+    return states
+
+
+def finds_own(anchor: ArrayLike, candidates: Sequence[ArrayLike], own: int) -> bool:
+    """Whether candidate `own` is the one most similar to the anchor."""
+    similarities = [cosine(anchor, candidate) for candidate in candidates]
+    return similarities.index(max(similarities)) == own
+
+
+# Natural language inference, CMLM section 4.3.
+
+
+def inference_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
+    """The concatenation [u, v, |u - v|, u * v] of two sentence vectors [h]: [4h]."""
+    u, v = np.asarray(premise, dtype=np.float64), np.asarray(hypothesis, dtype=np.float64)
+    features = [float(x) for x in u]
+    features += [float(x) for x in v]
+    features += [abs(float(a) - float(b)) for a, b in zip(u, v, strict=True)]
+    features += [float(a) * float(b) for a, b in zip(u, v, strict=True)]
+    return np.array(features)
+
+
+def inference_logits(features: ArrayLike, kernel: ArrayLike, bias: ArrayLike) -> Array:
+    """The 3-way classifier, one linear layer: [4h] -> [3]."""
+    x, matrix = np.asarray(features, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
+    logits = []
+    for label in range(3):
+        products = (float(x[i]) * float(matrix[i, label]) for i in range(len(x)))
+        logits.append(math.fsum(products) + float(np.asarray(bias)[label]))
+    return np.array(logits)
+
+
+def cross_entropy(logits: ArrayLike, label: int) -> float:
+    """-log softmax(logits)[label]."""
+    row = [float(logit) for logit in np.asarray(logits, dtype=np.float64)]
+    return log_sum_exp(row) - row[label]

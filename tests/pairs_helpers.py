@@ -1,0 +1,109 @@
+"""What tests of pairs share: rows of pairs, folders of pairs records, reading them by hand."""
+
+import random
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.conftest import WORDS
+
+
+def pair(first: str, second: str, languages: str = "en-de", label: str | None = None):
+    """One pair; `languages` names both, e.g. `en-de`."""
+    from data_prep.readers.pairs import Pair
+
+    left, right = languages.split("-")
+    return Pair((first, second), (left, right), label, "hand:1")
+
+
+def bitext(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
+    """Rows of one pair each, of random texts of 2 to 9 words."""
+    rng = random.Random(f"{languages} {seed}")
+
+    def text() -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
+
+    return [(pair(text(), text(), languages),) for _ in range(count)]
+
+
+def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: int = 0) -> list:
+    """Labelled rows of translations: in each language a premise and a hypothesis of 2 to 9 words.
+
+    The labels take turns, so that row i has label i mod 3.
+    """
+    from official_cmlm.records.pairs import NLI_LABELS
+
+    rng = random.Random(seed)
+
+    def text() -> str:
+        return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
+
+    return [
+        tuple(
+            pair(text(), text(), f"{language}-{language}", NLI_LABELS[i % 3])
+            for language in languages
+        )
+        for i in range(count)
+    ]
+
+
+def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **options):
+    """Writes a folder of pairs records, in several shards.
+
+    Args:
+      folder: to write to; made if it is not there.
+      rows: tuples of `data_prep.readers.pairs.Pair`, all of one length: 1, or the languages that
+        each row stands in.
+      vocabulary: makes the ids.
+      shard_bytes: a shard that is larger is ended.
+      **options: of `data_prep.pairs.PairOptions`.
+
+    Returns:
+      The manifest.
+    """
+    from data_prep.pairs import PairOptions, records
+    from data_prep.sharding import ShardWriter
+    from data_prep.statistics import Statistics
+    from official_cmlm.records.pairs import KIND
+
+    rows = list(rows)
+    folder.mkdir(parents=True, exist_ok=True)
+    statistics = Statistics()
+    writer = ShardWriter(folder, KIND, shard_bytes)
+    options = PairOptions(**options)
+    for language, row in records(rows, vocabulary, options, statistics):
+        writer.write(language, *row)
+    writer.close()
+    vocabulary.save(folder)
+    manifest = statistics.manifest(
+        vocabulary, writer.shards, options.keep_text, kind=KIND, row_size=len(rows[0])
+    )
+    manifest.save(folder)
+    return manifest
+
+
+def read_pairs_by_hand(folder: Path) -> dict[str, list[dict]]:
+    """The records of each shard, without the project's own parser.
+
+    A record is a dict of `ids` (both texts' ids, two lists), `languages`, `label`, `row` and `text`
+    (two strings, or empty).
+    """
+    import tensorflow as tf
+
+    shards = {}
+    for path in sorted(folder.glob("*.tfrecord")):
+        shards[path.name] = []
+        for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
+            feature = tf.train.Example.FromString(serialized).features.feature
+            ids = list(feature["token_ids"].int64_list.value)
+            first, second = feature["lengths"].int64_list.value
+            assert first + second == len(ids)
+            shards[path.name].append(
+                {
+                    "ids": [ids[:first], ids[first:]],
+                    "languages": [x.decode() for x in feature["languages"].bytes_list.value],
+                    "label": feature["label"].int64_list.value[0],
+                    "row": feature["row"].int64_list.value[0],
+                    "text": [x.decode() for x in feature["text"].bytes_list.value],
+                }
+            )
+    return shards

@@ -1,0 +1,100 @@
+"""The pairs record: what is encoded comes back, and pairs are not taken for documents."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from official_cmlm.records.pairs import KIND, NLI_LABELS, NO_LABEL, encode, parse
+from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
+
+_IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)
+_LANGUAGE = st.sampled_from(["en", "zh-Hans", ""])
+_WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
+_RECORD = st.tuples(
+    st.tuples(_IDS, _IDS),
+    st.tuples(_LANGUAGE, _LANGUAGE),
+    st.integers(-1, 2),
+    st.integers(0, 2**40),
+    st.none() | st.tuples(_WORDS, _WORDS),
+)
+
+
+def _encode(texts, languages, label, row, text):
+    ids = np.array([token for one in texts for token in one], np.int32)
+    return encode(ids, [len(one) for one in texts], languages, label, row, text)
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(_RECORD, max_size=5))
+def test_round_trip(records):
+    """Both texts, languages, label and row of a batch of records, with or without text."""
+    serialized = [_encode(*record) for record in records]
+    keys = tf.range(len(records), dtype=tf.int64) - 1
+    block = parse(tf.constant(serialized, tf.string), keys)
+    assert block.first.to_list() == [first for (first, _), *_ in records]
+    assert block.second.to_list() == [second for (_, second), *_ in records]
+    assert block.first.dtype == block.second.dtype == block.labels.dtype == tf.int32
+    assert block.languages.shape == (len(records), 2)
+    languages = [tuple(name.decode() for name in pair) for pair in block.languages.numpy()]
+    assert languages == [pair for _, pair, *_ in records]
+    assert block.labels.numpy().tolist() == [label for *_, label, _, _ in records]
+    assert block.rows.numpy().tolist() == [row for *_, row, _ in records]
+    assert block.keys is keys
+    for data, (*_, text) in zip(serialized, records):
+        feature = tf.train.Example.FromString(data).features.feature
+        assert ("text" in feature) == (text is not None)
+        if text is not None:
+            assert tuple(x.decode() for x in feature["text"].bytes_list.value) == text
+
+
+def test_equal_records_are_equal_bytes():
+    """Serialising is deterministic: checksums of shards can be compared."""
+    record = [([1, 2], [3]), ("en", "de"), 1, 7, ("a b", "c")]
+    assert _encode(*record) == _encode(*record)
+
+
+def test_labels():
+    """The three classes of inference, numbered in the order of the releases; -1 is none."""
+    assert NLI_LABELS == ("entailment", "neutral", "contradiction") and NO_LABEL == -1
+
+
+def test_a_folder_of_pairs(vocabulary, tmp_path):
+    """Its manifest agrees with its shards; the vocabulary travels along."""
+    manifest = write_pairs(tmp_path, nli_rows(10), vocabulary, 500)
+    assert load_manifest(tmp_path, KIND) == load_manifest(tmp_path) == manifest
+    assert load_records_vocabulary(tmp_path, manifest) == vocabulary
+    shards = read_pairs_by_hand(tmp_path)
+    assert list(shards) == [shard.name for shard in manifest.shards]
+    assert [len(records) for records in shards.values()] == [s.records for s in manifest.shards]
+    assert manifest.kind == KIND and manifest.records == 30 and manifest.row_size == 3
+
+
+def test_pairs_where_documents_are_needed(vocabulary, tmp_path):
+    """Both kinds are named, and the binary that writes what is needed."""
+    write_pairs(tmp_path, bitext(3), vocabulary)
+    with pytest.raises(UserError) as caught:
+        load_manifest(tmp_path, "documents")
+    assert str(caught.value) == (
+        f"{tmp_path}/dataset.json: holds pairs records, documents records are needed here; "
+        "python -m data_prep.create_documents writes them"
+    )
+
+
+def test_documents_where_pairs_are_needed(records_dir):
+    """Both kinds are named, and the binary that writes what is needed."""
+    with pytest.raises(UserError) as caught:
+        load_manifest(records_dir, "pairs")
+    assert str(caught.value) == (
+        f"{records_dir}/dataset.json: holds documents records, pairs records are needed here; "
+        "python -m data_prep.create_pairs writes them"
+    )
+
+
+def test_no_folder_of_pairs(tmp_path):
+    """Where there is no manifest the message names the right binary."""
+    with pytest.raises(UserError, match="no dataset.json; python -m data_prep.create_pairs"):
+        load_manifest(tmp_path, "pairs")
