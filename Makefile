@@ -24,7 +24,7 @@ demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadscope
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
