@@ -1,6 +1,7 @@
 """Progress bars with the time left: many small updates on a terminal, few lines in a log."""
 
 import sys
+from collections.abc import Callable
 from typing import Any
 
 # Seconds between two lines when standard error is a file.
@@ -30,3 +31,15 @@ def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
         ascii=not on_terminal,
         **kwargs,
     )
+
+
+def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
+    """A bar that is moved by calling it with what was done, and closes itself at the end."""
+    drawn = bar(total, unit, description)
+
+    def done(count: int) -> None:
+        drawn.update(count)
+        if drawn.n >= total:
+            drawn.close()
+
+    return done

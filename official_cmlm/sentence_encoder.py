@@ -135,6 +135,26 @@ class SentenceEncoder:
             embeddings /= np.maximum(norms, np.finfo(np.float32).tiny)
         return embeddings
 
+    def inputs(self, sentences: Sequence[str]) -> dict[str, tf.Tensor]:
+        """What `model` takes for these sentences, e.g. to train it further.
+
+        Returns:
+          `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`.
+
+        Raises:
+          TypeError: as `encode`.
+        """
+        _check_sentences(sentences)
+        rows = self._token_rows(sentences)
+        lengths = np.minimum(np.diff(rows.row_splits), self.max_seq_length - 2) + 2
+        ids = self._pad(rows, np.arange(len(sentences)), lengths)
+        mask = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
+        return {
+            "input_word_ids": tf.constant(ids),
+            "input_mask": tf.constant(mask, tf.int32),
+            "input_type_ids": tf.zeros(ids.shape, tf.int32),
+        }
+
     def _token_rows(self, sentences: Sequence[str]) -> TokenRows:
         """Ids of each sentence, without special tokens and not yet cut."""
         values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]

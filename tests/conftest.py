@@ -126,3 +126,21 @@ def tiny_encoder_config(**overrides):
         "initializer_range": 0.3,
     }
     return EncoderConfig(**(values | overrides))
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
+    """(encoder directory, its TF-Hub export) of a random encoder with dropout."""
+    import tensorflow as tf
+
+    from export import tfhub
+    from official_cmlm.checkpoints.encoder_directory import describe
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+    folder = tmp_path_factory.mktemp("tfhub")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.3)
+    describe(folder / "model", config, vocabulary, max_seq_length=24)
+    (folder / "model" / "params.yaml").write_text("task: {}\n")
+    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "model" / "ckpt"))
+    tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=False)
+    return folder / "model", folder / "out"

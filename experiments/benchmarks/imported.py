@@ -92,13 +92,16 @@ def _compare_tensors(source: Path, back: Path) -> None:
 def _sts(encoder_dir: str, folder: Path) -> None:
     cli.quiet_tensorflow()
     from official_cmlm.evaluation import sts
+    from official_cmlm.evaluation.data import DataFolder
     from official_cmlm.sentence_encoder import SentenceEncoder
 
+    data = DataFolder(folder)
+    sick = folder / "SICK" / "SICK_test_annotated.txt"
     sets = {
-        "STS14_all": sts.read_semeval(folder / "STS" / "STS14-en-test"),
-        "STS15_all": sts.read_semeval(folder / "STS" / "STS15-en-test"),
+        "STS14_all": sts.together(sts.read_subsets(data, folder / "STS" / "STS14-en-test")),
+        "STS15_all": sts.together(sts.read_subsets(data, folder / "STS" / "STS15-en-test")),
         "STS-B_test": sts.read_sts_benchmark(folder / "STS" / "STSBenchmark" / "sts-test.csv"),
-        "SICK-R_test": sts.read_sick(folder / "SICK" / "SICK_test_annotated.txt"),
+        "SICK-R_test": sts.parse_sick(sick, data.lines(sick, sts.HINT)),
     }
     for precision in ("float32", "bfloat16"):
         encode = SentenceEncoder.load(encoder_dir, precision=precision).encode

@@ -70,8 +70,11 @@ class PrincipalComponentRemoval:
                     f"got {num_components}"
                 )
             mean = matrix.mean(axis=0) if center else np.zeros(matrix.shape[1])
-            _, _, right = np.linalg.svd(matrix - mean, full_matrices=False)
-            components[language], means[language] = right[:num_components], mean
+            # Right singular vectors are the eigenvectors of the small Gram matrix, largest last.
+            centred = matrix - mean
+            _, vectors_by_size = np.linalg.eigh(centred.T @ centred)
+            components[language] = vectors_by_size[:, ::-1][:, :num_components].T.copy()
+            means[language] = mean
         return cls(components, means, normalize)
 
     def __call__(self, vectors: np.ndarray, language: str) -> np.ndarray:

@@ -4,12 +4,16 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.sts import (
     ScoredPairs,
-    read_semeval,
-    read_sick,
+    parse_csv,
+    parse_sick,
     read_sts_benchmark,
+    read_subsets,
     similarity_spearman,
+    subset_correlations,
+    together,
 )
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
@@ -56,24 +60,56 @@ def test_files(tmp_path):
     pairs = read_sts_benchmark(tmp_path / "sts.csv")
     assert (pairs.first, pairs.second) == (['a "b', "d"], ["c", "e"])
     assert pairs.gold.tolist() == [2.5, 0.0]
-    (tmp_path / "sick.txt").write_text(
-        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment\n"
-        '1\tA "x\tB\t3.3\tNEUTRAL\n'
-    )
-    assert read_sick(tmp_path / "sick.txt").first == ['A "x']
-    for name, texts, scores in (("b", "p\tq\nr\ts\n", "1\n\n"), ("a", "t\tu\textra\n", "4\n")):
-        (tmp_path / f"STS.input.{name}.txt").write_text(texts)
-        (tmp_path / f"STS.gs.{name}.txt").write_text(scores)
-    pairs = read_semeval(tmp_path)
-    assert (pairs.first, pairs.second, pairs.gold.tolist()) == (["t", "p"], ["u", "q"], [4.0, 1.0])
+    sick = [
+        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
+        '1\tA "x\tB\t3.3\tNEUTRAL',
+        "2\tC\tD\t1\tNEUTRAL",
+    ]
+    assert parse_sick(tmp_path, sick).first == ['A "x', "C"]
+    table = ['"a, ""b""",c,2.5', "d,e,0", "too,few"]
+    assert parse_csv(tmp_path, table).first == ['a, "b"', "d"]
+    _write_subset(tmp_path, "b", ["p\tq", "r\ts", "v\tw"], ["1", "", "2"])
+    _write_subset(tmp_path, "a", ["t\tu\textra", "y\tz"], ["4", "3"])
+    pairs = together(read_subsets(DataFolder(tmp_path), tmp_path))
+    assert (pairs.first, pairs.second) == (["t", "y", "p", "v"], ["u", "z", "q", "w"])
+    assert pairs.gold.tolist() == [4.0, 3.0, 1.0, 2.0]
+
+
+def _write_subset(folder, name, texts, scores):
+    (folder / f"STS.input.{name}.txt").write_text("\n".join(texts) + "\n")
+    (folder / f"STS.gs.{name}.txt").write_text("\n".join(scores) + "\n")
+
+
+def test_conventions_by_hand():
+    """Subset a is ranked rightly (4 pairs), b wrongly (2): mean 0, weighted 100/3, all by ranks."""
+    a = _pairs(("x", "x", 9), ("x", "xy", 8), ("x", "y", 7), ("x", "-x", 1))
+    b = _pairs(("x", "y", 3), ("x", "-x", 4))
+    found = subset_correlations(_encode, {"a": a, "b": b})
+    assert found["spearman_mean"] == pytest.approx(0.0)
+    assert found["spearman_wmean"] == pytest.approx(100 * (4 - 2) / 6)
+    # Cosines 1, .71, 0, -1, 0, -1 have ranks 6 5 3.5 1.5 3.5 1.5; gold 6 5 4 1 2 3.
+    ranks, gold = np.array([6, 5, 3.5, 1.5, 3.5, 1.5]), np.array([6, 5, 4, 1, 2, 3])
+    expected = np.cov(ranks, gold)[0, 1] / (ranks.std(ddof=1) * gold.std(ddof=1))
+    assert found["spearman_all"] == pytest.approx(100 * expected)
+    linear = _pairs(("x", "x", 2), ("x", "y", 1), ("x", "-x", 0))
+    assert subset_correlations(_encode, {"c": linear})["pearson_all"] == pytest.approx(100.0)
+
+
+def test_constant_side_is_no_nan():
+    """An encoder that gives all the same has no correlation, not NaN."""
+    assert similarity_spearman(_encode, _pairs(("x", "x", 1), ("y", "y", 2))) == 0.0
 
 
 def test_missing_and_unequal_files(tmp_path):
     with pytest.raises(UserError, match=r"sts\.csv: missing"):
         read_sts_benchmark(tmp_path / "sts.csv")
+    with pytest.raises(UserError, match=r"nowhere/sts\.csv: missing"):
+        read_sts_benchmark(tmp_path / "nowhere" / "sts.csv")
     with pytest.raises(UserError, match=r"no STS\.input"):
-        read_semeval(tmp_path)
-    (tmp_path / "STS.input.a.txt").write_text("p\tq\nr\ts\n")
-    (tmp_path / "STS.gs.a.txt").write_text("1\n")
+        read_subsets(DataFolder(tmp_path), tmp_path)
+    _write_subset(tmp_path, "a", ["p\tq", "r\ts"], ["1"])
     with pytest.raises(UserError, match="2 pairs but 1 scores"):
-        read_semeval(tmp_path)
+        read_subsets(DataFolder(tmp_path), tmp_path)
+    _write_subset(tmp_path, "a", ["p\tq", "r\ts"], ["1", "two"])
+    with pytest.raises(UserError, match="a score is no number"):
+        read_subsets(DataFolder(tmp_path), tmp_path)

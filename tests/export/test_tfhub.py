@@ -21,18 +21,6 @@ TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowl
 
 
 @pytest.fixture(scope="module")
-def exported(tmp_path_factory, vocabulary):
-    """(encoder directory, export directory) of a random encoder."""
-    folder = tmp_path_factory.mktemp("tfhub")
-    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.3)
-    describe(folder / "model", config, vocabulary, max_seq_length=24)
-    (folder / "model" / "params.yaml").write_text("task: {}\n")
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "model" / "ckpt"))
-    tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=False)
-    return folder / "model", folder / "out"
-
-
-@pytest.fixture(scope="module")
 def preprocess(exported):
     return hub.load(str(exported[1] / "preprocess"))
 

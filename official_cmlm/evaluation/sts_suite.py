@@ -1,0 +1,112 @@
+"""Semantic textual similarity without training: cosines against people's scores, in every form."""
+
+import dataclasses
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import sts
+from official_cmlm.evaluation.data import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.report import SuiteReport
+from official_cmlm.evaluation.sts import ScoredPairs
+
+YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+_AVERAGED = (*YEARS, "STS-B", "SICK-R")
+_OTHER_LANGUAGES = (
+    "files stsb-<language>-test.csv of stsb_multi_mt belong into DATA_DIR/stsb_multi_mt"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """What to score.
+
+    Attributes:
+      subsets: report each subset of a year too. Default true.
+      other_languages: score STS-B in the languages that are there. Default true.
+      split: STS-B's part, `test` (default) or `dev`; papers choose models by the latter.
+    """
+
+    subsets: bool = True
+    other_languages: bool = True
+    split: str = "test"
+
+    def __post_init__(self) -> None:
+        if self.split not in ("test", "dev", "train"):
+            raise ValueError(f"split must be test, dev or train, got {self.split!r}")
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores all years, STS-B, SICK-R and other languages; see the package for the arguments."""
+    root = data.folder("senteval/downstream", "downstream", ".", hint=sts.HINT)
+    for year in YEARS:
+        with report.task(year):
+            _year(encode, data, root / "STS" / f"{year}-en-test", year, options, report)
+    benchmark = root / "STS/STSBenchmark" / f"sts-{options.split}.csv"
+    _single(encode, data, "STS-B", benchmark, sts.parse_sts_benchmark, report)
+    _single(encode, data, "SICK-R", root / "SICK/SICK_test_annotated.txt", sts.parse_sick, report)
+    if options.other_languages:
+        _languages(encode, data, options.split, report)
+    values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
+    if missing := [name for name, value in values.items() if value is None]:
+        report.notes.append(f"average of seven: not computed without {', '.join(missing)}")
+    else:
+        report.add("average", "spearman_all", float(np.mean(list(values.values()))), len(values))
+
+
+def _main_metric(name: str) -> str:
+    return "spearman_all" if name in YEARS else "spearman"
+
+
+def _year(
+    encode: Encode,
+    data: DataFolder,
+    folder: Path,
+    year: str,
+    options: Options,
+    report: SuiteReport,
+) -> None:
+    if not folder.is_dir():
+        raise UserError(f"{folder}: missing; {sts.HINT}")
+    subsets = sts.read_subsets(data, folder)
+    total = sum(len(pairs.gold) for pairs in subsets.values())
+    for metric, value in sts.subset_correlations(encode, subsets).items():
+        report.add(year, metric, value, total)
+    if options.subsets:
+        for name, pairs in subsets.items():
+            _add(encode, pairs, f"{year}.{name}", report)
+    asked = sum(len(data.lines(path, sts.HINT)) for path in sorted(folder.glob("STS.input.*.txt")))
+    if asked > total:
+        report.notes.append(f"{year}: {asked - total} of {asked} pairs have no score; left out")
+
+
+def _single(
+    encode: Encode,
+    data: DataFolder,
+    name: str,
+    path: Path,
+    parse: Callable[[Path, Sequence[str]], ScoredPairs],
+    report: SuiteReport,
+) -> None:
+    with report.task(name):
+        _add(encode, parse(path, data.lines(path, sts.HINT)), name, report)
+
+
+def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:
+    similarity = sts.cosines(encode, pairs)
+    report.add(name, "spearman", sts.spearman(similarity, pairs.gold), len(pairs.gold))
+    report.add(name, "pearson", sts.pearson(similarity, pairs.gold), len(pairs.gold))
+
+
+def _languages(encode: Encode, data: DataFolder, split: str, report: SuiteReport) -> None:
+    """STS-B's translations, a file a language."""
+    paths = sorted(data.root.glob(f"stsb_multi_mt/stsb-*-{split}.csv"))
+    if not paths:
+        report.notes.append(f"no STS-B in other languages: {_OTHER_LANGUAGES}")
+    for path in paths:
+        language = re.fullmatch(r"stsb-(.+)-[a-z]+", path.stem).group(1)
+        _single(encode, data, f"STS-B.{language}", path, sts.parse_csv, report)

@@ -1,0 +1,63 @@
+"""The suites by name."""
+
+import dataclasses
+import importlib
+import types
+from typing import Any
+
+from official_cmlm.errors import UserError
+
+SUITES = {
+    "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",
+    "probing": "SentEval's probing tasks: what an embedding knows of a sentence",
+    "sts": "semantic textual similarity without training",
+    "tatoeba": "retrieval of translations",
+    "xeval": "SentEval's tasks translated to other languages",
+    "amazon": "sentiment transfer from English to other languages",
+    "bitext_mining": "translations mined from two monolingual corpora",
+    "language_bias": "language of the nearest neighbour among translations",
+    "word_similarity": "people's scores of word pairs",
+    "bli": "bilingual lexicon induction",
+    "entity_linking": "names of entities found by their mentions",
+    "qnli": "does a sentence answer a question",
+    "geometry": "isotropy, alignment and uniformity of the space",
+    "mteb": "tasks of the mteb package",
+}
+
+
+def suite(name: str) -> types.ModuleType:
+    """The module of a suite, imported now.
+
+    Raises:
+      UserError: for an unknown name.
+    """
+    if name not in SUITES:
+        raise UserError(f"no suite {name!r}; there are {', '.join(SUITES)}")
+    return importlib.import_module(f"official_cmlm.evaluation.{name}_suite")
+
+
+def options(name: str, values: dict[str, Any]) -> Any:
+    """A suite's options with some values set.
+
+    Raises:
+      UserError: for a field that it does not have or a value that it refuses.
+    """
+    kind = suite(name).Options
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in values:
+        if key not in fields:
+            known = ", ".join(fields) or "none"
+            raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
+    for key, value in values.items():
+        default = getattr(kind(), key)
+        fits = isinstance(value, type(default)) and not (
+            isinstance(value, bool) ^ isinstance(default, bool)
+        )
+        if not fits and not (isinstance(default, float) and type(value) is int):
+            raise UserError(
+                f"{name}.{key} must be {type(default).__name__} like {default!r}, got {value!r}"
+            )
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None

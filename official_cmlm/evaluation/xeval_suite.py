@@ -1,0 +1,66 @@
+"""XEVAL: SentEval's tasks translated to other languages (CMLM §4.5.1), as one folder a language."""
+
+import dataclasses
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import senteval_data, senteval_suite
+from official_cmlm.evaluation.data import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.report import SuiteReport
+
+HINT = "SentEval's tasks in a language belong into DATA_DIR/xeval/<language>/<task>, files as there"
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(senteval_suite.Options):
+    """As in the suite `senteval`; a language is scored by those tasks of which it has a folder.
+
+    Attributes:
+      languages: codes of languages. Default: all that are there.
+    """
+
+    languages: list = dataclasses.field(default_factory=list)
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores every language's tasks and their averages; see the package for the arguments."""
+    root = data.folder("xeval", hint=HINT)
+    there = sorted(path.name for path in root.iterdir() if path.is_dir())
+    if unknown := set(options.languages) - set(there):
+        raise UserError(f"{root / min(unknown)}: missing; {HINT}")
+    languages = options.languages or there
+    if not languages:
+        raise UserError(f"{root}: no folder of a language; {HINT}")
+    averages = {}
+    for language in languages:
+        tasks = [name for name in options.tasks if (root / language / _folder(name)).is_dir()]
+        if not tasks:
+            report.failures.append(f"{language}: {root / language} has no folder of a task; {HINT}")
+            continue
+        chosen = dataclasses.replace(options, tasks=tasks)
+        senteval_suite.score_tasks(
+            encode, data, root / language, chosen, report, prefix=f"{language}."
+        )
+        scores = {name: _score(report, f"{language}.{name}") for name in tasks}
+        found = [value for value in scores.values() if value is not None]
+        if found:
+            averages[language] = float(np.mean(found))
+            report.add(language, "average", averages[language], len(found))
+            report.notes.append(f"{language}: average over {', '.join(tasks)}")
+    if averages:
+        report.add("mean", "average", float(np.mean(list(averages.values()))), len(averages))
+
+
+def _folder(name: str) -> str:
+    """Where SentEval keeps a task."""
+    folders = {"SST2": "SST/binary", "SST5": "SST/fine", "STS-B": "STS/STSBenchmark"}
+    return folders.get(name, "SICK" if name.startswith("SICK") else name)
+
+
+def _score(report: SuiteReport, task: str) -> float | None:
+    """The figure that enters averages: accuracy, or Pearson's correlation as in Table 1."""
+    name = task.partition(".")[2]
+    relatedness = senteval_data.TASKS[name].protocol == "relatedness"
+    return report.get(task, "pearson" if relatedness else "accuracy")

@@ -1,0 +1,107 @@
+"""Trains an encoder together with a classifier, as for CMLM's Amazon reviews (§4.5.2)."""
+
+import dataclasses
+import math
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.sentence_encoder import SentenceEncoder
+
+
+@dataclasses.dataclass(frozen=True)
+class FineTuningConfig:
+    """How the encoder is trained; the paper does not say, so as in BERT's (Devlin et al. 2019).
+
+    Attributes:
+      epochs: passes over the examples. Default 3 (their appendix A.3).
+      batch_size: examples a step. Default 32 (the same).
+      learning_rate: at its top, after a tenth of the steps; then it falls to 0. Default 2e-5.
+      max_seq_length: longer texts are cut, in tokens. Default: the encoder's own.
+    """
+
+    epochs: int = 3
+    batch_size: int = 32
+    learning_rate: float = 2e-5
+    max_seq_length: int | None = None
+
+
+def fine_tune(
+    path: Path,
+    texts: list[str],
+    labels: np.ndarray,
+    num_classes: int,
+    seed: int,
+    config: FineTuningConfig = FineTuningConfig(),
+    progress: Callable[[int], Callable[[int], None]] = lambda total: lambda done: None,
+) -> Callable[[list[str]], np.ndarray]:
+    """Trains a copy of an encoder with a classifier on its sentence vector.
+
+    Args:
+      path: the encoder directory; it is left as it is.
+      texts: n training texts.
+      labels: int `[n]`, 0 to num_classes - 1.
+      num_classes: of the labels.
+      seed: of the classifier's weights, dropout and the order of texts.
+      config: how to train.
+      progress: called with the number of steps, returns what is called with the steps done.
+
+    Returns:
+      A function from texts to labels int64 `[m]`.
+
+    Raises:
+      UserError: if the folder is no encoder directory.
+      ValueError: if texts and labels differ in number.
+    """
+    if len(texts) != len(labels) or not len(texts):
+        raise ValueError(f"need as many texts as labels, got {len(texts)} and {len(labels)}")
+    tf_keras.utils.set_random_seed(seed)
+    model, vocabulary, length = load_encoder(path)
+    encoder = SentenceEncoder(model, vocabulary, config.max_seq_length or length)
+    classifier = tf_keras.layers.Dense(num_classes)
+    classifier.build([None, encoder.dimension])
+    weights = [*model.trainable_variables, *classifier.trainable_variables]
+    steps = config.epochs * math.ceil(len(texts) / config.batch_size)
+    optimizer = tf_keras.optimizers.AdamW(_schedule(config.learning_rate, steps), weight_decay=0.01)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "layer_norm", "LayerNorm"])
+    optimizer.build(weights)
+
+    @tf.function(reduce_retracing=True)
+    def step(inputs: dict[str, tf.Tensor], targets: tf.Tensor) -> tf.Tensor:
+        with tf.GradientTape() as tape:
+            logits = classifier(model(inputs, training=True)["default"])
+            loss = tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(targets, tf.cast(logits, tf.float32))
+            )
+        gradients = tape.gradient(loss, weights)
+        optimizer.apply_gradients(
+            (gradient, weight)
+            for gradient, weight in zip(gradients, weights)
+            if gradient is not None
+        )
+        return loss
+
+    done = progress(steps)
+    order = np.random.default_rng(seed)
+    for _ in range(config.epochs):
+        mixed = order.permutation(len(texts))
+        for start in range(0, len(mixed), config.batch_size):
+            chosen = mixed[start : start + config.batch_size]
+            step(encoder.inputs([texts[i] for i in chosen]), tf.constant(labels[chosen], tf.int32))
+            done(1)
+    # The weights that `encode` uses are copies in their own layout.
+    trained = SentenceEncoder(model, vocabulary, encoder.max_seq_length)
+    kernel, bias = (weight.numpy() for weight in classifier.weights)
+    return lambda new: np.argmax(trained.encode(new) @ kernel + bias, axis=1)
+
+
+def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:
+    """Up over a tenth of the steps, down to 0 over the others; Model Garden's classes."""
+    from official.modeling.optimization.lr_schedule import LinearWarmup
+
+    falling = tf_keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
+    return LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)

@@ -1,0 +1,83 @@
+"""A toy encoder and toy files of SentEval's formats, for tests of suites."""
+
+import hashlib
+
+import numpy as np
+
+
+def encode(texts, dim=64):
+    """Hashed words and letter trigrams: similar strings get similar vectors."""
+    vectors = np.zeros([len(texts), dim], np.float32)
+    for row, text in zip(vectors, texts):
+        padded = f" {text} "
+        for piece in [*text.split(), *(padded[i : i + 3] for i in range(len(padded) - 2))]:
+            digest = hashlib.blake2b(piece.encode(), digest_size=8).digest()
+            row[digest[0] % dim] += 1.0 if digest[1] % 2 else -1.0
+    return vectors
+
+
+def write(path, lines, encoding="utf-8"):
+    """Writes lines below a folder that is made if needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode(encoding))
+
+
+GOOD, BAD = ("fine lovely film", "great warm film"), ("dull awful film", "poor cold film")
+
+
+def sentences(count, offset=0):
+    """Alternately good and bad sentences, no two alike, with their labels."""
+    labels = [i % 2 for i in range(count)]
+    texts = [
+        f"{(GOOD if label else BAD)[i // 2 % 2]} number {i + offset}"
+        for i, label in enumerate(labels)
+    ]
+    return texts, labels
+
+
+def write_senteval(root, count=60):
+    """SentEval's tasks in their own formats, `count` rows a class or part; TREC is Latin-1."""
+    texts, labels = sentences(2 * count)
+    good = [t for t, label in zip(texts, labels) if label]
+    bad = [t for t, label in zip(texts, labels) if not label]
+    for folder, positive, negative in (
+        ("MR", "rt-polarity.pos", "rt-polarity.neg"),
+        ("CR", "custrev.pos", "custrev.neg"),
+        ("SUBJ", "subj.objective", "subj.subjective"),
+        ("MPQA", "mpqa.pos", "mpqa.neg"),
+    ):
+        write(root / folder / positive, good)
+        write(root / folder / negative, bad)
+    for part in ("train", "dev", "test"):
+        rows, classes = sentences(count, 1000)
+        write(root / f"SST/binary/sentiment-{part}", [f"{t} \t{c}" for t, c in zip(rows, classes)])
+        fine = [f"{c + 2 * (i % 2)} {t}" for i, (t, c) in enumerate(zip(rows, classes))]
+        write(root / f"SST/fine/sentiment-{part}", fine)
+        scores = [
+            f"g\tf\ty\t{i}\t{5.0 * c}\t{t}\t{rows[1]}"
+            for i, (t, c) in enumerate(zip(rows, classes))
+        ]
+        write(root / f"STS/STSBenchmark/sts-{part}.csv", scores)
+        labels = ["entailment" if c else "contradiction" for c in classes]
+        write(root / f"SNLI/s1.{part}", rows)
+        write(root / f"SNLI/s2.{part}", [rows[1]] * count)
+        write(root / f"SNLI/labels.{part}", [*labels[:-1], "-"])
+    questions = [
+        f"{('NUM:count', 'LOC:city')[i % 2]} {('how many', 'where is')[i % 2]} caf\xe9 {i}"
+        for i in range(4 * count)
+    ]
+    write(root / "TREC/train_5500.label", questions, "latin-1")
+    write(root / "TREC/TREC_10.label", questions[:20], "latin-1")
+    header = "\ufeffQuality\t#1 ID\t#2 ID\t#1 String\t#2 String"
+    for part in ("train", "test"):
+        rows, classes = sentences(count, 500)
+        pairs = [f"{c}\t1\t2\t{t}\t{rows[1]}" for t, c in zip(rows, classes)]
+        write(root / f"MRPC/msr_paraphrase_{part}.txt", [header, *pairs])
+    header = "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment"
+    for name in ("SICK_train", "SICK_trial", "SICK_test_annotated"):
+        rows, classes = sentences(count, 700)
+        pairs = [
+            f"{i}\t{t}\t{rows[1]}\t{1 + 4 * c}\t{('CONTRADICTION', 'ENTAILMENT')[c]}"
+            for i, (t, c) in enumerate(zip(rows, classes))
+        ]
+        write(root / f"SICK/{name}.txt", [header, *pairs])
