@@ -52,9 +52,14 @@ def open_encoder(
     Raises:
       UserError: if it is none of these.
     """
-    if ":" in path and not os.path.exists(path):
-        return _python_object(path)
     folder = Path(os.path.expanduser(path))
+    is_python = ":" in path and not folder.exists()
+    if max_seq_length is not None and is_python:
+        raise UserError(f"--max_seq_length has no meaning for {path}: it is a Python object")
+    if precision != "float32" and not (folder / "encoder_config.json").exists():
+        raise UserError(f"--precision={precision} is for encoder directories; {path} is none")
+    if is_python:
+        return _python_object(path)
     settings = f"{max_seq_length} {precision}"
     if (folder / "encoder_config.json").exists():
         return _encoder_directory(folder, max_seq_length, precision, settings)
@@ -140,20 +145,22 @@ def _python_object(path: str) -> OpenedEncoder:
     if os.getcwd() not in sys.path:
         sys.path.insert(0, os.getcwd())
     try:
-        found = functools.reduce(
-            getattr, attribute.split("."), importlib.import_module(module_name)
-        )
-    except (ImportError, AttributeError, ValueError) as error:
+        module = importlib.import_module(module_name)
+        found = functools.reduce(getattr, attribute.split("."), module)
+        found = found() if isinstance(found, type) else found
+    except Exception as error:
+        # Anybody's module: whatever it raises is for its owner to read.
         raise UserError(
-            f"{path}: cannot be imported ({error}); name package.module:object"
+            f"{path}: cannot be imported ({type(error).__name__}: {error}); name "
+            "package.module:object, where object is or makes something with encode"
         ) from None
-    if isinstance(found, type):
-        found = found()
     encode = getattr(found, "encode", found)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
-    # Only what it computes is known of it.
-    return OpenedEncoder(path, "python", fingerprint(encode), encode)
+    # What it computes, and the source of its module: all that is known of it.
+    source = getattr(module, "__file__", None)
+    digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}")
+    return OpenedEncoder(path, "python", digest, encode)
 
 
 def _by_length(encode: Encode, batch_size: int = 64) -> Encode:

@@ -64,7 +64,9 @@ def main(argv: list[str]) -> int:
     for name in ("encoder", "data_dir", "output_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
-    names = [name for name in SUITES if name != "mteb"] if FLAGS.suites == ["all"] else FLAGS.suites
+    names = list(FLAGS.suites)
+    if "all" in names:
+        names = [name for name in SUITES if name in names or name != "mteb"]
     cli.quiet_tensorflow()
     from experiments import evaluation
 

@@ -18,7 +18,7 @@ from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data import DataFolder
-from official_cmlm.evaluation.encoding import CachedEncoder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.report import SuiteReport
 
 
@@ -53,7 +53,11 @@ def read_results(path: Path) -> dict[str, Any]:
     """
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
-        results["encoder"]["name"], results["suites"].items()
+        for key in ("name", "path", "kind", "fingerprint", "dimension"):
+            results["encoder"][key]
+        for suite in results["suites"].values():
+            [(s["task"], s["metric"], float(s["value"]), s["count"]) for s in suite["scores"]]
+            [suite[key] for key in ("figures", "notes", "failures", "protocol", "seconds")]
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a results.json") from None
     except (ValueError, KeyError, TypeError, AttributeError):
@@ -92,6 +96,8 @@ def run(
     Raises:
       UserError: if the data folder is missing.
     """
+    if not options:
+        raise UserError("no suite to run; --suites=? lists them")
     DataFolder(data_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     cached = CachedEncoder(
@@ -112,10 +118,11 @@ def run(
         "seconds": 0.0,
         "suites": {},
     }
+    state = _state(data_dir)
     began = time.monotonic()
     for suite in options:
         kept = output_dir / "suites" / f"{suite}.json"
-        key = _key(encoder.fingerprint, suite, options[suite], strict)
+        key = _key(encoder.fingerprint, suite, options[suite], strict, state)
         found = _finished(kept, key, data_dir)
         if found is None:
             found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
@@ -124,6 +131,7 @@ def run(
         results["encoder"]["dimension"] = cached.dimension
         results["seconds"] = round(time.monotonic() - began, 1)
         _write_all(results, output_dir, compare)
+    cached.close()
     return results
 
 
@@ -143,14 +151,16 @@ def run_suite(
         report.failures.append(" ".join(str(error).split()))
     except Exception as error:
         # A fault of ours must not cost the other suites' hours; its trace belongs to the report.
-        traceback.print_exc(file=sys.stderr)
+        report.traces.append(traceback.format_exc())
         report.failures.append(f"stopped by {type(error).__name__}: {error}")
+    for trace in report.traces:
+        print(trace, file=sys.stderr)
     for warning in data.warnings:
         print(f"warning: {warning}", file=sys.stderr)
     return {
         "protocol": module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
         "options": dataclasses.asdict(options),
-        "seeds": list(range(1111, 1111 + getattr(options, "seeds", 0))),
+        "seeds": report.seeds,
         "scores": [dataclasses.asdict(score) for score in report.scores],
         "figures": report.figures,
         "notes": [*report.notes, *data.warnings],
@@ -171,19 +181,32 @@ def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
                 return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
+    print(f"{kept.stem}: as before, nothing that it depends on has changed", file=sys.stderr)
     return found
 
 
-def _key(fingerprint: str, suite: str, options: Any, strict: bool) -> str:
+def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -> str:
     values = json.dumps(dataclasses.asdict(options), sort_keys=True)
-    return f"{fingerprint} {suite} {values} strict={strict}"
+    return f"{fingerprint} {suite} {values} strict={strict} {state}"
+
+
+def _state(data_dir: Path) -> str:
+    """Names which files the data folder has, and the protocols as they are programmed."""
+    digest = hashlib.sha256()
+    for path in sorted(data_dir.rglob("*")):
+        digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
+    for path in sorted(Path(suites.__file__).parent.glob("*.py")):
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
 
 
 def _write_all(results: dict[str, Any], folder: Path, compare: dict[str, Any] | None) -> None:
     from experiments.evaluation_report import html_report
     from experiments.evaluation_tables import markdown
 
-    _write(folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False))
+    _write(
+        folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+    )
     _write(folder / "results.md", markdown(results, compare))
     _write(folder / "report.html", html_report(results, compare))
 

@@ -47,7 +47,9 @@ def encoder_names(results: Results, compare: Results | None = None) -> list[str]
     encoders = [part["encoder"] for part in (results, compare) if part]
     names = [encoder["name"] for encoder in encoders]
     if len(set(names)) < len(names):
-        return [f"{encoder['name']} ({encoder['fingerprint'][:8]})" for encoder in encoders]
+        names = [f"{encoder['name']} ({encoder['fingerprint'][:8]})" for encoder in encoders]
+    if len(set(names)) < len(names):
+        names = [names[0], f"{names[1]}, compared"]
     return names
 
 

@@ -19,6 +19,7 @@ BINARIES = [
     "experiments.benchmarks.encode_side",
     "experiments.benchmarks.imported",
     "experiments.benchmarks.methods",
+    "experiments.benchmarks.nearest",
     "experiments.benchmarks.real_text",
     "experiments.benchmarks.senteval",
     "experiments.demo",

@@ -101,7 +101,7 @@ def _sts(encoder_dir: str, folder: Path) -> None:
         "STS14_all": sts.together(sts.read_subsets(data, folder / "STS" / "STS14-en-test")),
         "STS15_all": sts.together(sts.read_subsets(data, folder / "STS" / "STS15-en-test")),
         "STS-B_test": sts.read_sts_benchmark(folder / "STS" / "STSBenchmark" / "sts-test.csv"),
-        "SICK-R_test": sts.parse_sick(sick, data.lines(sick, sts.HINT)),
+        "SICK-R_test": sts.parse_sick(sick, data.lines(sick, sts.HINT, header="pair_ID")),
     }
     for precision in ("float32", "bfloat16"):
         encode = SentenceEncoder.load(encoder_dir, precision=precision).encode

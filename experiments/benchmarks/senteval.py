@@ -118,7 +118,7 @@ def _plain(data_dir: Path, embeddings: Path) -> dict[tuple[str, str], float]:
     from sklearn.model_selection import StratifiedKFold
 
     from official_cmlm.evaluation.data import DataFolder
-    from official_cmlm.evaluation.encoding import CachedEncoder
+    from official_cmlm.evaluation.embedding_cache import CachedEncoder
     from official_cmlm.evaluation.senteval_data import TASKS as READERS
 
     def unseen(texts: list[str]) -> np.ndarray:

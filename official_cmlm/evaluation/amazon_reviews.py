@@ -14,7 +14,8 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import DataFolder
 
 HINT = (
-    "expected <language>/{train,test}.tsv (stars, tab, text), "
+    "reviews in several languages (Webis-CLS-10, Prettenhofer and Stein 2010) belong into "
+    " DATA_DIR/amazon as <language>/{train,test}.tsv (stars, tab, text), "
     "dataset_<language>_{train,test}.json (amazon_reviews_multi) or "
     "<language>/<category>/{train,test}.review (cls-acl10-unprocessed)"
 )

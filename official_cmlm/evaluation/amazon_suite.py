@@ -71,6 +71,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     Raises:
       UserError: if the training reviews are missing or all alike.
     """
+    report.seeds = list(range(options.seeds))
     folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
     source = options.train_language
     train = _sample(amazon_reviews.read(data, folder, source, "train"), options.max_train)

@@ -144,8 +144,8 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             _check_ids(path, gold, source, target, task, report)
             done = report.progress(f"mining {task}", len(source.sentences) + len(target.sentences))
             candidates = mine(
-                unit(encode(source.sentences)),
-                unit(encode(target.sentences)),
+                unit(encode(source.sentences), in_place=True),
+                unit(encode(target.sentences), in_place=True),
                 options.k,
                 options.margin,
                 options.retrieval,

@@ -8,7 +8,10 @@ from collections.abc import Iterable, Sequence
 from official_cmlm.errors import UserError
 
 DICTIONARY_HINT = "one name a line: id, tab, name; several ids of a name are joined by | or +"
-MENTIONS_HINT = "mentions.tsv (mention, tab, id) or test_corpus.txt (PubTator)"
+MENTIONS_HINT = (
+    "mentions.tsv (mention, tab, id) or test_corpus.txt (PubTator, e.g. BC5CDR of "
+    "biocreative.bioinformatics.udel.edu)"
+)
 
 # What corpora write where a mention stands for nothing in the dictionary.
 _UNLINKED = {"", "-", "-1", "cui-less"}

@@ -23,7 +23,10 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.sts import ScoredPairs, cosines, parse_sts_benchmark
 
-_TEXT_HINT = "one text a line, e.g. the inputs that Mirror-BERT publishes, in DATA_DIR/mirror_bert"
+_TEXT_HINT = (
+    "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "
+    "(github.com/cambridgeltl/mirror-bert), belong into DATA_DIR/mirror_bert"
+)
 _NO_TEXTS = ("license", "licence", "readme")
 _PAIR_HINT = "STS-B's sts-dev.csv of SentEval's data/downstream/STS/STSBenchmark"
 _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
@@ -64,6 +67,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     both on scaled vectors. None is times 100. Figure `cosine_histogram`: task -> `edges` of the
     bins, shares of `random` and `positive` pairs; the latter is empty where there are no pairs.
     """
+    report.seeds = [options.seed]
     report.figures["cosine_histogram"] = {}
     paths: list[Path] = []
     with report.task("texts"):

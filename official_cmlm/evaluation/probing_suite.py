@@ -13,8 +13,8 @@ from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.senteval_suite import CONFIGURATIONS
 
 HINT = (
-    "SentEval's data/probing folder belongs into DATA_DIR/senteval/probing: lines of "
-    "part (tr, va, te), label and sentence, separated by tabs"
+    "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "
+    "DATA_DIR/senteval/probing: lines of part (tr, va, te), label and sentence, separated by tabs"
 )
 # The toolkit's names and files.
 TASKS = {
@@ -52,6 +52,8 @@ class Options:
             raise ValueError(f"configuration must be one of {known}, got {self.configuration!r}")
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if not self.tasks:
+            raise ValueError("tasks must name at least one")
         for name in self.tasks:
             if name not in TASKS:
                 raise ValueError(f"no task {name!r}; there are {', '.join(TASKS)}")
@@ -59,7 +61,8 @@ class Options:
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores the probing tasks; see the package for the arguments."""
-    root = data.folder("senteval/probing", "probing", ".", hint=HINT)
+    root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
+    report.seeds = list(range(1111, 1111 + options.seeds))
     solver = MiniBatchSolver(CONFIGURATIONS[options.configuration][1])
     for name in options.tasks:
         with report.task(name):
@@ -91,15 +94,18 @@ def _read(
     if not all(rows.values()):
         missing = [part for part in _PARTS if not rows[part]]
         raise UserError(f"{path}: no line of part {', '.join(missing)}; {HINT}")
-    if skipped := len(lines) - sum(map(len, rows.values())):
-        report.notes.append(f"{path.name}: skipped {skipped} malformed lines")
     classes = {label: i for i, label in enumerate(sorted({label for _, label in rows["tr"]}))}
+    rows = {part: [row for row in rows[part] if row[1] in classes] for part in _PARTS}
+    if skipped := len(lines) - sum(map(len, rows.values())):
+        report.notes.append(
+            f"{path.name}: skipped {skipped} lines, malformed or of a label that part tr lacks"
+        )
+    if not all(rows.values()):
+        raise UserError(f"{path}: parts tr, va and te have no label in common; {HINT}")
     parts = []
     for part in _PARTS:
         # The toolkit's order, on which the order of batches depends.
         ordered = sorted(rows[part], key=lambda row: (len(row[0].split()), row[1]))
-        if unknown := {label for _, label in ordered} - classes.keys():
-            raise UserError(f"{path}: label {min(unknown)!r} of part {part} is not in part tr")
         labels = np.array([classes[label] for _, label in ordered])
         parts.append(([text for text, _ in ordered], labels))
     return parts, len(classes)

@@ -16,7 +16,10 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.sts import ScoredPairs, cosines
 
-_HINT = "GLUE's QNLI dev.tsv: index, question, sentence, label, tab-separated, with a header"
+_HINT = (
+    "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
+    "sentence, label, tab-separated, with a header"
+)
 _LABELS = {"entailment": 1, "not_entailment": 0}
 
 # A curve of more points looks the same on paper.
@@ -36,7 +39,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     """
     with report.task("dev"):
         path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
-        lines = data.lines(path, _HINT, skip_header=True)
+        lines = data.lines(path, _HINT, header="index")
         pairs, skipped = parse_pairs(lines, str(path))
         if skipped:
             report.notes.append(f"dev: {skipped} malformed lines skipped")

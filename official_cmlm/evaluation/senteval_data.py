@@ -10,9 +10,11 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import DataFolder
 
 HINT = (
-    "SentEval's data/downstream folder, as its get_transfer_data.bash writes it, belongs into "
-    "DATA_DIR/senteval/downstream"
+    "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
+    "DATA_DIR/senteval/downstream, a translated one into DATA_DIR/xeval/<language>"
 )
+# Folders of tasks: what tells that a folder is the downstream one.
+FOLDERS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SICK", "STS", "SNLI")
 _TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _SICK = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 _SNLI = ("entailment", "neutral", "contradiction")
@@ -56,7 +58,10 @@ class Task:
 
 
 def ordered(rows: list[tuple[str, str, float]]) -> Examples:
-    """Sentences, second sentences and labels as the toolkit sorts them before it encodes."""
+    """Sentences, second sentences and labels as the toolkit sorts them before it encodes.
+
+    It sorts SNLI alone by the second sentence first; only the order of batches depends on that.
+    """
     split = [(first.split(), second.split(), label) for first, second, label in rows]
     split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
     paired = any(second for _, second, _ in split)
@@ -112,14 +117,14 @@ def _two_files(folder: str, positive: str, negative: str) -> Callable[..., Parts
 def _files(
     names: dict[str, str],
     parse: Callable[[str], tuple[str, str, float]],
-    header: bool = False,
+    header: str = "",
 ) -> Callable[..., Parts]:
     """A reader of one file a part."""
 
     def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
         parts = {}
         for part, name in names.items():
-            lines = data.lines(root / name, HINT, _EITHER, skip_header=header)
+            lines = data.lines(root / name, HINT, _EITHER, header=header)
             parts[part] = ordered(parsed(root / name, lines, parse, notes))
         return parts
 
@@ -128,12 +133,12 @@ def _files(
 
 def _sst_binary(line: str) -> tuple[str, str, float]:
     sentence, label = line.strip().split("\t")
-    return sentence, "", int(label)
+    return sentence, "", ("0", "1").index(label)
 
 
 def _sst_fine(line: str) -> tuple[str, str, float]:
     label, sentence = line.strip().split(" ", 1)
-    return sentence, "", int(label)
+    return sentence, "", ("0", "1", "2", "3", "4").index(label)
 
 
 def _trec(line: str) -> tuple[str, str, float]:
@@ -143,7 +148,7 @@ def _trec(line: str) -> tuple[str, str, float]:
 
 def _mrpc(line: str) -> tuple[str, str, float]:
     columns = line.strip().split("\t")
-    return columns[3], columns[4], int(columns[0])
+    return columns[3], columns[4], ("0", "1").index(columns[0])
 
 
 def _sick_entailment(line: str) -> tuple[str, str, float]:
@@ -153,12 +158,20 @@ def _sick_entailment(line: str) -> tuple[str, str, float]:
 
 def _sick_relatedness(line: str) -> tuple[str, str, float]:
     columns = line.strip().split("\t")
-    return columns[1], columns[2], float(columns[3])
+    return columns[1], columns[2], _score(columns[3])
 
 
 def _sts_benchmark(line: str) -> tuple[str, str, float]:
     columns = line.strip().split("\t")
-    return columns[5], columns[6], float(columns[4])
+    return columns[5], columns[6], _score(columns[4])
+
+
+def _score(text: str) -> float:
+    """A score between 0 and 5; ValueError for anything else, which is then a malformed line."""
+    score = float(text)
+    if not 0 <= score <= 5:
+        raise ValueError(text)
+    return score
 
 
 def _snli(data: DataFolder, root: Path, notes: list[str]) -> Parts:
@@ -203,9 +216,9 @@ TASKS = {
         Task("SST2", "split", 2, _files(_sst_files("binary"), _sst_binary)),
         Task("SST5", "split", 5, _files(_sst_files("fine"), _sst_fine)),
         Task("TREC", "kfold", 6, _files(_TREC_FILES, _trec)),
-        Task("MRPC", "kfold", 2, _files(_MRPC_FILES, _mrpc, header=True)),
-        Task("SICK-E", "split", 3, _files(_SICK_FILES, _sick_entailment, header=True)),
-        Task("SICK-R", "relatedness", 5, _files(_SICK_FILES, _sick_relatedness, header=True)),
+        Task("MRPC", "kfold", 2, _files(_MRPC_FILES, _mrpc, header="Quality")),
+        Task("SICK-E", "split", 3, _files(_SICK_FILES, _sick_entailment, header="pair_ID")),
+        Task("SICK-R", "relatedness", 5, _files(_SICK_FILES, _sick_relatedness, header="pair_ID")),
         Task("STS-B", "relatedness", 5, _files(_STS_FILES, _sts_benchmark)),
         Task("SNLI", "split", 3, _snli),
     )

@@ -1,6 +1,7 @@
 """SentEval's transfer tasks: classifiers on frozen embeddings (Conneau and Kiela 2018)."""
 
 import dataclasses
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -28,6 +29,7 @@ CONFIGURATIONS = {
 CMLM_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E", "SICK-R")
 # DeCLUTR's appendix C.2, without caption retrieval, which needs embeddings of images.
 DECLUTR_TASKS = (*CMLM_TASKS, "SST5", "STS-B")
+_FOLDED = "inner_kfold"
 DECLUTR_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 
 
@@ -59,6 +61,8 @@ class Options:
             )
         if self.seeds < 1:
             raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if not self.tasks:
+            raise ValueError("tasks must name at least one")
         for name in self.tasks:
             if name not in senteval_data.TASKS:
                 known = ", ".join(senteval_data.TASKS)
@@ -86,7 +90,12 @@ class PairFeatures:
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores SentEval's tasks; see the package for the arguments."""
-    root = data.folder("senteval/downstream", "downstream", ".", hint=senteval_data.HINT)
+    report.seeds = list(range(1111, 1111 + options.seeds))
+    root = data.folder(
+        *("senteval/downstream", "downstream", "."),
+        hint=senteval_data.HINT,
+        holding=senteval_data.FOLDERS,
+    )
     score_tasks(encode, data, root, options, report)
     _averages(encode, data, root, options, report)
 
@@ -104,13 +113,14 @@ def score_tasks(
         task = senteval_data.TASKS[name]
         with report.task(f"{prefix}{name}"):
             parts = task.read(data, root, report.notes)
-            done = report.progress(f"{prefix}{name}", options.seeds)
+            steps = CONFIGURATIONS[options.configuration][0] if task.protocol == _FOLDED else 1
+            done = report.progress(f"{prefix}{name}", steps * options.seeds)
             rows = {part: _features(encode, task, examples) for part, examples in parts.items()}
             found: dict[str, list[float]] = {}
             for seed in range(1111, 1111 + options.seeds):
-                for metric, value in _score(task, parts, rows, options, seed).items():
+                for metric, value in _score(task, parts, rows, options, seed, done).items():
                     found.setdefault(metric, []).append(100 * value)
-                done(1)
+                done(0 if task.protocol == _FOLDED else 1)
             count = len(parts.get("test", parts["train"]).labels)
             for metric, values in found.items():
                 report.add(f"{prefix}{name}", metric, values, count)
@@ -124,16 +134,23 @@ def _features(encode: Encode, task: Task, examples: Examples) -> np.ndarray | Pa
     return pairs if task.name == "SNLI" else pairs[np.arange(len(pairs))]
 
 
-def _score(task: Task, parts: Parts, rows: dict, options: Options, seed: int) -> dict[str, float]:
+def _score(
+    task: Task,
+    parts: Parts,
+    rows: dict,
+    options: Options,
+    seed: int,
+    tick: Callable[[int], None],
+) -> dict[str, float]:
     """Metrics of one seed, 0 to 1."""
     folds, config = CONFIGURATIONS[options.configuration]
     mini_batch = options.solver == "mini_batch"
     solver = MiniBatchSolver(config) if mini_batch else LogisticRegressionSolver()
     pairs = {part: (rows[part], parts[part].labels) for part in parts}
-    if task.protocol == "inner_kfold":
+    if task.protocol == _FOLDED:
         _check_folds(parts["train"].labels, folds)
         accuracy = cross_validation.inner_kfold(
-            *pairs["train"], task.num_classes, solver, folds, seed
+            *pairs["train"], task.num_classes, solver, folds, seed, tick
         )
         return {"accuracy": accuracy}
     labels = parts["test"].labels

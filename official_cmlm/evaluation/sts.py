@@ -8,6 +8,7 @@ papers differ in how they make one number of them: `all` correlates all pairs of
 
 import csv
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
@@ -18,7 +19,18 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 
-HINT = "SentEval's data/downstream/STS folder has it"
+HINT = (
+    "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
+    "DATA_DIR/senteval/downstream (STS/STS12-en-test … STS16-en-test, STS/STSBenchmark, SICK)"
+)
+# The subsets that SentEval scores. STS13's SMT was never in it, for its licence.
+SUBSETS = {
+    "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
+    "STS13": ("FNWN", "headlines", "OnWN"),
+    "STS14": ("deft-forum", "deft-news", "headlines", "images", "OnWN", "tweet-news"),
+    "STS15": ("answers-forums", "answers-students", "belief", "headlines", "images"),
+    "STS16": ("answer-answer", "headlines", "plagiarism", "postediting", "question-question"),
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -28,11 +40,13 @@ class ScoredPairs:
     Attributes:
       first, second: n sentences each.
       gold: float64 `[n]`, larger is more alike.
+      skipped: lines that were left out: without a score, or malformed.
     """
 
     first: list[str]
     second: list[str]
     gold: np.ndarray
+    skipped: int = 0
 
 
 def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
@@ -111,6 +125,7 @@ def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
         [sentence for pairs in parts for sentence in pairs.first],
         [sentence for pairs in parts for sentence in pairs.second],
         np.concatenate([pairs.gold for pairs in parts]),
+        sum(pairs.skipped for pairs in parts),
     )
 
 
@@ -129,56 +144,69 @@ def read_sts_benchmark(path: Path) -> ScoredPairs:
 def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """STS-B's pairs; `path` is for the error."""
     rows = [line.split("\t") for line in lines]
-    return scored_pairs(path, [(row[5], row[6], row[4]) for row in rows if len(row) > 6])
+    return scored_pairs(path, [(r[5], r[6], r[4]) if len(r) > 6 else () for r in rows])
 
 
 def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
-    """The pairs of `SICK_test_annotated.txt`: tab-separated with a header."""
-    rows = csv.DictReader(lines, delimiter="\t", quoting=csv.QUOTE_NONE)
-    columns = ("sentence_A", "sentence_B", "relatedness_score")
-    return scored_pairs(path, [tuple(row.get(c) or "" for c in columns) for row in rows])
+    """The pairs of `SICK_test_annotated.txt` without its header: number, sentences, score, …"""
+    rows = [line.split("\t") for line in lines]
+    return scored_pairs(path, [row[1:4] for row in rows])
 
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """The pairs of `stsb_multi_mt`'s files: two sentences and a score, separated by commas."""
-    rows = [row for row in csv.reader(lines) if len(row) == 3]
+    # Line by line: a quotation mark that is never closed then costs one line.
+    rows = [next(csv.reader([line]), []) for line in lines]
     return scored_pairs(path, rows)
 
 
 def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
-    """All subsets of a year, e.g. `STS14-en-test`; pairs without a score are left out.
+    """The subsets of a year, e.g. `STS14-en-test`; pairs without a score are left out.
 
-    STS13's SMT subset is not among the toolkit's files: its licence did not allow that.
+    Of the years of `SUBSETS` these and no others, of other folders all that are there.
 
     Raises:
-      UserError: if there is none, or texts and scores do not match.
+      UserError: if one is missing, or texts and scores do not match.
     """
-    inputs = sorted(folder.glob("STS.input.*.txt"))
-    if not inputs:
+    names = SUBSETS.get(folder.name.partition("-")[0])
+    if names is None:
+        paths = sorted(folder.glob("STS.input.*.txt"))
+        names = [path.name.removeprefix("STS.input.").removesuffix(".txt") for path in paths]
+    if not names or not folder.is_dir():
         raise UserError(f"{folder}: no STS.input.*.txt; {HINT}")
-    subsets = {}
-    for path in inputs:
-        texts = data.lines(path, HINT)
-        scores = data.lines(path.with_name(path.name.replace("STS.input.", "STS.gs.")), HINT)
-        if len(texts) != len(scores):
-            raise UserError(f"{path}: {len(texts)} pairs but {len(scores)} scores; fetch both anew")
-        rows = [(*f"{text}\t".split("\t")[:2], score) for text, score in zip(texts, scores)]
-        name = path.name.removeprefix("STS.input.").removesuffix(".txt")
-        subsets[name] = scored_pairs(path, rows)
-    return subsets
+    return {name: _read_subset(data, folder, name) for name in sorted(names)}
+
+
+def _read_subset(data: DataFolder, folder: Path, name: str) -> ScoredPairs:
+    path = folder / f"STS.input.{name}.txt"
+    texts, scores = data.lines(path, HINT), data.lines(folder / f"STS.gs.{name}.txt", HINT)
+    # An empty score in the last line may have lost its line end.
+    scores += [""] * (len(texts) - len(scores) == 1)
+    if len(texts) != len(scores):
+        raise UserError(f"{path}: {len(texts)} pairs but {len(scores)} scores; fetch both anew")
+    return scored_pairs(path, [(*text.split("\t")[:2], s) for text, s in zip(texts, scores)])
 
 
 def scored_pairs(path: Path, rows: Sequence[Sequence[str]]) -> ScoredPairs:
-    """(first, second, score) of each row; rows without a score are left out.
+    """Of each row (first, second, score); rows that are not that are left out and counted.
 
     Raises:
-      UserError: if fewer than two are left or a score is no number; `path` names the file.
+      UserError: if fewer than two are left; `path` names the file.
     """
-    scored = [row for row in rows if row[2].strip()]
+    scored = [(row[0], row[1], _number(row[2])) for row in rows if len(row) == 3]
+    scored = [row for row in scored if row[2] is not None]
     if len(scored) < 2:
-        raise UserError(f"{path}: {len(scored)} scored pairs; need at least 2; {HINT}")
+        raise UserError(
+            f"{path}: {len(scored)} of {len(rows)} lines are two texts and a score; need 2; {HINT}"
+        )
+    first, second, gold = zip(*scored)
+    return ScoredPairs(list(first), list(second), np.array(gold), len(rows) - len(scored))
+
+
+def _number(text: str) -> float | None:
+    """The number that a text is, None if it is none."""
     try:
-        gold = np.array([float(row[2]) for row in scored])
-    except ValueError as error:
-        raise UserError(f"{path}: a score is no number ({error}); {HINT}") from None
-    return ScoredPairs([row[0] for row in scored], [row[1] for row in scored], gold)
+        number = float(text)
+    except ValueError:
+        return None
+    return number if math.isfinite(number) else None

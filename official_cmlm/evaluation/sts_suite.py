@@ -7,7 +7,6 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation import sts
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
@@ -42,13 +41,16 @@ class Options:
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores all years, STS-B, SICK-R and other languages; see the package for the arguments."""
-    root = data.folder("senteval/downstream", "downstream", ".", hint=sts.HINT)
+    root = data.folder(
+        "senteval/downstream", "downstream", ".", hint=sts.HINT, holding=("STS", "SICK")
+    )
     for year in YEARS:
         with report.task(year):
             _year(encode, data, root / "STS" / f"{year}-en-test", year, options, report)
     benchmark = root / "STS/STSBenchmark" / f"sts-{options.split}.csv"
     _single(encode, data, "STS-B", benchmark, sts.parse_sts_benchmark, report)
-    _single(encode, data, "SICK-R", root / "SICK/SICK_test_annotated.txt", sts.parse_sick, report)
+    sick = root / "SICK/SICK_test_annotated.txt"
+    _single(encode, data, "SICK-R", sick, sts.parse_sick, report, header="pair_ID")
     if options.other_languages:
         _languages(encode, data, options.split, report)
     values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
@@ -70,8 +72,6 @@ def _year(
     options: Options,
     report: SuiteReport,
 ) -> None:
-    if not folder.is_dir():
-        raise UserError(f"{folder}: missing; {sts.HINT}")
     subsets = sts.read_subsets(data, folder)
     total = sum(len(pairs.gold) for pairs in subsets.values())
     for metric, value in sts.subset_correlations(encode, subsets).items():
@@ -79,9 +79,12 @@ def _year(
     if options.subsets:
         for name, pairs in subsets.items():
             _add(encode, pairs, f"{year}.{name}", report)
-    asked = sum(len(data.lines(path, sts.HINT)) for path in sorted(folder.glob("STS.input.*.txt")))
-    if asked > total:
-        report.notes.append(f"{year}: {asked - total} of {asked} pairs have no score; left out")
+    _note_skipped(report, year, sts.together(subsets))
+    extra = {path.name for path in folder.glob("STS.input.*.txt")} - {
+        f"STS.input.{name}.txt" for name in subsets
+    }
+    if extra:
+        report.notes.append(f"{year}: {', '.join(sorted(extra))} is not SentEval's; left out")
 
 
 def _single(
@@ -91,9 +94,18 @@ def _single(
     path: Path,
     parse: Callable[[Path, Sequence[str]], ScoredPairs],
     report: SuiteReport,
+    header: str = "",
 ) -> None:
     with report.task(name):
-        _add(encode, parse(path, data.lines(path, sts.HINT)), name, report)
+        pairs = parse(path, data.lines(path, sts.HINT, header=header))
+        _note_skipped(report, name, pairs)
+        _add(encode, pairs, name, report)
+
+
+def _note_skipped(report: SuiteReport, name: str, pairs: ScoredPairs) -> None:
+    if pairs.skipped:
+        asked = pairs.skipped + len(pairs.gold)
+        report.notes.append(f"{name}: {pairs.skipped} of {asked} pairs have no score; left out")
 
 
 def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:

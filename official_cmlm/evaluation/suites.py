@@ -2,6 +2,7 @@
 
 import dataclasses
 import importlib
+import math
 import types
 from typing import Any
 
@@ -49,15 +50,29 @@ def options(name: str, values: dict[str, Any]) -> Any:
             known = ", ".join(fields) or "none"
             raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
     for key, value in values.items():
-        default = getattr(kind(), key)
-        fits = isinstance(value, type(default)) and not (
-            isinstance(value, bool) ^ isinstance(default, bool)
-        )
-        if not fits and not (isinstance(default, float) and type(value) is int):
-            raise UserError(
-                f"{name}.{key} must be {type(default).__name__} like {default!r}, got {value!r}"
-            )
+        _check(f"{name}.{key}", value, getattr(kind(), key))
     try:
         return kind(**values)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
+
+
+def _check(where: str, value: Any, default: Any) -> None:
+    """Raises `UserError` unless a value is of its default's kind, lists item by item."""
+    if not _is_like(value, default):
+        raise UserError(f"{where} must be {type(default).__name__} like {default!r}, got {value!r}")
+    if not isinstance(default, list):
+        return
+    example = default[0] if default else ""
+    for item in value:
+        if not _is_like(item, example):
+            kind = type(example).__name__
+            raise UserError(f"{where} must list {kind}s, got {item!r}; put it in quotation marks")
+    if len(set(value)) < len(value):
+        raise UserError(f"{where} names something twice: {value!r}")
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    if isinstance(default, float):
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is type(default)

@@ -2,8 +2,8 @@
 
 Mirror-BERT (Liu et al. 2021), section 3: Spearman's correlation on Multi-SimLex (Vulić et al.
 2020); SimLex-999 (Hill et al. 2015) is the development set there. The cross-lingual pairs of its
-Table 5 are read where they are given: the paper does not say how they are made from the languages'
-files, so none are made here.
+Table 5 are read where they are given, and otherwise made of row-aligned languages; see
+`cross_lingual_pairs`.
 """
 
 import dataclasses
@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.cross_lingual_pairs import Rows, all_crossed
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.report import SuiteReport
@@ -23,6 +24,9 @@ _HINT = (
     "tab-separated with a header: word 1, word 2, score (simlex) or id, word1, word2, pos, score "
     "(multi_simlex)"
 )
+
+# How the line of headings begins.
+_HEADERS = {"multi_simlex": "id\t", "simlex": "word 1", "cross_lingual_simlex": "id\t"}
 
 # Number of columns -> those of both words and the score.
 _COLUMNS = {3: (0, 1, 2), 5: (1, 2, 4)}
@@ -52,21 +56,39 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     found = {name: _files(data.root / name, pattern) for name, (pattern, _) in _DATA_SETS.items()}
     if not any(found.values()):
         raise UserError(f"{data.root / 'multi_simlex'}: no *.tsv; {_HINT}; one file a language")
+    rows: dict[str, Rows] = {}
     for name, paths in found.items():
         scored: list[tuple[float, int]] = []
         for path in paths:
-            task = f"{name}.{path.stem.removeprefix(_DATA_SETS[name][1])}"
-            with report.task(task):
-                lines = data.lines(path, _HINT, skip_header=True)
+            language = path.stem.removeprefix(_DATA_SETS[name][1])
+            with report.task(f"{name}.{language}"):
+                lines = data.lines(path, _HINT, header=_HEADERS[name])
                 pairs, skipped = parse_pairs(lines, str(path))
+                if name == "multi_simlex":
+                    rows[language] = numbered(lines)
                 if skipped:
-                    report.notes.append(f"{task}: {skipped} malformed lines skipped")
-                value = spearman(cosines(encode, pairs), pairs.gold)
-                scored.append((value, len(pairs.gold)))
-                report.add(task, "spearman", *scored[-1])
+                    report.notes.append(f"{name}.{language}: {skipped} malformed lines skipped")
+                scored.append(_add(encode, f"{name}.{language}", pairs, report))
+        if name == "cross_lingual_simlex":
+            given = {path.stem for path in paths}
+            for languages, pairs in all_crossed(rows, sorted(rows)).items():
+                if languages not in given:
+                    scored.append(_add(encode, f"{name}.{languages}", pairs, report))
         if scored:
             mean = float(np.mean([value for value, _ in scored]))
             report.add(f"{name}.average", "spearman", mean, sum(count for _, count in scored))
+
+
+def _add(encode: Encode, task: str, pairs: ScoredPairs, report: SuiteReport) -> tuple[float, int]:
+    value = spearman(cosines(encode, pairs), pairs.gold)
+    report.add(task, "spearman", value, len(pairs.gold))
+    return value, len(pairs.gold)
+
+
+def numbered(lines: Sequence[str]) -> Rows:
+    """Number of a row -> its pair, of well-formed lines of Multi-SimLex."""
+    rows = ((line.split("\t")[0].strip(), _pair(line.split("\t"))) for line in lines)
+    return {number: pair for number, pair in rows if pair is not None}
 
 
 def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:

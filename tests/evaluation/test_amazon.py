@@ -11,7 +11,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import amazon_reviews
 from official_cmlm.evaluation.amazon_suite import Options, evaluate, fit_classifier, split
 from official_cmlm.evaluation.data import DataFolder
-from official_cmlm.evaluation.encoding import CachedEncoder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.report import SuiteReport
 
 

@@ -65,11 +65,21 @@ def test_wrong_encoding(tmp_path):
     """The error has the file, the line and what was tried."""
     with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8; fetch"):
         _lines(tmp_path, b"a\nb\nc\xe9\n")
+    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8"):
+        _lines(tmp_path, b"a\rb\rc\xe9\r")
 
 
-def test_skip_header(tmp_path):
-    """The first line is left out and does not count."""
-    assert _lines(tmp_path, b"h\na\nb\n", skip_header=True, rows=2) == ["a", "b"]
+def test_header(tmp_path):
+    """The line of headings is left out and does not count; another first line stays."""
+    assert _lines(tmp_path, b"id\tx\na\nb\n", header="id\t", rows=2) == ["a", "b"]
+    assert _lines(tmp_path, b"a\nb\n", header="id\t", rows=2) == ["a", "b"]
+    assert _lines(tmp_path, b"", header="id\t") == []
+
+
+def test_mark_before_another_encoding(tmp_path):
+    """A byte order mark is no text, whatever follows it."""
+    content = b"\xef\xbb\xbfcaf\xe9\n"
+    assert _lines(tmp_path, content, encodings=("utf-8", "latin-1")) == ["café"]
 
 
 def test_missing(tmp_path):
@@ -111,27 +121,44 @@ def test_row_count(tmp_path):
 
 @pytest.fixture
 def table(monkeypatch):
-    """A table of known files with one entry."""
+    """A table of known files with one entry and one pattern."""
     checksum = hashlib.sha256(b"a\nb\n").hexdigest()
-    entries = {"set/file.txt": {"rows": 2, "sha256": [checksum]}}
-    monkeypatch.setattr(data_module, "_TABLE", entries)
+    files = {"set/file.txt": {"rows": 2, "sha256": [checksum]}}
+    table = {"files": files, "rows": {"set/dev-*.txt": 3}}
+    monkeypatch.setattr(data_module, "_TABLE", table)
     return checksum
 
 
 def test_checksum(tmp_path, table):
-    """A known file is told by the end of its path; another content is warned of, or an error."""
-    path = tmp_path / "deep/set/file.txt"
+    """A known file is told by its path; another content is warned of, or an error."""
+    path = tmp_path / "senteval/downstream/set/file.txt"
     path.parent.mkdir(parents=True)
     path.write_bytes(b"a\nb\n")
     data = DataFolder(tmp_path)
     data.lines(path, "h")
-    assert data.files == {"deep/set/file.txt": table} and not data.warnings
+    assert data.files == {"senteval/downstream/set/file.txt": table} and not data.warnings
     path.write_bytes(b"a\nx\n")
     changed = DataFolder(tmp_path)
     assert changed.lines(path, "h") == ["a", "x"]
     assert len(changed.warnings) == 1 and "checksum" in changed.warnings[0]
-    with pytest.raises(UserError, match="checksum"):
-        DataFolder(tmp_path, strict=True).lines(path, "h")
+    strict = DataFolder(tmp_path, strict=True)
+    # Also for the second that reads the file.
+    for _ in range(2):
+        with pytest.raises(UserError, match="checksum"):
+            strict.lines(path, "h")
+
+
+def test_patterns_of_names(tmp_path, table):
+    """Files of a kind have a known number of rows; a translation's file is nobody's."""
+    for name in ("set/dev-ja.txt", "xeval/de/set/file.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"z\n")
+    data = DataFolder(tmp_path)
+    data.lines(tmp_path / "xeval/de/set/file.txt", "h")
+    assert not data.warnings
+    data.lines(tmp_path / "set/dev-ja.txt", "h")
+    assert "1 rows, published with 3" in data.warnings[0]
 
 
 def test_unknown_files_are_remembered(tmp_path, table):
@@ -146,8 +173,9 @@ def test_unknown_files_are_remembered(tmp_path, table):
 def test_published_files():
     """The table that is shipped: relative paths, row counts, SHA-256."""
     text = resources.files("official_cmlm.evaluation").joinpath("published_files.json").read_text()
-    entries = json.loads(text)
-    assert entries
+    table = json.loads(text)
+    entries = table["files"]
+    assert entries and all(rows > 0 for rows in table["rows"].values())
     for name, entry in entries.items():
         assert not name.startswith("/") and entry.keys() <= {"rows", "sha256"}
         assert entry.get("rows", 0) >= 0

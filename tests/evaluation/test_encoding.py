@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import encoding
-from official_cmlm.evaluation.encoding import CachedEncoder, EncoderError, checked, fingerprint
+from official_cmlm.evaluation import embedding_cache
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import EncoderError, checked, fingerprint
 
 
 class _Encoder:
@@ -51,6 +52,7 @@ def test_never_twice_across_runs(tmp_path):
     assert np.array_equal(cached(["a", "bb", "a"]), first) and encoder.seen == []
     assert np.array_equal(cached(["ccc", "bb"]), _vectors(["ccc", "bb"]))
     assert encoder.seen == ["ccc"]
+    cached.close()
     third = _Encoder()
     assert np.array_equal(CachedEncoder(third, tmp_path)(["ccc", "a"]), _vectors(["ccc", "a"]))
     assert third.seen == []
@@ -83,7 +85,7 @@ def test_survives_a_kill_at_any_byte(tmp_path, name):
 
 def test_killed_while_encoding(tmp_path, monkeypatch):
     """What was encoded before stays; the rest is done by the next run."""
-    monkeypatch.setattr(encoding, "_CHUNK", 2)
+    monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
     texts = ["aaaa", "bbb", "cc", "d"]
 
     def failing(batch):
@@ -109,7 +111,7 @@ def test_vectors_without_a_width(tmp_path):
 
 def test_longest_first_in_chunks(monkeypatch):
     """Texts of a length meet, chunk by chunk; progress counts texts."""
-    monkeypatch.setattr(encoding, "_CHUNK", 2)
+    monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
     encoder, totals, done = _Encoder(), [], []
 
     def progress(total):
@@ -131,6 +133,7 @@ def test_empty_list(tmp_path):
     cached(["a"])
     empty = cached([])
     assert empty.shape == (0, 3) and empty.dtype == np.float32
+    cached.close()
     assert CachedEncoder(_Encoder(), tmp_path)([]).shape == (0, 3)
 
 
@@ -224,3 +227,66 @@ def test_a_lost_file_starts_anew(tmp_path, name):
         encoder = _Encoder()
         assert np.array_equal(CachedEncoder(encoder, tmp_path)(["bb", "a"]), _vectors(["bb", "a"]))
         assert len(encoder.seen) == encoded
+
+
+def test_an_encoder_may_use_its_buffer_again(tmp_path):
+    """What was answered stays, in memory and in the folder."""
+    buffer = np.zeros([4, 1])
+
+    def encode(texts):
+        buffer[: len(texts), 0] = [len(text) for text in texts]
+        return buffer[: len(texts)]
+
+    for folder in (None, tmp_path):
+        cached = CachedEncoder(encode, folder)
+        cached(["a", "bb"])
+        cached(["cccc", "ddddd"])
+        assert cached(["a", "bb", "cccc"])[:, 0].tolist() == [1, 2, 4]
+        cached.close()
+
+
+def test_one_run_at_a_time(tmp_path):
+    """A second one would write between the first one's lines."""
+    first = CachedEncoder(_Encoder(), tmp_path)
+    with pytest.raises(UserError, match="another run uses these embeddings"):
+        CachedEncoder(_Encoder(), tmp_path)
+    first.close()
+    CachedEncoder(_Encoder(), tmp_path).close()
+
+
+def test_a_write_that_failed_halfway(tmp_path):
+    """What a full disk left behind the known rows is written over."""
+    cached = CachedEncoder(_Encoder(), tmp_path)
+    cached(["a", "bb"])
+    with (tmp_path / "vectors.f32").open("ab") as file:
+        file.write(b"12345")
+    cached(["ccc"])
+    cached.close()
+    encoder = _Encoder()
+    texts = ["ccc", "a", "bb"]
+    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
+    assert encoder.seen == []
+
+
+@pytest.mark.parametrize("width", ["", "0", "many"])
+def test_a_broken_width(tmp_path, width):
+    """It is named, with what to do."""
+    CachedEncoder(_Encoder(), tmp_path)(["a"])
+    (tmp_path / "width").write_text(width)
+    with pytest.raises(UserError, match="width: no width of vectors; delete the folder"):
+        CachedEncoder(_Encoder(), tmp_path)
+
+
+def test_numbers_beyond_float32_and_no_numbers():
+    """What float32 cannot hold is infinite; a vector needs a value."""
+    with pytest.raises(EncoderError, match="NaN or infinity"):
+        checked(lambda texts: np.full([len(texts), 2], 1e200))(["a"])
+    with pytest.raises(EncoderError, match="without any value"):
+        checked(lambda texts: np.zeros([len(texts), 0]))(["a"])
+
+
+def test_fingerprint_sees_long_texts():
+    """Two encoders that differ in where they cut are two; one that fails on a text has a name."""
+    cut = [lambda texts, n=n: np.array([[len(t[:n]), 1.0] for t in texts]) for n in (50, 500)]
+    assert fingerprint(cut[0]) == fingerprint(cut[0]) != fingerprint(cut[1])
+    assert len(fingerprint(lambda texts: 1 / 0)) == 16

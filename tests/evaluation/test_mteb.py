@@ -8,7 +8,8 @@ import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import DataFolder
-from official_cmlm.evaluation.encoding import CachedEncoder, EncoderError
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import EncoderError
 from official_cmlm.evaluation.mteb_suite import MtebEncoder, Options, evaluate, main_scores
 from official_cmlm.evaluation.report import SuiteReport
 

@@ -47,9 +47,12 @@ def test_bad_probing_files(tmp_path):
     probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
     tense, number, depth = report.failures
     assert "past_present.txt: no line of part te" in tense
-    assert "label 'B' of part te is not in part tr" in number
+    assert "parts tr, va and te have no label in common" in number
     assert "tree_depth.txt: missing" in depth
-    assert report.notes == ["odd_man_out.txt: skipped 1 malformed lines"]
+    assert report.notes == [
+        "subj_number.txt: skipped 1 lines, malformed or of a label that part tr lacks",
+        "odd_man_out.txt: skipped 1 lines, malformed or of a label that part tr lacks",
+    ]
     assert [score.task for score in report.scores] == ["OddManOut"]
     with pytest.raises(ValueError, match="no task 'Voice'"):
         probing_suite.Options(tasks=["Voice"])
@@ -78,12 +81,24 @@ def test_xeval_scores_each_language(tmp_path):
 
 def test_xeval_without_data(tmp_path):
     """The layout is told; a language that was asked for is named."""
-    with pytest.raises(UserError, match=r"xeval: missing; .*xeval/<language>/<task>"):
-        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport())
-    (tmp_path / "xeval/de").mkdir(parents=True)
+    for folder in (".", "xeval/de"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        with pytest.raises(UserError, match=r"no folder of a language .*xeval/<language>/<task>"):
+            xeval_suite.evaluate(
+                toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
+            )
     options = xeval_suite.Options(languages=["sw"])
-    with pytest.raises(UserError, match="xeval/sw: missing"):
+    with pytest.raises(UserError, match="xeval/sw: no folder of a task in this language"):
         xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+
+
+def test_xeval_without_its_folder(tmp_path):
+    """Languages may lie in the data folder itself; what failed is in no average."""
+    toy.write_senteval(tmp_path / "de")
+    (tmp_path / "de/SST/binary/sentiment-test").unlink()
     report = SuiteReport()
-    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), xeval_suite.Options(), report)
-    assert "has no folder of a task" in report.failures[0]
+    options = xeval_suite.Options(tasks=["MR", "SST2"])
+    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    assert report.get("de", "average") == report.get("de.MR", "accuracy")
+    assert "de: average over MR" in report.notes
+    assert report.failures[0].startswith("de.SST2: ")

@@ -53,9 +53,10 @@ def test_twice():
 
 
 def test_no_value():
-    """No seed, no score."""
-    with pytest.raises(ValueError, match="no value"):
-        SuiteReport().add("a", "b", [], 1)
+    """No seed, no score; no number, no score."""
+    for values in ([], [1.0, float("nan")], float("inf")):
+        with pytest.raises(ValueError, match="needs numbers"):
+            SuiteReport().add("a", "b", values, 1)
 
 
 def test_get_missing():
@@ -75,9 +76,20 @@ def test_user_errors_become_failures():
     assert [score.task for score in report.scores] == ["one", "two"]
 
 
-@pytest.mark.parametrize("error", [EncoderError("NaN"), ValueError("a bug"), KeyboardInterrupt()])
+def test_faults_of_a_task():
+    """A value that cannot be is a line; of a fault of the code the trace is kept too."""
+    report = SuiteReport()
+    with report.task("one"):
+        raise ValueError("too\nfew")
+    with report.task("two"):
+        raise TypeError("a bug")
+    assert report.failures == ["one: too few", "two: stopped by TypeError: a bug"]
+    assert len(report.traces) == 1 and "TypeError: a bug" in report.traces[0]
+
+
+@pytest.mark.parametrize("error", [EncoderError("NaN"), KeyboardInterrupt()])
 def test_other_errors_are_passed_on(error):
-    """A fault of the encoder, of the code, and a stop by hand."""
+    """A fault of the encoder, and a stop by hand."""
     report = SuiteReport()
     with pytest.raises(type(error)):
         with report.task("one"):

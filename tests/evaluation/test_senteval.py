@@ -6,7 +6,7 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import senteval_suite
 from official_cmlm.evaluation.data import DataFolder
-from official_cmlm.evaluation.encoding import CachedEncoder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.senteval_data import TASKS, ordered
 from official_cmlm.evaluation.senteval_suite import Options, PairFeatures
@@ -63,9 +63,7 @@ def test_declutr_average(toy_data):
     """MRPC counts by the mean of accuracy and F1, SICK-R and STS-B by Spearman, years by `mean`."""
     folder = toy_data / "senteval/downstream/STS"
     for year in senteval_suite.DECLUTR_STS:
-        texts = [f"{a}\t{toy.GOOD[0]}" for a in (*toy.GOOD, *toy.BAD)]
-        toy.write(folder / f"{year}-en-test/STS.input.a.txt", texts)
-        toy.write(folder / f"{year}-en-test/STS.gs.a.txt", ["5", "4", "1", "0"])
+        toy.write_year(folder / f"{year}-en-test", ["5", "4", "1", "0"])
     values = {(task, "accuracy"): 50.0 for task in senteval_suite.DECLUTR_TASKS}
     values |= {("MRPC", "accuracy"): 60.0, ("MRPC", "f1"): 80.0}
     values |= {("SICK-R", "spearman"): 10.0, ("SICK-R", "pearson"): 99.0}
@@ -155,7 +153,10 @@ def test_a_missing_task_does_not_stop_the_others(toy_data, tmp_path):
     senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
     assert report.scores == []
     subj, sst, snli = report.failures
-    assert subj.startswith("SUBJ: ") and "subj.objective: missing; SentEval's data" in subj
+    assert (
+        subj.startswith("SUBJ: ")
+        and "subj.objective: missing; SentEval's get_transfer_data.bash" in subj
+    )
     assert "none of its 1 lines has the expected columns" in sst
     assert "s1.train: missing" in snli
 

@@ -61,7 +61,6 @@ def test_files(tmp_path):
     assert (pairs.first, pairs.second) == (['a "b', "d"], ["c", "e"])
     assert pairs.gold.tolist() == [2.5, 0.0]
     sick = [
-        "pair_ID\tsentence_A\tsentence_B\trelatedness_score\tentailment_judgment",
         '1\tA "x\tB\t3.3\tNEUTRAL',
         "2\tC\tD\t1\tNEUTRAL",
     ]
@@ -107,9 +106,9 @@ def test_missing_and_unequal_files(tmp_path):
         read_sts_benchmark(tmp_path / "nowhere" / "sts.csv")
     with pytest.raises(UserError, match=r"no STS\.input"):
         read_subsets(DataFolder(tmp_path), tmp_path)
-    _write_subset(tmp_path, "a", ["p\tq", "r\ts"], ["1"])
-    with pytest.raises(UserError, match="2 pairs but 1 scores"):
+    _write_subset(tmp_path, "a", ["p\tq", "r\ts", "t\tu"], ["1"])
+    with pytest.raises(UserError, match="3 pairs but 1 scores"):
         read_subsets(DataFolder(tmp_path), tmp_path)
     _write_subset(tmp_path, "a", ["p\tq", "r\ts"], ["1", "two"])
-    with pytest.raises(UserError, match="a score is no number"):
+    with pytest.raises(UserError, match="1 of 2 lines are two texts and a score"):
         read_subsets(DataFolder(tmp_path), tmp_path)

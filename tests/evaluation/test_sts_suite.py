@@ -13,11 +13,7 @@ from tests.evaluation import toy
 def _write(root, years):
     toy.write_senteval(root / "senteval/downstream")
     for year in years:
-        folder = root / f"senteval/downstream/STS/{year}-en-test"
-        for subset in ("a", "b"):
-            texts = [f"{a} {subset}\t{toy.GOOD[0]}" for a in (*toy.GOOD, *toy.BAD)]
-            toy.write(folder / f"STS.input.{subset}.txt", texts)
-            toy.write(folder / f"STS.gs.{subset}.txt", ["5", "4", "", "0"])
+        toy.write_year(root / f"senteval/downstream/STS/{year}-en-test", ["5", "4", "", "0"])
     toy.write(root / "stsb_multi_mt/stsb-pt-br-test.csv", ['"a, b",a b,5.0', "c,d,0", "e,f,1.5"])
 
 
@@ -35,13 +31,13 @@ def test_all_there(tmp_path):
     for convention in ("all", "mean", "wmean"):
         for kind in ("spearman", "pearson"):
             assert report.get("STS13", f"{kind}_{convention}") is not None
-    assert report.get("STS16.b", "spearman") is not None
+    assert report.get("STS16.plagiarism", "spearman") is not None
     assert report.get("STS-B.pt-br", "pearson") is not None
     seven = [report.get(year, "spearman_all") for year in YEARS]
     seven += [report.get(name, "spearman") for name in ("STS-B", "SICK-R")]
     assert report.get("average", "spearman_all") == pytest.approx(np.mean(seven))
-    assert "STS12: 2 of 8 pairs have no score; left out" in report.notes
-    assert next(s.count for s in report.scores if s.task == "STS12") == 6
+    assert "STS12: 5 of 20 pairs have no score; left out" in report.notes
+    assert next(s.count for s in report.scores if s.task == "STS12") == 15
 
 
 def test_missing_years_are_named(tmp_path):
@@ -50,9 +46,38 @@ def test_missing_years_are_named(tmp_path):
     report = _run(tmp_path, subsets=False, other_languages=False)
     assert [line.split(":")[0] for line in report.failures] == ["STS12", "STS13", "STS15", "STS16"]
     assert report.get("STS14", "spearman_all") is not None
-    assert report.get("STS14.a", "spearman") is None
+    assert report.get("STS14.images", "spearman") is None
     assert report.get("average", "spearman_all") is None
     assert any("not computed without STS12, STS13, STS15, STS16" in note for note in report.notes)
+
+
+def test_a_missing_subset_is_no_smaller_year(tmp_path):
+    """A year is all of its subsets; what SentEval leaves out is left out, and said."""
+    _write(tmp_path, ["STS12", "STS13"])
+    folder = tmp_path / "senteval/downstream/STS"
+    (folder / "STS12-en-test/STS.input.MSRvid.txt").unlink()
+    for kind in ("input", "gs"):
+        toy.write(folder / f"STS13-en-test/STS.{kind}.SMT.txt", ["x\ty"])
+    report = _run(tmp_path)
+    assert any("STS12: " in line and "MSRvid.txt: missing" in line for line in report.failures)
+    assert next(s.count for s in report.scores if s.task == "STS13") == 9
+    assert "STS13: STS.input.SMT.txt is not SentEval's; left out" in report.notes
+
+
+def test_scores_that_are_missing_or_none(tmp_path):
+    """Left out and counted, in every file; the last one may lack its line end."""
+    _write(tmp_path, ["STS14"])
+    path = tmp_path / "senteval/downstream/STS/STS14-en-test/STS.gs.images.txt"
+    path.write_bytes(b"5\n4\n1\n")
+    benchmark = tmp_path / "senteval/downstream/STS/STSBenchmark/sts-test.csv"
+    lines = benchmark.read_text().splitlines()
+    lines[0] = lines[0].replace("\t0.0\t", "\tnan\t")
+    benchmark.write_text("\n".join([*lines, "too\tshort"]) + "\n")
+    toy.write(tmp_path / "stsb_multi_mt/stsb-xx-test.csv", ['"open,b,1', "a,b,2", "c,d,3"])
+    report = _run(tmp_path)
+    assert "STS-B: 2 of 61 pairs have no score; left out" in report.notes
+    assert "STS-B.xx: 1 of 3 pairs have no score; left out" in report.notes
+    assert "STS14: 6 of 24 pairs have no score; left out" in report.notes
 
 
 def test_split(tmp_path):

@@ -4,9 +4,11 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.cross_lingual_pairs import crossed
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.word_similarity_suite import Options, evaluate, parse_pairs
+from tests.evaluation import toy
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
 
@@ -109,3 +111,30 @@ def test_real_files(data_dir):
     counts = {score.task: score.count for score in report.scores}
     assert counts["multi_simlex.zh"] == 1888 and counts["simlex.german"] == 999
     assert not (report.failures or report.notes or data.warnings)
+
+
+def test_crossed_pairs_by_hand():
+    """Both words are crossed, scores averaged; too different scores and unshared rows are left."""
+    english = {"1": ("arm", "muscle", 1.0), "2": ("big", "small", 0.2), "3": ("x", "y", 5.0)}
+    spanish = {"1": ("brazo", "músculo", 2.2), "2": ("grande", "chico", 1.5), "4": ("z", "w", 1.0)}
+    pairs = crossed(english, spanish)
+    assert list(zip(pairs.first, pairs.second)) == [("arm", "músculo"), ("muscle", "brazo")]
+    assert pairs.gold.tolist() == [1.6, 1.6]
+
+
+def test_cross_lingual_scores(tmp_path):
+    """Made of the languages that are there, unless a file gives them."""
+    header = "id\tword1\tword2\tpos\tscore\n"
+    for language in ("en", "es", "fi"):
+        rows = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, 9)]
+        path = tmp_path / "multi_simlex" / f"{language}.tsv"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(header + "".join(rows))
+    given = tmp_path / "cross_lingual_simlex/en-es.tsv"
+    given.parent.mkdir()
+    given.write_text(header + "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n")
+    report = SuiteReport()
+    evaluate(toy.encode, DataFolder(tmp_path), Options(), report)
+    counts = {score.task: score.count for score in report.scores}
+    assert counts["cross_lingual_simlex.en-es"] == 3
+    assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16

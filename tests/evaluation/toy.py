@@ -4,6 +4,8 @@ import hashlib
 
 import numpy as np
 
+from official_cmlm.evaluation.sts import SUBSETS
+
 
 def encode(texts, dim=64):
     """Hashed words and letter trigrams: similar strings get similar vectors."""
@@ -81,3 +83,11 @@ def write_senteval(root, count=60):
             for i, (t, c) in enumerate(zip(rows, classes))
         ]
         write(root / f"SICK/{name}.txt", [header, *pairs])
+
+
+def write_year(folder, gold):
+    """The subsets of an STS year: four pairs each, with these scores."""
+    for subset in SUBSETS[folder.name.partition("-")[0]]:
+        texts = [f"{sentence}\t{GOOD[0]}" for sentence in (*GOOD, *BAD)]
+        write(folder / f"STS.input.{subset}.txt", texts)
+        write(folder / f"STS.gs.{subset}.txt", gold)

@@ -54,7 +54,7 @@ def test_fingerprint_follows_weights_and_settings(encoder_dir, vocabulary, tmp_p
 
 
 def test_python_objects(tmp_path, monkeypatch):
-    """A function, an object with `encode` and a class of such objects; named by what they give."""
+    """A function, an object with `encode` and a class of such objects."""
     (tmp_path / "my_encoders.py").write_text(
         "import numpy as np\n"
         "def lengths(texts): return np.array([[len(t), 1.0] for t in texts])\n"
@@ -62,19 +62,28 @@ def test_python_objects(tmp_path, monkeypatch):
         "    def encode(self, texts): return 2 * lengths(texts)\n"
         "one = Encoder()\n"
         "number = 3\n"
+        "class Picky:\n"
+        "    def __init__(self, size): pass\n"
     )
     monkeypatch.chdir(tmp_path)
     function = open_encoder("my_encoders:lengths")
     assert function.encode(["abc"]).tolist() == [[3, 1]]
     made, given = open_encoder("my_encoders:Encoder"), open_encoder("my_encoders:one")
-    assert made.fingerprint == given.fingerprint != function.fingerprint
+    assert made.encode(["abc"]).tolist() == given.encode(["abc"]).tolist() == [[6, 2]]
+    assert len({e.fingerprint for e in (function, made, given)}) == 3
+    assert open_encoder("my_encoders:one").fingerprint == given.fingerprint
     for path, message in (
         ("my_encoders:number", "neither a function nor anything with encode"),
         ("my_encoders:nothing", "cannot be imported"),
         ("no_such_module:x", "cannot be imported"),
+        ("my_encoders:Picky", "cannot be imported .TypeError"),
     ):
         with pytest.raises(UserError, match=message):
             open_encoder(path)
+    with pytest.raises(UserError, match="has no meaning for my_encoders:one"):
+        open_encoder("my_encoders:one", max_seq_length=8)
+    with pytest.raises(UserError, match="is for encoder directories"):
+        open_encoder("my_encoders:one", precision="bfloat16")
 
 
 def test_no_encoder(tmp_path):
