@@ -1,7 +1,6 @@
 """Stages: experiments that follow each other, each from the encoder that the one before left."""
 
 import dataclasses
-import json
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import registry
+from experiments.stage_overrides import check_common, overrides_of
 from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent / "stages"
@@ -43,7 +43,8 @@ def read_stages(name: str) -> list[Stage]:
     """Reads a chain: a YAML file with the key `stages`, or the name of one of the project's.
 
     Raises:
-      UserError: for a missing file, an unknown key, or a stage without name or experiment.
+      UserError: for a missing file, an unknown key, a value of the wrong type, or a stage without
+        name or experiment.
     """
     from official_cmlm.configs.yaml_loading import parse_yaml
 
@@ -67,10 +68,19 @@ def _stage(entry: Any, where: str) -> Stage:
         raise UserError(f"{where}: unknown key {unknown[0]}; valid: {', '.join(_FIELDS)}")
     if entry.get("mode", _MODES[0]) not in _MODES:
         raise UserError(f"{where}: mode must be one of {', '.join(_MODES)}; got {entry['mode']!r}")
-    name = str(entry["name"])
-    if not name or "/" in name:
-        raise UserError(f"{where}: name {name!r} cannot be that of a folder")
-    return Stage(**{**entry, "name": name, "config_files": tuple(entry.get("config_files") or ())})
+    for key in ("name", "experiment"):
+        if not isinstance(entry[key], str):
+            raise UserError(f"{where}: {key} must be a string, got {entry[key]!r}; quote it")
+    overrides, files = entry.get("params_override", {}), entry.get("config_files", [])
+    if not isinstance(overrides, dict):
+        raise UserError(f"{where}: params_override must be a mapping, got {overrides!r}")
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise UserError(f"{where}: config_files must be a list of paths, got {files!r}")
+    name = entry["name"]
+    plain = name.isprintable() and name == name.strip() and not set(name) & {"/", "\\"}
+    if not plain or name in ("", ".", ".."):
+        raise UserError(f"{where}: name {name!r} cannot be that of a folder; use letters, digits")
+    return Stage(**{**entry, "config_files": tuple(files)})
 
 
 def load_stages(
@@ -81,57 +91,53 @@ def load_stages(
     Args:
       stages: the chain.
       init_checkpoint: what the first stage starts from, or None.
-      params_override: of all stages, behind their own.
+      params_override: of all stages, behind their own; see `stage_overrides.overrides_of`.
 
     Raises:
       UserError: if a stage cannot work, or if the encoder or vocabulary of one differs from that of
-        the one before.
+        the one before; or if `params_override` names an objective that no stage has.
     """
-    from official_cmlm.checkpoints.encoder_directory import differences
-    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
-
+    check_common(stages, params_override)
     loaded, before = [], None
     for stage in stages:
-        overrides = merged(stage.params_override, params_override)
-        config = registry.load(
-            stage.experiment, list(stage.config_files), overrides, init_checkpoint
-        )
-        task = SentenceEncoderTask(config.task)
-        encoder = config.task.encoder.replace(vocab_size=len(task.vocabulary))
-        if before is None:
-            registry.check_start(config.task.init_checkpoint)
-        else:
-            differing = differences(before[1], encoder)
-            if differing:
-                raise UserError(
-                    f"stage {stage.name}: its encoder is of another architecture than that of "
-                    f"stage {before[0]}: {', '.join(differing)}; make them equal"
-                )
-            if before[2] != task.vocabulary.hash:
-                raise UserError(
-                    f"stage {stage.name}: its records were made with vocabulary "
-                    f"{task.vocabulary.hash}, those of stage {before[0]} with {before[2]}; make "
-                    "all records with one vocabulary"
-                )
-        before = (stage.name, encoder, task.vocabulary.hash)
+        try:
+            config, before = _load(stage, before, init_checkpoint, params_override)
+        except UserError as error:
+            raise UserError(f"stage {stage.name}: {error}") from None
         loaded.append((stage, config))
     return loaded
 
 
-def merged(own: dict[str, Any], common: str | None) -> str | None:
-    """A stage's own overrides and those of all stages, as `--params_override` takes them."""
-    from official_cmlm.configs.yaml_loading import parse_override
+def _load(
+    stage: Stage,
+    before: tuple[str, Any, str] | None,
+    init_checkpoint: str | None,
+    params_override: str | None,
+) -> tuple[Any, tuple[str, Any, str]]:
+    """A stage's configuration, and its name, encoder and vocabulary's hash for the next one."""
+    from experiments.training import check_run, num_replicas
+    from official_cmlm.checkpoints.encoder_directory import differences
+    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
-    def merge(into: dict, values: dict) -> dict:
-        result = dict(into)
-        for key, value in values.items():
-            old = result.get(key)
-            both = isinstance(old, dict) and isinstance(value, dict)
-            result[key] = merge(old, value) if both else value
-        return result
-
-    values = merge(own, parse_override(common) if common else {})
-    return json.dumps(values) if values else None
+    overrides = overrides_of(stage, params_override)
+    config = registry.load(stage.experiment, list(stage.config_files), overrides, init_checkpoint)
+    task = SentenceEncoderTask(config.task)
+    encoder = config.task.encoder.replace(vocab_size=len(task.vocabulary))
+    if before is None:
+        registry.check_start(config.task.init_checkpoint)
+    else:
+        if differing := differences(before[1], encoder):
+            raise UserError(
+                f"its encoder is of another architecture than that of stage {before[0]}: "
+                f"{', '.join(differing)}; make them equal"
+            )
+        if before[2] != task.vocabulary.hash:
+            raise UserError(
+                f"its records were made with vocabulary {task.vocabulary.hash}, those of stage "
+                f"{before[0]} with {before[2]}; make all records with one vocabulary"
+            )
+    check_run(config, task, stage.mode, num_replicas(config.runtime))
+    return config, (stage.name, encoder, task.vocabulary.hash)
 
 
 def is_finished(folder: Path, train_steps: int) -> bool:
@@ -199,7 +205,7 @@ def run_experiment(
 def _command(
     stage: Stage, folder: Path, start: str | None, params_override: str | None
 ) -> list[str]:
-    overrides = merged(stage.params_override, params_override)
+    overrides = overrides_of(stage, params_override)
     return [
         sys.executable,
         "-m",

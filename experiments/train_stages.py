@@ -30,7 +30,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "params_override",
         None,
-        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Default: none.",
+        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Those of an"
+        " objective are for the stages that have it. Default: none.",
     )
 
 
@@ -46,6 +47,10 @@ def main(argv: list[str]) -> None:
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for the stages")
     cli.quiet_tensorflow()
+    import tensorflow as tf
+
+    # The stages are checked in this process and trained in others, which need the GPUs' memory.
+    tf.config.set_visible_devices([], "GPU")
     chain = stages.read_stages(FLAGS.stages)
     loaded = stages.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
     model_dir = Path(os.path.expanduser(FLAGS.model_dir))

@@ -7,6 +7,7 @@ import tensorflow as tf
 import tf_keras
 from official.common import distribute_utils
 from official.core import base_trainer, train_lib, train_utils
+from official.core import config_definitions as cfg
 from official.modeling import performance
 
 from experiments import registry
@@ -17,8 +18,9 @@ from official_cmlm.checkpoints.encoder_directory import (
     describe,
 )
 from official_cmlm.errors import UserError
-from official_cmlm.records.corruption import find_damage
-from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
+from official_cmlm.objectives import objectives
+from official_cmlm.records.corruption import naming_damage
+from official_cmlm.tasks.config import SentenceEncoderExperimentConfig, chosen_objectives
 from official_cmlm.tasks.sentence_encoder import STS_METRIC, SentenceEncoderTask
 
 
@@ -37,25 +39,16 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     strategy = _strategy(params)
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
-    task.check_batch_sizes(strategy.num_replicas_in_sync)
-    if "eval" in mode:
-        task.check_validation_data()
-        _check_best_metric(params, task)
+    check_run(params, task, mode, strategy.num_replicas_in_sync)
     for line in task.notes() if "train" in mode else ():
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
     if "train" not in mode and not tf.train.latest_checkpoint(model_dir):
         raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
-    try:
+    with naming_damage(task.input_folders()):
         with strategy.scope():
-            trainer = train_utils.create_trainer(
-                params,
-                task,
-                train="train" in mode,
-                evaluate="eval" in mode,
-                checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(params, model_dir),
-            )
+            trainer = _create_trainer(params, task, mode, model_dir)
             # The optimizers create this lazily; a step function must not be the first to do so.
             _ = trainer.optimizer.iterations
         _check_checkpoint(model_dir, trainer)
@@ -79,26 +72,85 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
                 train_actions=[reports.on_train],
                 eval_actions=[reports.on_eval],
             )
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
-        damage = find_damage(task.input_folders())
-        if damage is None:
-            raise
-        raise damage from error
 
 
-def _check_best_metric(params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask) -> None:
-    """Raises `UserError` if the best checkpoint is to be chosen by what is not measured."""
-    if not params.trainer.best_checkpoint_export_subdir:
+def check_run(
+    params: SentenceEncoderExperimentConfig,
+    task: SentenceEncoderTask,
+    mode: str,
+    num_replicas: int,
+) -> None:
+    """Raises `UserError` for what would stop a run, or spoil its result, after it has begun.
+
+    Args:
+      params: the whole experiment.
+      task: that of `params`.
+      mode: what the run does, e.g. `train_and_eval`.
+      num_replicas: among which each batch is divided.
+    """
+    task.check_batch_sizes(num_replicas)
+    if "eval" in mode:
+        task.check_validation_data()
+        check_best_metric(params)
+    for word, is_training in (("train", True), ("eval", False)):
+        if word in mode:
+            task.check_inputs(is_training)
+
+
+def num_replicas(runtime: cfg.RuntimeConfig) -> int:
+    """How many replicas a run will have, as far as its configuration says.
+
+    A TPU's cores and other workers are known only to the run itself, which checks again.
+    """
+    several = ("mirrored", "multi_worker_mirrored")
+    return max(1, runtime.num_gpus) if runtime.distribution_strategy in several else 1
+
+
+# Metrics whose name holds one of these are better the higher they are; all others are losses.
+_HIGHER = (STS_METRIC, "recall", "accuracy")
+
+
+def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
+    """Raises `UserError` if the best checkpoint would be chosen by what is not measured, or be the
+    worst one, because the metric is compared the wrong way round."""
+    trainer = params.trainer
+    if not trainer.best_checkpoint_export_subdir:
         return
-    metrics = ["validation_loss", *(metric.name for metric in task.build_metrics(training=False))]
+    metrics = ["validation_loss"] + [
+        f"{name}/{metric}"
+        for name in chosen_objectives(params.task.objectives)
+        for metric in objectives()[name].metric_names
+    ]
     if params.task.sts_file:
         metrics.append(STS_METRIC)
-    if params.trainer.best_checkpoint_eval_metric not in metrics:
+    chosen, direction = trainer.best_checkpoint_eval_metric, trainer.best_checkpoint_metric_comp
+    if chosen not in metrics:
         raise UserError(
-            f"trainer.best_checkpoint_eval_metric is "
-            f"{params.trainer.best_checkpoint_eval_metric!r}; validation measures "
+            f"trainer.best_checkpoint_eval_metric is {chosen!r}; validation measures "
             f"{', '.join(metrics)} ({STS_METRIC} with task.sts_file)"
         )
+    better = "higher" if any(word in chosen for word in _HIGHER) else "lower"
+    if direction != better:
+        raise UserError(
+            f"trainer.best_checkpoint_metric_comp is {direction!r}, but of {chosen} the best value "
+            f"is the {'highest' if better == 'higher' else 'lowest'}; set it to {better}"
+        )
+
+
+def _create_trainer(
+    params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
+) -> base_trainer.Trainer:
+    try:
+        return train_utils.create_trainer(
+            params,
+            task,
+            train="train" in mode,
+            evaluate="eval" in mode,
+            checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(params, model_dir),
+        )
+    except UserError as error:
+        # Gin, which makes the trainer, adds where it was called.
+        raise UserError(str(error).split("\n  In call to configurable")[0]) from None
 
 
 def _check_checkpoint(model_dir: str, trainer: base_trainer.Trainer) -> None:

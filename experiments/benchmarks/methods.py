@@ -75,7 +75,7 @@ METHODS = {
         "cmlm/english_base", "mlm", "books", "cmlm/masked_token_accuracy", 800, batch_size=32
     ),
     "quick_thought": Method(
-        "quick_thought/english_base", "mlm", "books", "quick_thought/recall_at_1", 300
+        "quick_thought/english_base", "mlm", "books", "quick_thought/recall_at_1", 1500
     ),
     "declutr": Method(
         "declutr/base",
@@ -102,16 +102,16 @@ METHODS = {
     "mirror_bert_drophead": Method(
         "mirror_bert/sentence_drophead", "mlm", "sentences", "sts", 100, batch_size=100
     ),
-    "bitext": Method("bitext/s2", "mlm", "pairs", "translation", 500),
+    "bitext": Method("bitext/s2", "mlm", "pairs", "translation", 1000),
     "cmlm_bitext": Method(
         "bitext/s3",
         "cmlm",
         {"cmlm": "books", "bitext_retrieval": "pairs"},
         "translation",
-        500,
+        800,
         batch_size=32,
     ),
-    "nli": Method("nli/cross_lingual", "bitext", "inferences", "nli/nli_accuracy", 900),
+    "nli": Method("nli/cross_lingual", "bitext", {"nli": "inferences"}, "nli/nli_accuracy", 2000),
 }
 
 

@@ -13,6 +13,16 @@ from official_cmlm.records.pairs import KIND, PairBlock
 HYPOTHESIS_LANGUAGES = ("different", "same")
 
 
+def one_language(tag: str) -> bool:
+    """Whether a pair's tag, e.g. `en-en`, names one language twice.
+
+    Languages have hyphens too, `zh-Hans-zh-Hans`, so the tag is cut in the middle.
+    """
+    parts = tag.split("-")
+    middle = len(parts) // 2
+    return parts[:middle] == parts[middle:]
+
+
 class PairView:
     """Defaults of a view of pairs: two sequences, `first` and `second`."""
 
@@ -56,7 +66,8 @@ class InferencePairs(PairView):
     Attributes:
       seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
       hypothesis_language: `different` from the premise's, or the `same`.
-      row_size: pairs of one row in the records; at least 2 for `different`.
+      row_size: pairs of one row in the records; with 1, `different` is for pairs of two languages,
+        and takes each as it is.
       special: ids of the special tokens.
     """
 
@@ -69,7 +80,7 @@ class InferencePairs(PairView):
 
     def __call__(self, block: PairBlock) -> Examples:
         index = tf.range(tf.shape(block.labels)[0])
-        if self.hypothesis_language == "different":
+        if self.hypothesis_language == "different" and self.row_size > 1:
             draw = hashing.uniform(block.keys, 1, hashing.SALT_LANGUAGE)[:, 0]
             others = self.row_size - 1
             step = 1 + tf.minimum(tf.cast(draw * others, tf.int32), others - 1)

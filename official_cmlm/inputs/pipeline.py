@@ -8,7 +8,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.records import parse_block, read_blocks
+from official_cmlm.inputs.records import check_rows, parse_block, read_blocks
 from official_cmlm.inputs.views import Examples, View
 from official_cmlm.records.manifest import Manifest
 
@@ -46,6 +46,7 @@ def build_dataset(
     view: View,
     augments: Sequence[Augment] = (),
     replicas: Replicas = Replicas(),
+    check: bool = True,
 ) -> tf.data.Dataset:
     """Builds the batches of one view.
 
@@ -59,6 +60,7 @@ def build_dataset(
       augments: add features to a padded batch, e.g. masked copies.
       replicas: with more than one, each element is one replica's share of a global batch, the
         replicas' shares in turn.
+      check: whether to call `check_examples` first; false if that has been done.
 
     Returns:
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
@@ -66,16 +68,11 @@ def build_dataset(
       int64 `[batch]`. Without end for training, one pass otherwise.
 
     Raises:
-      UserError: if the batch size does not divide by the replicas, or if the records hold no
-        example of this view, or not the text that it reads.
+      UserError: if the batch size does not divide by the replicas; or see `check_examples`.
     """
     buckets = config.buckets(replicas.total)
-    if view.reads_text and not manifest.keep_text:
-        raise UserError(
-            f"{config.input_path}: the records hold no text, which {type(view).__name__} reads; "
-            "make them again with --keep_text"
-        )
-    _check_not_empty(config, manifest, view)
+    if check:
+        check_examples(config, manifest, view)
     examples = _examples(config, manifest, view)
     if config.max_examples and not config.is_training:
         examples = examples.take(config.max_examples)
@@ -94,9 +91,23 @@ def build_dataset(
     return batches.prefetch(4).with_options(options)
 
 
-def _check_not_empty(config: DataConfig, manifest: Manifest, view: View) -> None:
-    """Looks for one example: epochs without any would follow each other for ever."""
+def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
+    """Looks for one example: epochs without any would follow each other for ever.
+
+    Args:
+      config, manifest, view: see `build_dataset`.
+
+    Raises:
+      UserError: if the records hold no example of this view, not the text that it reads, or not the
+        languages that are chosen; or if their rows do not align.
+    """
+    if view.reads_text and not manifest.keep_text:
+        raise UserError(
+            f"{config.input_path}: the records hold no text, which {type(view).__name__} reads; "
+            "make them again with --keep_text"
+        )
     once = config.replace(is_training=False, shuffle_sentences=1024)
+    check_rows(once, manifest)
     for _ in _examples(once, manifest, view).take(1):
         return
     raise UserError(

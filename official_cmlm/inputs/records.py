@@ -8,6 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.records import documents, pairs
@@ -100,3 +101,25 @@ def parse_block(kind: str, serialized: tf.Tensor, keys: tf.Tensor, with_text: bo
     if kind == pairs.KIND:
         return pairs.parse(serialized, keys)
     return documents.parse(serialized, keys, with_text)
+
+
+def check_rows(config: DataConfig, manifest: Manifest) -> None:
+    """Looks whether the pairs that should be translations of each other have one row id.
+
+    Reads the first block only, in which the shards take turns.
+
+    Raises:
+      UserError: naming two row ids that should be one.
+    """
+    size = manifest.row_size
+    if manifest.kind != pairs.KIND or size < 2:
+        return
+    for serialized, keys in read_blocks(config, manifest)(tf.constant(0, tf.int64)).take(1):
+        rows = pairs.parse(serialized, keys).rows.numpy()
+        rows = rows[: len(rows) // size * size].reshape(-1, size)
+        for row in rows[(rows != rows[:, :1]).any(axis=1)]:
+            raise UserError(
+                f"{config.input_path}: its rows do not align: of each {size} pairs that follow "
+                f"each other all must have one row id, got {', '.join(map(str, row))}; make the "
+                "records again with data_prep.create_pairs --row_aligned"
+            )

@@ -1,6 +1,7 @@
 """What an objective is, and the table of all of them."""
 
 import dataclasses
+import math
 from collections.abc import Callable
 from typing import ClassVar, Protocol
 
@@ -33,7 +34,7 @@ class ObjectiveConfig(base_config.Config):
     """What every objective has.
 
     Attributes:
-      weight: factor of its loss in the task's sum; above 0.
+      weight: factor of its loss in the task's sum; finite and above 0.
       train_data, validation_data: records of its own; null (default) takes the task's.
     """
 
@@ -90,8 +91,7 @@ class Objective(tf_keras.layers.Layer):
     @classmethod
     def check(cls, config: ObjectiveConfig, encoder_config: base_config.Config, where: str) -> None:
         """Raises `UserError` for settings that cannot work, before anything is built."""
-        if not config.weight > 0:
-            raise UserError(f"{where}.weight must be above 0, got {config.weight}")
+        check_above_zero(config, "weight", where)
 
     @classmethod
     def check_records(
@@ -133,6 +133,20 @@ class Objective(tf_keras.layers.Layer):
     def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
         """Computes the loss of one batch of `view` and `augments` features."""
         raise NotImplementedError
+
+
+def check_above_zero(config: ObjectiveConfig, name: str, where: str) -> None:
+    """Raises `UserError` unless the field `name` is a finite number above 0."""
+    value = getattr(config, name)
+    if not (math.isfinite(value) and value > 0):
+        raise UserError(f"{where}.{name} must be a finite number above 0, got {value}")
+
+
+def check_not_negative(config: ObjectiveConfig, name: str, where: str) -> None:
+    """Raises `UserError` unless the field `name` is a finite number of 0 or more."""
+    value = getattr(config, name)
+    if not (math.isfinite(value) and value >= 0):
+        raise UserError(f"{where}.{name} must be a finite number, 0 or more, got {value}")
 
 
 _OBJECTIVES: dict[str, type[Objective]] = {}

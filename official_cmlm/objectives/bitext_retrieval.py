@@ -7,7 +7,8 @@ this loss the weight α = 0.2.
 import dataclasses
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs.pair_views import TextPairs
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.pair_views import TextPairs, one_language
 from official_cmlm.inputs.views import Source
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, register
 from official_cmlm.objectives.retrieval import (
@@ -35,6 +36,23 @@ class BitextRetrieval(Objective):
     def check(cls, config: BitextRetrievalConfig, encoder_config: object, where: str) -> None:
         super().check(config, encoder_config, where)
         check_retrieval(config, where)
+
+    @classmethod
+    def check_records(
+        cls, config: BitextRetrievalConfig, data: DataConfig, source: Source, where: str
+    ) -> None:
+        where = f"{where}.input_path={data.input_path}"
+        if source.labels:
+            raise UserError(
+                f"{where}: the pairs have labels ({', '.join(source.labels)}), they are "
+                "inferences, not translations; name records of bitext"
+            )
+        read = data.languages or source.languages
+        if all(one_language(tag) for tag in read):
+            raise UserError(
+                f"{where}: the two texts of each pair are in one language ({', '.join(read)}), "
+                "bitext_retrieval needs translations; name records of bitext, e.g. en-de"
+            )
 
     @classmethod
     def min_batch_size(cls, config: BitextRetrievalConfig) -> int:

@@ -21,6 +21,7 @@ from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
     Contrastive,
     ContrastiveConfig,
+    check_weights,
 )
 from official_cmlm.objectives.mlm import check_masking, language_model_output
 
@@ -76,11 +77,7 @@ class CmlmCse(Contrastive):
     def check(cls, config: CmlmCseConfig, encoder_config: EncoderConfig, where: str) -> None:
         super().check(config, encoder_config, where)
         check_masking(config.masking_rate, config.max_predictions, where)
-        for name in ("mlm_weight", "contrastive_weight"):
-            if not getattr(config, name) >= 0:
-                raise UserError(f"{where}.{name} must not be negative, got {getattr(config, name)}")
-        if not (config.mlm_weight or config.contrastive_weight):
-            raise UserError(f"{where}: mlm_weight and contrastive_weight are both 0")
+        check_weights(config, where)
         if not 1 <= config.lexical_layers <= encoder_config.num_layers:
             raise UserError(
                 f"{where}.lexical_layers must be 1 to encoder.num_layers "

@@ -22,10 +22,13 @@ from official_cmlm.objectives.base import (
     Objective,
     ObjectiveConfig,
     ObjectiveOutput,
+    check_above_zero,
+    check_not_negative,
     register,
 )
 
 PROJECTION_HEADS = ("none", "mlp")
+_LOWEST_TEMPERATURE = 1e-4
 CONTRASTIVE_METRICS = ("contrastive_loss", "recall_at_1")
 
 
@@ -34,8 +37,8 @@ class ContrastiveConfig(ObjectiveConfig):
     """Settings of `contrastive`; the defaults are SimCSE's for BERT base.
 
     Attributes:
-      temperature: divisor of the cosines. Default 0.05 (Gao et al. 2021); Mirror-BERT has 0.04 for
-        sentences and 0.2 for words (§3).
+      temperature: divisor of the cosines, at least 1e-4. Default 0.05 (Gao et al. 2021);
+        Mirror-BERT has 0.04 for sentences and 0.2 for words (§3).
       negatives: `other_view`, the other view of all other sentences (SimCSE); `both_views`, these
         and the same view of them (Mirror-BERT §2.3).
       bidirectional: also the second view finds the first (Mirror-BERT's code), or only the first
@@ -96,7 +99,7 @@ class Contrastive(Objective):
     @classmethod
     def check(cls, config: ContrastiveConfig, encoder_config: object, where: str) -> None:
         super().check(config, encoder_config, where)
-        check_temperature(config.temperature, where)
+        check_temperature(config, where)
         for name, allowed in (
             ("negatives", NEGATIVES),
             ("augmentation", AUGMENTATIONS),
@@ -165,10 +168,25 @@ class Contrastive(Objective):
         ), first
 
 
-def check_temperature(temperature: float, where: str) -> None:
-    """Raises `UserError` unless the temperature is above 0."""
-    if not temperature > 0:
-        raise UserError(f"{where}.temperature must be above 0, got {temperature}")
+def check_temperature(config: ObjectiveConfig, where: str) -> None:
+    """Raises `UserError` unless `config.temperature` is finite and at least 1e-4."""
+    check_above_zero(config, "temperature", where)
+    if config.temperature < _LOWEST_TEMPERATURE:
+        raise UserError(
+            f"{where}.temperature must be at least {_LOWEST_TEMPERATURE}, got "
+            f"{config.temperature}: cosines divided by less leave no gradient, or one without "
+            "bounds; the papers have 0.005 to 0.2"
+        )
+
+
+def check_weights(config: ObjectiveConfig, where: str) -> None:
+    """Raises `UserError` unless `mlm_weight` and `contrastive_weight` are ≥ 0, and one above 0."""
+    for name in ("mlm_weight", "contrastive_weight"):
+        check_not_negative(config, name, where)
+    if not (config.mlm_weight or config.contrastive_weight):
+        raise UserError(
+            f"{where}: mlm_weight and contrastive_weight are both 0; set one of them above 0"
+        )
 
 
 def contrastive_output(

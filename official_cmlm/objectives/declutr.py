@@ -28,6 +28,7 @@ from official_cmlm.objectives.base import (
 from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
     check_temperature,
+    check_weights,
     contrastive_output,
 )
 from official_cmlm.objectives.mlm import check_masking, language_model_output
@@ -45,6 +46,8 @@ class DeclutrConfig(ObjectiveConfig):
         longest span two tokens are special, as in the reference code.
       sampling: where positives lie: `all` (default), `adjacent` or `subsuming` (Figure 2c).
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
+      contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
+        alone in Figure 3: spans are then not compared, and positives not encoded.
       masking_rate: share of an anchor's tokens to predict. Default 0.15 (Devlin et al. 2019).
       max_predictions: most predictions an anchor. Default 76: 0.15 of 512.
     """
@@ -56,6 +59,7 @@ class DeclutrConfig(ObjectiveConfig):
     max_span_length: int = 512
     sampling: str = "all"
     mlm_weight: float = 1.0
+    contrastive_weight: float = 1.0
     masking_rate: float = 0.15
     max_predictions: int = 76
 
@@ -76,13 +80,12 @@ class Declutr(Objective):
     @classmethod
     def check(cls, config: DeclutrConfig, encoder_config: EncoderConfig, where: str) -> None:
         super().check(config, encoder_config, where)
-        check_temperature(config.temperature, where)
+        check_temperature(config, where)
         check_masking(config.masking_rate, config.max_predictions, where)
         for name in ("num_anchors", "num_positives", "min_span_length"):
             if getattr(config, name) < 1:
                 raise UserError(f"{where}.{name} must be at least 1, got {getattr(config, name)}")
-        if not config.mlm_weight >= 0:
-            raise UserError(f"{where}.mlm_weight must not be negative, got {config.mlm_weight}")
+        check_weights(config, where)
         if config.min_span_length > config.max_span_length - 2:
             raise UserError(
                 f"{where}.max_span_length ({config.max_span_length}) must be at least 2 above "
@@ -111,8 +114,8 @@ class Declutr(Objective):
 
     @classmethod
     def min_batch_size(cls, config: DeclutrConfig) -> int:
-        # Another anchor of the same document is a negative too.
-        return 1 if config.num_anchors > 1 else 2
+        # Another anchor of the same document is a negative too; MLM alone needs none.
+        return 1 if config.num_anchors > 1 or not config.contrastive_weight else 2
 
     @classmethod
     def view(cls, config: DeclutrConfig, data: DataConfig, source: Source) -> Spans:
@@ -147,7 +150,23 @@ class Declutr(Objective):
 
     def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
         config = self.config
-        num_anchors, num_positives = config.num_anchors, config.num_positives
+        nothing = (tf.constant(0.0), tf.constant(0.0))
+        losses, metrics = [], {name: nothing for name in self.metric_names}
+        if config.contrastive_weight:
+            contrast = self._contrast(features, encode)
+            losses.append(config.contrastive_weight * contrast.loss)
+            metrics |= contrast.metrics
+        if config.mlm_weight:
+            anchors = [features[f"anchor_{a}_masked"] for a in range(config.num_anchors)]
+            masked = _end_to_end(anchors)
+            predicted = language_model_output(self.head, encode(masked)["sequence_output"], masked)
+            losses.append(config.mlm_weight * predicted.loss)
+            metrics |= predicted.metrics
+        return ObjectiveOutput(loss=tf.add_n(losses), metrics=metrics)
+
+    def _contrast(self, features: dict, encode: Encode) -> ObjectiveOutput:
+        """NT-Xent of the anchors and the means of their positives."""
+        num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
         names = [f"anchor_{a}" for a in range(num_anchors)] + [
             f"positive_{a}_{p}" for a in range(num_anchors) for p in range(num_positives)
         ]
@@ -159,22 +178,12 @@ class Declutr(Objective):
         positives = tf.reshape(
             by_span[num_anchors:], [num_anchors, num_positives, documents, width]
         )
-        contrast = contrastive_output(
+        return contrastive_output(
             anchors,
             tf.reshape(tf.reduce_mean(positives, axis=1), [-1, width]),
-            temperature=config.temperature,
+            temperature=self.config.temperature,
             negatives="both_views",
             bidirectional=True,
-        )
-        if not config.mlm_weight:
-            nothing = (tf.constant(0.0), tf.constant(0.0))
-            unused = {name: nothing for name in self.metric_names}
-            return dataclasses.replace(contrast, metrics=unused | contrast.metrics)
-        masked = _end_to_end([features[f"anchor_{a}_masked"] for a in range(num_anchors)])
-        predicted = language_model_output(self.head, encode(masked)["sequence_output"], masked)
-        return ObjectiveOutput(
-            loss=contrast.loss + config.mlm_weight * predicted.loss,
-            metrics={**contrast.metrics, **predicted.metrics},
         )
 
 

@@ -12,7 +12,7 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs
+from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import Source
 from official_cmlm.losses.inference import inference_features, inference_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -33,7 +33,8 @@ class NliConfig(ObjectiveConfig):
 
     Attributes:
       hypothesis_language: `different` (default), the hypothesis is in another language than the
-        premise (§4.3); `same`, in the same, as Yang et al. 2019a train.
+        premise (§4.3): that of another pair of the row, or, where rows have one pair, of the pair
+        itself; `same`, in the same, as Yang et al. 2019a train.
     """
 
     hypothesis_language: str = "different"
@@ -80,11 +81,21 @@ class Nli(Objective):
                 f"{where}.input_path={data.input_path}: the pairs have no labels, nli needs them; "
                 "make the records from tables with a third column"
             )
-        if config.hypothesis_language == "different" and source.row_size < 2:
+        read = data.languages or source.languages
+        same = [tag for tag in read if one_language(tag)]
+        different = [tag for tag in read if not one_language(tag)]
+        where = f"{where}.input_path={data.input_path}"
+        if config.hypothesis_language == "same" and different:
             raise UserError(
-                f"{where}.input_path={data.input_path}: each row is there in one language only "
-                f"({', '.join(source.languages)}), hypothesis_language: different needs "
-                "translations; make the records with --row_aligned, or set it to same"
+                f"{where}: has pairs of two languages ({', '.join(different)}), "
+                "hypothesis_language: same needs both texts in one language; set it to different, "
+                "or read other records"
+            )
+        if config.hypothesis_language == "different" and source.row_size < 2 and same:
+            raise UserError(
+                f"{where}: has pairs of one language ({', '.join(same)}) in rows of one pair, "
+                "hypothesis_language: different needs translations; make the records with "
+                "--row_aligned or of pairs in two languages, or set it to same"
             )
 
     @classmethod

@@ -35,7 +35,9 @@ class QuickThoughtConfig(RetrievalConfig):
         of its own, which starts from the same weights and is not exported. The published model
         joins the vectors of both; what is exported here is f alone.
       context_size: how far to either side a sentence's context reaches. Default 1: its two
-        neighbours (Logeswaran and Lee 2018, §3). Each of them is an example of its own.
+        neighbours (Logeswaran and Lee 2018, §3). Each of them is an example of its own, and all
+        other examples of the batch are its negatives: where two of a sentence's neighbours come
+        into one batch, the one is taken for a wrong answer in the search for the other.
     """
 
     encoders: str = "shared"

@@ -4,10 +4,14 @@ import dataclasses
 
 import tensorflow as tf
 
-from official_cmlm.errors import UserError
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.replicas import gather
-from official_cmlm.objectives.base import ObjectiveConfig, ObjectiveOutput
+from official_cmlm.objectives.base import (
+    ObjectiveConfig,
+    ObjectiveOutput,
+    check_above_zero,
+    check_not_negative,
+)
 
 METRIC_NAMES = ("retrieval_loss", "recall_at_1")
 
@@ -32,10 +36,8 @@ class RetrievalConfig(ObjectiveConfig):
 
 def check_retrieval(config: RetrievalConfig, where: str) -> None:
     """Raises `UserError` for a scale or margin without meaning."""
-    if not config.logit_scale > 0:
-        raise UserError(f"{where}.logit_scale must be above 0, got {config.logit_scale}")
-    if not config.margin >= 0:
-        raise UserError(f"{where}.margin must not be negative, got {config.margin}")
+    check_above_zero(config, "logit_scale", where)
+    check_not_negative(config, "margin", where)
 
 
 def retrieval_output(

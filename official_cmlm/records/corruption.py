@@ -1,13 +1,34 @@
 """Finds the damaged shard behind a reading error that names none."""
 
+import contextlib
 import hashlib
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
+
+
+@contextlib.contextmanager
+def naming_damage(folders: Sequence[str]) -> Iterator[None]:
+    """Turns a reading error inside the block into one that names the damaged shard.
+
+    Args:
+      folders: see `find_damage`.
+
+    Raises:
+      UserError: if the block fails to read and a shard is damaged; else the error is raised as it
+        came.
+    """
+    try:
+        yield
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+        damage = find_damage(folders)
+        if damage is None:
+            raise
+        raise damage from error
 
 
 def find_damage(folders: Sequence[str]) -> UserError | None:

@@ -84,7 +84,7 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
 
     Raises:
       UserError: if there is none, if it is of another kind or version, if it lists no records, or
-        if a shard is missing or has another size than when it was written.
+        if a shard is missing, has another size than when it was written, or ends inside a row.
     """
     folder = Path(folder)
     path = folder / FILE_NAME
@@ -115,6 +115,9 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
         )
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
+    size = manifest.row_size
+    if type(size) is not int or size < 1:
+        raise _damaged(path, ValueError(f"row_size must be 1 or more, got {size!r}"))
     for shard in manifest.shards:
         file = folder / shard.name
         if not file.exists():
@@ -123,6 +126,11 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
             raise UserError(
                 f"{file}: {file.stat().st_size} bytes, {FILE_NAME} says {shard.bytes} "
                 f"({shard.records} records); the copy is incomplete, fetch or make it again"
+            )
+        if shard.records % size:
+            raise UserError(
+                f"{file}: {shard.records} records do not divide into rows of {size} pairs, which "
+                f"{FILE_NAME} says it holds; make the records again"
             )
     return manifest
 

@@ -45,7 +45,9 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
       sts_file: sentence pairs with people's scores in the form of STS-B's `sts-dev.csv`. With it
         every validation also gives `sts_spearman`, Spearman's correlation of the embeddings'
         cosines with the scores times 100, by which Mirror-BERT (§3) and CMLM-CSE (§4.2) are chosen;
-        `trainer.best_checkpoint_eval_metric: sts_spearman` keeps the best. Empty (default): none.
+        `trainer.best_checkpoint_eval_metric: sts_spearman` keeps the best, with
+        `trainer.best_checkpoint_metric_comp: higher` and a `best_checkpoint_export_subdir`. Empty
+        (default): none.
     """
 
     encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)

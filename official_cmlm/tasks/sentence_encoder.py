@@ -15,11 +15,12 @@ from official_cmlm.evaluation.sts import (
     read_sts_benchmark,
     similarity_spearman,
 )
-from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset
+from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_examples
 from official_cmlm.inputs.records import count_short_records
 from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
+from official_cmlm.records.corruption import naming_damage
 from official_cmlm.records.manifest import (
     Manifest,
     check_vocabulary,
@@ -32,6 +33,8 @@ from official_cmlm.tasks.model import MultiObjectiveModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 STS_METRIC = "sts_spearman"
+# Records, view, augments and names of objectives that read the same.
+Group = tuple[DataConfig, View, list[Augment], list[str]]
 
 
 @task_factory.register_task_cls(SentenceEncoderTaskConfig)
@@ -67,6 +70,7 @@ class SentenceEncoderTask(base_task.Task):
             )
         self._sts_pairs = self._open_sts()
         self._scored: SentenceEncoder | None = None
+        self._checked: set[bool] = set()
         for name, where, data in params.used_data():
             source = self._source(load_manifest(data.input_path))
             objectives()[name].check_records(self.chosen[name], data, source, where)
@@ -127,6 +131,16 @@ class SentenceEncoderTask(base_task.Task):
                     f"negatives; it needs at least {needed} examples a step"
                 )
 
+    def check_inputs(self, is_training: bool) -> None:
+        """Raises `UserError` if the inputs of training, or of validation, cannot work.
+
+        Calls `inputs.pipeline.check_examples` for everything that the objectives read.
+        """
+        with naming_damage(self.input_folders()):
+            for data, view, _, _ in self._groups(is_training):
+                check_examples(data, load_manifest(data.input_path), view)
+        self._checked.add(is_training)
+
     def notes(self) -> list[str]:
         """What a person should know before training: records that an objective cannot use."""
         lines = []
@@ -170,9 +184,20 @@ class SentenceEncoderTask(base_task.Task):
         shortest.
         """
         replicas = Replicas.of(input_context)
-        groups: list[tuple[DataConfig, View, list[Augment], list[str]]] = []
+        check = params.is_training not in self._checked
+        return tf.data.Dataset.zip(
+            {
+                "+".join(names): build_dataset(
+                    data, load_manifest(data.input_path), view, augments, replicas, check
+                )
+                for data, view, augments, names in self._groups(params.is_training)
+            }
+        )
+
+    def _groups(self, is_training: bool) -> list[Group]:
+        groups: list[Group] = []
         for name, config in self.chosen.items():
-            data = self.task_config.data_of(config, params.is_training)
+            data = self.task_config.data_of(config, is_training)
             source = self._source(load_manifest(data.input_path))
             view = objectives()[name].view(config, data, source)
             augments = objectives()[name].augments(config, source.special)
@@ -183,14 +208,7 @@ class SentenceEncoderTask(base_task.Task):
                     break
             else:
                 groups.append((data, view, augments, [name]))
-        return tf.data.Dataset.zip(
-            {
-                "+".join(names): build_dataset(
-                    data, load_manifest(data.input_path), view, augments, replicas
-                )
-                for data, view, augments, names in groups
-            }
-        )
+        return groups
 
     def build_losses(
         self,

@@ -8,8 +8,9 @@ import yaml
 from official.modeling import optimization
 
 from experiments import registry, stages
+from experiments.stage_overrides import merged
 from tests.conftest import WORDS, write_records
-from tests.pairs_helpers import write_pairs
+from tests.pairs_helpers import bitext, write_pairs
 
 SIZES = {
     "num_layers": 2,
@@ -35,7 +36,7 @@ def _labelled_rows():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, vocabulary):
-    """Documents with text, long enough for spans; labelled pairs in rows of two languages."""
+    """Documents with text, long enough for spans; labelled rows of two languages; bitext."""
     from data_prep.readers import Document
 
     root = tmp_path_factory.mktemp("all_experiments")
@@ -47,13 +48,13 @@ def folders(tmp_path_factory, vocabulary):
     write_records(
         root / "documents", documents, vocabulary, one_sentence_a_line=True, keep_text=True
     )
-    write_pairs(root / "pairs", list(_labelled_rows()), vocabulary)
-    return {"documents": str(root / "documents"), "pairs": str(root / "pairs")}
+    write_pairs(root / "nli", list(_labelled_rows()), vocabulary)
+    write_pairs(root / "bitext_retrieval", bitext(24), vocabulary)
+    return {name: str(root / name) for name in ("documents", "nli", "bitext_retrieval")}
 
 
 def _reduced(name, folders):
     """The experiment with a tiny encoder and tiny batches of the records that it reads."""
-    from official_cmlm.objectives import objectives
     from official_cmlm.tasks.config import chosen_objectives
 
     config = registry.load(name)
@@ -68,9 +69,9 @@ def _reduced(name, folders):
             values |= {"min_span_length": 4, "max_span_length": SEQ_LENGTH}
         if objective == "cmlm_cse":
             values |= {"lexical_layers": 1}
-        kind = objectives()[objective].record_kind
+        path = folders.get(objective, folders["documents"])
         for split in ("train_data", "validation_data"):
-            values[split] = {**data, "input_path": folders[kind]}
+            values[split] = {**data, "input_path": path}
         task["objectives"][objective] = values
     return registry.load(name, params_override=yaml.safe_dump({"task": task}))
 
@@ -102,7 +103,59 @@ def test_experiment_takes_steps(name, folders):
 def test_stages_name_experiments(name):
     """Each chain of the project can be read, its stages load, and steps and decay agree."""
     for stage in stages.read_stages(name):
-        overrides = stages.merged(stage.params_override, None)
+        overrides = merged(stage.params_override, None)
         config = registry.load(stage.experiment, params_override=overrides)
         rate = config.trainer.optimizer_config.learning_rate.polynomial
         assert rate.decay_steps == config.trainer.train_steps
+
+
+@pytest.mark.parametrize(
+    ("name", "peak", "last"),
+    [
+        ("declutr/base", 5e-5, 5e-5 / 32),
+        ("declutr/small", 5e-5, 5e-5 / 32),
+        ("nli/cross_lingual", 2e-5, 0.0),
+    ],
+)
+def test_learning_rate_peaks_at_the_published_value(name, peak, last):
+    """At the end of a tenth of the steps, and nowhere above; a line on either side."""
+    trainer = registry.load(name).trainer
+    rate = optimization.OptimizerFactory(trainer.optimizer_config).build_learning_rate()
+    cut = trainer.optimizer_config.warmup.get().warmup_steps
+    assert cut == pytest.approx(0.1 * trainer.train_steps, abs=1)
+    middle = (cut + trainer.train_steps) // 2
+    steps = (cut // 2, cut - 1, cut, cut + 1, middle, trainer.train_steps)
+    values = [float(rate(step)) for step in steps]
+    assert values[2] == pytest.approx(peak, rel=1e-5) and max(values) == values[2]
+    assert values[0] == pytest.approx(peak / 2, rel=1e-3)
+    assert values[4] == pytest.approx((peak + last) / 2, rel=1e-3)
+    assert values[5] == pytest.approx(last, abs=1e-12, rel=1e-4)
+
+
+def test_mirror_bert_does_not_clip_gradients():
+    """The reference code does not; SimCSE's, whose file these take over, does."""
+    names = [name for name in registry.experiment_files() if name.startswith("mirror_bert/")]
+    assert len(names) == 5
+    norms = {
+        name: registry.load(name).trainer.optimizer_config.optimizer.get().gradient_clip_norm
+        for name in [*names, "simcse/bert_base"]
+    }
+    assert norms.pop("simcse/bert_base") == 1.0
+    assert set(norms.values()) == {0.0}
+
+
+@pytest.mark.parametrize("name", registry.experiment_files())
+def test_best_checkpoint_is_not_the_worst(name):
+    """By the metric of the file, and by STS as the files' comments say."""
+    from experiments.training import check_best_metric
+
+    check_best_metric(registry.load(name))
+    by_sts = {
+        "task": {"sts_file": "sts-dev.csv"},
+        "trainer": {"best_checkpoint_metric_comp": "higher"},
+    }
+    by_sts["trainer"] |= {
+        "best_checkpoint_export_subdir": "best",
+        "best_checkpoint_eval_metric": "sts_spearman",
+    }
+    check_best_metric(registry.load(name, params_override=yaml.safe_dump(by_sts)))

@@ -8,6 +8,7 @@ import tensorflow as tf
 import yaml
 
 from experiments import registry, stages
+from experiments.stage_overrides import merged
 from experiments.training import run
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import UserError
@@ -138,6 +139,28 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
         ("stages: [{name: a, experiment: demo, steps: 3}]", "unknown key steps"),
         ("stages: [{name: a/b, experiment: demo}]", "cannot be that of a folder"),
         ("stages: [{name: a, experiment: demo, mode: eval}]", "mode must be one of train"),
+        ("stages: [{name: .., experiment: demo}]", "name '..' cannot be that of a folder"),
+        ("stages: [{name: ., experiment: demo}]", "name '.' cannot be that of a folder"),
+        ("stages: [{name: 'a\\b', experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: '', experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: 1, experiment: demo}]", "stage 1: name must be a string, got 1"),
+        ("stages: [{name: a, experiment: [demo]}]", "experiment must be a string, got .'demo'."),
+        (
+            "stages: [{name: a, experiment: demo, params_override: a.b=1}]",
+            "stage 1: params_override must be a mapping, got 'a.b=1'",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, params_override: null}]",
+            "params_override must be a mapping, got None",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, config_files: a.yaml}]",
+            "stage 1: config_files must be a list of paths, got 'a.yaml'",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, config_files: [1]}]",
+            "config_files must be a list of paths",
+        ),
         (
             "stages: [{name: a, experiment: demo}, {name: a, experiment: demo}]",
             "two stages have the same name",
@@ -147,8 +170,48 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
 def test_mistakes_in_the_file_are_named(tmp_path, text, message):
     """One line: the file, the stage, what is wrong."""
     (tmp_path / "chain.yaml").write_text(text)
-    with pytest.raises(UserError, match=message):
+    with pytest.raises(UserError, match=message) as caught:
         stages.read_stages(str(tmp_path / "chain.yaml"))
+    assert "\n" not in str(caught.value) and "chain.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "message"),
+    [
+        (
+            {"task": {"train_data": {"global_batch_size": 1}}},
+            "train",
+            "leaves quick_thought no neg",
+        ),
+        ({"runtime": {"distribution_strategy": "mirrored", "num_gpus": 3}}, "train", "3 replicas"),
+        ({"task": {"train_data": {"languages": ["sw"]}}}, "train", "has no sw"),
+        ({"task": {"validation_data": {"languages": ["sw"]}}}, "train_and_eval", "has no sw"),
+        ({"task": {"validation_data": {"input_path": ""}}}, "train", None),
+        ({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no validation rec"),
+        (
+            {
+                "trainer": {
+                    "best_checkpoint_export_subdir": "best",
+                    "best_checkpoint_eval_metric": "cmlm/masked_token_accuracy",
+                    "best_checkpoint_metric_comp": "lower",
+                }
+            },
+            "train_and_eval",
+            "best_checkpoint_metric_comp is 'lower'",
+        ),
+    ],
+)
+def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, mode, message):
+    """What would stop the second stage after days stops the chain at once, by the stage's name."""
+    own = json.loads(merged(json.loads(common), json.dumps(values)))
+    second = {"name": "second", "experiment": "demo", "mode": mode, "params_override": own}
+    chain = _chain(tmp_path, {**FIRST, "params_override": json.loads(common)}, second)
+    if message is None:
+        assert len(stages.load_stages(chain, None, None)) == 2
+        return
+    with pytest.raises(UserError, match=f"^stage second: .*{message}") as caught:
+        stages.load_stages(chain, None, None)
+    assert "\n" not in str(caught.value)
 
 
 def test_a_missing_file_lists_the_projects_chains():

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from experiments.training import run
+from experiments.training import check_best_metric, run
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import sts
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -82,7 +82,7 @@ def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     assert scores[0] == scores[2] != scores[1]
 
 
-@pytest.mark.parametrize(("text", "message"), [("a,b\n", "0 scored pairs"), (None, "missing")])
+@pytest.mark.parametrize(("text", "message"), [("a,b\n", r"sts\.csv: 0 "), (None, "missing")])
 def test_a_file_without_pairs_is_refused(records_dir, tmp_path, text, message):
     """Before the first step, by name."""
     from official_cmlm.objectives.mlm import MlmConfig
@@ -94,6 +94,36 @@ def test_a_file_without_pairs_is_refused(records_dir, tmp_path, text, message):
         path.write_text(text)
     with pytest.raises(UserError, match=message):
         SentenceEncoderTask(task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("sts_spearman", "higher"),
+        ("cmlm/masked_token_accuracy", "higher"),
+        ("quick_thought/recall_at_1", "higher"),
+        ("quick_thought/retrieval_loss", "lower"),
+        ("validation_loss", "lower"),
+    ],
+)
+def test_the_worst_checkpoint_is_not_kept(records_dir, tmp_path, sts_file, metric, better):
+    """A metric compared the wrong way round is refused with the right one; so is any other word."""
+    for direction in ("higher", "lower", "best"):
+        params = _params(
+            records_dir,
+            tmp_path,
+            sts_file,
+            best_checkpoint_export_subdir="best",
+            best_checkpoint_eval_metric=metric,
+            best_checkpoint_metric_comp=direction,
+        )
+        if direction == better:
+            check_best_metric(params)
+            continue
+        with pytest.raises(
+            UserError, match=f"'{direction}', but of {metric} .* set it to {better}"
+        ):
+            check_best_metric(params)
 
 
 def test_an_unmeasured_metric_is_refused(records_dir, tmp_path):

@@ -181,9 +181,40 @@ def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path
     assert not (tmp_path / "model" / "encoder_config.json").exists()
 
 
+@pytest.mark.parametrize(
+    ("mode", "split", "values", "message"),
+    [
+        ("train", "train_data", {"languages": ["sw"]}, "has no sw; its languages are en$"),
+        ("train_and_eval", "validation_data", {"languages": ["sw"]}, "has no sw"),
+    ],
+)
+def test_input_mistakes_are_one_line(records_dir, tmp_path, mode, split, values, message):
+    """Nothing of the machinery that builds the trainer stands behind the message."""
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={split: values})
+    with pytest.raises(UserError, match=message) as caught:
+        run(params, mode, str(tmp_path / "model"))
+    assert "\n" not in str(caught.value) and "In call to configurable" not in str(caught.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_mistakes_inside_the_trainer_are_one_line(records_dir, tmp_path, monkeypatch):
+    """Also what only the building of the trainer finds."""
+    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+
+    def build_inputs(*args, **kwargs):
+        raise UserError("records: too green; paint them")
+
+    monkeypatch.setattr(SentenceEncoderTask, "build_inputs", build_inputs)
+    with pytest.raises(UserError) as caught:
+        run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "model"))
+    assert str(caught.value) == "records: too green; paint them"
+
+
 def test_records_without_any_pair_are_refused(vocabulary, tmp_path):
     """Documents of one sentence have no neighbours; waiting for one would never end."""
     documents = [Document(f"d{i}", "en", ["A cat sat."]) for i in range(20)]
     write_records(tmp_path / "records", documents, vocabulary)
-    with pytest.raises(UserError, match="no record gives a AdjacentPairs example"):
+    with pytest.raises(UserError, match="no record gives a AdjacentPairs example") as caught:
         run(tiny_run(tmp_path / "records", tmp_path), "train", str(tmp_path / "model"))
+    assert "\n" not in str(caught.value)

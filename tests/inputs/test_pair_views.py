@@ -146,3 +146,10 @@ def test_an_empty_block(hypothesis_language):
     assert examples["first"].to_list() == examples["second"].to_list() == []
     assert examples["label"].shape == examples["key"].shape == (0,)
     assert examples["label"].dtype == tf.int32 and examples["key"].dtype == tf.int64
+
+
+def test_pairs_of_two_languages_are_different_as_they_are():
+    """Where a row has one pair, its own hypothesis is the one in another language."""
+    examples = _inference(1)(_rows(6, 1))
+    premises, hypotheses = _languages(examples)
+    np.testing.assert_array_equal(premises, hypotheses)

@@ -1,10 +1,13 @@
 """The pipeline over pairs: rows stay whole, and labels stay with their examples."""
 
+import json
+
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.records import parse_block, read_blocks
@@ -165,3 +168,17 @@ def test_pairs_without_labels(vocabulary, tmp_path):
     cls, sep = view.special.cls, view.special.sep
     expected = [tuple((cls, *ids[:12], sep) for ids in record["ids"]) for record in records]
     assert sorted(pairs_of(batches)) == sorted(expected)
+
+
+def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):
+    """Pairs that stand together and are not of one row: both row ids are named."""
+    write_pairs(tmp_path, nli_rows(12, ["en"]), vocabulary)
+    path = tmp_path / "dataset.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"row_size": 2}))
+    config = DataConfig(input_path=str(tmp_path), seq_length=14, global_batch_size=4)
+    view = InferencePairs(14, "different", 2, special_ids(vocabulary))
+    with pytest.raises(
+        UserError, match="rows do not align: of each 2 pairs .* got 0, 1;"
+    ) as caught:
+        build_dataset(config, load_manifest(tmp_path), view)
+    assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

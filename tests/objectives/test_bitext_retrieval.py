@@ -18,10 +18,10 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import cmlm_numpy
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
 from tests.tasks.helpers import by_objective, data, task_config
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 
 
 @pytest.fixture(scope="module")
@@ -124,6 +124,9 @@ def test_beside_cmlm(folder, records_dir):
         ("logit_scale", NAN),
         ("margin", -0.3),
         ("margin", NAN),
+        ("weight", INF),
+        ("logit_scale", INF),
+        ("margin", INF),
     ],
 )
 def test_settings_without_meaning_are_refused(folder, field, wrong):
@@ -136,6 +139,27 @@ def test_settings_without_meaning_are_refused(folder, field, wrong):
 def test_documents_are_refused(records_dir):
     """Records of documents are no pairs; the message names both kinds and the folder."""
     refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")
+
+
+@pytest.mark.parametrize("languages", [["en", "de"], ["en"]])
+def test_inferences_are_refused(vocabulary, tmp_path, languages):
+    """Premise and hypothesis do not translate each other."""
+    write_pairs(tmp_path / "nli", nli_rows(6, languages), vocabulary)
+    fields = ("task.train_data.input_path", tmp_path / "nli", "inferences", "entailment")
+    refuses(lambda: _task(tmp_path / "nli"), *fields)
+    rows = [(pair("a cat", "a dog", "en-de", "neutral"),)] * 6
+    write_pairs(tmp_path / "two", rows, vocabulary)
+    refuses(lambda: _task(tmp_path / "two"), tmp_path / "two", "inferences", "neutral")
+
+
+def test_pairs_of_one_language_are_refused(vocabulary, tmp_path):
+    """Nothing to translate; unless other pairs, or only others, are read."""
+    write_pairs(tmp_path / "one", bitext(6, "en-en"), vocabulary)
+    refuses(lambda: _task(tmp_path / "one"), tmp_path / "one", "one language", "en-en")
+    write_pairs(tmp_path / "mixed", bitext(6, "en-en") + bitext(6, "en-de"), vocabulary)
+    _task(tmp_path / "mixed")
+    read = {"train_data": data(tmp_path / "mixed", languages=["en-en"])}
+    refuses(lambda: _task(tmp_path / "mixed", **read), tmp_path / "mixed", "one language")
 
 
 def test_a_batch_of_one_is_refused(folder):

@@ -20,7 +20,7 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import contrastive_numpy as oracle
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 DROPOUT = {"dropout_rate": 0.1, "attention_dropout_rate": 0.1}
 
 
@@ -193,6 +193,11 @@ def test_masked_words_train_the_encoder_through_its_vector(records_dir, batch):
         ("mlm_weight", NAN),
         ("contrastive_weight", -1.0),
         ("contrastive_weight", NAN),
+        ("weight", INF),
+        ("temperature", INF),
+        ("temperature", 9e-5),
+        ("mlm_weight", INF),
+        ("contrastive_weight", INF),
         ("lexical_layers", 0),
         ("lexical_layers", 3),
         ("fusion_layers", 0),

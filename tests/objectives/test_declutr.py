@@ -19,7 +19,7 @@ from tests.objectives.helpers import (
 from tests.oracles import contrastive_numpy as oracle
 from tests.tasks.helpers import data
 
-NAN = float("nan")
+NAN, INF = float("nan"), float("inf")
 SPANS = {"min_span_length": 3, "max_span_length": 10, "masking_rate": 0.3}
 MASKED = ("masked_token_loss", "masked_token_accuracy")
 
@@ -191,6 +191,44 @@ def test_without_masked_words(records_dir, batch):
     assert all(results[f"declutr/{name}"] == 0.0 for name in MASKED)
 
 
+def test_masked_words_alone(records_dir, batch):
+    """contrastive_weight 0: the masked-token loss alone, in one pass over the masked anchors."""
+    task = _task(records_dir, num_positives=3, contrastive_weight=0.0, mlm_weight=2.0)
+    model = random_model(task)
+    predicted, _, _ = _masked(model, batch, 2)
+    outputs = model({"declutr": batch})
+    assert float(outputs["declutr"].loss) == pytest.approx(2.0 * predicted, rel=1e-4)
+    metrics = task.build_metrics()
+    task.process_metrics(metrics, {}, outputs)
+    results = {metric.name: float(metric.result()) for metric in metrics}
+    assert results["declutr/masked_token_loss"] == pytest.approx(predicted, rel=1e-4)
+    assert results["declutr/contrastive_loss"] == results["declutr/recall_at_1"] == 0.0
+    spy = Spy(model.encoder)
+    model.objectives["declutr"](batch, encode=spy)
+    assert len(spy.calls) == 1
+    # Words to predict need no other documents.
+    one = _task(records_dir, global_batch_size=1, num_anchors=1, contrastive_weight=0.0)
+    one.check_batch_sizes(1)
+
+
+def test_contrastive_weight_is_a_factor(records_dir, batch):
+    """Its default leaves the sum of both losses as it is."""
+    shape = {"num_positives": 3, "mlm_weight": 0.5}
+    plain = random_model(_task(records_dir, **shape))({"declutr": batch})["declutr"]
+    task = _task(records_dir, contrastive_weight=0.25, **shape)
+    weighted = random_model(task)({"declutr": batch})["declutr"]
+    contrast, predicted = (value(plain, f"{name}_loss") for name in ("contrastive", "masked_token"))
+    assert DeclutrConfig().contrastive_weight == 1.0
+    assert float(plain.loss) == pytest.approx(contrast + 0.5 * predicted, rel=1e-6)
+    assert float(weighted.loss) == pytest.approx(0.25 * contrast + 0.5 * predicted, rel=1e-6)
+
+
+def test_nothing_to_learn_is_refused(records_dir):
+    """Both factors 0: the message names both."""
+    build = lambda: _task(records_dir, mlm_weight=0.0, contrastive_weight=0.0)  # noqa: E731
+    refuses(build, "task.objectives.declutr", "mlm_weight", "contrastive_weight")
+
+
 def test_gradient_reaches_the_whole_model(records_dir, batch):
     """Encoder and head learn, the keys' biases apart."""
     model = random_model(_task(records_dir))
@@ -226,6 +264,12 @@ def test_training_steps_lower_the_loss(records_dir, batch):
         ("sampling", "overlapping"),
         ("mlm_weight", -1.0),
         ("mlm_weight", NAN),
+        ("mlm_weight", INF),
+        ("contrastive_weight", -1.0),
+        ("contrastive_weight", NAN),
+        ("contrastive_weight", INF),
+        ("temperature", INF),
+        ("temperature", 1e-5),
         ("masking_rate", 0.0),
         ("max_predictions", 0),
     ],

@@ -18,7 +18,10 @@ from tests.objectives.helpers import (
     words_with_gradient,
 )
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
+from tests.tasks.helpers import data
+
+INF = float("inf")
 
 
 @pytest.fixture(scope="module")
@@ -129,7 +132,7 @@ def test_training_steps_lower_the_loss(folder, batch):
 
 @pytest.mark.parametrize(
     ("field", "wrong"),
-    [("weight", 0.0), ("weight", -1.0), ("hypothesis_language", "other")],
+    [("weight", 0.0), ("weight", INF), ("weight", -1.0), ("hypothesis_language", "other")],
 )
 def test_settings_without_meaning_are_refused(folder, field, wrong):
     """The message names the field and what it was set to."""
@@ -147,8 +150,44 @@ def test_different_languages_need_translations(vocabulary, tmp_path):
     """One language a row cannot give a hypothesis in another; `same` can be had."""
     write_pairs(tmp_path / "nli", nli_rows(6, ["en"]), vocabulary)
     fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-en")
-    refuses(lambda: _task(tmp_path / "nli"), *fields)
+    refuses(lambda: _task(tmp_path / "nli"), *fields, "rows of one pair")
     _task(tmp_path / "nli", hypothesis_language="same")
+
+
+def test_one_language_needs_pairs_of_one_language(vocabulary, tmp_path):
+    """A premise and a hypothesis in two languages are `different` as they are, and not `same`."""
+    rows = [(pair("a cat", "a dog", "en-de", NLI_LABELS[i % 3]),) for i in range(6)]
+    write_pairs(tmp_path / "nli", rows, vocabulary)
+    fields = ("task.train_data.input_path", tmp_path / "nli", "hypothesis_language", "en-de")
+    refuses(lambda: _task(tmp_path / "nli", hypothesis_language="same"), *fields, "two languages")
+    task = _task(tmp_path / "nli")
+    task.check_inputs(True)
+
+
+def test_only_languages_that_are_read_count(vocabulary, tmp_path):
+    """Of a mixed folder, `languages` chooses the pairs that fit."""
+    tags = ["en-en", "en-de", "zh-Hans-zh-Hans"]
+    rows = [(labelled(tag, NLI_LABELS[i % 3]),) for i in range(6) for tag in tags]
+    write_pairs(tmp_path / "nli", rows, vocabulary)
+    folder = tmp_path / "nli"
+    refuses(lambda: _task(folder), "en-en", "zh-Hans-zh-Hans", "hypothesis_language")
+    refuses(lambda: _task(folder, hypothesis_language="same"), "en-de", "hypothesis_language")
+    for setting, read in (("different", ["en-de"]), ("same", ["en-en", "zh-Hans-zh-Hans"])):
+        chosen = {
+            "train_data": data(folder, languages=read),
+            "validation_data": data(folder, is_training=False, languages=read),
+        }
+        make_task(folder, "nli", NliConfig(hypothesis_language=setting), **chosen)
+
+
+def labelled(tag, label):
+    """A pair whose languages may have hyphens."""
+    from data_prep.readers.pairs import Pair
+
+    parts = tag.split("-")
+    middle = len(parts) // 2
+    languages = ("-".join(parts[:middle]), "-".join(parts[middle:]))
+    return Pair(("a cat", "a dog"), languages, label, "hand:1")
 
 
 def test_documents_are_refused(records_dir):

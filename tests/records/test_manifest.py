@@ -16,6 +16,7 @@ from official_cmlm.records.manifest import (
 )
 from official_cmlm.tokenization import WordPieceVocabulary
 from tests.inputs.pipelines import read_by_hand
+from tests.pairs_helpers import nli_rows, write_pairs
 
 
 @pytest.fixture
@@ -106,6 +107,24 @@ def test_no_records(folder):
     """An empty folder is told so before anything divides by its size."""
     _edit(folder, records=0)
     _refused(folder, "holds no records")
+
+
+def test_a_shard_that_ends_inside_a_row(vocabulary, tmp_path):
+    """The shard is named, with its records and the size of a row."""
+    folder = tmp_path / "pairs"
+    manifest = write_pairs(folder, nli_rows(9), vocabulary, 700)
+    assert manifest.row_size == 3 and load_manifest(folder, "pairs") == manifest
+    shard = manifest.shards[1]
+    wrong = 2 if shard.records % 2 else 4 if shard.records % 4 else 5
+    _edit(folder, row_size=wrong)
+    _refused(folder, rf"\.tfrecord: \d+ records do not divide into rows of {wrong} pairs", "pairs")
+
+
+@pytest.mark.parametrize("size", [0, -1, "3", 1.5, None, True])
+def test_a_row_of_no_pairs(folder, size):
+    """The size of a row is a whole number above 0."""
+    _edit(folder, row_size=size)
+    _refused(folder, "dataset.json: not a manifest.*row_size must be 1 or more")
 
 
 @pytest.mark.parametrize(
