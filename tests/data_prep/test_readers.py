@@ -86,7 +86,7 @@ def test_one_bad_sequence_is_singular(tmp_path):
     assert report.warnings()[0].endswith("1 byte sequence was not UTF-8 and was replaced")
 
 
-@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", gzip.compress(b"")])
+@pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
 def test_empty_file_is_no_error(tmp_path, data):
     path = tmp_path / "x.txt"
     path.write_bytes(data)
