@@ -17,6 +17,7 @@ BINARIES = [
     "experiments.benchmarks.encode",
     "experiments.benchmarks.encode_bound",
     "experiments.benchmarks.encode_side",
+    "experiments.benchmarks.gradient_cache",
     "experiments.benchmarks.imported",
     "experiments.benchmarks.methods",
     "experiments.benchmarks.nearest",

@@ -6,6 +6,7 @@ from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert, get_activation
+from official_cmlm.modeling.dropout import DropoutMode, DropoutStream, replace_block_dropout
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.modeling.variables import bert_variables
 
@@ -48,9 +49,13 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             )
             for index in range(fusion_layers)
         ]
+        self.dropout_mode = DropoutMode()
         tokens = tf.zeros([1, 2, config.hidden_size])
         for block in self.fusion:
             block([tokens, tf.ones([1, 2, 2])])
+            replace_block_dropout(
+                block, config.dropout_rate, config.attention_dropout_rate, 0.0, self.dropout_mode
+            )
 
     def copy_from(self, encoder: SentenceEncoderModel) -> None:
         """Takes the extractor's weights from the encoder as it is now."""
@@ -59,7 +64,11 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             variable.assign(source[name])
 
     def call(
-        self, inputs: dict[str, tf.Tensor], vectors: tf.Tensor, training: bool | None = None
+        self,
+        inputs: dict[str, tf.Tensor],
+        vectors: tf.Tensor,
+        training: bool | None = None,
+        stream: DropoutStream | None = None,
     ) -> tf.Tensor:
         """Returns outputs to predict masked tokens from.
 
@@ -67,6 +76,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
           inputs: the encoder's inputs of the masked sentences, int32 `[batch, seq]`.
           vectors: h, float `[batch, hidden]`.
           training: whether the fusion blocks' dropout is on.
+          stream: where their masks come from; see `modeling.dropout`.
 
         Returns:
           float `[batch, seq, hidden]`; the positions are those of the inputs.
@@ -76,6 +86,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         lexical = tf.stop_gradient(tf.cast(lexical, tf.float32))
         hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)
         mask = self.mask_layer(hidden, features["input_mask"])
-        for block in self.fusion:
-            hidden = block([hidden, mask], training=training)
+        with self.dropout_mode.set(1, False, stream):
+            for block in self.fusion:
+                hidden = block([hidden, mask], training=training)
         return hidden

@@ -1,13 +1,35 @@
-"""Dropout of the encoder: of units, of whole attention heads, and shared by two views.
+"""Dropout of the encoder: of units, of whole attention heads, shared by views, and repeatable.
 
 Model Garden's Transformer block is kept as it is; only its dropout layers, which hold no weights,
-are replaced by these.
+are replaced by these. In a training step every mask is a function of (seed, step, call, layer,
+row): the same after a restart, for any split of a batch into chunks, and on any number of replicas.
 """
 
+import contextlib
 import dataclasses
+from collections.abc import Iterator
 
 import tensorflow as tf
 import tf_keras
+
+# Numbers that Philox draws from one value of its counter.
+_DRAWS = 4
+_PHILOX = 1
+# The counter's high word holds the layer below the view.
+_LAYERS = 1 << 16
+
+
+@dataclasses.dataclass(frozen=True)
+class DropoutStream:
+    """Where the masks of one call of an encoder come from.
+
+    Attributes:
+      key: int64 scalar, a hash of the seed, the step and the call.
+      first_row: int64 scalar, the number in the global batch of the first row of each view.
+    """
+
+    key: tf.Tensor
+    first_row: tf.Tensor
 
 
 @dataclasses.dataclass
@@ -15,34 +37,75 @@ class DropoutMode:
     """What all dropout layers of one encoder share; set while a call is traced.
 
     Attributes:
-      views: 1, every row of the batch draws its own masks; 2, the batch is two views of the same
-        examples, end to end, and both halves have the same masks ("controlled dropout",
-        Mirror-BERT §4.4 and Table 8).
+      views: the batch is so many views of the same examples, end to end.
+      shared: all views have the same masks ("controlled dropout", Mirror-BERT §4.4 and Table 8).
+      stream: see above; None takes Keras's generator, which nobody can repeat.
     """
 
     views: int = 1
+    shared: bool = False
+    stream: DropoutStream | None = None
+    layers: int = 0
+
+    @contextlib.contextmanager
+    def set(self, views: int, shared: bool, stream: DropoutStream | None) -> Iterator[None]:
+        """Within the block the layers draw as these say; they read it while they are traced."""
+        self.views, self.shared, self.stream = views, shared, stream
+        try:
+            yield
+        finally:
+            self.views, self.shared, self.stream = 1, False, None
+
+    def new_layer(self) -> int:
+        """A number for the next dropout layer."""
+        self.layers += 1
+        return self.layers - 1
 
 
-class SharedDropout(tf_keras.layers.Dropout):
-    """Keras dropout whose masks the views of a batch may share."""
+class RepeatableDropout(tf_keras.layers.Dropout):
+    """Keras dropout whose masks `DropoutMode` decides."""
 
     def __init__(self, rate: float, mode: DropoutMode, **kwargs) -> None:  # noqa: ANN003 - Keras'
         super().__init__(rate, **kwargs)
         self._mode = mode
+        self._number = mode.new_layer()
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Drops units of `[batch, …]`."""
         if not training or not self.rate:
             return inputs
-        if self._mode.views == 1:
-            return super().call(inputs, training=training)
-        by_view, shape = _by_view(inputs, self._mode.views)
-        noise_shape = tf.concat([[1], tf.shape(by_view)[1:]], axis=0)
-        dropped = self._random_generator.dropout(by_view, self.rate, noise_shape=noise_shape)
-        return tf.reshape(dropped, shape)
+        kept = self._uniform(tf.shape(inputs), self._number) >= self.rate
+        scaled = inputs * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype)
+        return tf.where(kept, scaled, tf.zeros([], inputs.dtype))
+
+    def _uniform(self, shape: tf.Tensor, number: int) -> tf.Tensor:
+        """float32 in [0, 1) of a shape `[batch, …]`; `number` tells the draws of a call apart."""
+        views, shared = self._mode.views, self._mode.shared
+        by_view = tf.concat([[views, shape[0] // views], shape[1:]], axis=0)
+        drawn = [self._draw(by_view[1:], number, view) for view in range(1 if shared else views)]
+        if len(drawn) == views == 1:
+            return tf.reshape(drawn[0], shape)
+        return tf.reshape(tf.broadcast_to(tf.stack(drawn), by_view), shape)
+
+    def _draw(self, shape: tf.Tensor, number: int, view: int) -> tf.Tensor:
+        stream = self._mode.stream
+        if stream is None:
+            return self._random_generator.random_uniform(shape)
+        # A row begins with a new value of the counter, so it is the same whatever rows it is with.
+        steps = (tf.reduce_prod(shape[1:]) + _DRAWS - 1) // _DRAWS
+        counter = stream.first_row * tf.cast(steps, tf.int64)
+        drawn = tf.raw_ops.StatelessRandomUniformV2(
+            shape=tf.stack([shape[0], steps * _DRAWS]),
+            key=tf.bitcast(stream.key, tf.uint64)[tf.newaxis],
+            counter=tf.bitcast(
+                tf.stack([counter, tf.constant(number + _LAYERS * view, tf.int64)]), tf.uint64
+            ),
+            alg=_PHILOX,
+        )
+        return tf.reshape(drawn[:, : tf.reduce_prod(shape[1:])], shape)
 
 
-class AttentionDropout(SharedDropout):
+class AttentionDropout(RepeatableDropout):
     """Dropout of attention weights, then of whole heads.
 
     Drophead (Zhou et al. 2020, "Scheduled DropHead"; Mirror-BERT §4.4): each head of each example
@@ -53,22 +116,19 @@ class AttentionDropout(SharedDropout):
     def __init__(self, rate: float, drophead_rate: float, mode: DropoutMode, **kwargs) -> None:  # noqa: ANN003 - Keras'
         super().__init__(rate, mode, **kwargs)
         self._drophead_rate = drophead_rate
+        self._head_number = mode.new_layer()
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Args: `inputs`, attention weights `[batch, heads, queries, keys]`."""
         weights = super().call(inputs, training=training)
         if not training or not self._drophead_rate:
             return weights
-        views, shape = self._mode.views, tf.shape(weights)
-        ones = tf.ones([shape[0] // views, shape[1]], weights.dtype)
-        # Dropout of ones draws which heads stay; it scales them by 1 / (1 − rate).
-        kept = self._random_generator.dropout(ones, self._drophead_rate)
-        kept = tf.cast(kept > 0, tf.float32)
+        shape = tf.shape(weights)[:2]
+        kept = tf.cast(self._uniform(shape, self._head_number) >= self._drophead_rate, tf.float32)
         scale = kept * tf.math.divide_no_nan(
             tf.cast(shape[1], tf.float32), tf.reduce_sum(kept, axis=1, keepdims=True)
         )
-        scale = tf.cast(tf.tile(scale, [views, 1]), weights.dtype)
-        return weights * scale[:, :, tf.newaxis, tf.newaxis]
+        return weights * tf.cast(scale, weights.dtype)[:, :, tf.newaxis, tf.newaxis]
 
 
 def replace_dropout(
@@ -76,18 +136,20 @@ def replace_dropout(
 ) -> DropoutMode:
     """Gives a built `BertEncoderV2` these dropout layers; returns what they share."""
     mode = DropoutMode()
-    bert._embedding_dropout = SharedDropout(rate, mode, name="embedding_dropout")
+    bert._embedding_dropout = RepeatableDropout(rate, mode, name="embedding_dropout")
     for block in bert.transformer_layers:
-        block._attention_dropout = SharedDropout(attention_rate, mode)
-        block._output_dropout = SharedDropout(rate, mode)
-        block._attention_layer._dropout_layer = AttentionDropout(
-            attention_rate, drophead_rate, mode
-        )
+        replace_block_dropout(block, rate, attention_rate, drophead_rate, mode)
     return mode
 
 
-def _by_view(inputs: tf.Tensor, views: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """`[batch, …]` as `[views, batch / views, …]`, and its own shape."""
-    shape = tf.shape(inputs)
-    split = tf.concat([[views, shape[0] // views], shape[1:]], axis=0)
-    return tf.reshape(inputs, split), shape
+def replace_block_dropout(
+    block: tf_keras.layers.Layer,
+    rate: float,
+    attention_rate: float,
+    drophead_rate: float,
+    mode: DropoutMode,
+) -> None:
+    """The same for one built `TransformerEncoderBlock`."""
+    block._attention_dropout = RepeatableDropout(attention_rate, mode)
+    block._output_dropout = RepeatableDropout(rate, mode)
+    block._attention_layer._dropout_layer = AttentionDropout(attention_rate, drophead_rate, mode)

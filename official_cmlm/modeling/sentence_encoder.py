@@ -5,6 +5,7 @@ import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert
+from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.projection import Projection
 
@@ -43,15 +44,21 @@ class SentenceEncoderModel(tf_keras.Model):
         )
 
     def call(
-        self, inputs: dict[str, tf.Tensor], training: bool | None = None, views: int = 1
+        self,
+        inputs: dict[str, tf.Tensor],
+        training: bool | None = None,
+        views: int = 1,
+        shared_masks: bool = False,
+        stream: DropoutStream | None = None,
     ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         """Encodes a batch.
 
         Args:
           inputs: see the class.
           training: whether dropout is on.
-          views: 2 if the batch is two views of the same examples, end to end, that share their
-            dropout masks; see `modeling.dropout`.
+          views: of how many views of the same examples, end to end, the batch consists.
+          shared_masks: whether these share their dropout masks.
+          stream: where dropout masks come from, see `modeling.dropout`. Default: Keras's generator.
 
         Returns:
           A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, of length 1 only if
@@ -68,12 +75,8 @@ class SentenceEncoderModel(tf_keras.Model):
             features.update(
                 dense_inputs=dense, dense_mask=present, dense_type_ids=tf.zeros_like(present)
             )
-        # Read by the dropout layers while the call is traced.
-        self.bert.dropout_mode.views = views
-        try:
+        with self.bert.dropout_mode.set(views, shared_masks, stream):
             outputs = self.bert(features, training=training)
-        finally:
-            self.bert.dropout_mode.views = 1
         layers = outputs["encoder_outputs"]
         if dense is not None:
             layers = [layer[:, :length] for layer in layers]

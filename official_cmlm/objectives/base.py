@@ -13,11 +13,16 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds, View
+from official_cmlm.losses.replicas import global_mean
+from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 
 class Encode(Protocol):
     """Calls the encoder; remembers what it has encoded.
+
+    What is encoded has a name, of which its dropout masks are a function: the same whoever else
+    encodes what before it.
 
     Attributes:
       training: whether dropout is on.
@@ -25,8 +30,13 @@ class Encode(Protocol):
 
     training: bool | None
 
-    def __call__(self, inputs: dict[str, tf.Tensor], views: int = 1) -> dict[str, tf.Tensor]:
+    def __call__(
+        self, inputs: dict[str, tf.Tensor], name: str, views: int = 1, shared_masks: bool = False
+    ) -> dict[str, tf.Tensor]:
         """See `SentenceEncoderModel.call`."""
+
+    def stream(self, name: str) -> DropoutStream | None:
+        """Where the dropout masks of a call of another network come from."""
 
 
 @dataclasses.dataclass
@@ -56,12 +66,35 @@ class ObjectiveOutput:
     metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
 
 
+@dataclasses.dataclass(frozen=True)
+class Prediction:
+    """A loss that is a mean over predictions, of one part of a batch.
+
+    Attributes:
+      total: float32 scalar, the sum of losses.
+      weight: float32 scalar, how many predictions there were.
+      metrics: as of `ObjectiveOutput`.
+    """
+
+    total: tf.Tensor
+    weight: tf.Tensor
+    metrics: dict[str, tuple[tf.Tensor, tf.Tensor]]
+
+
+Vectors = dict[str, tf.Tensor]
+"""Name -> float `[rows, dim]`; the rows of a batch's parts follow each other."""
+
+
 class Objective(tf_keras.layers.Layer):
     """A loss on one view of the records.
 
     A subclass registers itself under its name, says which view it reads, and computes its loss
     from the view's features. It may own weights that only training needs; they are saved in
     checkpoints and never exported.
+
+    A loss has up to two terms, so that a batch can be computed in parts: what compares all examples
+    of the global batch with each other (`compare`) needs nothing but their `vectors`; what is a
+    mean over predictions (`predict`) needs nothing of the other examples.
 
     Attributes:
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
@@ -130,9 +163,45 @@ class Objective(tf_keras.layers.Layer):
         Not called if the objective's own weights come from the stage before.
         """
 
+    def vectors(self, features: dict, encode: Encode) -> Vectors:
+        """What `compare` and `predict` need of a part of the batch. Default: nothing."""
+        return {}
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
+        """The loss among all examples, its factor included. Default: none."""
+        return None
+
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
+        """The loss of single predictions, without its factor. Default: none."""
+        return None
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        """`predict`'s weight, known before it: float32 scalar."""
+        return tf.constant(0.0)
+
+    @property
+    def prediction_weight(self) -> float:
+        """Factor of `predict`'s mean in the loss."""
+        return 1.0
+
     def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
         """Computes the loss of one batch of `view` and `augments` features."""
-        raise NotImplementedError
+        vectors = self.vectors(features, encode)
+        compared = self.compare(vectors)
+        predicted = self.predict(features, encode, vectors)
+        losses, metrics = [], self.no_metrics()
+        if compared is not None:
+            losses.append(compared.loss)
+            metrics |= compared.metrics
+        if predicted is not None:
+            mean = global_mean(predicted.total, predicted.weight)
+            losses.append(self.prediction_weight * mean)
+            metrics |= predicted.metrics
+        return ObjectiveOutput(tf.add_n(losses), metrics)
+
+    def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
+        """Every metric without any weight."""
+        return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_names}
 
 
 def check_above_zero(config: ObjectiveConfig, name: str, where: str) -> None:

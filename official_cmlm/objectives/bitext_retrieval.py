@@ -10,7 +10,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import TextPairs, one_language
 from official_cmlm.inputs.views import Source
-from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, register
+from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_NAMES,
     RetrievalConfig,
@@ -62,7 +62,10 @@ class BitextRetrieval(Objective):
     def view(cls, config: BitextRetrievalConfig, data: DataConfig, source: Source) -> TextPairs:
         return TextPairs(data.seq_length, source.special)
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        first = encode(features["first"])["default"]
-        second = encode(features["second"])["default"]
-        return retrieval_output(first, second, self.config)
+    def vectors(self, features: dict, encode: Encode) -> Vectors:
+        first = encode(features["first"], "first")["default"]
+        second = encode(features["second"], "second")["default"]
+        return {"first": first, "second": second}
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput:
+        return retrieval_output(vectors["first"], vectors["second"], self.config)

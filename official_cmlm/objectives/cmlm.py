@@ -23,10 +23,11 @@ from official_cmlm.objectives.base import (
     Encode,
     Objective,
     ObjectiveConfig,
-    ObjectiveOutput,
+    Prediction,
+    Vectors,
     register,
 )
-from official_cmlm.objectives.mlm import check_masking, language_model_output
+from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
 
 ARCHITECTURES = ("concat", "skip")
 
@@ -116,14 +117,17 @@ class Cmlm(Objective):
     def extra_positions(cls, config: CmlmConfig) -> int:
         return config.num_projections
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        vector = encode(features["first"])["vector"]
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
+        vector = encode(features["first"], "first")["vector"]
         projected = self.projection(vector)
         masked = features["second_masked"]
-        sequence = encode({**masked, "dense_inputs": projected})["sequence_output"]
+        sequence = encode({**masked, "dense_inputs": projected}, "second_masked")["sequence_output"]
         if self.skip is not None:
             sequence = self._with_skip(sequence, projected)
-        return language_model_output(self.head, sequence, masked)
+        return predict_masked(self.head, sequence, masked)
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return num_masked(features["second_masked"])
 
     def _with_skip(self, sequence: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
         """`[batch, seq, hidden]` from each output beside all N projected vectors."""

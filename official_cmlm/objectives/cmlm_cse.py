@@ -16,14 +16,14 @@ from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.objectives.base import Encode, ObjectiveOutput, register
+from official_cmlm.objectives.base import Encode, ObjectiveOutput, Prediction, Vectors, register
 from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
     Contrastive,
     ContrastiveConfig,
     check_weights,
 )
-from official_cmlm.objectives.mlm import check_masking, language_model_output
+from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
 
 
 @dataclasses.dataclass
@@ -100,18 +100,23 @@ class CmlmCse(Contrastive):
             )
         ]
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        contrast, vectors = self.contrast(features, encode)
+    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
+        weight = self.config.contrastive_weight
+        contrast = super().compare(vectors)
+        return dataclasses.replace(contrast, loss=weight * contrast.loss)
+
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if self.auxiliary is None:
-            nothing = (tf.constant(0.0), tf.constant(0.0))
-            unused = {name: nothing for name in self.metric_names}
-            loss = self.config.contrastive_weight * contrast.loss
-            return ObjectiveOutput(loss, metrics=unused | contrast.metrics)
+            return None
         masked = features["first_masked"]
-        sequence = self.auxiliary(masked, vectors, training=encode.training)
-        predicted = language_model_output(self.head, sequence, masked)
-        config = self.config
-        return ObjectiveOutput(
-            loss=config.contrastive_weight * contrast.loss + config.mlm_weight * predicted.loss,
-            metrics={**contrast.metrics, **predicted.metrics},
+        sequence = self.auxiliary(
+            masked, vectors["sentence"], training=encode.training, stream=encode.stream("auxiliary")
         )
+        return predict_masked(self.head, sequence, masked)
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return num_masked(features["first_masked"])
+
+    @property
+    def prediction_weight(self) -> float:
+        return self.config.mlm_weight

@@ -14,6 +14,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
+from official_cmlm.losses.blocks import summed_in_blocks
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -22,6 +23,7 @@ from official_cmlm.objectives.base import (
     Objective,
     ObjectiveConfig,
     ObjectiveOutput,
+    Vectors,
     check_above_zero,
     check_not_negative,
     register,
@@ -145,27 +147,31 @@ class Contrastive(Objective):
             source.vocabulary,
         )
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        return self.contrast(features, encode)[0]
-
-    def contrast(self, features: dict, encode: Encode) -> tuple[ObjectiveOutput, tf.Tensor]:
-        """The contrastive output, and the first view's vectors before the projection head."""
-        # One pass over both: rows draw their own dropout masks, and padding is the batch's anyway.
+    def vectors(self, features: dict, encode: Encode) -> Vectors:
+        """Both views' vectors as they are compared, and `sentence`, the first one's as exported."""
+        # One pass over both: each view draws its own dropout masks unless they are controlled.
         views = {
             name: tf.concat([value, features["second"][name]], axis=0)
             for name, value in features["first"].items()
         }
-        vectors = encode(views, views=2 if self.config.controlled_dropout else 1)["default"]
-        first = tf.split(vectors, 2, axis=0)[0]
+        vectors = encode(views, "both_views", views=2, shared_masks=self.config.controlled_dropout)[
+            "default"
+        ]
+        sentence = tf.split(vectors, 2, axis=0)[0]
         if self.projection_head is not None:
             vectors = self.projection_head(vectors)
+        first, second = tf.split(vectors, 2, axis=0)
+        return {"first": first, "second": second, "sentence": sentence}
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput:
         return contrastive_output(
-            *tf.split(vectors, 2, axis=0),
+            vectors["first"],
+            vectors["second"],
             temperature=self.config.temperature,
             negatives=self.config.negatives,
             bidirectional=self.config.bidirectional,
             positive_in_denominator=self.config.positive_in_denominator,
-        ), first
+        )
 
 
 def check_temperature(config: ObjectiveConfig, where: str) -> None:
@@ -211,12 +217,17 @@ def contrastive_output(
         "negatives": negatives,
         "positive_in_denominator": positive_in_denominator,
     }
-    losses, hits = nt_xent(first, all_first, all_second, offset, **settings)
+
+    def losses(
+        part: tf.Tensor, start: tf.Tensor, own: tf.Tensor, other: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        return nt_xent(part, own, other, offset + start, **settings)
+
+    total, hits = summed_in_blocks(losses, first, (all_first, all_second))
     if bidirectional:
-        losses = (losses + nt_xent(second, all_second, all_first, offset, **settings)[0]) / 2
-    count = tf.cast(tf.shape(losses)[0], tf.float32)
-    total = tf.reduce_sum(losses)
+        total = (total + summed_in_blocks(losses, second, (all_second, all_first))[0]) / 2
+    count = tf.cast(tf.shape(first)[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,
-        metrics={"contrastive_loss": (total, count), "recall_at_1": (tf.reduce_sum(hits), count)},
+        metrics={"contrastive_loss": (total, count), "recall_at_1": (hits, count)},
     )

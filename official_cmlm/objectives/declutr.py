@@ -23,6 +23,8 @@ from official_cmlm.objectives.base import (
     Objective,
     ObjectiveConfig,
     ObjectiveOutput,
+    Prediction,
+    Vectors,
     register,
 )
 from official_cmlm.objectives.contrastive import (
@@ -31,7 +33,7 @@ from official_cmlm.objectives.contrastive import (
     check_weights,
     contrastive_output,
 )
-from official_cmlm.objectives.mlm import check_masking, language_model_output
+from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
 
 
 @dataclasses.dataclass
@@ -148,43 +150,55 @@ class Declutr(Objective):
             for a in range(config.num_anchors)
         ]
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        config = self.config
-        nothing = (tf.constant(0.0), tf.constant(0.0))
-        losses, metrics = [], {name: nothing for name in self.metric_names}
-        if config.contrastive_weight:
-            contrast = self._contrast(features, encode)
-            losses.append(config.contrastive_weight * contrast.loss)
-            metrics |= contrast.metrics
-        if config.mlm_weight:
-            anchors = [features[f"anchor_{a}_masked"] for a in range(config.num_anchors)]
-            masked = _end_to_end(anchors)
-            predicted = language_model_output(self.head, encode(masked)["sequence_output"], masked)
-            losses.append(config.mlm_weight * predicted.loss)
-            metrics |= predicted.metrics
-        return ObjectiveOutput(loss=tf.add_n(losses), metrics=metrics)
-
-    def _contrast(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        """NT-Xent of the anchors and the means of their positives."""
+    def vectors(self, features: dict, encode: Encode) -> Vectors:
+        """Anchors, and the means of their positives, in the same order."""
+        if not self.config.contrastive_weight:
+            return {}
         num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
         names = [f"anchor_{a}" for a in range(num_anchors)] + [
             f"positive_{a}_{p}" for a in range(num_anchors) for p in range(num_positives)
         ]
-        vectors = encode(_end_to_end([features[name] for name in names]))["default"]
+        spans = _end_to_end([features[name] for name in names])
+        vectors = encode(spans, "spans", views=len(names))["default"]
         # [spans, documents, hidden], in the order of the names.
         by_span = tf.reshape(vectors, [len(names), -1, vectors.shape[-1]])
         documents, width = tf.shape(by_span)[1], vectors.shape[-1]
-        anchors = tf.reshape(by_span[:num_anchors], [-1, width])
         positives = tf.reshape(
             by_span[num_anchors:], [num_anchors, num_positives, documents, width]
         )
-        return contrastive_output(
-            anchors,
-            tf.reshape(tf.reduce_mean(positives, axis=1), [-1, width]),
+        return {
+            "anchors": tf.reshape(by_span[:num_anchors], [-1, width]),
+            "positives": tf.reshape(tf.reduce_mean(positives, axis=1), [-1, width]),
+        }
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
+        if not self.config.contrastive_weight:
+            return None
+        contrast = contrastive_output(
+            vectors["anchors"],
+            vectors["positives"],
             temperature=self.config.temperature,
             negatives="both_views",
             bidirectional=True,
         )
+        return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
+
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
+        if not self.config.mlm_weight:
+            return None
+        masked = _end_to_end(self._masked(features))
+        sequence = encode(masked, "anchors_masked", views=self.config.num_anchors)
+        return predict_masked(self.head, sequence["sequence_output"], masked)
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return num_masked(*self._masked(features))
+
+    @property
+    def prediction_weight(self) -> float:
+        return self.config.mlm_weight
+
+    def _masked(self, features: dict) -> list[dict]:
+        return [features[f"anchor_{a}_masked"] for a in range(self.config.num_anchors)]
 
 
 def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:

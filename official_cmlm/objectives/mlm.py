@@ -11,13 +11,13 @@ from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Segments, Source, SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
-from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,
     ObjectiveConfig,
-    ObjectiveOutput,
+    Prediction,
+    Vectors,
     register,
 )
 
@@ -43,10 +43,8 @@ def check_masking(rate: float, max_predictions: int, where: str) -> None:
         raise UserError(f"{where}.max_predictions must be at least 1, got {max_predictions}")
 
 
-def language_model_output(
-    head: tf_keras.layers.Layer, sequence: tf.Tensor, masked: dict
-) -> ObjectiveOutput:
-    """Loss and accuracy per masked token, over all replicas.
+def predict_masked(head: tf_keras.layers.Layer, sequence: tf.Tensor, masked: dict) -> Prediction:
+    """Loss and accuracy per masked token.
 
     Args:
       head: Model Garden's `MaskedLM`.
@@ -57,13 +55,13 @@ def language_model_output(
     total, correct, weight = masked_cross_entropy(
         logits, masked["masked_lm_ids"], masked["masked_lm_weights"]
     )
-    return ObjectiveOutput(
-        loss=global_mean(total, weight),
-        metrics={
-            "masked_token_loss": (total, weight),
-            "masked_token_accuracy": (correct, weight),
-        },
-    )
+    metrics = {"masked_token_loss": (total, weight), "masked_token_accuracy": (correct, weight)}
+    return Prediction(total, weight, metrics)
+
+
+def num_masked(*masked: dict) -> tf.Tensor:
+    """How many tokens `predict_masked` predicts: float32 scalar."""
+    return tf.add_n([tf.reduce_sum(part["masked_lm_weights"]) for part in masked])
 
 
 @register("mlm")
@@ -100,6 +98,10 @@ class Mlm(Objective):
             )
         ]
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         masked = features["segment_masked"]
-        return language_model_output(self.head, encode(masked)["sequence_output"], masked)
+        sequence = encode(masked, "segment_masked")["sequence_output"]
+        return predict_masked(self.head, sequence, masked)
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return num_masked(features["segment_masked"])

@@ -20,7 +20,8 @@ from official_cmlm.objectives.base import (
     Encode,
     Objective,
     ObjectiveConfig,
-    ObjectiveOutput,
+    Prediction,
+    Vectors,
     register,
 )
 
@@ -104,14 +105,15 @@ class Nli(Objective):
             data.seq_length, config.hypothesis_language, source.row_size, source.special
         )
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        premise = encode(features["first"])["default"]
-        hypothesis = encode(features["second"])["default"]
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
+        premise = encode(features["first"], "first")["default"]
+        hypothesis = encode(features["second"], "second")["default"]
         logits = self.classifier(inference_features(premise, hypothesis))
         losses, hits = inference_loss(logits, features["label"])
         count = tf.cast(tf.shape(losses)[0], tf.float32)
         total = tf.reduce_sum(losses)
-        return ObjectiveOutput(
-            loss=total / count,
-            metrics={"nli_loss": (total, count), "nli_accuracy": (tf.reduce_sum(hits), count)},
-        )
+        metrics = {"nli_loss": (total, count), "nli_accuracy": (tf.reduce_sum(hits), count)}
+        return Prediction(total, count, metrics)
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return tf.cast(tf.shape(features["label"])[0], tf.float32)

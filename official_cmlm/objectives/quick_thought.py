@@ -15,7 +15,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, register
+from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_NAMES,
     RetrievalConfig,
@@ -92,10 +92,15 @@ class QuickThought(Objective):
             config.context_size,
         )
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        first = encode(features["first"])["default"]
+    def vectors(self, features: dict, encode: Encode) -> Vectors:
+        first = encode(features["first"], "first")["default"]
         if self.context_encoder is None:
-            second = encode(features["second"])["default"]
+            second = encode(features["second"], "second")["default"]
         else:
-            second = self.context_encoder(features["second"], training=encode.training)["default"]
-        return retrieval_output(first, second, self.config)
+            second = self.context_encoder(
+                features["second"], training=encode.training, stream=encode.stream("context")
+            )["default"]
+        return {"first": first, "second": second}
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput:
+        return retrieval_output(vectors["first"], vectors["second"], self.config)

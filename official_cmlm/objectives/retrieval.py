@@ -5,6 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
+from official_cmlm.losses.blocks import summed_in_blocks
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import (
     ObjectiveConfig,
@@ -54,21 +55,26 @@ def retrieval_output(
 
     def direction(anchors: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
         everybody, offset = gather(candidates)
-        return additive_margin_softmax(
-            anchors,
-            everybody,
-            offset,
-            margin=config.margin,
-            logit_scale=config.logit_scale,
-            normalize=config.normalize,
-        )
 
-    losses, hits = direction(first, second)
+        def losses(
+            part: tf.Tensor, start: tf.Tensor, everybody: tf.Tensor
+        ) -> tuple[tf.Tensor, tf.Tensor]:
+            return additive_margin_softmax(
+                part,
+                everybody,
+                offset + start,
+                margin=config.margin,
+                logit_scale=config.logit_scale,
+                normalize=config.normalize,
+            )
+
+        return summed_in_blocks(losses, anchors, (everybody,))
+
+    total, hits = direction(first, second)
     if config.bidirectional:
-        losses += direction(second, first)[0]
-    count = tf.cast(tf.shape(losses)[0], tf.float32)
-    total = tf.reduce_sum(losses)
+        total += direction(second, first)[0]
+    count = tf.cast(tf.shape(first)[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,
-        metrics={"retrieval_loss": (total, count), "recall_at_1": (tf.reduce_sum(hits), count)},
+        metrics={"retrieval_loss": (total, count), "recall_at_1": (hits, count)},
     )

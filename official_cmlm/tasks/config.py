@@ -41,6 +41,11 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
       objectives: which losses are summed, each with its weight and settings.
       vocab_file: the vocabulary that the encoder is meant for; empty (default) takes the one that
         travels with the training records. Records made with another one are refused.
+      chunk_size: examples that a replica encodes at a time in training; 0 (default) is all of its
+        batch. The loss and its gradient are the same: negatives still come from the whole global
+        batch (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
+        Memory Limited Setup"), means over predictions are accumulated. Memory then grows with
+        `chunk_size` instead of the batch; what is compared is encoded twice.
       train_data, validation_data: the records of every objective that names none of its own.
       sts_file: sentence pairs with people's scores in the form of STS-B's `sts-dev.csv`. With it
         every validation also gives `sts_spearman`, Spearman's correlation of the embeddings'
@@ -54,6 +59,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     objectives: ObjectivesConfig = dataclasses.field(default_factory=ObjectivesConfig)
     vocab_file: str = ""
     sts_file: str = ""
+    chunk_size: int = 0
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
@@ -83,6 +89,8 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     def check(self) -> None:
         """Raises `UserError` for anything that cannot work, before records or models are opened."""
         self.encoder.check()
+        if self.chunk_size < 0:
+            raise UserError(f"task.chunk_size must be 0 or more, got {self.chunk_size}")
         chosen = chosen_objectives(self.objectives)
         if not chosen:
             raise UserError(

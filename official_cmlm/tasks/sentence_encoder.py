@@ -30,6 +30,7 @@ from official_cmlm.records.manifest import (
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.tasks.model import MultiObjectiveModel
+from official_cmlm.tasks.training_step import GRADIENT_NORM, train_step, weighted_sum
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 STS_METRIC = "sts_spearman"
@@ -39,11 +40,7 @@ Group = tuple[DataConfig, View, list[Augment], list[str]]
 
 @task_factory.register_task_cls(SentenceEncoderTaskConfig)
 class SentenceEncoderTask(base_task.Task):
-    """A weighted sum of objectives over one shared encoder.
-
-    The base class does the rest: the loss is scaled by the replicas, gradients are summed, and
-    float16 losses are scaled.
-    """
+    """A weighted sum of objectives over one shared encoder."""
 
     def __init__(
         self,
@@ -217,15 +214,32 @@ class SentenceEncoderTask(base_task.Task):
         aux_losses: list[tf.Tensor] | None = None,
     ) -> tf.Tensor:
         """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
-        chosen = self.chosen
-        return tf.add_n([chosen[name].weight * out.loss for name, out in model_outputs.items()])
+        return weighted_sum(model_outputs, self.chosen)
+
+    def train_step(
+        self,
+        inputs: dict[str, dict],
+        model: MultiObjectiveModel,
+        optimizer: tf_keras.optimizers.Optimizer,
+        metrics: list[tf_keras.metrics.Metric] | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """See `tasks.training_step.train_step`."""
+        loss, norm, outputs = train_step(
+            model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
+        )
+        for metric in metrics or []:
+            if metric.name == GRADIENT_NORM:
+                metric.update_state(norm)
+        self.process_metrics(metrics or [], inputs, outputs)
+        return {self.loss: loss}
 
     def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
-        return [
+        found = [
             tf_keras.metrics.Mean(f"{name}/{metric}")
             for name in self.chosen
             for metric in objectives()[name].metric_names
         ]
+        return [*found, tf_keras.metrics.Mean(GRADIENT_NORM)] if training else found
 
     def process_metrics(
         self,
@@ -234,6 +248,8 @@ class SentenceEncoderTask(base_task.Task):
         model_outputs: dict[str, ObjectiveOutput],
         **kwargs: object,
     ) -> None:
+        if not metrics:
+            return
         by_name = {metric.name: metric for metric in metrics}
         for name, output in model_outputs.items():
             for metric, (total, weight) in output.metrics.items():

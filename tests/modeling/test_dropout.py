@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.modeling.dropout import AttentionDropout, DropoutMode, SharedDropout
+from official_cmlm.modeling.dropout import AttentionDropout, DropoutMode, RepeatableDropout
 
 HEADS = 4
 
@@ -131,16 +131,20 @@ def test_context_equals_that_of_zeroed_heads():
 def test_nothing_happens_outside_training_or_at_rate_0(views, rates, training):
     """What comes in goes out, to the bit."""
     weights = _attention(4)
-    dropped = AttentionDropout(*rates, DropoutMode(views))(weights, training=training)
+    dropped = AttentionDropout(*rates, DropoutMode(views, shared=True))(weights, training=training)
     np.testing.assert_array_equal(dropped, weights)
-    dropped = SharedDropout(rates[0], DropoutMode(views))(weights, training=training)
+    dropped = RepeatableDropout(rates[0], DropoutMode(views, shared=True))(
+        weights, training=training
+    )
     np.testing.assert_array_equal(dropped, weights)
 
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_units_are_dropped_at_the_rate_without_bias(views):
     """1 − rate of the units stay, multiplied by 1 / (1 − rate); their mean stays the same."""
-    dropped = SharedDropout(0.3, DropoutMode(views))(tf.ones([200, 10, 16]), training=True).numpy()
+    dropped = RepeatableDropout(0.3, DropoutMode(views, shared=True))(
+        tf.ones([200, 10, 16]), training=True
+    ).numpy()
     kept = dropped != 0
     np.testing.assert_allclose(dropped[kept], 1 / 0.7, rtol=1e-6)
     # The halves of two views are the same draws.
@@ -165,7 +169,7 @@ def test_weights_and_heads_together():
 
 def _layers(mode):
     return [
-        SharedDropout(0.4, mode),
+        RepeatableDropout(0.4, mode),
         AttentionDropout(0.4, 0.0, mode),
         AttentionDropout(0.0, 0.4, mode),
         AttentionDropout(0.3, 0.3, mode),
@@ -175,7 +179,7 @@ def _layers(mode):
 @pytest.mark.parametrize("index", range(4))
 def test_two_views_share_their_masks(index):
     """Both halves lose the same units and heads; the examples of a half lose different ones."""
-    mode = DropoutMode()
+    mode = DropoutMode(shared=True)
     layer, weights = _layers(mode)[index], _attention(1)
     same = tf.repeat(weights, 24, axis=0)
     mode.views = 2
@@ -193,7 +197,7 @@ def test_two_views_share_their_masks(index):
 def test_views_need_not_be_equal():
     """Shared is the mask, not the input."""
     inputs = tf.constant(np.random.default_rng(3).normal(size=[20, 7, 16]), tf.float32)
-    dropped = SharedDropout(0.4, DropoutMode(2))(inputs, training=True)
+    dropped = RepeatableDropout(0.4, DropoutMode(2, shared=True))(inputs, training=True)
     first, second = (half != 0 for half in _halves(dropped))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(
@@ -204,7 +208,7 @@ def test_views_need_not_be_equal():
 @pytest.mark.parametrize("index", range(4))
 def test_in_a_graph_of_unknown_shape(index):
     """A traced layer draws anew in every call, and keeps the mode that it was traced with."""
-    mode = DropoutMode(2)
+    mode = DropoutMode(2, shared=True)
     layer = _layers(mode)[index]
     spec = tf.TensorSpec([None] * 4)
     graph = tf.function(lambda x: layer(x, training=True), input_signature=[spec])
@@ -224,7 +228,7 @@ def test_in_a_graph_of_unknown_shape(index):
 def test_in_half_precision(bfloat16, views):
     """Under bfloat16 the layers stay in it; heads are dropped whole and scaled to its digits."""
     weights = tf.cast(_attention(300), tf.bfloat16)
-    layer = AttentionDropout(0.0, 0.4, DropoutMode(views))
+    layer = AttentionDropout(0.0, 0.4, DropoutMode(views, shared=True))
     dropped = layer(weights, training=True)
     assert layer.compute_dtype == "bfloat16" and dropped.dtype == tf.bfloat16
     dropped = tf.cast(dropped, tf.float32)
@@ -233,4 +237,7 @@ def test_in_half_precision(bfloat16, views):
     scale = kept * HEADS / np.maximum(kept.sum(axis=1, keepdims=True), 1)
     expected = tf.cast(weights, tf.float32) * scale[..., None, None]
     np.testing.assert_allclose(dropped, expected, rtol=2**-7)
-    assert SharedDropout(0.4, DropoutMode(views))(weights, training=True).dtype == tf.bfloat16
+    assert (
+        RepeatableDropout(0.4, DropoutMode(views, shared=True))(weights, training=True).dtype
+        == tf.bfloat16
+    )

@@ -7,7 +7,7 @@ import tf_keras
 from official.nlp.modeling import networks
 
 from official_cmlm.modeling.bert import get_activation
-from official_cmlm.modeling.dropout import AttentionDropout, SharedDropout
+from official_cmlm.modeling.dropout import AttentionDropout, RepeatableDropout
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
@@ -69,7 +69,7 @@ def test_every_dropout_layer_is_replaced():
     """One on the embeddings, three in each block, all of one mode; no other has a rate."""
     model = _encoder(**ON)
     layers = _layers_of(model, tf_keras.layers.Dropout)
-    ours = _layers_of(model, SharedDropout)
+    ours = _layers_of(model, RepeatableDropout)
     assert len(ours) == 1 + 3 * 2
     assert [layer.rate for layer in layers if layer not in ours] == [0.0] * 2
     assert {id(layer._mode) for layer in ours} == {id(model.bert.dropout_mode)}
@@ -98,7 +98,8 @@ def test_rate_0_in_training_equals_inference(views):
     """Without rates, training computes what inference does."""
     model, tokens = _encoder(), make_tokens([6, 2, 9, 4], 9)
     for got, want in zip(
-        _all_outputs(model(tokens, training=True, views=views)), _all_outputs(model(tokens))
+        _all_outputs(model(tokens, training=True, views=views, shared_masks=True)),
+        _all_outputs(model(tokens)),
     ):
         np.testing.assert_array_equal(got, want)
 
@@ -180,7 +181,7 @@ def test_drophead_zeroes_the_contexts_of_heads(monkeypatch):
 def test_two_views_of_equal_examples_are_equal(rates):
     """With shared masks both halves have the same bits; the examples of a half differ."""
     model, tokens = _encoder(**rates), _same_rows(16)
-    outputs = _all_outputs(model(tokens, training=True, views=2))
+    outputs = _all_outputs(model(tokens, training=True, views=2, shared_masks=True))
     for output in outputs:
         np.testing.assert_array_equal(*_halves(output))
         # Four heads in two layers can be dropped alike by chance.
@@ -198,7 +199,7 @@ def test_views_may_be_different():
     other = make_tokens([3, 8, 3, 8], 9, seed=8)
     second = {name: tf.concat([x[:2], other[name][2:]], axis=0) for name, x in first.items()}
     batch = {name: tf.concat([x, second[name]], axis=0) for name, x in first.items()}
-    one, two = _halves(model(batch, training=True, views=2)["default"])
+    one, two = _halves(model(batch, training=True, views=2, shared_masks=True)["default"])
     np.testing.assert_array_equal(one[:2], two[:2])
     assert (one[2:] != two[2:]).all()
 
@@ -208,7 +209,7 @@ def test_dense_inputs_of_two_views():
     model, tokens = _encoder(**ON), _same_rows(8)
     dense = np.random.default_rng(0).normal(size=[1, 3, 16]).astype(np.float32)
     inputs = {**tokens, "dense_inputs": tf.repeat(dense, 8, axis=0)}
-    outputs = model(inputs, training=True, views=2)
+    outputs = model(inputs, training=True, views=2, shared_masks=True)
     np.testing.assert_array_equal(*_halves(outputs["sequence_output"]))
     assert _distinct(outputs["default"][:4]) == 4
 
@@ -221,10 +222,10 @@ def _pooler_output(model, tokens):
 def test_the_mode_ends_with_the_call():
     """After two views the next call, even one that knows no views, has masks of its own rows."""
     model, tokens = _encoder(**ON), _same_rows(8)
-    model(tokens, training=True, views=2)
+    model(tokens, training=True, views=2, shared_masks=True)
     first, second = _halves(_pooler_output(model, tokens))
     assert (first != second).any(axis=1).all()
-    model(tokens, training=True, views=2)
+    model(tokens, training=True, views=2, shared_masks=True)
     first, second = _halves(model(tokens, training=True)["default"])
     assert (first != second).any(axis=1).all()
     # An odd batch cannot be two views.
@@ -235,7 +236,7 @@ def test_the_mode_ends_with_a_call_that_fails():
     """A batch that cannot be halved is an error, and leaves no mode behind either."""
     model, tokens = _encoder(**ON), _same_rows(8)
     with pytest.raises(Exception):  # noqa: B017 - TensorFlow's own
-        model(_same_rows(3), training=True, views=2)
+        model(_same_rows(3), training=True, views=2, shared_masks=True)
     first, second = _halves(_pooler_output(model, tokens))
     assert (first != second).any(axis=1).all()
 
@@ -247,7 +248,10 @@ def test_in_one_graph_both_modes():
 
     @tf.function(input_signature=[spec])
     def step(x):
-        return [model(x, training=True, views=views)["default"] for views in (2, 1, 2)]
+        return [
+            model(x, training=True, views=views, shared_masks=True)["default"]
+            for views in (2, 1, 2)
+        ]
 
     (shared, own, again), (later, _, _) = step(tokens), step(tokens)
     for vectors in (shared, again, later):
@@ -261,9 +265,9 @@ def test_in_half_precision(bfloat16):
     """Under bfloat16 views share their masks and gradients are finite."""
     model, tokens = _encoder(**ON), _same_rows(16)
     with tf.GradientTape() as tape:
-        outputs = model(tokens, training=True, views=2)
+        outputs = model(tokens, training=True, views=2, shared_masks=True)
         loss = tf.reduce_sum(outputs["default"] ** 2)
-    assert {layer.compute_dtype for layer in _layers_of(model, SharedDropout)} == {"bfloat16"}
+    assert {layer.compute_dtype for layer in _layers_of(model, RepeatableDropout)} == {"bfloat16"}
     assert outputs["default"].dtype == tf.float32
     np.testing.assert_array_equal(*_halves(outputs["default"]))
     assert _distinct(outputs["default"][:8]) > 4
@@ -281,7 +285,7 @@ def test_on_two_replicas():
     @tf.function
     def step(views, training):
         def encode():
-            return model(tokens, training=training, views=views)["default"]
+            return model(tokens, training=training, views=views, shared_masks=True)["default"]
 
         return strategy.experimental_local_results(strategy.run(encode))
 

@@ -146,7 +146,10 @@ class Spy:
     def __init__(self, encoder, training=None):
         self.encoder, self.training, self.calls = encoder, training, []
 
-    def __call__(self, inputs, views=1):
-        outputs = self.encoder(inputs, training=self.training, views=views)
+    def __call__(self, inputs, name, views=1, shared_masks=False):
+        outputs = self.encoder(inputs, self.training, views, shared_masks)
         self.calls.append((inputs, views, outputs))
         return outputs
+
+    def stream(self, name):
+        return None

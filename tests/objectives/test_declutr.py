@@ -48,7 +48,7 @@ def _spans(encode, batch, num_anchors, num_positives):
     anchors = [f"anchor_{a}" for a in range(num_anchors)]
     positives = [f"positive_{a}_{p}" for p in range(num_positives) for a in range(num_anchors)]
     anchors, positives = (
-        [vector for name in names for vector in encode(batch[name])["default"].numpy()]
+        [vector for name in names for vector in encode(batch[name], name)["default"].numpy()]
         for names in (anchors, positives)
     )
     return anchors, oracle.mean_positives(positives, len(anchors))
@@ -132,7 +132,7 @@ def test_positives_are_averaged_before_they_are_normalised(records_dir, batch):
     # Words up to 30 times as long as others.
     table *= np.geomspace(0.1, 3.0, len(table))[:, np.newaxis]
 
-    def encode(inputs):
+    def encode(inputs, name, views=1):
         ids, mask = (inputs[f"input_{name}"].numpy() for name in ("word_ids", "mask"))
         return {"default": tf.constant((table[ids] * mask[..., np.newaxis]).sum(1), tf.float32)}
 

@@ -131,8 +131,9 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
 
     def losses(training):
         """Of the same first side."""
-        encode = lambda inputs, views=1: first  # noqa: E731
+        encode = lambda inputs, name: first  # noqa: E731
         encode.training = training
+        encode.stream = lambda name: None
         return [float(objective(batch, encode=encode).loss) for _ in range(2)]
 
     trained, evaluated = losses(True), losses(False)

@@ -81,8 +81,11 @@ class _Encode:
     def __init__(self, encoder):
         self._encoder = encoder
 
-    def __call__(self, inputs, views=1):
-        return self._encoder(inputs, training=False, views=views)
+    def __call__(self, inputs, name, views=1, shared_masks=False):
+        return self._encoder(inputs, False, views, shared_masks)
+
+    def stream(self, name):
+        return None
 
 
 def test_gradients_of_the_weighted_sum(weighted_sum):

@@ -27,6 +27,7 @@ def _train(task, batches, seed, start=None, graph=False):
       graph: whether the step is traced.
     """
     tf_keras.utils.set_random_seed(seed)
+    task.task_config.train_data.seed = seed
     model = task.build_model()
     task.initialize(model)
     before = model.get_weights()

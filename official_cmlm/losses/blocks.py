@@ -1,0 +1,79 @@
+"""Sums over anchors in blocks: all compare with all, but not all at once.
+
+A batch of 16,384 has 268 million similarities, a gigabyte a copy, and a loss with its gradient
+needs several copies. Here the similarities of some anchors are made, turned into losses and
+gradients, and dropped.
+"""
+
+from collections.abc import Callable
+
+import tensorflow as tf
+
+# Similarities of a block: 64 MiB of float32.
+_BLOCK = 1 << 24
+
+Losses = Callable[..., tuple[tf.Tensor, tf.Tensor]]
+"""(anchors [rows, dim], number of the first, *others [all, dim]) -> losses and hits, [rows]."""
+
+
+def summed_in_blocks(
+    losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...], block: int = _BLOCK
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Sum of the losses and of the hits of all anchors.
+
+    Args:
+      losses: what compares a block of anchors with all others.
+      anchors: float `[batch, dim]`.
+      others: float `[all, dim]` each.
+      block: similarities at a time, at least.
+
+    Returns:
+      float32 scalars. The gradient is computed with the losses, so there is none of a gradient.
+    """
+
+    @tf.custom_gradient
+    def summed(anchors: tf.Tensor, *others: tf.Tensor) -> tuple:
+        count = tf.shape(anchors)[0]
+        rows = tf.maximum(1, block // tf.maximum(1, tf.shape(others[0])[0]))
+
+        def one(start: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor, list[tf.Tensor]]:
+            part = anchors[start : start + rows]
+            with tf.GradientTape() as tape:
+                tape.watch([part, *others])
+                found, hits = losses(part, start, *others)
+                total = tf.reduce_sum(found)
+            of_part, *of_others = tape.gradient(
+                total, [part, *others], unconnected_gradients=tf.UnconnectedGradients.ZERO
+            )
+            return total, tf.reduce_sum(hits), of_part, of_others
+
+        def body(start: tf.Tensor, total, hits, array, sums: list) -> tuple:  # noqa: ANN001
+            more, more_hits, of_part, of_others = one(start)
+            array = array.write(start // rows, of_part)
+            sums = [a + b for a, b in zip(sums, of_others)]
+            return start + rows, total + more, hits + more_hits, array, sums
+
+        array = tf.TensorArray(
+            anchors.dtype,
+            size=(count + rows - 1) // rows,
+            infer_shape=False,
+            element_shape=[None, anchors.shape[-1]],
+        )
+        zero = tf.constant(0.0)
+        _, total, hits, array, sums = tf.while_loop(
+            lambda start, *_: start < count,
+            body,
+            [tf.constant(0), zero, zero, array, [tf.zeros_like(other) for other in others]],
+            # Iterations at the same time would hold their blocks at the same time.
+            parallel_iterations=1,
+        )
+        of_anchors = array.concat()
+
+        def gradient(of_total: tf.Tensor, of_hits: tf.Tensor) -> list[tf.Tensor]:
+            del of_hits
+            return [of_total * of_anchors, *(of_total * each for each in sums)]
+
+        return (total, hits), gradient
+
+    tensors = [tf.cast(x, tf.float32) for x in (anchors, *others)]
+    return summed(*tensors)

@@ -1,0 +1,67 @@
+"""From one replica's gradients to an update that all replicas make alike."""
+
+from collections.abc import Sequence
+
+import tensorflow as tf
+import tf_keras
+from official.modeling.optimization import ema_optimizer
+
+Gradients = list[tf.Tensor | None]
+
+
+def summed_over_replicas(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> Gradients:
+    """The gradients of the global batch; None, which no replica has, stays None."""
+    present = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+    context = tf.distribute.get_replica_context()
+    if context is not None and context.num_replicas_in_sync > 1 and present:
+        present = context.all_reduce(tf.distribute.ReduceOp.SUM, present)
+    summed = iter(present)
+    return [None if g is None else next(summed) for g in gradients]
+
+
+def clipped(gradients: Gradients, clip_norm: float) -> tuple[Gradients, tf.Tensor]:
+    """Scales gradients down to a global norm; 0 leaves them as they are.
+
+    Model Garden's AdamW clips each replica's gradients before it adds them up, so that its update
+    depends on the number of replicas; here the norm is that of the global batch.
+
+    Returns:
+      (gradients, their float32 norm before).
+    """
+    present = [g for g in gradients if g is not None]
+    norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in present])
+    if clip_norm > 0:
+        # As tf.clip_by_global_norm, which would compute the norm again.
+        scale = clip_norm / tf.maximum(norm, clip_norm)
+        gradients = [None if g is None else g * tf.cast(scale, g.dtype) for g in gradients]
+    return gradients, norm
+
+
+def apply_summed(
+    optimizer: tf_keras.optimizers.Optimizer,
+    gradients: Gradients,
+    variables: Sequence[tf.Variable],
+) -> None:
+    """Applies gradients that are summed over the replicas already."""
+    pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
+    if isinstance(optimizer, ema_optimizer.ExponentialMovingAverage):
+        # It always sums; shares of the sum give the sum again.
+        replicas = tf.distribute.get_strategy().num_replicas_in_sync
+        optimizer.apply_gradients([(g / replicas, v) for g, v in pairs])
+    elif isinstance(_inner(optimizer), tf_keras.optimizers.legacy.Optimizer):
+        optimizer.apply_gradients(pairs, experimental_aggregate_gradients=False)
+    else:
+        optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
+
+
+def clip_norm_of(optimizer: tf_keras.optimizers.Optimizer) -> float:
+    """`gradient_clip_norm` of Model Garden's AdamW; 0 for other optimizers."""
+    inner = _inner(optimizer)
+    if isinstance(inner, ema_optimizer.ExponentialMovingAverage):
+        inner = inner._optimizer
+    return float(getattr(inner, "gradient_clip_norm", 0.0) or 0.0)
+
+
+def _inner(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
+    """What a loss-scale optimizer wraps, or the optimizer itself."""
+    return getattr(optimizer, "inner_optimizer", optimizer)

@@ -1,0 +1,77 @@
+"""One update: the same for any number of replicas and chunks, and after a restart."""
+
+from collections.abc import Mapping
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.inputs.hashing import fold
+from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput
+from official_cmlm.tasks import gradients
+from official_cmlm.tasks.chunks import chunked_gradients
+from official_cmlm.tasks.model import MultiObjectiveModel
+
+GRADIENT_NORM = "gradient_norm"
+# What tells dropout's use of the seed from the data's.
+_DROPOUT = 0x64726F70
+
+
+def train_step(
+    model: MultiObjectiveModel,
+    optimizer: tf_keras.optimizers.Optimizer,
+    features: dict[str, dict],
+    seed: int,
+    chunk_size: int = 0,
+) -> tuple[tf.Tensor, tf.Tensor, dict[str, ObjectiveOutput]]:
+    """Computes the gradients of this replica's share of a batch and applies those of all.
+
+    Dropout masks are a function of (seed, the optimizer's count of steps, row of the global batch).
+    Gradients are clipped by the norm of the global batch's.
+
+    Args:
+      model: what is trained.
+      optimizer: with its count of steps, also a loss-scale optimizer.
+      features: group -> features.
+      seed: of dropout.
+      chunk_size: examples to compute at a time; 0 is all.
+
+    Returns:
+      This replica's part of the loss (its mean over replicas is the loss), the gradients' norm
+      before clipping, and the objectives' outputs.
+    """
+    step_key = fold(fold(tf.constant(seed, tf.int64), _DROPOUT), optimizer.iterations)
+    scaling = isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
+    factor = tf.constant(1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
+    # Each replica's loss is a part of the global mean: gradients are summed.
+    factor = optimizer.get_scaled_loss(factor) if scaling else factor
+    compute = chunked_gradients if chunk_size else whole_gradients
+    loss, found, outputs = compute(model, features, step_key, factor, chunk_size)
+    found = optimizer.get_unscaled_gradients(found) if scaling else found
+    summed = gradients.summed_over_replicas(found)
+    summed, norm = gradients.clipped(summed, gradients.clip_norm_of(optimizer))
+    gradients.apply_summed(optimizer, summed, model.trainable_variables)
+    return loss, norm, outputs
+
+
+def whole_gradients(
+    model: MultiObjectiveModel,
+    features: dict[str, dict],
+    step_key: tf.Tensor,
+    factor: tf.Tensor,
+    chunk_size: int = 0,
+) -> tuple[tf.Tensor, gradients.Gradients, dict[str, ObjectiveOutput]]:
+    """Loss, gradients of `factor` times it, and outputs, all of a batch at once."""
+    del chunk_size
+    chosen = {name: objective.config for name, objective in model.objectives.items()}
+    with tf.GradientTape() as tape:
+        outputs = model(features, training=True, step_key=step_key)
+        loss = weighted_sum(outputs, chosen)
+        scaled = loss * factor
+    return loss, tape.gradient(scaled, model.trainable_variables), outputs
+
+
+def weighted_sum(
+    outputs: Mapping[str, ObjectiveOutput], chosen: Mapping[str, ObjectiveConfig]
+) -> tf.Tensor:
+    """The task's loss: float32 scalar."""
+    return tf.add_n([chosen[name].weight * output.loss for name, output in outputs.items()])
