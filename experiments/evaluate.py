@@ -5,6 +5,7 @@ Embeddings are kept beside them, so a run that was stopped goes on where it was.
 the suites, `--suites=sts,?` the options of one.
 """
 
+import inspect
 import os
 from pathlib import Path
 
@@ -66,7 +67,8 @@ def main(argv: list[str]) -> int:
             raise UserError(f"--{name} is missing; see --help")
     names = list(FLAGS.suites)
     if "all" in names:
-        names = [name for name in SUITES if name in names or name != "mteb"]
+        unknown = [name for name in names if name not in SUITES and name != "all"]
+        names = [name for name in SUITES if name in names or name != "mteb"] + unknown
     cli.quiet_tensorflow()
     from experiments import evaluation
 
@@ -98,7 +100,8 @@ def _list_suites(names: list[str]) -> None:
     for name in names or SUITES:
         print(f"{name}: {SUITES.get(name, '')}")
         if names:
-            print(suite(name).Options.__doc__)
+            kinds = [kind for kind in suite(name).Options.__mro__ if kind is not object]
+            print("\n\n".join(inspect.getdoc(kind) for kind in kinds))
 
 
 if __name__ == "__main__":

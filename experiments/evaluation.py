@@ -1,5 +1,6 @@
 """Runs suites on an encoder and keeps their results: a file a suite, then all together."""
 
+import contextlib
 import dataclasses
 import datetime
 import hashlib
@@ -118,20 +119,20 @@ def run(
         "seconds": 0.0,
         "suites": {},
     }
-    state = _state(data_dir)
+    state = _state(data_dir, output_dir)
     began = time.monotonic()
-    for suite in options:
-        kept = output_dir / "suites" / f"{suite}.json"
-        key = _key(encoder.fingerprint, suite, options[suite], strict, state)
-        found = _finished(kept, key, data_dir)
-        if found is None:
-            found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
-            _write(kept, json.dumps(found, indent=1))
-        results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
-        results["encoder"]["dimension"] = cached.dimension
-        results["seconds"] = round(time.monotonic() - began, 1)
-        _write_all(results, output_dir, compare)
-    cached.close()
+    with contextlib.closing(cached):
+        for suite in options:
+            kept = output_dir / "suites" / f"{suite}.json"
+            key = _key(encoder.fingerprint, suite, options[suite], strict, state)
+            found = _finished(kept, key, data_dir)
+            if found is None:
+                found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
+                _write(kept, json.dumps(found, indent=1))
+            results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
+            results["encoder"]["dimension"] = cached.dimension
+            results["seconds"] = round(time.monotonic() - began, 1)
+            _write_all(results, output_dir, compare)
     return results
 
 
@@ -190,11 +191,15 @@ def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -
     return f"{fingerprint} {suite} {values} strict={strict} {state}"
 
 
-def _state(data_dir: Path) -> str:
-    """Names which files the data folder has, and the protocols as they are programmed."""
+def _state(data_dir: Path, output_dir: Path) -> str:
+    """Names which files the data folder has, and the protocols as they are programmed.
+
+    What this program writes is no data, should it lie there.
+    """
     digest = hashlib.sha256()
     for path in sorted(data_dir.rglob("*")):
-        digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
+        if path.is_file() and not path.resolve().is_relative_to(output_dir.resolve()):
+            digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
     for path in sorted(Path(suites.__file__).parent.glob("*.py")):
         digest.update(path.read_bytes())
     return digest.hexdigest()[:16]

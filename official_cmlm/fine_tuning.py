@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 import tf_keras
+from official.modeling.optimization.lr_schedule import LinearWarmup
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -101,7 +102,5 @@ def fine_tune(
 
 def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:
     """Up over a tenth of the steps, down to 0 over the others; Model Garden's classes."""
-    from official.modeling.optimization.lr_schedule import LinearWarmup
-
     falling = tf_keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
     return LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)

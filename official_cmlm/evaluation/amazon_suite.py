@@ -7,15 +7,14 @@ u * v] of a pair, but a review is one text: the features here are its embedding 
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-from sklearn.linear_model import LogisticRegression
-from threadpoolctl import threadpool_limits
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import amazon_reviews
 from official_cmlm.evaluation.amazon_reviews import Reviews
+from official_cmlm.evaluation.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.report import SuiteReport
@@ -89,8 +88,14 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
         rows, dev = split(train.labels, options.dev_share, seed)
         vectors = encode(train.texts)
-        classifier = fit_classifier(
-            (vectors[rows], train.labels[rows]), (vectors[dev], train.labels[dev]), options.grid
+        classifier = best_on_dev(
+            (vectors[rows], train.labels[rows]),
+            (vectors[dev], train.labels[dev]),
+            2,
+            # Strong values of C converge slowly.
+            LogisticRegressionSolver(max_iter=2000),
+            seed,
+            sorted(options.grid),
         )
         return lambda texts: classifier.predict(encode(texts))
 
@@ -136,28 +141,6 @@ def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, 
         dev.append(mixed[:border])
         train.append(mixed[border:])
     return generator.permutation(np.concatenate(train)), np.concatenate(dev)
-
-
-def fit_classifier(
-    train: tuple[np.ndarray, np.ndarray],
-    dev: tuple[np.ndarray, np.ndarray],
-    grid: Sequence[float],
-) -> LogisticRegression:
-    """Logistic regression whose C has the best accuracy on the development set.
-
-    Args:
-      train, dev: features float `[n, dim]` and labels int `[n]`.
-      grid: values of C; of equally good ones the smallest wins.
-    """
-    best, best_accuracy = None, -1.0
-    # One thread: the products are small, and the result does not depend on the machine.
-    with threadpool_limits(1):
-        for strength in sorted(grid):
-            classifier = LogisticRegression(C=strength, max_iter=2000).fit(*train)
-            accuracy = classifier.score(*dev)
-            if accuracy > best_accuracy:
-                best, best_accuracy = classifier, accuracy
-    return best
 
 
 def _test(

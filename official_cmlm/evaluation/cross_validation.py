@@ -159,9 +159,24 @@ def train_dev_test(
       strengths: to choose from by the accuracy on `dev`. Default: the solver's grid.
     """
     strengths = solver.grid("split") if strengths is None else strengths
+    return best_on_dev(train, dev, num_classes, solver, seed, strengths).predict(test_rows)
+
+
+def best_on_dev(
+    train: Part,
+    dev: Part,
+    num_classes: int,
+    solver: Solver,
+    seed: int,
+    strengths: Sequence[float],
+) -> Predictor:
+    """The classifier with the best accuracy on `dev`, to two decimals as in the toolkit.
+
+    Of equally good ones it is that of the first strength.
+    """
     classifiers = solver.fit(train, dev, num_classes, strengths, seed)
     scores = [round(100 * _accuracy(c, *dev), 2) for c in classifiers]
-    return classifiers[int(np.argmax(scores))].predict(test_rows)
+    return classifiers[int(np.argmax(scores))]
 
 
 def _best(

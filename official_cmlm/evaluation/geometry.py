@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from official_cmlm.evaluation.nearest import unit
+from official_cmlm.evaluation.nearest import unit, unit64
 
 # Rows of one block of distances: 10,000 vectors take 40 MB at a time.
 _ROWS = 1024
@@ -56,7 +56,7 @@ def alignment(first: np.ndarray, second: np.ndarray) -> float:
     """
     if np.shape(first) != np.shape(second):
         raise ValueError(f"need pairs, got {np.shape(first)} and {np.shape(second)}")
-    difference = unit64(first) - unit64(second)
+    difference = unit64(_checked(first)) - unit64(_checked(second))
     return float(np.mean(np.sum(difference**2, axis=1)))
 
 
@@ -97,7 +97,7 @@ def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarra
     Raises:
       ValueError: for fewer than two vectors or values that are no numbers.
     """
-    scaled = unit64(vectors)
+    scaled = unit64(_checked(vectors))
     if len(scaled) < 2:
         raise ValueError(f"need at least 2 vectors, got {len(scaled)}")
     generator = np.random.default_rng(seed)
@@ -112,17 +112,6 @@ def histogram(cosines: np.ndarray, bins: int) -> list[float]:
         return []
     counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))
     return (counts / len(cosines)).tolist()
-
-
-def unit64(vectors: np.ndarray) -> np.ndarray:
-    """Rows of float `[n, dim]` scaled to length 1: float64; a row of zeros stays zero.
-
-    Raises:
-      ValueError: if there are none or they are no numbers.
-    """
-    matrix = _checked(vectors)
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
 
 
 def _checked(vectors: np.ndarray) -> np.ndarray:

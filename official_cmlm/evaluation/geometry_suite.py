@@ -20,6 +20,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import geometry
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.nearest import unit64
 from official_cmlm.evaluation.report import SuiteReport
 from official_cmlm.evaluation.sts import ScoredPairs, cosines, parse_sts_benchmark
 
@@ -118,7 +119,7 @@ def _measure(
         raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
     vectors = encode(texts)
     report.add(task, "isotropy", geometry.isotropy_score(vectors), len(texts))
-    unit_isotropy = geometry.isotropy_score(geometry.unit64(vectors))
+    unit_isotropy = geometry.isotropy_score(unit64(vectors))
     report.add(task, "isotropy_unit", unit_isotropy, len(texts))
     report.add(task, "mean_vector_norm", geometry.mean_vector_norm(vectors), len(texts))
     report.add(task, "uniformity", geometry.uniformity(vectors), len(texts))

@@ -17,9 +17,8 @@ from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.nearest import nearest, unit
 from official_cmlm.evaluation.parallel_rows import aligned_distinct, first_sentences
-from official_cmlm.evaluation.principal_components import SIDES
 from official_cmlm.evaluation.report import SuiteReport
-from official_cmlm.evaluation.retrieval import fit_removal
+from official_cmlm.evaluation.retrieval import RemovalOptions, fit_removal
 
 HINT = (
     "PAWS-X (github.com/google-research-datasets/paws) belongs into DATA_DIR/pawsx as "
@@ -34,33 +33,20 @@ Pool = Mapping[str, np.ndarray]
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How the bias is measured.
+class Options(RemovalOptions):
+    """How the bias is measured: the fields of `RemovalOptions`, and
 
     Attributes:
       split: which files, e.g. `dev`. Default "": `test` where it is there, else `dev`, else the
         first by name; the paper does not name one.
       max_rows: rows that are used, from the first. Default 0: all.
-      pcr: measure with principal component removal as well. Default true (Fig. 2).
-      num_components: components that are removed per language. Default 1 (§5.2).
-      center: subtract each language's mean before components are found. Default false: the paper's
-        component is the first right singular vector of the embeddings as they are.
-      sides: `both` queries and candidates lose their components, or `queries` only. Default
-        `both`; the formula of §5.2 takes them from the query, its text from each language.
     """
 
     split: str = ""
     max_rows: int = 0
-    pcr: bool = True
-    num_components: int = 1
-    center: bool = False
-    sides: str = "both"
 
     def __post_init__(self) -> None:
-        if self.sides not in SIDES:
-            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
-        if self.num_components < 1:
-            raise ValueError(f"num_components must be at least 1, got {self.num_components}")
+        super().__post_init__()
         if self.max_rows < 0:
             raise ValueError(f"max_rows must be 0 (all) or more, got {self.max_rows}")
 

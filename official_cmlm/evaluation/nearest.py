@@ -22,6 +22,13 @@ def unit(vectors: np.ndarray, in_place: bool = False) -> np.ndarray:
     return scaled
 
 
+def unit64(vectors: np.ndarray) -> np.ndarray:
+    """The same in float64, where digits matter more than memory."""
+    vectors = np.asarray(vectors, np.float64)
+    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
+    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+
+
 def nearest(
     queries: np.ndarray,
     candidates: np.ndarray,

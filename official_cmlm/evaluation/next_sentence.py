@@ -1,10 +1,11 @@
 """How often the sentence that really follows is the nearest among many: recall at 1."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-Encode = Callable[[list[str]], np.ndarray]
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.nearest import unit64
 
 
 def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[str]) -> float:
@@ -25,15 +26,9 @@ def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[
     """
     if len(first) != len(second) or not len(first):
         raise ValueError(f"need as many first as second sentences, got {len(first)}, {len(second)}")
-    queries, candidates = (_unit(encode(list(texts))) for texts in (first, second))
+    queries, candidates = (unit64(encode(list(texts))) for texts in (first, second))
     similarity = queries @ candidates.T
     best = similarity.max(axis=1, keepdims=True)
     nearest = np.isclose(similarity, best, rtol=0.0, atol=1e-6)
     hits = nearest[np.arange(len(first)), np.arange(len(first))] / nearest.sum(axis=1)
     return float(hits.mean())
-
-
-def _unit(vectors: np.ndarray) -> np.ndarray:
-    vectors = np.asarray(vectors, np.float64)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)

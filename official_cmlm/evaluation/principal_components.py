@@ -9,13 +9,14 @@ direction of their mean.
 import dataclasses
 import os
 import zipfile
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.nearest import unit64
 
-Encode = Callable[[list[str]], np.ndarray]
 SIDES = ("both", "queries")
 
 
@@ -147,8 +148,4 @@ class PrincipalComponentRemoval:
 
 
 def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:
-    matrix = np.asarray(vectors, np.float64)
-    if not normalize:
-        return matrix
-    norms = np.linalg.norm(matrix, axis=1, keepdims=True)
-    return np.divide(matrix, norms, out=np.zeros_like(matrix), where=norms > 0)
+    return unit64(vectors) if normalize else np.asarray(vectors, np.float64)

@@ -1,12 +1,39 @@
 """What the retrieval suites share: who finds its own row, and removal fitted to what is there."""
 
+import dataclasses
 from collections.abc import Mapping
 
 import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.nearest import nearest, unit
-from official_cmlm.evaluation.principal_components import PrincipalComponentRemoval
+from official_cmlm.evaluation.principal_components import SIDES, PrincipalComponentRemoval
+
+
+@dataclasses.dataclass(frozen=True)
+class RemovalOptions:
+    """How principal components are removed in a suite that measures with and without them.
+
+    Attributes:
+      pcr: measure with principal component removal as well. Default true (CMLM §5.2, Table 8 and
+        Fig. 2).
+      num_components: components that are removed per language. Default 1 (CMLM §5.2).
+      center: subtract each language's mean before components are found. Default false: the paper's
+        component is the first right singular vector of the embeddings as they are.
+      sides: `both` sides of a retrieval lose their components, or `queries` only. Default `both`;
+        the formula of CMLM §5.2 takes them from the query, its text from each language.
+    """
+
+    pcr: bool = True
+    num_components: int = 1
+    center: bool = False
+    sides: str = "both"
+
+    def __post_init__(self) -> None:
+        if self.sides not in SIDES:
+            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
+        if self.num_components < 1:
+            raise ValueError(f"num_components must be at least 1, got {self.num_components}")
 
 
 def finds_own_row(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:

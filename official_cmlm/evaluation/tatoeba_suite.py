@@ -13,9 +13,8 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.evaluation.principal_components import SIDES
 from official_cmlm.evaluation.report import SuiteReport
-from official_cmlm.evaluation.retrieval import finds_own_row, fit_removal
+from official_cmlm.evaluation.retrieval import RemovalOptions, finds_own_row, fit_removal
 
 HINT = (
     "Tatoeba is in LASER's repository: data/tatoeba/v1 (github.com/facebookresearch/LASER) as "
@@ -36,28 +35,8 @@ _FILE = re.compile(r"tatoeba\.([^.-]+)-eng\.(?:\1|eng)")
 
 
 @dataclasses.dataclass(frozen=True)
-class Options:
-    """How Tatoeba is measured.
-
-    Attributes:
-      pcr: measure with principal component removal as well. Default true (CMLM §5.2, Table 8).
-      num_components: components that are removed per language. Default 1 (CMLM §5.2).
-      center: subtract each language's mean before components are found. Default false: the paper's
-        component is the first right singular vector of the embeddings as they are.
-      sides: `both` sides of a retrieval lose their components, or `queries` only. Default `both`;
-        the formula of CMLM §5.2 takes them from the query, its text from each language.
-    """
-
-    pcr: bool = True
-    num_components: int = 1
-    center: bool = False
-    sides: str = "both"
-
-    def __post_init__(self) -> None:
-        if self.sides not in SIDES:
-            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
-        if self.num_components < 1:
-            raise ValueError(f"num_components must be at least 1, got {self.num_components}")
+class Options(RemovalOptions):
+    """How Tatoeba is measured: with the fields of `RemovalOptions`."""
 
 
 def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:

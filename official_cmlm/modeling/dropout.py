@@ -40,6 +40,7 @@ class DropoutMode:
       views: the batch is so many views of the same examples, end to end.
       shared: all views have the same masks ("controlled dropout", Mirror-BERT §4.4 and Table 8).
       stream: see above; None takes Keras's generator, which nobody can repeat.
+      layers: how many numbers were given to layers.
     """
 
     views: int = 1

@@ -7,12 +7,18 @@ as the end of the chain. Dropout masks are functions of the row, so both passes 
 mean over predictions is the sum of the chunks' sums over a weight that is known beforehand.
 """
 
+from collections.abc import Callable
+
 import tensorflow as tf
 
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.objectives import Objective, ObjectiveOutput
+from official_cmlm.objectives.base import Prediction
 from official_cmlm.tasks.gradients import Gradients
 from official_cmlm.tasks.model import MultiObjectiveModel, own_first_row
+
+Chunk = Callable[[tf.Tensor], tuple[dict[str, dict], dict[str, tf.Tensor]]]
+"""Number of a chunk -> its features, and the number of each group's first example."""
 
 Parts = dict[str, dict[str, tf.Tensor]]
 """Objective -> name -> vectors of a batch, or the loss's gradient by them."""
@@ -67,7 +73,9 @@ def chunked_gradients(
     return loss, found, outputs
 
 
-def _all_vectors(model: MultiObjectiveModel, chunk, count: tf.Tensor, step_key: tf.Tensor) -> Parts:  # noqa: ANN001
+def _all_vectors(
+    model: MultiObjectiveModel, chunk: Chunk, count: tf.Tensor, step_key: tf.Tensor
+) -> Parts:
     """Every objective's vectors of the whole batch, without a tape."""
     part, first_rows = chunk(tf.constant(0))
     shapes = model.vectors(part, step_key, first_rows)
@@ -112,7 +120,7 @@ def _compare(
 
 def _accumulate(
     model: MultiObjectiveModel,
-    chunk,  # noqa: ANN001
+    chunk: Chunk,
     count: tf.Tensor,
     step_key: tf.Tensor,
     factor: tf.Tensor,
@@ -171,7 +179,7 @@ def _weight(objective: Objective) -> float:
     return objective.config.weight * objective.prediction_weight
 
 
-def _sums(objective: Objective, prediction) -> dict:  # noqa: ANN001 - a Prediction or None
+def _sums(objective: Objective, prediction: Prediction | None) -> dict:
     """Total loss and metrics of a prediction, zeros for none."""
     metrics = objective.no_metrics()
     total = tf.constant(0.0)

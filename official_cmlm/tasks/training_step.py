@@ -44,8 +44,10 @@ def train_step(
     factor = tf.constant(1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
     # Each replica's loss is a part of the global mean: gradients are summed.
     factor = optimizer.get_scaled_loss(factor) if scaling else factor
-    compute = chunked_gradients if chunk_size else whole_gradients
-    loss, found, outputs = compute(model, features, step_key, factor, chunk_size)
+    if chunk_size:
+        loss, found, outputs = chunked_gradients(model, features, step_key, factor, chunk_size)
+    else:
+        loss, found, outputs = whole_gradients(model, features, step_key, factor)
     found = optimizer.get_unscaled_gradients(found) if scaling else found
     summed = gradients.summed_over_replicas(found)
     summed, norm = gradients.clipped(summed, gradients.clip_norm_of(optimizer))
@@ -58,10 +60,8 @@ def whole_gradients(
     features: dict[str, dict],
     step_key: tf.Tensor,
     factor: tf.Tensor,
-    chunk_size: int = 0,
 ) -> tuple[tf.Tensor, gradients.Gradients, dict[str, ObjectiveOutput]]:
     """Loss, gradients of `factor` times it, and outputs, all of a batch at once."""
-    del chunk_size
     chosen = {name: objective.config for name, objective in model.objectives.items()}
     with tf.GradientTape() as tape:
         outputs = model(features, training=True, step_key=step_key)

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import amazon_reviews
-from official_cmlm.evaluation.amazon_suite import Options, evaluate, fit_classifier, split
+from official_cmlm.evaluation.amazon_suite import Options, evaluate, split
+from official_cmlm.evaluation.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.data import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.report import SuiteReport
@@ -173,6 +174,11 @@ def test_seeds_split_differently():
     assert not np.array_equal(split(labels, 0.1, 0)[1], split(labels, 0.1, 1)[1])
 
 
+def _chosen(train, dev, grid):
+    """The classifier as the suite chooses it."""
+    return best_on_dev(train, dev, 2, LogisticRegressionSolver(max_iter=2000), 0, sorted(grid))
+
+
 def test_classifier_is_chosen_on_the_development_set():
     """A weak penalty follows the small second feature, which only development rewards."""
     generator = np.random.default_rng(0)
@@ -180,10 +186,10 @@ def test_classifier_is_chosen_on_the_development_set():
     rows = np.stack([generator.normal(size=200), 0.01 * (2 * labels - 1)], axis=1)
     part = (rows[:100], labels[:100]), (rows[100:], labels[100:])
     weak, strong = 1e6, 1e-3
-    assert fit_classifier(*part, [strong, weak]).C == weak
-    assert fit_classifier(*part, [weak, strong]).score(*part[1]) == 1.0
+    assert _chosen(*part, [strong, weak]).C == weak
+    assert _chosen(*part, [weak, strong]).score(*part[1]) == 1.0
     # Of equally good ones the strongest penalty.
-    assert fit_classifier(*part, [1e7, 1e8]).C == 1e7
+    assert _chosen(*part, [1e7, 1e8]).C == 1e7
 
 
 def test_classifier_is_not_chosen_on_the_training_set():
@@ -193,7 +199,7 @@ def test_classifier_is_not_chosen_on_the_training_set():
     labels = (sign > 0).astype(int)
     train = np.stack([mostly, 0.01 * sign], axis=1), labels
     dev = np.stack([mostly, -0.01 * sign], axis=1), labels
-    chosen = fit_classifier(train, dev, [1e-2, 1e8])
+    chosen = _chosen(train, dev, [1e-2, 1e8])
     assert chosen.C == 1e-2 and chosen.score(*dev) == 0.9
 
 

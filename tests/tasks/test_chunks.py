@@ -15,12 +15,14 @@ DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 
 KEY = 1234
 
 
-def _values(model, features, compute, chunk_size=0):
-    """Loss, gradients and metrics of one step, summed over the replicas."""
+def _values(model, features, chunk_size=0):
+    """Loss, gradients and metrics of one step, summed over the replicas; chunk size 0: whole."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    loss, gradients, outputs = compute(
-        model, features, tf.constant(KEY, tf.int64), tf.constant(1.0 / replicas), chunk_size
-    )
+    arguments = (model, features, tf.constant(KEY, tf.int64), tf.constant(1.0 / replicas))
+    if chunk_size:
+        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+    else:
+        loss, gradients, outputs = whole_gradients(*arguments)
     ((_, output),) = outputs.items()
     metrics = tf.nest.flatten([output.metrics[metric] for metric in sorted(output.metrics)])
     gradients = [
@@ -43,10 +45,10 @@ def test_chunks_equal_the_whole(folders, name):
     """Chunks that do not divide the batch, and a single one, with every kind of dropout."""
     task = task_of(folders, name, DROPOUT)
     model, features = randomize(task.build_model()), batch_of(task, name)
-    expected = _values(model, features, whole_gradients)
+    expected = _values(model, features)
     run = tf.function(_values)
     for chunk_size in (3, 50):
-        found = run(model, features, chunked_gradients, chunk_size)
+        found = run(model, features, chunk_size)
         _check_equal([v.numpy() for v in found], [v.numpy() for v in expected], model)
 
 
@@ -63,15 +65,14 @@ def test_chunks_on_two_replicas_equal_one_device(folders, name):
     with strategy.scope():
         mirrored = task.build_model()
     mirrored.set_weights(single.get_weights())
-    expected = [value.numpy() for value in _values(single, whole, whole_gradients)]
+    expected = [value.numpy() for value in _values(single, whole)]
     features = strategy.experimental_distribute_values_from_function(
         lambda context: halves[context.replica_id_in_sync_group]
     )
 
     @tf.function
     def distributed(features, chunk_size):
-        compute = chunked_gradients if chunk_size else whole_gradients
-        return strategy.run(_values, args=(mirrored, features, compute, chunk_size))
+        return strategy.run(_values, args=(mirrored, features, chunk_size))
 
     for chunk_size in (3,) if name != "cmlm" else (0, 2):
         values = distributed(features, chunk_size)
