@@ -8,15 +8,13 @@ docstrings of the installed packages.
 
 import json
 import statistics
-import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
 from absl import flags
 
+from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
-from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
 _OURS = ("ours", "ours_bfloat16")
@@ -32,16 +30,6 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 5000, "Sentences to encode.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 64, "Sentences a batch.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Alternating rounds.", lower_bound=1)
-
-
-def run_module(module: str, *arguments: str) -> str:
-    """Runs a binary of this project in a process of its own; returns its last line."""
-    command = [sys.executable, "-m", module, *arguments]
-    result = subprocess.run(command, check=False, capture_output=True, text=True)  # noqa: S603
-    if result.returncode:
-        last = (result.stderr.strip().splitlines() or ["no message"])[-1]
-        raise UserError(f"{module} failed: {last.removeprefix('error: ')}")
-    return result.stdout.strip().splitlines()[-1]
 
 
 def run_side(side: str, model: str, sentences_file: Path, *arguments: str) -> dict[str, float]:

@@ -9,16 +9,14 @@ of the installed packages.
 import json
 import resource
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from absl import flags
 
+from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
-from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
 
@@ -27,7 +25,7 @@ def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("text", "", "Text to read, a folder or pattern. Default: see above.")
     flags.DEFINE_integer("batch_size", 16384, "Pairs of the large batch.", lower_bound=2)
-    flags.DEFINE_integer("chunk_size", 256, "Pairs of it at a time.", lower_bound=1)
+    flags.DEFINE_integer("chunk_size", 512, "Pairs of it at a time.", lower_bound=1)
     flags.DEFINE_integer("direct_size", 1024, "Pairs of the batch at once.", lower_bound=2)
     flags.DEFINE_integer("seq_length", 32, "Tokens of a sentence; longer ones are left out.")
     flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
@@ -44,11 +42,11 @@ def main(argv: list[str]) -> None:
 
     with tempfile.TemporaryDirectory() as folder:
         root, text = Path(folder), ",".join(text_files(FLAGS.text)[:60])
-        _run(
+        run_module(
             *("data_prep.build_vocab", f"--input={text}", "--vocab_size=8000"),
             f"--output={root / 'vocab.txt'}",
         )
-        _run(
+        run_module(
             *("data_prep.create_documents", f"--input={text}", "--documents_by=file"),
             *(f"--vocab_file={root / 'vocab.txt'}", f"--output_dir={root / 'records'}"),
         )
@@ -71,7 +69,7 @@ def main(argv: list[str]) -> None:
 
 def _side(records: Path, batch_size: int, chunk_size: int) -> dict:
     return json.loads(
-        _run(
+        run_module(
             *("experiments.benchmarks.gradient_cache", f"--records={records}"),
             *(f"--batch_size={batch_size}", f"--chunk_size={chunk_size or batch_size}"),
             *(f"--direct_size={FLAGS.direct_size}", f"--seq_length={FLAGS.seq_length}"),
@@ -118,15 +116,6 @@ def _measure(records: str, batch_size: int, chunk_size: int) -> dict[str, float]
         times.append(1000 * (time.monotonic() - began) / batch_size)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
     return {"ms_per_pair": round(statistics.median(times), 4), "peak_MiB": round(peak)}
-
-
-def _run(module: str, *arguments: str) -> str:
-    """Runs a binary; returns the last line that it printed."""
-    command = [sys.executable, "-m", module, *arguments]
-    result = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    if result.returncode:
-        raise UserError(f"{module} failed with exit status {result.returncode}; see above")
-    return result.stdout.strip().splitlines()[-1]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,8 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.benchmarks.encode import run_module, run_side
+from experiments.benchmarks.encode import run_side
+from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
 
 FLAGS = flags.FLAGS

@@ -2,11 +2,10 @@
 
 import itertools
 import os
-import subprocess
-import sys
 from collections.abc import Iterable
 from pathlib import Path
 
+from experiments.benchmarks.processes import run_module
 from official_cmlm.errors import UserError
 
 VOCAB_SIZE = 12000
@@ -37,7 +36,7 @@ def prepare(work_dir: Path) -> dict[str, Path]:
     _write_texts(data, texts)
     vocabulary = work_dir / "vocab.txt"
     if not vocabulary.exists():
-        _run(
+        run_module(
             *("data_prep.build_vocab", f"--input={texts}", "--lines=paragraphs"),
             *(f"--output={vocabulary}", f"--vocab_size={VOCAB_SIZE}"),
         )
@@ -55,7 +54,7 @@ def prepare(work_dir: Path) -> dict[str, Path]:
         folder = work_dir / "records" / name
         if not (folder / "dataset.json").exists():
             paths = [str(a) for a in arguments if isinstance(a, Path)]
-            _run(
+            run_module(
                 *(f"data_prep.create_{kind}", f"--input={','.join(paths)}"),
                 *(f"--vocab_file={vocabulary}", f"--output_dir={folder}"),
                 *([f"--languages={','.join(LANGUAGES)}"] if kind == "pairs" else []),
@@ -111,9 +110,3 @@ def held_out_pairs(work_dir: Path) -> tuple[list[str], list[str]]:
     """Sentences and their translations that no training has seen."""
     first, second = (_lines(work_dir / f"texts/pairs_held_out.{lang}") for lang in LANGUAGES)
     return list(itertools.islice(first, HELD_OUT_PAIRS)), second[:HELD_OUT_PAIRS]
-
-
-def _run(module: str, *arguments: str) -> None:
-    command = [sys.executable, "-m", module, *arguments]
-    if subprocess.run(command, check=False).returncode:  # noqa: S603 - our own binaries
-        raise UserError(f"{module} failed; see above")

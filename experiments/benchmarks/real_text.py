@@ -9,16 +9,14 @@ of the installed packages.
 
 import os
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
 from absl import flags
 
+from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
-from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
 # The same 2 × 128 encoder, records and tokens a step on both sides; only the padding differs.
@@ -54,17 +52,8 @@ def source_text() -> tuple[str, list[str]]:
         return str(books), ["--documents_by=file"]
     docstrings = Path("build/docstrings.jsonl")
     if not docstrings.exists():
-        _run("data_prep.docstrings", f"--output={docstrings}")
+        run_module("data_prep.docstrings", f"--output={docstrings}")
     return str(docstrings), []
-
-
-def _run(module: str, *arguments: str) -> str:
-    """Runs a binary in a process of its own; returns the last line that it printed."""
-    command = [sys.executable, "-m", module, *arguments]
-    result = subprocess.run(command, check=False, stdout=subprocess.PIPE, text=True)  # noqa: S603
-    if result.returncode:
-        raise UserError(f"{module} failed with exit status {result.returncode}; see above")
-    return result.stdout.strip().splitlines()[-1]
 
 
 class Side:
@@ -108,14 +97,14 @@ def main(argv: list[str]) -> None:
         vocab_file = FLAGS.vocab_file
         if not vocab_file:
             vocab_file = f"{folder}/vocab.txt"
-            _run(
+            run_module(
                 "data_prep.build_vocab",
                 *(f"--input={text}", f"--output={vocab_file}", "--vocab_size=8000"),
                 *("--max_input_mb=20", *reader),
             )
         records = f"{folder}/records"
         print("create_documents …", flush=True)
-        summary = _run(
+        summary = run_module(
             "data_prep.create_documents",
             *(f"--input={text}", f"--vocab_file={vocab_file}", "--lower_case=true"),
             *(f"--output_dir={records}", *reader),

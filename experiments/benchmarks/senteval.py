@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     if not os.path.isdir(data_dir):
         raise UserError("CMLM_DATA_DIR is not set: this compares on SentEval's files")
     cli.quiet_tensorflow()
-    from experiments.benchmarks.encode import run_module
+    from experiments.benchmarks.processes import run_module
     from experiments.benchmarks.real_sentences import packaged_weights
 
     work, encoder_dir = Path(FLAGS.work_dir), Path(FLAGS.work_dir) / "encoder"
