@@ -12,22 +12,10 @@ from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import _BLOCK, NUM_HEADS, make_tokens, randomize
 from tests.oracles import bert_numpy as oracle
 
+pytestmark = pytest.mark.usefixtures("fixed_seed")
+
 LENGTHS = [6, 2, 9, 4]
 ON = {"dropout_rate": 0.3, "attention_dropout_rate": 0.3, "drophead_rate": 0.3}
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    """Each test draws the same masks whatever ran before it."""
-    tf_keras.utils.set_random_seed(1)
-
-
-@pytest.fixture
-def bfloat16():
-    before = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    yield
-    tf_keras.mixed_precision.set_global_policy(before)
 
 
 def _build(lexical_layers=2, fusion_layers=2, **overrides):

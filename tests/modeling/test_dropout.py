@@ -9,21 +9,9 @@ import tf_keras
 
 from official_cmlm.modeling.dropout import AttentionDropout, DropoutMode, RepeatableDropout
 
+pytestmark = pytest.mark.usefixtures("fixed_seed")
+
 HEADS = 4
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    """Each test draws the same masks whatever ran before it."""
-    tf_keras.utils.set_random_seed(1)
-
-
-@pytest.fixture
-def bfloat16():
-    before = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    yield
-    tf_keras.mixed_precision.set_global_policy(before)
 
 
 def _attention(batch, queries=5, keys=6):

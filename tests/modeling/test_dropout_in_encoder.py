@@ -12,6 +12,8 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
 
+pytestmark = pytest.mark.usefixtures("fixed_seed")
+
 OFF = {"dropout_rate": 0.0, "attention_dropout_rate": 0.0, "drophead_rate": 0.0}
 ON = {"dropout_rate": 0.2, "attention_dropout_rate": 0.3, "drophead_rate": 0.4}
 # Each kind of dropout alone, and all of them.
@@ -20,20 +22,6 @@ KINDS = [*({**OFF, name: 0.5} for name in OFF), ON]
 
 def _name(rates):
     return "+".join(name for name, rate in rates.items() if rate) or "off"
-
-
-@pytest.fixture(autouse=True)
-def _seed():
-    """Each test draws the same masks whatever ran before it."""
-    tf_keras.utils.set_random_seed(1)
-
-
-@pytest.fixture
-def bfloat16():
-    before = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    yield
-    tf_keras.mixed_precision.set_global_policy(before)
 
 
 def _encoder(**overrides):

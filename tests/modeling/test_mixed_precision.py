@@ -11,14 +11,6 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from tests.modeling.helpers import build, make_pairs
 
 
-@pytest.fixture
-def bfloat16():
-    before = tf_keras.mixed_precision.global_policy()
-    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
-    yield
-    tf_keras.mixed_precision.set_global_policy(before)
-
-
 def _build(architecture):
     objectives = {
         "cmlm": CmlmConfig(num_projections=3, architecture=architecture),

@@ -153,3 +153,22 @@ class Spy:
 
     def stream(self, name):
         return None
+
+
+def check_everything_learns(model, name, features, count):
+    """Each of the `count` trainable variables gets a gradient from the objective's loss.
+
+    But for the bias of attention keys, which adds the same to all scores of a query: softmax does
+    not see it.
+    """
+    with tf.GradientTape() as tape:
+        loss = model({name: features})[name].loss
+    variables = model.trainable_variables
+    assert len(variables) == count
+    for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+        assert gradient is not None, variable.name
+        size = np.abs(tf.convert_to_tensor(gradient)).max()
+        if variable.name.endswith("self_attention/key/bias:0"):
+            assert size < 1e-5
+        else:
+            assert size > 1e-6, variable.name
