@@ -46,6 +46,10 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     check_description(model_dir, encoder_config, task.vocabulary)
     if "train" not in mode and not tf.train.latest_checkpoint(model_dir):
         raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
+    latest = tf.train.latest_checkpoint(model_dir)
+    if latest and "train" in mode:
+        for line in task.resume_data(latest, strategy.num_replicas_in_sync):
+            print(line, file=sys.stderr)
     with naming_damage(task.input_folders()):
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir)

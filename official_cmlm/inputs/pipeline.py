@@ -3,13 +3,14 @@
 import dataclasses
 from collections.abc import Callable, Sequence
 
+import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs import hashing
-from official_cmlm.inputs.records import check_rows, parse_block, read_blocks
-from official_cmlm.inputs.views import Examples, View
+from official_cmlm.inputs import position
+from official_cmlm.inputs.examples import check_examples, one_pass, training_examples
+from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
 Augment = Callable[[dict], dict]
@@ -47,6 +48,7 @@ def build_dataset(
     augments: Sequence[Augment] = (),
     replicas: Replicas = Replicas(),
     check: bool = True,
+    reached: np.ndarray | None = None,
 ) -> tf.data.Dataset:
     """Builds the batches of one view.
 
@@ -61,21 +63,31 @@ def build_dataset(
       replicas: with more than one, each element is one replica's share of a global batch, the
         replicas' shares in turn.
       check: whether to call `check_examples` first; false if that has been done.
+      reached: the `position` of the last batch of a training that is to go on. Ignored if it is of
+        other data, settings or batches.
 
     Returns:
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
       `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, bucket length]`, and `key`,
-      int64 `[batch]`. Without end for training, one pass otherwise.
+      int64 `[batch]`. Without end for training, one pass otherwise. Batches for training also have
+      `position`, int64 `[SIZE]`, of `inputs.position`: where the data stand after the batch.
 
     Raises:
       UserError: if the batch size does not divide by the replicas; or see `check_examples`.
     """
     buckets = config.buckets(replicas.total)
+    if len(buckets) > position.MAX_BUCKETS:
+        raise UserError(
+            f"bucket_boundaries has {len(buckets)} lengths; use {position.MAX_BUCKETS} at most"
+        )
     if check:
         check_examples(config, manifest, view)
-    examples = _examples(config, manifest, view)
-    if config.max_examples and not config.is_training:
-        examples = examples.take(config.max_examples)
+    if config.is_training:
+        examples = training_examples(config, manifest, view, buckets, reached)
+    else:
+        examples = one_pass(config, manifest, view)
+        if config.max_examples:
+            examples = examples.take(config.max_examples)
     batches = _bucket(examples, view, buckets, config.drop_remainder or replicas.total > 1)
     batches = batches.map(
         lambda batch: _features(batch, view, augments),
@@ -91,52 +103,13 @@ def build_dataset(
     return batches.prefetch(4).with_options(options)
 
 
-def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
-    """Looks for one example: epochs without any would follow each other for ever.
-
-    Args:
-      config, manifest, view: see `build_dataset`.
-
-    Raises:
-      UserError: if the records hold no example of this view, not the text that it reads, or not the
-        languages that are chosen; or if their rows do not align.
-    """
-    if view.reads_text and not manifest.keep_text:
-        raise UserError(
-            f"{config.input_path}: the records hold no text, which {type(view).__name__} reads; "
-            "make them again with --keep_text"
-        )
-    once = config.replace(is_training=False, shuffle_sentences=1024)
-    check_rows(once, manifest)
-    for _ in _examples(once, manifest, view).take(1):
-        return
-    raise UserError(
-        f"{config.input_path}: no record gives a {type(view).__name__} example with segment: "
-        f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"
-    )
-
-
-def _examples(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:
-    """Single examples, permuted inside each block.
-
-    In validation too: neighbours of a document as candidates of one batch would find themselves.
-    """
-    epoch_blocks = read_blocks(config, manifest)
-
-    def one_block(serialized: tf.Tensor, keys: tf.Tensor) -> Examples:
-        examples = view(parse_block(view.kind, serialized, keys, view.reads_text))
-        order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
-        return {name: tf.gather(value, order) for name, value in examples.items()}
-
-    epochs = tf.data.Dataset.counter() if config.is_training else tf.data.Dataset.range(1)
-    return (
-        epochs.flat_map(epoch_blocks)
-        .map(one_block, num_parallel_calls=1, deterministic=True)
-        .prefetch(1)
-        .flat_map(tf.data.Dataset.from_tensor_slices)
-        # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them plain.
-        .map(lambda example: example)
-    )
+def goes_on(
+    config: DataConfig, manifest: Manifest, view: View, num_replicas: int, reached: np.ndarray
+) -> bool:
+    """Whether `build_dataset` would begin after `reached` rather than anew."""
+    buckets = config.buckets(num_replicas)
+    mark = position.fingerprint(config, manifest, view, buckets)
+    return position.start_of(reached, mark, len(buckets)) is not None
 
 
 def _bucket(
@@ -168,6 +141,9 @@ def _bucket(
 def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment]) -> dict:
     """The encoder's three inputs for each sequence, then whatever the augments add."""
     features: dict = {name: batch[name] for name in ("key", *view.scalars)}
+    if "position" in batch:
+        # The batch was complete with its last example.
+        features["position"] = position.padded(batch["position"][-1])
     for name in view.sequences:
         word_ids = batch[name]
         padding = word_ids == _PADDING
@@ -191,4 +167,6 @@ def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
         shares.set_shape([None, None, *value.shape[1:].as_list()])
         return shares[replicas.first : replicas.first + replicas.count]
 
-    return tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
+    where = {name: batch.pop(name) for name in ("position",) if name in batch}
+    shares = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
+    return shares.map(lambda share: {**share, **where})

@@ -2,7 +2,6 @@
 
 import math
 import os
-from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
@@ -10,6 +9,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
+from official_cmlm.inputs.interleaving import interleave_from
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest
@@ -22,60 +22,120 @@ _BLOCK_LENGTH = 8
 Block = documents.DocumentBlock | pairs.PairBlock
 
 
-def read_blocks(config: DataConfig, manifest: Manifest) -> Callable[[tf.Tensor], tf.data.Dataset]:
-    """Returns a function from the epoch number (int64 scalar) to that epoch's blocks.
+class Blocks:
+    """The blocks of a folder's epochs.
 
     A block holds records of at most about `config.shuffle_sentences` sentences, and whole rows of
     translations. Training orders the shards anew each epoch, and reads those of some languages
     several times or not at all as `config.language_exponent` says; validation reads them as they
     are and always as epoch 0.
 
-    Raises:
-      UserError: if the folder lacks a language that `config.languages` names, or knows none.
+    A block is (number of the block in its epoch, serialised records, their keys): int64 scalar,
+    string `[records]`, int64 `[records]`.
     """
-    repetitions = shard_repetitions(config, manifest)
-    chosen = [s for s, times in zip(manifest.shards, repetitions) if times > 0]
-    counts = np.array([shard.records for shard in manifest.shards], np.int64)
-    offsets = tf.constant(np.cumsum(counts) - counts)
-    paths = tf.constant([os.path.join(config.input_path, s.name) for s in manifest.shards])
-    records = sum(shard.records for shard in chosen)
-    sentences = manifest.sentences * records / manifest.records
-    # Blocks of equal size: a small last one would mix its few documents among themselves only.
-    num_blocks = max(1, math.ceil(sentences / config.shuffle_sentences))
-    rows = math.ceil(records / manifest.row_size / num_blocks)
 
-    def read_shard(shard: tf.Tensor, repetition: tf.Tensor) -> tf.data.Dataset:
-        stored = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20)
-        # A record that is read again in an epoch is another one to everything random.
-        start = offsets[shard] + tf.cast(repetition, tf.int64) * manifest.records
-        return stored.enumerate(start=start)
+    def __init__(self, config: DataConfig, manifest: Manifest) -> None:
+        """Chooses the shards.
 
-    def epoch_blocks(epoch: tf.Tensor) -> tf.data.Dataset:
-        epoch_key = hashing.fold(tf.constant(config.seed, tf.int64), epoch)
-        shards = tf.range(len(manifest.shards))
-        shard_keys = hashing.fold(epoch_key, shards)
-        times = tf.constant(repetitions, tf.float32)
-        if config.is_training:
+        Raises:
+          UserError: if the folder lacks a language that `config.languages` names, or knows none.
+        """
+        self._config, self._manifest = config, manifest
+        self._repetitions = shard_repetitions(config, manifest)
+
+    def epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
+        """All blocks of an epoch (int64 scalar)."""
+        order, repetition = self._order(epoch)
+        return self._read(epoch, order, repetition, tf.zeros_like(order, tf.int64))
+
+    def rest_of_epoch(self, epoch: int, first: int) -> tf.data.Dataset:
+        """The blocks of an epoch from number `first` on, without reading those before.
+
+        What is passed over inside the shards that are open at that point is skipped record by
+        record; the time does not grow with the number of shards behind.
+        """
+        order, repetition = (each.numpy() for each in self._order(tf.constant(epoch, tf.int64)))
+        sizes = [self._manifest.shards[shard].records for shard in order]
+        rows = self._rows()
+        opened, remainder = interleave_from(
+            sizes, self._cycle_length(), self._block_length(), min(first * rows, sum(sizes))
+        )
+        where = np.array([source for source, _ in opened], np.int64)
+        offsets = np.array([offset for _, offset in opened], np.int64)
+        key = tf.constant(epoch, tf.int64)
+        return self._read(key, order[where], repetition[where], offsets, first, remainder)
+
+    def _order(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Shards in the order in which they are opened, and how often each was opened before."""
+        epoch_key = self._key(epoch)
+        count = len(self._manifest.shards)
+        shards = tf.range(count)
+        times = tf.constant(self._repetitions, tf.float32)
+        if self._config.is_training:
+            shard_keys = hashing.fold(epoch_key, shards)
             extra = hashing.uniform(shard_keys, 1, hashing.SALT_REPETITIONS)[:, 0]
             times = tf.floor(times + extra)
         times = tf.cast(tf.math.ceil(times), tf.int32)
         order = tf.repeat(shards, times)
         repetition = tf.ragged.range(times).flat_values
-        if config.is_training:
-            keys = hashing.fold(epoch_key, order + repetition * len(manifest.shards))
+        if self._config.is_training:
+            keys = hashing.fold(epoch_key, order + repetition * count)
             permutation = hashing.permutation(keys, hashing.SALT_SHARDS)
             order, repetition = tf.gather(order, permutation), tf.gather(repetition, permutation)
-        stored = tf.data.Dataset.from_tensor_slices((order, repetition)).interleave(
+        return order, repetition
+
+    def _read(
+        self,
+        epoch: tf.Tensor,
+        order: tf.Tensor,
+        repetition: tf.Tensor,
+        offsets: tf.Tensor,
+        first: int = 0,
+        skip: int = 0,
+    ) -> tf.data.Dataset:
+        """Blocks from number `first` on: shards from the offsets on, without `skip` records."""
+        counts = np.array([shard.records for shard in self._manifest.shards], np.int64)
+        starts = tf.constant(np.cumsum(counts) - counts)
+        folder = self._config.input_path
+        paths = tf.constant([os.path.join(folder, s.name) for s in self._manifest.shards])
+
+        def read_shard(
+            shard: tf.Tensor, repetition: tf.Tensor, offset: tf.Tensor
+        ) -> tf.data.Dataset:
+            stored = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20).skip(offset)
+            # A record that is read again in an epoch is another one to everything random.
+            start = starts[shard] + tf.cast(repetition, tf.int64) * self._manifest.records
+            return stored.enumerate(start=start + offset)
+
+        stored = tf.data.Dataset.from_tensor_slices((order, repetition, offsets)).interleave(
             read_shard,
-            cycle_length=min(_CYCLE_LENGTH, len(chosen)),
-            block_length=_BLOCK_LENGTH * manifest.row_size,
+            cycle_length=self._cycle_length(),
+            block_length=self._block_length(),
             deterministic=True,
         )
-        return stored.batch(rows * manifest.row_size).map(
-            lambda index, serialized: (serialized, hashing.fold(epoch_key, index))
+        blocks = stored.skip(skip).batch(self._rows()).enumerate(start=first)
+        return blocks.map(
+            lambda number, block: (number, block[1], hashing.fold(self._key(epoch), block[0]))
         )
 
-    return epoch_blocks
+    def _key(self, epoch: tf.Tensor) -> tf.Tensor:
+        return hashing.fold(tf.constant(self._config.seed, tf.int64), epoch)
+
+    def _cycle_length(self) -> int:
+        return min(_CYCLE_LENGTH, sum(times > 0 for times in self._repetitions))
+
+    def _block_length(self) -> int:
+        return _BLOCK_LENGTH * self._manifest.row_size
+
+    def _rows(self) -> int:
+        """Records of a block."""
+        size = self._manifest.row_size
+        pairs_of = zip(self._manifest.shards, self._repetitions)
+        records = sum(shard.records for shard, times in pairs_of if times > 0)
+        sentences = self._manifest.sentences * records / self._manifest.records
+        # Blocks of equal size: a small last one would mix its few documents among themselves only.
+        num_blocks = max(1, math.ceil(sentences / self._config.shuffle_sentences))
+        return math.ceil(records / size / num_blocks) * size
 
 
 # Counting stops here: what follows is like what came before.
@@ -97,7 +157,7 @@ def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int)
 
 
 def parse_block(kind: str, serialized: tf.Tensor, keys: tf.Tensor, with_text: bool) -> Block:
-    """Parses one element of `read_blocks`; `kind` is the manifest's."""
+    """Parses the records of a block; `kind` is the manifest's."""
     if kind == pairs.KIND:
         return pairs.parse(serialized, keys)
     return documents.parse(serialized, keys, with_text)
@@ -114,7 +174,7 @@ def check_rows(config: DataConfig, manifest: Manifest) -> None:
     size = manifest.row_size
     if manifest.kind != pairs.KIND or size < 2:
         return
-    for serialized, keys in read_blocks(config, manifest)(tf.constant(0, tf.int64)).take(1):
+    for _, serialized, keys in Blocks(config, manifest).epoch(tf.constant(0, tf.int64)).take(1):
         rows = pairs.parse(serialized, keys).rows.numpy()
         rows = rows[: len(rows) // size * size].reshape(-1, size)
         for row in rows[(rows != rows[:, :1]).any(axis=1)]:

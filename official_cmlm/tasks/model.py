@@ -13,6 +13,7 @@ from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
 from official_cmlm.objectives.base import Encode, Prediction, Vectors
+from official_cmlm.tasks.data_positions import NAME, DataPositions
 
 
 class MultiObjectiveModel(tf_keras.Model):
@@ -21,17 +22,25 @@ class MultiObjectiveModel(tf_keras.Model):
     Attributes:
       encoder: the shared `SentenceEncoderModel`.
       head: the shared language-model head, or None if no objective needs one.
+      data_positions: where training stands in its data.
     """
 
-    def __init__(self, encoder: SentenceEncoderModel, chosen: dict[str, ObjectiveConfig]) -> None:
+    def __init__(
+        self,
+        encoder: SentenceEncoderModel,
+        chosen: dict[str, ObjectiveConfig],
+        data_positions: DataPositions | None = None,
+    ) -> None:
         """Builds the objectives.
 
         Args:
           encoder: the encoder.
           chosen: settings by objective name, already checked.
+          data_positions: of what is trained on. Default: of nothing.
         """
         super().__init__(name="multi_objective_model", autocast=False)
         self.encoder = encoder
+        self.data_positions = data_positions or DataPositions([])
         classes = {name: objectives()[name] for name in chosen}
         self.head = (
             build_language_model_head(encoder)
@@ -100,9 +109,9 @@ class MultiObjectiveModel(tf_keras.Model):
                 yield name, batch, encode
 
     @property
-    def checkpoint_items(self) -> dict[str, tf_keras.layers.Layer]:
+    def checkpoint_items(self) -> dict[str, tf_keras.layers.Layer | tf.train.Checkpoint]:
         """What a checkpoint names, so that others can restore it without the objectives."""
-        items = {"encoder": self.encoder}
+        items = {"encoder": self.encoder, NAME: self.data_positions.variables}
         if self.head is not None:
             items["language_model_head"] = self.head
         return items

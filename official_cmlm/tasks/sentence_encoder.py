@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
@@ -15,7 +16,8 @@ from official_cmlm.evaluation.sts import (
     read_sts_benchmark,
     similarity_spearman,
 )
-from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_examples
+from official_cmlm.inputs.examples import check_examples
+from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, goes_on
 from official_cmlm.inputs.records import count_short_records
 from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -29,13 +31,14 @@ from official_cmlm.records.manifest import (
 )
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
+from official_cmlm.tasks.data_positions import DataPositions, read_positions
 from official_cmlm.tasks.model import MultiObjectiveModel
 from official_cmlm.tasks.training_step import GRADIENT_NORM, train_step, weighted_sum
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 STS_METRIC = "sts_spearman"
-# Records, view, augments and names of objectives that read the same.
-Group = tuple[DataConfig, View, list[Augment], list[str]]
+# Objectives that read the same: their names joined with `+`, records, view and augments.
+Group = tuple[str, DataConfig, View, list[Augment]]
 
 
 @task_factory.register_task_cls(SentenceEncoderTaskConfig)
@@ -68,6 +71,7 @@ class SentenceEncoderTask(base_task.Task):
         self._sts_pairs = self._open_sts()
         self._scored: SentenceEncoder | None = None
         self._checked: set[bool] = set()
+        self._reached: dict[str, np.ndarray] = {}
         for name, where, data in params.used_data():
             source = self._source(load_manifest(data.input_path))
             objectives()[name].check_records(self.chosen[name], data, source, where)
@@ -134,7 +138,7 @@ class SentenceEncoderTask(base_task.Task):
         Calls `inputs.pipeline.check_examples` for everything that the objectives read.
         """
         with naming_damage(self.input_folders()):
-            for data, view, _, _ in self._groups(is_training):
+            for _, data, view, _ in self._groups(is_training):
                 check_examples(data, load_manifest(data.input_path), view)
         self._checked.add(is_training)
 
@@ -153,9 +157,34 @@ class SentenceEncoderTask(base_task.Task):
                     )
         return lines
 
+    def resume_data(self, prefix: str, num_replicas: int) -> list[str]:
+        """Lets training inputs that are built from now on go on where a checkpoint stands.
+
+        Args:
+          prefix: the checkpoint.
+          num_replicas: among which batches are divided.
+
+        Returns:
+          What a person should know: of which objectives the data begin anew, and why.
+        """
+        groups = {name: rest for name, *rest in self._groups(is_training=True)}
+        self._reached = read_positions(prefix, groups)
+        lines = []
+        for name, (data, view, _) in groups.items():
+            reached = self._reached.get(name)
+            if reached is None:
+                reason = "the checkpoint does not say where they stood"
+            elif not goes_on(data, load_manifest(data.input_path), view, num_replicas, reached):
+                reason = "records, settings or batch sizes are not those of the checkpoint"
+            else:
+                continue
+            lines.append(f"{name}: the order of the data begins anew, {reason}")
+        return lines
+
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
-        model = MultiObjectiveModel(SentenceEncoderModel(config), self.chosen)
+        positions = DataPositions(name for name, *_ in self._groups(is_training=True))
+        model = MultiObjectiveModel(SentenceEncoderModel(config), self.chosen, positions)
         if self._sts_pairs is not None:
             length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
             self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
@@ -184,28 +213,34 @@ class SentenceEncoderTask(base_task.Task):
         check = params.is_training not in self._checked
         return tf.data.Dataset.zip(
             {
-                "+".join(names): build_dataset(
-                    data, load_manifest(data.input_path), view, augments, replicas, check
+                name: build_dataset(
+                    data,
+                    load_manifest(data.input_path),
+                    view,
+                    augments,
+                    replicas,
+                    check,
+                    self._reached.get(name),
                 )
-                for data, view, augments, names in self._groups(params.is_training)
+                for name, data, view, augments in self._groups(params.is_training)
             }
         )
 
     def _groups(self, is_training: bool) -> list[Group]:
-        groups: list[Group] = []
+        groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
             source = self._source(load_manifest(data.input_path))
             view = objectives()[name].view(config, data, source)
             augments = objectives()[name].augments(config, source.special)
-            for other, known, all_augments, names in groups:
+            for names, other, known, all_augments in groups:
                 if known == view and other.as_dict() == data.as_dict():
                     all_augments.extend(a for a in augments if a not in all_augments)
                     names.append(name)
                     break
             else:
-                groups.append((data, view, augments, [name]))
-        return groups
+                groups.append(([name], data, view, augments))
+        return [("+".join(names), *rest) for names, *rest in groups]
 
     def build_losses(
         self,
@@ -224,6 +259,7 @@ class SentenceEncoderTask(base_task.Task):
         metrics: list[tf_keras.metrics.Metric] | None = None,
     ) -> dict[str, tf.Tensor]:
         """See `tasks.training_step.train_step`."""
+        inputs = model.data_positions.take(inputs)
         loss, norm, outputs = train_step(
             model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
         )

@@ -51,16 +51,19 @@ class Pipeline:
         self.folder, self.special, self._augments = folder, special_ids(vocabulary), augments
         self._built = {}
 
-    def build(self, replicas: Replicas = Replicas(), **settings) -> tf.data.Dataset:
-        """A new pipeline."""
+    def build(
+        self, replicas: Replicas = Replicas(), reached=None, folder=None, **settings
+    ) -> tf.data.Dataset:
+        """A new pipeline; `folder` takes the place of its own."""
+        folder = folder or self.folder
         values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
-        config = DataConfig(input_path=str(self.folder), **(values | settings))
+        config = DataConfig(input_path=str(folder), **(values | settings))
         config.check("data")
         view = AdjacentPairs(
             config.segment, config.seq_length, config.swap_probability, self.special
         )
-        manifest = load_manifest(self.folder, "documents")
-        return build_dataset(config, manifest, view, self._augments, replicas)
+        manifest = load_manifest(folder, "documents")
+        return build_dataset(config, manifest, view, self._augments, replicas, reached=reached)
 
     def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
         """The first `count` batches, or all of a validation pass, of a pipeline built once."""
@@ -90,4 +93,11 @@ def assert_same(left, right) -> None:
 
 
 def concatenate(batches) -> dict:
-    return tf.nest.map_structure(lambda *values: np.concatenate(values), *batches)
+    """The shares of a batch as one; all have its position."""
+    batches = [dict(batch) for batch in batches]
+    positions = [batch.pop("position") for batch in batches if "position" in batch]
+    joined = tf.nest.map_structure(lambda *values: np.concatenate(values), *batches)
+    if positions:
+        np.testing.assert_array_equal(positions, [positions[0]] * len(batches))
+        joined["position"] = positions[0]
+    return joined

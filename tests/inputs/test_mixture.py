@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mixture import shard_repetitions
-from official_cmlm.inputs.records import read_blocks
+from official_cmlm.inputs.records import Blocks
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
@@ -35,9 +35,9 @@ def _read(folder, epochs=1, **values):
     """For each epoch the (language, row, key) of all that is read, block after block."""
     config = DataConfig(input_path=str(folder), **values)
     config.check("data")
-    blocks = read_blocks(config, load_manifest(folder))
+    blocks = Blocks(config, load_manifest(folder))
     dataset = tf.data.Dataset.range(epochs).flat_map(
-        lambda epoch: blocks(epoch).map(lambda serialized, keys: (epoch, serialized, keys))
+        lambda epoch: blocks.epoch(epoch).map(lambda _, *block: (epoch, *block))
     )
     result = [[] for _ in range(epochs)]
     for epoch, serialized, keys in dataset.as_numpy_iterator():
@@ -167,7 +167,7 @@ def test_blocks_are_no_larger_than_asked_for(folder):
         )
         sizes = [
             len(keys)
-            for _, keys in read_blocks(config, load_manifest(folder))(tf.constant(0, tf.int64))
+            for _, _, keys in Blocks(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
         ]
         assert sum(sizes) == sum(SIZES[name] for name in languages or SIZES)
         assert max(sizes) * 2 <= 100 and max(sizes) - min(sizes) < len(sizes)
@@ -190,8 +190,8 @@ def test_documents_of_several_languages(vocabulary, tmp_path):
     half = sum(sentences.values()) / 2
     for shard, repetition in zip(manifest.shards, times, strict=True):
         assert repetition * sentences[shard.language] == pytest.approx(half)
-    blocks = read_blocks(config.replace(languages=["sw"]), manifest)(tf.constant(0, tf.int64))
-    records = [x for serialized, _ in blocks for x in serialized.numpy()]
+    blocks = Blocks(config.replace(languages=["sw"]), manifest).epoch(tf.constant(0, tf.int64))
+    records = [x for _, serialized, _ in blocks for x in serialized.numpy()]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10
 
@@ -200,7 +200,7 @@ def test_unknown_languages(folder):
     """They are named, with those that there are."""
     config = DataConfig(input_path=str(folder), languages=["en-de", "de-en", "xx"])
     with pytest.raises(UserError) as caught:
-        read_blocks(config, load_manifest(folder))
+        Blocks(config, load_manifest(folder))
     message = f"{folder}: has no de-en, xx; its languages are en-de, en-fr, en-sw"
     assert str(caught.value) == message
 

@@ -10,7 +10,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
-from official_cmlm.inputs.records import parse_block, read_blocks
+from official_cmlm.inputs.records import Blocks, parse_block
 from official_cmlm.records.manifest import load_manifest
 from tests.inputs.pipelines import assert_same, concatenate, pairs_of, special_ids
 from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
@@ -144,7 +144,7 @@ def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_t
         input_path=str(tmp_path), shuffle_sentences=sentences, is_training=is_training
     )
     rows = []
-    for serialized, keys in read_blocks(config, manifest)(tf.constant(0, tf.int64)):
+    for _, serialized, keys in Blocks(config, manifest).epoch(tf.constant(0, tf.int64)):
         block = parse_block("pairs", serialized, keys, with_text=False)
         numbers = block.rows.numpy().reshape(-1, 3)
         assert (numbers == numbers[:, :1]).all()

@@ -7,7 +7,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
-from official_cmlm.inputs.records import count_short_records, parse_block, read_blocks
+from official_cmlm.inputs.records import Blocks, count_short_records, parse_block
 from official_cmlm.inputs.spans import Spans
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
@@ -27,7 +27,8 @@ def folder(tmp_path_factory, vocabulary):
 def blocks(folder):
     """The serialised records and keys of a validation pass."""
     config = DataConfig(input_path=str(folder), is_training=False, shuffle_sentences=60)
-    blocks = list(read_blocks(config, load_manifest(folder))(tf.constant(0, tf.int64)))
+    read = Blocks(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
+    blocks = [(serialized, keys) for _, serialized, keys in read]
     assert len(blocks) > 2
     return blocks
 

@@ -46,7 +46,7 @@ def test_weighted_sum_reads_both_records(weighted_sum, folders):
     assert set(features) == {"cmlm", "bitext_retrieval"} and len(element) == 2
     assert features["cmlm"]["second_masked"]["input_word_ids"].shape == [8, 24]
     assert features["bitext_retrieval"]["second"]["input_word_ids"].shape == [6, 16]
-    assert set(features["bitext_retrieval"]) == {"key", "first", "second"}
+    assert set(features["bitext_retrieval"]) == {"key", "position", "first", "second"}
     assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
 
 

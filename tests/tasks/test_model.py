@@ -107,14 +107,16 @@ def test_weights_scale_the_losses(records_dir):
 
 
 def test_checkpoint_items():
-    """A checkpoint names the encoder, and the head where there is one; never an objective."""
+    """A checkpoint names the encoder, the data's positions and, where there is one, the head;
+    never an objective."""
     model = build({"cmlm": CmlmConfig(num_projections=3)})
     assert model.checkpoint_items == {
         "encoder": model.encoder,
+        "data_positions": model.data_positions.variables,
         "language_model_head": model.head,
     }
     model = build({"quick_thought": QuickThoughtConfig()})
-    assert model.checkpoint_items == {"encoder": model.encoder}
+    assert set(model.checkpoint_items) == {"encoder", "data_positions"}
 
 
 def test_objectives_share_encoder_and_head():
@@ -143,8 +145,8 @@ def test_equal_views_are_one_batch(step):
     element = by_objective(step[1])
     assert set(element) == {"cmlm", "mlm", "quick_thought"}
     tf.nest.map_structure(np.testing.assert_array_equal, element["cmlm"], element["quick_thought"])
-    assert set(element["cmlm"]) == {"key", "first", "second", "second_masked"}
-    assert set(element["mlm"]) == {"key", "segment", "segment_masked"}
+    assert set(element["cmlm"]) == {"key", "position", "first", "second", "second_masked"}
+    assert set(element["mlm"]) == {"key", "position", "segment", "segment_masked"}
     assert not _same(element["cmlm"], element["mlm"])
 
 
