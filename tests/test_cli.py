@@ -26,6 +26,7 @@ BINARIES = [
     "experiments.demo",
     "experiments.demo_report",
     "experiments.evaluate",
+    "experiments.scaling",
     "experiments.train",
     "experiments.train_stages",
     "export.export_sentence_transformers",
