@@ -139,7 +139,7 @@ def similarity_flops(anchors: int, candidates: int, hidden: int, directions: int
 
 
 def similarity_bytes(anchors: int, candidates: int) -> int:
-    """The float32 similarity matrix of one replica and direction; `losses/blocks.py` halves it."""
+    """The float32 similarity matrix of one replica and direction, if it were made whole."""
     return FLOAT * anchors * candidates
 
 

@@ -14,9 +14,14 @@ from experiments.cost_model import (
     similarity_flops,
 )
 
-_A100 = "NVIDIA A100 80GB SXM datasheet"
-_DGX = "NVIDIA DGX A100 datasheet"
-_TPU = "Google Cloud documentation, TPU v3"
+_A100, _DGX, _TPU = "A100", "DGX", "TPU v3"
+SOURCES = {
+    _A100: "NVIDIA A100 80GB SXM datasheet: 312 TFLOP/s bfloat16 without sparsity, 80 GB at "
+    "2,039 GB/s, NVLink 600 GB/s of both directions together",
+    _DGX: "NVIDIA DGX A100 datasheet: 8 GPUs, 8 network ports of 200 Gb/s, 2 CPUs of 64 cores",
+    _TPU: "Google Cloud documentation, TPU v3: a chip of 2 cores has 123 TFLOP/s bfloat16 and "
+    "32 GiB at 900 GB/s; a pod of 1,024 chips 340 TB/s of all-reduce bandwidth",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,7 +30,7 @@ class Input:
 
     Attributes:
       value: in SI units: operations, bytes, seconds.
-      source: where it is published; empty: assumed.
+      source: where it is published, a key of `SOURCES`; empty: assumed.
     """
 
     value: float
@@ -120,6 +125,25 @@ def clusters() -> list[Cluster]:
 
 
 @dataclasses.dataclass(frozen=True)
+class InputCost:
+    """What a pair costs the input pipeline of a host; every host makes every global batch.
+
+    Attributes:
+      cpu_seconds: of all stages.
+      serial_seconds: of those that one thread does: reading, pairing, shuffling, bucketing.
+      record_bytes: that are read.
+    """
+
+    cpu_seconds: float
+    serial_seconds: float
+    record_bytes: float
+
+    def times(self, factor: float) -> "InputCost":
+        """The cost of pairs `factor` times as long."""
+        return InputCost(*(factor * value for value in dataclasses.astuple(self)))
+
+
+@dataclasses.dataclass(frozen=True)
 class Projection:
     """One step of a cluster, in seconds; what each part takes alone.
 
@@ -127,8 +151,8 @@ class Projection:
       compute: forward and backward pass.
       all_reduce: of the gradients; added to `compute`, since clipping waits for all of them.
       update: clipping and the optimizer, the same on every replica.
-      inputs: of the input pipeline, on all cores of a host, every host making every batch; hidden
-        behind the rest as long as it is shorter.
+      inputs: of the input pipeline: its serial stages, or all of them on all cores, whichever takes
+        longer; hidden behind the rest as long as it is shorter.
       checkpoint: spread over the steps between two.
       retrieval: what in-batch retrieval beside CMLM would add: gather, its transpose, similarities.
       memory_share: of an accelerator's memory that weights, slots, gradients and activations take.
@@ -173,8 +197,7 @@ def project(
     cluster: Cluster,
     model: ModelShape,
     batch: BatchShape,
-    input_cpu_seconds: float,
-    record_bytes: float,
+    inputs: InputCost,
     assumed: Assumptions = Assumptions(),
 ) -> Projection:
     """A step of a global batch on a cluster.
@@ -182,8 +205,7 @@ def project(
     Args:
       cluster: the cluster.
       model, batch: the model and the global batch.
-      input_cpu_seconds: of the input pipeline, a pair.
-      record_bytes: read, a pair.
+      inputs: of a pair.
       assumed: see `Assumptions`.
     """
     replicas = cluster.replicas
@@ -201,13 +223,14 @@ def project(
         compute=cmlm_work(model, batch).training_flops / replicas / speed,
         all_reduce=all_reduce_seconds(cluster, gradients, assumed),
         update=gradients * assumed.update_passes / cluster.memory_bandwidth.value,
-        inputs=batch.pairs * input_cpu_seconds / cluster.host_cores.value,
+        inputs=batch.pairs
+        * max(inputs.serial_seconds, inputs.cpu_seconds / cluster.host_cores.value),
         checkpoint=checkpoint_bytes(model) / assumed.storage / assumed.checkpoint_interval,
         retrieval=gathered + compared,
         memory_share=(states + activation_bytes(model, local)) / cluster.memory.value,
         record_bytes=0.0,
     )
-    return dataclasses.replace(found, record_bytes=batch.pairs * record_bytes / found.step)
+    return dataclasses.replace(found, record_bytes=batch.pairs * inputs.record_bytes / found.step)
 
 
 def limits(projection: Projection) -> dict[str, float]:

@@ -14,7 +14,8 @@ from experiments.cost_model import (
     cmlm_work,
     ring_all_reduce_bytes,
 )
-from experiments.scaling_text import HEADER, Row, beyond, table
+from experiments.scaling_clusters import InputCost
+from experiments.scaling_text import HEADER, Row, beyond, table, wrapped
 
 # CMLM §3: base, 256 tokens, 80 of them masked, batch 2,048.
 PAPER = ModelShape(layers=12, hidden=768, inner=3072, heads=12, vocab=30522)
@@ -41,14 +42,14 @@ class Figures:
         return cls(**json.loads(path.read_text(encoding="utf-8")))
 
     @property
-    def input_cpu_seconds(self) -> float:
-        """CPU seconds a pair of the paper's inputs: those of one core, where nothing waits."""
-        return self.sides[0]["packed_cpu_seconds"]
+    def inputs(self) -> InputCost:
+        """Of a pair as the paper has it, measured on one core, where no thread waits for others.
 
-    @property
-    def record_bytes(self) -> float:
-        """Bytes of records a pair: a document of n segments gives n − 1 pairs."""
-        return self.bytes_a_token * BUCKETS[-1]
+        A document of n segments gives n − 1 pairs, so a pair reads one segment.
+        """
+        side = self.sides[0]
+        read = self.bytes_a_token * BUCKETS[-1]
+        return InputCost(side["packed_cpu_seconds"], side["packed_serial_seconds"], read)
 
 
 def paper_batch(length: int = 256) -> BatchShape:
@@ -91,19 +92,18 @@ def summary(figures: Figures) -> str:
 
 def render(figures: Figures) -> str:
     """The whole document, Markdown."""
-    return "\n\n".join(
-        [
-            HEADER.strip(),
-            "## What a step computes",
-            _formulas(),
-            _by_bucket(),
-            "## Constants of this machine",
-            _constants(figures),
-            "## Predicted and measured",
-            _predicted(figures),
-            beyond(PAPER, paper_batch, BUCKETS, figures.input_cpu_seconds, figures.record_bytes),
-        ]
-    ) + "\n"  # fmt: skip
+    parts = [
+        HEADER.strip(),
+        "## What a step computes",
+        _formulas(),
+        _by_bucket(),
+        "## Constants of this machine",
+        _constants(figures),
+        "## Predicted and measured",
+        _predicted(figures),
+        beyond(PAPER, paper_batch, BUCKETS, figures.inputs),
+    ]
+    return wrapped("\n\n".join(parts)) + "\n"
 
 
 def _formulas() -> str:
@@ -186,14 +186,16 @@ def _constants(figures: Figures) -> str:
         for size, seconds in figures.all_reduce.items()
     ]
     return (
-        "Micro-kernels, each forward and backward on tensors of a step's size; the last but one "
-        "and the overhead are fitted to steps of a 3×192 model in buckets of 24, 48, 96 and 128 "
-        "tokens, which is not predicted below.\n\n"
+        "Micro-kernels, each forward and backward on tensors of a step's size. The overhead and "
+        "the factor over the kernels are fitted to steps of a 3×192 model in buckets of 24, 48, 96 "
+        "and 128 tokens, none of which is predicted below.\n\n"
         + table(("constant", *(_cores(s["cores"]) for s in figures.sides)), rows)
         + "\n\nSumming gradients between two processes over loopback: "
         + "; ".join(reduced)
         + f". Records: {figures.bytes_a_token:.2f} bytes a token. The paper's own inputs (packed "
-        f"to 256 tokens): {1e3 * figures.input_cpu_seconds:.2f} ms of CPU a pair."
+        f"to 256 tokens): {1e3 * figures.inputs.cpu_seconds:.2f} ms of CPU a pair, of which "
+        f"{1e3 * figures.inputs.serial_seconds:.2f} ms before masking, in stages that one thread "
+        "does."
     )
 
 

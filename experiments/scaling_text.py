@@ -1,12 +1,22 @@
 """Tables and the part of `experiments/scaling.md` that leaves this machine."""
 
+import textwrap
 from collections.abc import Callable, Sequence
 
-from experiments.cost_model import BatchShape, ModelShape, cmlm_work, gather_bytes
+from experiments.cost_model import (
+    BatchShape,
+    ModelShape,
+    cmlm_work,
+    gather_bytes,
+    ring_all_reduce_bytes,
+    similarity_bytes,
+)
 from experiments.scaling_clusters import (
+    SOURCES,
     Assumptions,
     Cluster,
     Input,
+    InputCost,
     Projection,
     clusters,
     limits,
@@ -23,6 +33,9 @@ machines in `experiments/scaling_clusters.py`.
 # CMLM §3 and appendix C.
 _STEPS, _DAYS, _TPUS = 1_000_000, 5, 64
 _SECONDS_A_DAY = 86400
+_COLUMNS = 100
+# Share of an accelerator's memory above which an estimate says that it may not fit.
+_TIGHT = 0.8
 
 
 class Row(tuple):
@@ -32,6 +45,18 @@ class Row(tuple):
 
     def __new__(cls, *cells: str) -> "Row":
         return super().__new__(cls, cells)
+
+
+def wrapped(text: str) -> str:
+    """Markdown with its paragraphs and list items broken at 100 columns; tables stay."""
+    lines = []
+    for line in text.split("\n"):
+        if len(line) <= _COLUMNS or line.startswith("|"):
+            lines.append(line)
+        else:
+            indent = "  " if line.startswith("- ") else ""
+            lines += textwrap.wrap(line, _COLUMNS, subsequent_indent=indent, break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -44,8 +69,7 @@ def beyond(
     model: ModelShape,
     batch_of: Callable[[int], BatchShape],
     buckets: Sequence[int],
-    input_cpu_seconds: float,
-    record_bytes: float,
+    inputs: InputCost,
 ) -> str:
     """The sections on larger machines.
 
@@ -53,20 +77,17 @@ def beyond(
       model: the paper's.
       batch_of: length -> global batch.
       buckets: its lengths; the last is the paper's.
-      input_cpu_seconds, record_bytes: of a pair.
+      inputs: of a pair of the longest bucket.
     """
     batch, assumed = batch_of(buckets[-1]), Assumptions()
-    found = [
-        (cluster, project(cluster, model, batch, input_cpu_seconds, record_bytes, assumed))
-        for cluster in clusters()
-    ]
+    found = [(cluster, project(cluster, model, batch, inputs, assumed)) for cluster in clusters()]
     return "\n\n".join(
         [
             "## The paper's English base run elsewhere",
             f"12×768, 256 tokens, 80 masked, batch {batch.pairs:,}, LAMB, {_STEPS:,} steps (CMLM "
             "§3). Nothing here was run: these are the formulas above with other machines' figures.",
             _inputs([cluster for cluster, _ in found], assumed),
-            _steps(found),
+            _steps(found, batch.pairs),
             _check(model, batch),
             "## What breaks first",
             _limits(found),
@@ -74,14 +95,14 @@ def beyond(
             "Length buckets: all replicas share one bucket in a step, so nobody waits for a longer "
             "one, but a short step computes less and sums as many gradients. Share of the step in "
             "which accelerators compute:",
-            _buckets(model, batch_of, buckets, input_cpu_seconds, record_bytes, assumed),
+            _buckets(model, batch_of, buckets, inputs, assumed),
         ]
     )
 
 
 def _figure(value: Input, scale: float, unit: str) -> str:
     source = value.source or "**assumed**"
-    return f"{value.value / scale:,.5g} {unit} ({source})"
+    return f"{value.value / scale:,.4g}{unit} ({source})"
 
 
 def _inputs(all_of_them: list[Cluster], assumed: Assumptions) -> str:
@@ -90,21 +111,25 @@ def _inputs(all_of_them: list[Cluster], assumed: Assumptions) -> str:
 
     rows = [
         Row("hosts × accelerators", *(f"{c.hosts} × {c.per_host}" for c in all_of_them)),
-        row("peak, bfloat16", "peak", 1e12, "TFLOP/s"),
-        row("memory", "memory", 1e9, "GB"),
-        row("memory bandwidth", "memory_bandwidth", 1e9, "GB/s"),
-        row("link within a host, one direction", "link", 1e9, "GB/s"),
-        row("link between hosts, its share", "network", 1e9, "GB/s"),
+        row("peak, bfloat16", "peak", 1e12, " TFLOP/s"),
+        row("memory", "memory", 1e9, " GB"),
+        row("memory bandwidth", "memory_bandwidth", 1e9, " GB/s"),
+        row("link within a host, one direction", "link", 1e9, " GB/s"),
+        row("link between hosts, its share", "network", 1e9, " GB/s"),
         row("CPU cores of a host", "host_cores", 1, ""),
     ]
     return (
         table(("input", *(c.name for c in all_of_them)), rows)
-        + f"\n\n**Assumed** for all: {assumed.utilisation:.0%} of the peak, "
+        + "\n\nPublished: "
+        + "; ".join(f"({key}) {text}" for key, text in SOURCES.items())
+        + f".\n\n**Assumed** for all: {assumed.utilisation:.0%} of the peak, "
         f"{assumed.link_efficiency:.0%} of a link's bandwidth, {assumed.update_passes} passes over "
         "the weights by clipping and LAMB, CPU cores as fast as one of this machine, "
         f"{assumed.storage / 1e9:.0f} GB/s to storage, a checkpoint every "
         f"{assumed.checkpoint_interval:,} steps, gradients summed after the backward pass and not "
-        "during it. The paper says \"64 TPUs\"; they are read as cores of TPU v3."
+        "during it. Small batches reach less of the peak than large ones: with 2 pairs an "
+        "accelerator the time to compute is a lower bound. The paper says \"64 TPUs\"; they are "
+        "read as cores of TPU v3."
     )  # fmt: skip
 
 
@@ -112,12 +137,12 @@ def _milliseconds(seconds: float) -> str:
     return f"{1e3 * seconds:.2f}" if seconds < 0.01 else f"{1e3 * seconds:,.1f}"
 
 
-def _steps(found: list[tuple[Cluster, Projection]]) -> str:
+def _steps(found: list[tuple[Cluster, Projection]], pairs: int) -> str:
     def row(name: str, values: Sequence[str]) -> Row:
         return Row(name, *values)
 
     rows = [
-        row("pairs an accelerator", [f"{2048 // c.replicas}" for c, _ in found]),
+        row("pairs an accelerator", [f"{pairs // c.replicas}" for c, _ in found]),
         *(
             row(f"{name}, ms", [_milliseconds(getattr(p, key)) for _, p in found])
             for name, key in (
@@ -163,53 +188,55 @@ def _limits(found: list[tuple[Cluster, Projection]]) -> str:
 def _sentences(
     found: list[tuple[Cluster, Projection]], model: ModelShape, batch: BatchShape
 ) -> str:
-    lines = []
-    for cluster, projection in found:
-        ordered = sorted(limits(projection).items(), key=lambda item: -item[1])
-        first, share = ordered[0]
-        local = batch.pairs // cluster.replicas
-        added = projection.step - projection.compute
-        balanced = batch.pairs * added / projection.compute
-        line = (
-            f"- **{cluster.name}** ({local} pairs an accelerator): first {first} "
-            f"({share:.2f} of the computation), then {ordered[1][0]} ({ordered[1][1]:.2f})."
-        )
-        if projection.memory_share > 0.8:
-            line += (
-                f" Before any of these, memory: {projection.memory_share:.0%} of an accelerator's "
-                "is activations, weights and slots; `task.chunk_size` computes the same step in "
-                "parts."
-            )
-        if projection.inputs >= projection.step:
-            cores = projection.inputs * cluster.host_cores.value / projection.compute
-            line += (
-                " Every host makes all global batches and keeps its share; to keep up with the "
-                f"computation alone each would need {cores:,.0f} cores."
-            )
-        if projection.efficiency < 0.5:
-            line += (
-                f" The batch is too small for so many: half of the step would compute from about "
-                f"{balanced:,.0f} pairs on, if the inputs kept up."
-            )
-        lines.append(line)
+    lines = [_sentence(cluster, projection, batch.pairs) for cluster, projection in found]
     largest = found[-1][0]
     gathered = gather_bytes(batch.pairs, model.hidden, largest.replicas)
+    reduced = ring_all_reduce_bytes(model.parameters, largest.replicas)
+    local = batch.pairs // largest.replicas
     lines.append(
-        "- **Gather of embeddings** (retrieval beside CMLM): "
-        f"{gathered / 1e6:.0f} MB an accelerator at {batch.pairs:,} pairs against "
-        f"{8 * model.parameters / 1e6:,.0f} MB for the gradients; at 16,384 pairs "
-        f"{8 * gathered / 1e6:.0f} MB. It breaks nothing first; nor does the similarity matrix, "
-        "which `losses/blocks.py` computes in blocks."
+        f"- **Gather of embeddings** (retrieval beside CMLM, {largest.name}): {gathered / 1e6:.0f} "
+        f"MB an accelerator at {batch.pairs:,} pairs, {8 * gathered / 1e6:.0f} MB at "
+        f"{8 * batch.pairs:,}, against {reduced / 1e6:,.0f} MB for the gradients. Its "
+        f"similarities are {similarity_bytes(local, batch.pairs) / 1e3:,.0f} kB, and "
+        f"{similarity_bytes(8 * local, 8 * batch.pairs) / 1e6:.1f} MB at {8 * batch.pairs:,}. "
+        "Neither breaks first."
     )
     return "\n".join(lines)
+
+
+def _sentence(cluster: Cluster, projection: Projection, pairs: int) -> str:
+    """What breaks first on one cluster, a list item."""
+    (first, share), (second, less), *_ = sorted(limits(projection).items(), key=lambda i: -i[1])
+    line = f"- **{cluster.name}** ({pairs // cluster.replicas} pairs an accelerator): "
+    if projection.memory_share > _TIGHT:
+        line += (
+            f"memory. {projection.memory_share:.0%} of an accelerator's would be activations, "
+            "weights and slots; `task.chunk_size` computes the same step in parts. Of the time, "
+        )
+    line += f"{first} {'breaks first' if share > 1 else 'is nearest'} ({share:.2f} of the "
+    line += f"computation), then {second} ({less:.2f})."
+    if projection.inputs > projection.compute:
+        line += (
+            " Every host makes all global batches and keeps its share, and one thread of it reads, "
+            f"pairs and buckets: {pairs / projection.inputs:,.0f} pairs/s, where the accelerators "
+            f"could take {pairs / projection.compute:,.0f}."
+        )
+    if projection.all_reduce > projection.compute:
+        added = projection.all_reduce + projection.update + projection.checkpoint
+        balanced = pairs * added / projection.compute
+        line += (
+            f" A global batch of {pairs:,} is too small for {cluster.replicas:,} accelerators: "
+            f"half of a step would compute from about {balanced:,.0f} pairs on, "
+            "if the inputs kept up."
+        )
+    return line
 
 
 def _buckets(
     model: ModelShape,
     batch_of: Callable[[int], BatchShape],
     buckets: Sequence[int],
-    input_cpu_seconds: float,
-    record_bytes: float,
+    inputs: InputCost,
     assumed: Assumptions,
 ) -> str:
     rows = []
@@ -217,10 +244,7 @@ def _buckets(
         # The input pipeline's work follows the tokens.
         share = length / buckets[-1]
         shares = [
-            project(
-                *(cluster, model, batch_of(length)),
-                *(input_cpu_seconds * share, record_bytes * share, assumed),
-            ).efficiency
+            project(cluster, model, batch_of(length), inputs.times(share), assumed).efficiency
             for cluster in clusters()
         ]
         rows.append(Row(str(length), *(f"{value:.0%}" for value in shares)))

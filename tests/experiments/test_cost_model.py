@@ -23,7 +23,13 @@ from experiments.cost_model import (
     similarity_flops,
     step_seconds,
 )
-from experiments.scaling_clusters import Assumptions, all_reduce_seconds, clusters, project
+from experiments.scaling_clusters import (
+    Assumptions,
+    InputCost,
+    all_reduce_seconds,
+    clusters,
+    project,
+)
 from experiments.scaling_training import RowCounter, model_shape
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.projection import Projection
@@ -247,9 +253,11 @@ def test_all_reduce_of_hosts_takes_rings_within_and_between():
 def test_a_step_waits_for_its_inputs_only_if_they_take_longer():
     one = clusters()[0]
     batch = BatchShape(2048, 256, 2048 * 80)
-    free = project(one, _BASE, batch, 0.0, 0.0)
+    free = project(one, _BASE, batch, InputCost(0.0, 0.0, 0.0))
     assert free.step == free.compute + free.all_reduce + free.update + free.checkpoint
-    assert project(one, _BASE, batch, 1.0, 0.0).step == 2048 / 128
+    # All stages on 128 cores, or those of one thread.
+    assert project(one, _BASE, batch, InputCost(1.0, 0.001, 0.0)).step == 2048 / 128
+    assert project(one, _BASE, batch, InputCost(1.0, 0.5, 0.0)).step == 2048 / 2
 
 
 class _Fake:
