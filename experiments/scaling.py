@@ -66,6 +66,8 @@ def _measured() -> dict:
     from experiments.scaling_all_reduce import loopback_all_reduce
     from official_cmlm.records.manifest import load_manifest
 
+    print("summing gradients over loopback …", flush=True)
+    reduced = loopback_all_reduce()
     with tempfile.TemporaryDirectory() as folder:
         root, text = Path(folder), ",".join(text_files(FLAGS.text)[:24])
         run_module(
@@ -85,11 +87,10 @@ def _measured() -> dict:
                 *(f"--rounds={FLAGS.rounds}", f"--steps={FLAGS.steps}"),
             )
             sides.append(json.loads(line))
-    print("summing gradients over loopback …", flush=True)
     return {
         "sides": sides,
         "bytes_a_token": sum(shard.bytes for shard in manifest.shards) / manifest.tokens,
-        "all_reduce": loopback_all_reduce(),
+        "all_reduce": reduced,
     }
 
 

@@ -51,24 +51,26 @@ def work() -> dict[int, float]:
     """What a worker does: `TF_CONFIG` names the two of them."""
     import tensorflow as tf
 
+    from official_cmlm.tasks.gradients import summed_over_replicas
+
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
+
+    @tf.function
+    def reduce(gradients: tf.Tensor) -> tf.Tensor:
+        def replica() -> tf.Tensor:
+            # A tensor of this replica's device, as gradients are.
+            return summed_over_replicas([tf.identity(gradients)])[0][0]
+
+        return strategy.run(replica)
+
     found = {}
     for size in SIZES:
         gradients = tf.ones([size // 4])
-
-        @tf.function
-        def reduce(gradients: tf.Tensor = gradients) -> tf.Tensor:
-            def replica() -> tf.Tensor:
-                context = tf.distribute.get_replica_context()
-                return context.all_reduce(tf.distribute.ReduceOp.SUM, gradients)[0]
-
-            return strategy.run(replica)
-
-        reduce().numpy()
+        reduce(gradients).numpy()
         times = []
         for _ in range(_REPEATS):
             began = time.perf_counter()
-            reduce().numpy()
+            reduce(gradients).numpy()
             times.append(time.perf_counter() - began)
         found[size] = statistics.median(times)
     return found
