@@ -5,7 +5,6 @@ else the machine does falls on all alike.
 """
 
 import dataclasses
-import json
 import os
 import statistics
 import time
@@ -13,7 +12,6 @@ from typing import Any
 
 import tensorflow as tf
 
-from experiments import registry
 from experiments.cost_model import (
     BatchShape,
     KernelCosts,
@@ -21,9 +19,9 @@ from experiments.cost_model import (
     kernel_seconds,
     step_seconds,
 )
+from experiments.scaling_inputs import packed_cpu_seconds, real_tokens, token_cpu_seconds
 from experiments.scaling_kernels import costs_of, kernels, seconds_a_unit
 from experiments.scaling_training import Training
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
 # (layers, hidden); the constants come from the first, the runs of the others are predicted.
 CALIBRATION = (3, 192)
@@ -67,7 +65,6 @@ class Side:
       input_cpu_seconds: CPU seconds of the input pipeline a token, padding not counted.
       packed_cpu_seconds: CPU seconds a pair with the paper's own inputs, packed to 256 tokens.
       packed_serial_seconds: the same without masking: reading, pairing, shuffling, bucketing.
-      vocab: entries of the vocabulary that the runs had.
     """
 
     cores: int
@@ -77,7 +74,6 @@ class Side:
     input_cpu_seconds: float
     packed_cpu_seconds: float
     packed_serial_seconds: float
-    vocab: int
 
 
 def pin(cores: int) -> None:
@@ -85,6 +81,52 @@ def pin(cores: int) -> None:
     os.sched_setaffinity(0, set(sorted(os.sched_getaffinity(0))[:cores]))
     tf.config.threading.set_intra_op_parallelism_threads(cores)
     tf.config.threading.set_inter_op_parallelism_threads(cores)
+
+
+class Samples:
+    """Everything that is timed, and the times of each round."""
+
+    def __init__(self, records: str) -> None:
+        self.base = Training(CALIBRATION, records, _CALIBRATION_BUCKETS)
+        self.trainings = [Training(size, records, _BUCKETS) for size in PREDICTED]
+        self.widths = sorted({hidden for _, hidden in (CALIBRATION, *PREDICTED)})
+        self._kernels = kernels(self.widths, self.base.shape.vocab)
+        self._update, self._parameters = _update(self.base)
+        self._usual = _one_of_each_length(self.base)
+        shortest = min(self._usual, key=_length_of)
+        self._tiny = tf.nest.map_structure(lambda tensor: tensor[:_TINY], shortest)
+        self._by_kernel: dict[str, list[float]] = {kernel.name: [] for kernel in self._kernels}
+        self._updates: list[float] = []
+        self._by_batch: list[list[float]] = [[] for _ in [self._tiny, *self._usual]]
+        self.runs: list[tuple[Training, list[BatchShape], int, float]] = []
+
+    def warm_up(self) -> None:
+        """A step of every bucket, so that memory, threads and graphs are there."""
+        for training in self.trainings:
+            for batch in _one_of_each_length(training):
+                training.seconds(batch)
+        for batch in [*self._usual, self._tiny]:
+            self.base.seconds(batch)
+
+    def round(self, steps: int) -> None:
+        """Times everything once more."""
+        for kernel in self._kernels:
+            self._by_kernel[kernel.name].append(seconds_a_unit(kernel, _KERNEL_SECONDS))
+        self._updates += [_seconds(self._update) for _ in range(3)]
+        for times, batch in zip(self._by_batch, [self._tiny, *self._usual]):
+            times += [self.base.seconds(batch) for _ in range(2)]
+        for training in self.trainings:
+            self.runs.append((training, *_run(training, steps)))
+
+    def costs(self) -> KernelCosts:
+        """The machine's constants by all rounds."""
+        medians = {name: statistics.median(times) for name, times in self._by_kernel.items()}
+        update = statistics.median(self._updates) / self._parameters
+        tiny, *usual = (
+            (self.base.batch_shape(batch), statistics.median(times))
+            for batch, times in zip([self._tiny, *self._usual], self._by_batch)
+        )
+        return calibrated(costs_of(medians, self.widths, update), self.base.shape, tiny, usual)
 
 
 def measure(records: str, cores: int, rounds: int, steps: int) -> Side:
@@ -97,43 +139,13 @@ def measure(records: str, cores: int, rounds: int, steps: int) -> Side:
       steps: of each run in a round.
     """
     pin(cores)
-    base = Training(CALIBRATION, records, _CALIBRATION_BUCKETS)
-    trainings = [Training(size, records, _BUCKETS) for size in PREDICTED]
-    widths = sorted({hidden for _, hidden in (CALIBRATION, *PREDICTED)})
-    timed = kernels(widths, base.shape.vocab)
-    update, parameters = _update(base)
-    usual = _one_of_each_length(base)
-    tiny = tf.nest.map_structure(lambda tensor: tensor[:_TINY], min(usual, key=_length_of))
-    for training in trainings:
-        # A step of every bucket before anything is timed: memory, threads and the graph are there.
-        for batch in [*_one_of_each_length(training), training.next_batch()]:
-            training.seconds(batch)
-    for batch in [*usual, tiny]:
-        base.seconds(batch)
-    inputs = _input_cpu_seconds(base.dataset)
-    by_kernel: dict[str, list[float]] = {kernel.name: [] for kernel in timed}
-    updates: list[float] = []
-    by_batch: list[list[float]] = [[] for _ in [tiny, *usual]]
-    runs: list[tuple[Training, list[BatchShape], int, float]] = []
+    samples = Samples(records)
+    samples.warm_up()
+    inputs = token_cpu_seconds(samples.base.dataset)
     for _ in range(rounds):
-        for kernel in timed:
-            by_kernel[kernel.name].append(seconds_a_unit(kernel, _KERNEL_SECONDS))
-        updates += [_seconds(update) for _ in range(3)]
-        for times, batch in zip(by_batch, [tiny, *usual]):
-            times += [base.seconds(batch) for _ in range(2)]
-        for training in trainings:
-            runs.append((training, *_run(training, steps)))
-    costs = calibrated(
-        costs_of(
-            {name: statistics.median(found) for name, found in by_kernel.items()},
-            widths,
-            statistics.median(updates) / parameters,
-        ),
-        base.shape,
-        (base.batch_shape(tiny), statistics.median(by_batch[0])),
-        [(base.batch_shape(b), statistics.median(t)) for b, t in zip(usual, by_batch[1:])],
-    )
-    described = [
+        samples.round(steps)
+    costs = samples.costs()
+    runs = [
         Run(
             training.shape.name,
             cores,
@@ -144,18 +156,17 @@ def measure(records: str, cores: int, rounds: int, steps: int) -> Side:
             sum(step_seconds(training.shape, shape, costs) for shape in shapes)
             + inputs * real / cores,
         )
-        for training, shapes, real, seconds in runs
+        for training, shapes, real, seconds in samples.runs
     ]
     return Side(
         cores,
         costs,
-        described,
-        _shares(runs, costs),
+        runs,
+        _shares(samples.runs, costs),
         inputs,
-        _packed_cpu_seconds(records, "cmlm"),
+        packed_cpu_seconds(records, "cmlm"),
         # The same pairs; nothing is added to them.
-        _packed_cpu_seconds(records, "quick_thought"),
-        base.shape.vocab,
+        packed_cpu_seconds(records, "quick_thought"),
     )
 
 
@@ -167,7 +178,7 @@ def _run(training: Training, steps: int) -> tuple[list[BatchShape], int, float]:
         batches.append(training.next_batch())
         training.step(batches[-1]).numpy()
     seconds = time.perf_counter() - began
-    return [training.batch_shape(b) for b in batches], sum(map(_real_tokens, batches)), seconds
+    return [training.batch_shape(b) for b in batches], sum(map(real_tokens, batches)), seconds
 
 
 def _shares(
@@ -200,11 +211,6 @@ def _length_of(batch: dict) -> int:
     return batch["cmlm"]["first"]["input_word_ids"].shape[1]
 
 
-def _real_tokens(batch: dict) -> int:
-    features = batch["cmlm"]
-    return sum(int(tf.reduce_sum(features[name]["input_mask"])) for name in ("first", "second"))
-
-
 def _seconds(call: Any) -> float:
     began = time.perf_counter()
     call()
@@ -226,35 +232,3 @@ def _update(training: Training) -> tuple[Any, int]:
 
     apply()
     return lambda: apply().numpy(), sum(v.shape.num_elements() for v in variables)
-
-
-def _input_cpu_seconds(dataset: tf.data.Dataset, batches: int = 150) -> float:
-    """CPU seconds of the input pipeline a real token, the work of its start included."""
-    used, drawn = _cpu_seconds(dataset, batches)
-    return used / sum(map(_real_tokens, drawn))
-
-
-def _packed_cpu_seconds(records: str, objective: str, pairs: int = 8192) -> float:
-    """CPU seconds a pair of the paper's own inputs: packed to 256 tokens, in its buckets."""
-    batch = 64
-    values = {
-        "encoder": {"vocab_size": 0},
-        "objectives": {"cmlm": None, objective: {}},
-        "train_data": {
-            "input_path": records,
-            "global_batch_size": batch,
-            "max_bucket_batch_size": batch,
-        },
-        "validation_data": {"input_path": ""},
-    }
-    params = registry.load("cmlm/english_base", params_override=json.dumps({"task": values}))
-    dataset = SentenceEncoderTask(params.task).build_inputs(params.task.train_data)
-    return _cpu_seconds(dataset, pairs // batch)[0] / pairs
-
-
-def _cpu_seconds(dataset: tf.data.Dataset, batches: int) -> tuple[float, list[dict]]:
-    """CPU seconds of this process for a dataset's first batches, and these."""
-    began = time.process_time()
-    iterator = iter(dataset)
-    drawn = [next(iterator) for _ in range(batches)]
-    return time.process_time() - began, drawn
