@@ -4,6 +4,7 @@ Every kernel is timed on tensors of the size that a step has, by the layers that
 """
 
 import dataclasses
+import statistics
 import time
 from collections.abc import Callable, Sequence
 
@@ -152,13 +153,14 @@ def kernels(widths: Sequence[int], vocab: int) -> list[Kernel]:
 
 
 def seconds_a_unit(kernel: Kernel, budget: float) -> float:
-    """Seconds of a unit of work, the mean over about `budget` seconds after one call."""
-    kernel.call()
-    count, began = 0, time.perf_counter()
-    while time.perf_counter() - began < budget:
+    """Seconds of a unit of work, the median call of about `budget` seconds, after one more."""
+    _finish(kernel.call())
+    times = []
+    while not times or sum(times) < budget:
+        began = time.perf_counter()
         _finish(kernel.call())
-        count += 1
-    return (time.perf_counter() - began) / count / kernel.units
+        times.append(time.perf_counter() - began)
+    return statistics.median(times) / kernel.units
 
 
 def _finish(result: object) -> None:
