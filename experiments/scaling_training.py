@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -11,6 +11,7 @@ import tf_keras
 from experiments import registry
 from experiments.cost_model import BatchShape, ModelShape
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
 SEQ_LENGTH = 128
@@ -59,44 +60,53 @@ class Training:
 class RowCounter:
     """Counts what a forward pass computes: logits of which positions, the last block of which rows.
 
-    One pass of a first batch shows whether both are computed for every slot and position, or for
-    masked positions alone; the rule then holds for all batches.
+    One pass of a first batch shows whether both follow the slots for predictions, the masked tokens
+    alone, or (the block) all positions; that rule then holds for all batches.
     """
 
     def __init__(self, model: tf_keras.Model) -> None:
         self._model = model
-        self._rule: tuple[float | None, float | None] | None = None
+        self._rules: tuple[Rule, Rule] | None = None
 
     def batch_shape(self, batch: dict) -> BatchShape:
-        features = batch["cmlm"]
-        masked = features["second_masked"]
-        pairs, length = features["first"]["input_word_ids"].shape
-        weights = masked["masked_lm_weights"]
-        slots, used = weights.shape.num_elements(), float(tf.reduce_sum(weights))
-        if self._rule is None:
-            self._rule = self._find_rule(batch, pairs * length, slots, used)
-        a_prediction, a_row = self._rule
-        return BatchShape(
-            pairs,
-            length,
-            slots if a_prediction is None else a_prediction * used,
-            None if a_row is None else a_row * used,
-        )
+        """The sizes that a step on `batch` computes.
 
-    def _find_rule(
+        Raises:
+          UserError: if the head works in a way that this cannot see.
+        """
+        pairs, length = batch["cmlm"]["first"]["input_word_ids"].shape
+        weights = batch["cmlm"]["second_masked"]["masked_lm_weights"]
+        slots, used = weights.shape.num_elements(), float(tf.reduce_sum(weights))
+        if self._rules is None:
+            self._rules = self._find_rules(batch, pairs * length, slots, used)
+        logits, rows = (rule and rule(slots, used) for rule in self._rules)
+        return BatchShape(pairs, length, logits, rows)
+
+    def _find_rules(
         self, batch: dict, positions: int, slots: int, used: float
-    ) -> tuple[float | None, float | None]:
-        """Logits and rows of s2 for each masked token, or None where they follow the slots."""
+    ) -> tuple["Rule", "Rule"]:
         block = self._model.encoder.bert.transformer_layers[-1]
         with _rows_through(self._model.head.layer_norm) as logits:
             with _rows_through(block._output_layer_norm) as rows:
                 self._model(batch, training=False)
+        if not logits:
+            raise UserError("no rows went through the head's layer norm: nothing to count them by")
         last = sum(rows) - positions
-        return (
-            None if sum(logits) == slots else sum(logits) / used,
-            # More than all of s2's tokens: the projected vectors are computed too.
-            None if last >= positions else last / used,
-        )
+        # As much as all of s2's tokens: the last block is computed for everything.
+        everything = last >= positions
+        return _rule(sum(logits), slots, used), None if everything else _rule(last, slots, used)
+
+
+Rule = Callable[[int, float], float] | None
+"""(slots for predictions, masked tokens) of a batch -> rows; None: all positions."""
+
+
+def _rule(rows: int, slots: int, used: float) -> Rule:
+    """What explains that a batch had so many rows."""
+    if rows == slots:
+        return lambda slots, used: slots
+    share = rows / used
+    return lambda slots, used: share * used
 
 
 class _rows_through:

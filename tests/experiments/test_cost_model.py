@@ -32,6 +32,7 @@ from experiments.scaling_clusters import (
 )
 from experiments.scaling_training import RowCounter, model_shape
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
@@ -296,3 +297,17 @@ def test_rows_are_counted_where_only_masked_positions_are_computed():
     # The rule of the first batch holds for the next.
     other = counter.batch_shape(_batch([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
     assert other == BatchShape(pairs=2, length=8, predictions=5, last_rows=5)
+
+
+def test_rows_are_counted_where_the_last_block_follows_the_slots():
+    counter = RowCounter(_Fake([16, 6], 3))
+    counter.batch_shape(_batch([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
+    other = counter.batch_shape(_batch([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]]))
+    assert other == BatchShape(pairs=2, length=8, predictions=5, last_rows=6)
+
+
+def test_a_head_that_cannot_be_counted_is_an_error():
+    fake = _Fake([16, 26], 6)
+    fake.head.layer_norm = tf_keras.layers.Layer()
+    with pytest.raises(UserError, match="head's layer norm"):
+        RowCounter(fake).batch_shape(_batch([[1.0, 1.0, 0.0], [1.0, 0.0, 0.0]]))
