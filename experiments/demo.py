@@ -8,7 +8,6 @@ already and its command, the text and the experiment are the same as then.
 import hashlib
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
@@ -17,6 +16,8 @@ from pathlib import Path
 from absl import flags
 
 from data_prep.readers import expand_inputs
+from experiments import interruption
+from experiments.train_summary import check_completed
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -70,6 +71,7 @@ class Stages:
 
         Raises:
           UserError: if the stage fails; its own message has been printed.
+          Stopped: if a training was stopped before its last step.
         """
         self._number += 1
         self._upstream.update("\0".join(command).encode())
@@ -87,9 +89,11 @@ class Stages:
         print(f"{name} … (about {left[0]} s; {sum(left)} s to the end)", flush=True)
         started = time.monotonic()
         self._remember(title, fingerprint, complete=False)
-        code = subprocess.run([sys.executable, *command], check=False).returncode  # noqa: S603
+        code = interruption.call([sys.executable, *command])
         if code:
             raise UserError(f"stage {title!r} failed with exit status {code}; see above")
+        if output is not None:
+            check_completed(output)
         self._remember(title, fingerprint, complete=True)
         print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
 

@@ -1,14 +1,14 @@
 """Stages: experiments that follow each other, each from the encoder that the one before left."""
 
 import dataclasses
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments import registry
+from experiments import interruption, registry
 from experiments.stage_overrides import check_common, overrides_of
+from experiments.train_summary import check_completed
 from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent / "stages"
@@ -141,13 +141,15 @@ def _load(
 
 
 def is_finished(folder: Path, train_steps: int) -> bool:
-    """Whether the folder holds a checkpoint of the last step."""
+    """Whether the folder holds a good checkpoint of the last step."""
     import tensorflow as tf
 
-    prefix = tf.train.latest_checkpoint(str(folder))
-    if prefix is None:
+    from official_cmlm.checkpoints.integrity import checkpoints_of, damage
+
+    known = checkpoints_of(folder)
+    if not known or damage(known[0]) is not None:
         return False
-    step = tf.train.load_checkpoint(prefix).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
+    step = tf.train.load_checkpoint(known[0]).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
     return int(step) >= train_steps
 
 
@@ -156,7 +158,7 @@ def run_stages(
     model_dir: Path,
     init_checkpoint: str | None,
     params_override: str | None,
-    run: Callable[[list[str]], int] = subprocess.call,
+    run: Callable[[list[str]], int] = interruption.call,
 ) -> Path:
     """Trains the stages that are not finished, each in a process and a folder of its own.
 
@@ -171,6 +173,7 @@ def run_stages(
 
     Raises:
       UserError: if a stage fails; its own message came before.
+      Stopped: if a stage was stopped before its last step.
     """
     start = init_checkpoint
     for index, (stage, config) in enumerate(loaded, 1):
@@ -191,7 +194,7 @@ def run_experiment(
     folder: Path,
     start: str | None,
     params_override: str | None,
-    run: Callable[[list[str]], int] = subprocess.call,
+    run: Callable[[list[str]], int] = interruption.call,
 ) -> None:
     """Trains one stage in a process of its own; see `run_stages`."""
     status = run(_command(stage, folder, start, params_override))
@@ -200,6 +203,7 @@ def run_experiment(
             f"stage {stage.name} ended with status {status}; the same command goes on from its "
             "last checkpoint"
         )
+    check_completed(folder)
 
 
 def _command(

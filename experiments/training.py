@@ -1,21 +1,31 @@
 """One run of training or evaluation with Model Garden's trainer."""
 
+import functools
 import os
 import sys
 
 import tensorflow as tf
 import tf_keras
 from official.common import distribute_utils
-from official.core import base_trainer, train_lib, train_utils
 from official.core import config_definitions as cfg
+from official.core import train_lib, train_utils
 from official.modeling import performance
 
 from experiments import registry
-from experiments.training_progress import progress_reports
+from experiments.full_disk import naming_full_disk
+from experiments.interruption import StopRequest, watching
+from experiments.train_loop import runner_of, train
+from experiments.trainer import Trainer
 from official_cmlm.checkpoints.encoder_directory import (
     DEFAULT_SEQ_LENGTH,
     check_description,
     describe,
+)
+from official_cmlm.checkpoints.integrity import (
+    checkpoints_of,
+    latest_good_checkpoint,
+    make_latest,
+    refuse_damage,
 )
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
@@ -28,7 +38,9 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
 
     Raises:
-      UserError: for a configuration, records or a model directory that cannot work.
+      UserError: for a configuration, records or a model directory that cannot work; if a step's
+        loss is not finite, or the disk is full.
+      Stopped: after SIGTERM or SIGINT; the training is in a checkpoint.
     """
     registry.check_start(params.task.init_checkpoint)
     runtime = params.runtime
@@ -44,38 +56,32 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
-    if "train" not in mode and not tf.train.latest_checkpoint(model_dir):
-        raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
-    latest = tf.train.latest_checkpoint(model_dir)
-    if latest and "train" in mode:
-        for line in task.resume_data(latest, strategy.num_replicas_in_sync):
+    checkpoint = _checkpoint(model_dir, mode)
+    if checkpoint and "train" in mode:
+        if strategy.extended.should_checkpoint:
+            make_latest(checkpoint)
+        for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
             print(line, file=sys.stderr)
-    with naming_damage(task.input_folders()):
+    stop = StopRequest()
+    with naming_damage(task.input_folders()), naming_full_disk(model_dir):
         with strategy.scope():
-            trainer = _create_trainer(params, task, mode, model_dir)
+            trainer = _create_trainer(params, task, mode, model_dir, stop)
             # The optimizers create this lazily; a step function must not be the first to do so.
             _ = trainer.optimizer.iterations
-        _check_checkpoint(model_dir, trainer)
-        if "train" in mode:
-            # Positions beyond the longest training sequence have never been trained.
-            longest = max(data.seq_length for _, _, data in params.task.used_data())
-            length = min(DEFAULT_SEQ_LENGTH, longest)
-            describe(model_dir, encoder_config, task.vocabulary, length)
-            if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
-                best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-                describe(best, encoder_config, task.vocabulary, length)
-            train_utils.serialize_config(params, model_dir)
-        with progress_reports(params.trainer.train_steps, model_dir, trainer) as reports:
-            train_lib.run_experiment(
-                distribution_strategy=strategy,
-                task=task,
-                mode=mode,
-                params=params,
-                model_dir=model_dir,
-                trainer=trainer,
-                train_actions=[reports.on_train],
-                eval_actions=[reports.on_eval],
-            )
+        _check_checkpoint(checkpoint, trainer)
+        if "train" not in mode:
+            runner_of(params, task, mode, model_dir, trainer).run()
+            return
+        # Positions beyond the longest training sequence have never been trained.
+        longest = max(data.seq_length for _, _, data in params.task.used_data())
+        length = min(DEFAULT_SEQ_LENGTH, longest)
+        describe(model_dir, encoder_config, task.vocabulary, length)
+        if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
+            best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
+            describe(best, encoder_config, task.vocabulary, length)
+        train_utils.serialize_config(params, model_dir)
+        with watching(stop):
+            train(params, task, mode, model_dir, trainer)
 
 
 def check_run(
@@ -141,9 +147,28 @@ def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
         )
 
 
+def _checkpoint(model_dir: str, mode: str) -> str | None:
+    """The checkpoint that a run begins with: in training the newest good one.
+
+    Raises:
+      UserError: if all are damaged; in evaluation also if there is none, or the newest is damaged.
+    """
+    if "train" in mode:
+        return latest_good_checkpoint(model_dir)
+    known = checkpoints_of(model_dir)
+    if not known:
+        raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
+    refuse_damage(known[0])
+    return known[0]
+
+
 def _create_trainer(
-    params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
-) -> base_trainer.Trainer:
+    params: SentenceEncoderExperimentConfig,
+    task: SentenceEncoderTask,
+    mode: str,
+    model_dir: str,
+    stop: StopRequest,
+) -> Trainer:
     try:
         return train_utils.create_trainer(
             params,
@@ -151,23 +176,23 @@ def _create_trainer(
             train="train" in mode,
             evaluate="eval" in mode,
             checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(params, model_dir),
+            trainer_cls=functools.partial(Trainer, stop=lambda: bool(stop)),
         )
     except UserError as error:
         # Gin, which makes the trainer, adds where it was called.
         raise UserError(str(error).split("\n  In call to configurable")[0]) from None
 
 
-def _check_checkpoint(model_dir: str, trainer: base_trainer.Trainer) -> None:
-    """Raises `UserError` if the latest checkpoint cannot be read into this run's model."""
-    prefix = tf.train.latest_checkpoint(model_dir)
+def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
+    """Raises `UserError` if a checkpoint cannot be read into this run's model."""
     if prefix is None:
         return
     try:
         trainer.checkpoint.read(prefix).expect_partial()
     except (ValueError, IndexError, tf.errors.OpError) as error:
         raise UserError(
-            f"{prefix}: does not fit this experiment, or is damaged ({str(error)[:160]}); use the "
-            "settings that it was written with, or another --model_dir"
+            f"{prefix}: does not fit this experiment ({str(error)[:160]}); use the settings that "
+            "it was written with, or another --model_dir"
         ) from None
 
 

@@ -14,6 +14,15 @@ from tqdm import tqdm
 from official_cmlm import progress
 
 HISTORY_NAME = "history.jsonl"
+# What stands behind the bar, which itself shows steps, steps per second and the time left.
+_SHOWN = {
+    "loss": ("training_loss", "{:.3f}"),
+    "lr": ("learning_rate", "{:.1e}"),
+    "norm": ("gradient_norm", "{:.2f}"),
+    "tok/s": ("tokens_per_second", "{:.0f}"),
+    "pad": ("padding_share", "{:.0%}"),
+    "wait": ("waiting_share", "{:.0%}"),
+}
 
 
 class TrainingProgress:
@@ -21,6 +30,9 @@ class TrainingProgress:
 
     Each report is also a line of `history.jsonl` in the model directory: `step`, `seconds` since
     the start, `split` and the metrics, for figures and comparisons.
+
+    Attributes:
+      last: metrics of the last loop of training; empty before it.
     """
 
     def __init__(self, total_steps: int, model_dir: str, global_step: Any) -> None:
@@ -30,6 +42,7 @@ class TrainingProgress:
         self._started = time.monotonic()
         self._total_steps = total_steps
         self._bar = None
+        self.last: dict[str, float] = {}
 
     def start(self) -> None:
         """Draws the bar from the step that a checkpoint has brought the training to."""
@@ -38,11 +51,11 @@ class TrainingProgress:
 
     def on_train(self, output: dict[str, Any]) -> None:
         """Called with the metrics of each loop of `steps_per_loop` steps."""
-        values = _floats(output)
+        values = self.last = _floats(output)
         step = int(self._global_step.numpy())
         self._write("train", step, values)
         self._bar.set_postfix(
-            {"loss": f"{values['training_loss']:.3f}", "lr": f"{values['learning_rate']:.1e}"},
+            {name: text.format(values[metric]) for name, (metric, text) in _SHOWN.items()},
             refresh=False,
         )
         self._bar.update(step - self._bar.n)

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 from absl import app, flags, logging
 
-from official_cmlm.errors import UserError
+from official_cmlm.errors import Stopped, UserError
 
 EXIT_USER_ERROR = 1
 # The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
@@ -30,6 +30,8 @@ def quiet_tensorflow() -> None:
 def run(main: Callable[[list[str]], int | None]) -> None:
     """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
 
+    `Stopped` is a line too, with exit status 0.
+
     Args:
       main: takes the positional arguments (program name first), returns an exit status or None.
     """
@@ -43,6 +45,9 @@ def run(main: Callable[[list[str]], int | None]) -> None:
         except UserError as error:
             print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
             return EXIT_USER_ERROR
+        except Stopped as stop:
+            print(stop, file=sys.stderr)
+            return None
         except BrokenPipeError:
             return EXIT_BROKEN_PIPE
         except KeyboardInterrupt:

@@ -18,6 +18,7 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
+from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
@@ -55,7 +56,7 @@ def check_description(
     folder: str | os.PathLike, config: EncoderConfig, vocabulary: Vocabulary
 ) -> None:
     """Raises `UserError` if the folder holds weights that do not fit `config` and `vocabulary`."""
-    if (Path(folder) / CONFIG_NAME).exists() and tf.train.latest_checkpoint(os.fspath(folder)):
+    if (Path(folder) / CONFIG_NAME).exists() and checkpoints_of(folder):
         old_config, old_vocabulary, _ = read_description(folder)
         # A training that goes on must go on with the same sentence vector.
         _check_same(
@@ -93,14 +94,17 @@ def read_config(path: Path) -> tuple[EncoderConfig, int]:
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
-    """The checkpoint prefix that a folder or a prefix names.
+    """The checkpoint prefix that a folder or a prefix names; of a folder the newest one.
 
     Raises:
-      UserError: if there is no checkpoint.
+      UserError: if there is no checkpoint, or the folder's newest has lost its files.
     """
     path = os.fspath(path)
-    prefix = tf.train.latest_checkpoint(path) if os.path.isdir(path) else path
-    if not prefix or not tf.io.gfile.exists(prefix + ".index"):
+    known = checkpoints_of(path)
+    if known and not tf.io.gfile.exists(f"{known[0]}.index"):
+        refuse_damage(known[0])
+    prefix = known[0] if known else path
+    if not tf.io.gfile.exists(f"{prefix}.index"):
         raise UserError(f"{path}: no checkpoint there; train first, or name another folder")
     return prefix
 
@@ -166,9 +170,10 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
         status = tf.train.Checkpoint(**items).read(prefix)
         status.assert_existing_objects_matched().expect_partial()
     except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
+        refuse_damage(prefix)
         raise UserError(
-            f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); the file is damaged "
-            "or was written for another architecture"
+            f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); it was written for "
+            "another architecture"
         ) from None
 
 

@@ -9,6 +9,7 @@ The hash is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, "Fast split
 number generators"), a bijection of 64-bit words that passes BigCrush when fed with a Weyl sequence.
 """
 
+import numpy as np
 import tensorflow as tf
 
 # Different uses of one key must not see the same numbers.
@@ -88,3 +89,32 @@ def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
 def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:
     """Orders rows by the hash of their key: int32 `[rows]`, a permutation of 0 … rows − 1."""
     return tf.argsort(fold(keys, salt), stable=True)
+
+
+def unfolded_keys(folded: int, data: np.ndarray) -> np.ndarray:
+    """The keys that `fold` turns into `folded` with each of `data`: int64 `[data]`."""
+    words = np.full(len(data), folded, np.int64).view(np.uint64)
+    weyl = (data.astype(np.uint64) + np.uint64(1)) * np.uint64(_WEYL)
+    return _unmixed(_unmixed(words) - weyl).view(np.int64)
+
+
+def unfolded_data(folded: np.ndarray, key: int) -> np.ndarray:
+    """The data with which `fold` turns `key` into each of `folded`: uint64 `[folded]`."""
+    mixed = _mix(_as_word(tf.constant(key, tf.int64))).numpy()
+    weyl = _unmixed(folded.astype(np.int64).view(np.uint64)) - mixed
+    return weyl * np.uint64(pow(_WEYL, -1, 1 << 64)) - np.uint64(1)
+
+
+def _unmixed(words: np.ndarray) -> np.ndarray:
+    """The inverse of `_mix`, on uint64 `[n]`."""
+    words = _unshifted(words, 31) * np.uint64(pow(_MIX_2, -1, 1 << 64))
+    words = _unshifted(words, 27) * np.uint64(pow(_MIX_1, -1, 1 << 64))
+    return _unshifted(words, 30)
+
+
+def _unshifted(words: np.ndarray, bits: int) -> np.ndarray:
+    """Undoes x ^ (x >> bits); each round sets `bits` more of the high bits right."""
+    found = words
+    for _ in range(64 // bits):
+        found = words ^ (found >> np.uint64(bits))
+    return found

@@ -14,6 +14,7 @@ from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoder
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
 from official_cmlm.objectives.base import Encode, Prediction, Vectors
 from official_cmlm.tasks.data_positions import NAME, DataPositions
+from official_cmlm.tasks.finite import FiniteGuard
 
 
 class MultiObjectiveModel(tf_keras.Model):
@@ -23,6 +24,7 @@ class MultiObjectiveModel(tf_keras.Model):
       encoder: the shared `SentenceEncoderModel`.
       head: the shared language-model head, or None if no objective needs one.
       data_positions: where training stands in its data.
+      guard: what stops training at a loss that is no number.
     """
 
     def __init__(
@@ -50,6 +52,7 @@ class MultiObjectiveModel(tf_keras.Model):
         self.objectives = {
             name: classes[name](config, encoder, self.head) for name, config in chosen.items()
         }
+        self.guard = FiniteGuard()
 
     def call(
         self,

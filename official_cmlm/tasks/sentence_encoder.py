@@ -30,6 +30,7 @@ from official_cmlm.records.manifest import (
     load_records_vocabulary,
 )
 from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tasks.batch_counts import batch_counts, count_metrics
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.tasks.data_positions import DataPositions, read_positions
 from official_cmlm.tasks.model import MultiObjectiveModel
@@ -263,9 +264,10 @@ class SentenceEncoderTask(base_task.Task):
         loss, norm, outputs = train_step(
             model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
         )
+        values = {GRADIENT_NORM: norm, **batch_counts(inputs)}
         for metric in metrics or []:
-            if metric.name == GRADIENT_NORM:
-                metric.update_state(norm)
+            if metric.name in values:
+                metric.update_state(values[metric.name])
         self.process_metrics(metrics or [], inputs, outputs)
         return {self.loss: loss}
 
@@ -275,7 +277,9 @@ class SentenceEncoderTask(base_task.Task):
             for name in self.chosen
             for metric in objectives()[name].metric_names
         ]
-        return [*found, tf_keras.metrics.Mean(GRADIENT_NORM)] if training else found
+        if training:
+            found += [tf_keras.metrics.Mean(GRADIENT_NORM), *count_metrics()]
+        return found
 
     def process_metrics(
         self,

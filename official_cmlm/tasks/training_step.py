@@ -9,6 +9,7 @@ from official_cmlm.inputs.hashing import fold
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput
 from official_cmlm.tasks import gradients
 from official_cmlm.tasks.chunks import chunked_gradients
+from official_cmlm.tasks.finite import apply_if
 from official_cmlm.tasks.model import MultiObjectiveModel
 
 GRADIENT_NORM = "gradient_norm"
@@ -26,7 +27,8 @@ def train_step(
     """Computes the gradients of this replica's share of a batch and applies those of all.
 
     Dropout masks are a function of (seed, the optimizer's count of steps, row of the global batch).
-    Gradients are clipped by the norm of the global batch's.
+    Gradients are clipped by the norm of the global batch's. A step whose loss is not finite is not
+    applied, and none after it; `model.guard` remembers it.
 
     Args:
       model: what is trained.
@@ -41,17 +43,24 @@ def train_step(
     """
     step_key = fold(fold(tf.constant(seed, tf.int64), _DROPOUT), optimizer.iterations)
     scaling = isinstance(optimizer, tf_keras.mixed_precision.LossScaleOptimizer)
-    factor = tf.constant(1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
+    share = tf.constant(1.0 / tf.distribute.get_strategy().num_replicas_in_sync)
     # Each replica's loss is a part of the global mean: gradients are summed.
-    factor = optimizer.get_scaled_loss(factor) if scaling else factor
+    factor = optimizer.get_scaled_loss(share) if scaling else share
     if chunk_size:
         loss, found, outputs = chunked_gradients(model, features, step_key, factor, chunk_size)
     else:
         loss, found, outputs = whole_gradients(model, features, step_key, factor)
     found = optimizer.get_unscaled_gradients(found) if scaling else found
-    summed = gradients.summed_over_replicas(found)
+    total, *summed = gradients.summed_over_replicas([loss, *found])
     summed, norm = gradients.clipped(summed, gradients.clip_norm_of(optimizer))
-    gradients.apply_summed(optimizer, summed, model.trainable_variables)
+    allowed = model.guard.allows(total * share, norm, scaling, optimizer.iterations, features)
+    pairs = [(g, v) for g, v in zip(summed, model.trainable_variables) if g is not None]
+    variables = [variable for _, variable in pairs]
+    apply_if(
+        allowed,
+        lambda values: gradients.apply_summed(optimizer, values, variables),
+        [gradient for gradient, _ in pairs],
+    )
     return loss, norm, outputs
 
 

@@ -1,0 +1,59 @@
+"""A disk that takes no more: one line with the folder, what is free and what to do."""
+
+import contextlib
+import errno
+import os
+import re
+import shutil
+from collections.abc import Iterator
+
+import tensorflow as tf
+
+from official_cmlm.checkpoints.integrity import checkpoints_of, remove_leftovers
+from official_cmlm.errors import UserError
+
+_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+# TensorFlow keeps only the system's text.
+_TEXT = re.compile("|".join(re.escape(os.strerror(number)) for number in _NUMBERS))
+
+
+@contextlib.contextmanager
+def naming_full_disk(model_dir: str) -> Iterator[None]:
+    """Turns a write that failed for want of room inside the block into a line for a person.
+
+    Raises:
+      UserError: naming the folder, the room that is left and the last good checkpoint; what was
+        half written is removed. Other errors are raised as they came.
+    """
+    try:
+        yield
+    except (OSError, tf.errors.OpError) as error:
+        if not _is_full(error):
+            raise
+        with contextlib.suppress(OSError, tf.errors.OpError):
+            remove_leftovers(model_dir)
+        raise UserError(_message(model_dir, error)) from None
+
+
+def _is_full(error: OSError | tf.errors.OpError) -> bool:
+    if isinstance(error, OSError):
+        return error.errno in _NUMBERS
+    return _TEXT.search(str(error)) is not None
+
+
+def _message(model_dir: str, error: Exception) -> str:
+    reason = _TEXT.search(str(error))
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f", {shutil.disk_usage(model_dir).free / 2**20:.0f} MiB free"
+    return (
+        f"{model_dir}: cannot be written ({reason[0] if reason else error}{free}); "
+        f"{last_checkpoint(model_dir)}; make room, or lower trainer.max_to_keep, and the same "
+        "command goes on from there"
+    )
+
+
+def last_checkpoint(model_dir: str) -> str:
+    """What a message says of the checkpoint that a training goes on from."""
+    known = checkpoints_of(model_dir)
+    return f"the last good checkpoint is {known[0]}" if known else "there is no checkpoint yet"

@@ -1,0 +1,68 @@
+"""The training itself: to its end, or to a stop, with a checkpoint and a summary either way."""
+
+from official.core import train_lib
+
+from experiments.failed_step import failed_step
+from experiments.train_summary import write_summary
+from experiments.trainer import GivenUp, StepFailed, Trainer
+from experiments.training_progress import TrainingProgress, progress_reports
+from official_cmlm.errors import Stopped
+from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
+from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+
+
+def runner_of(
+    params: SentenceEncoderExperimentConfig,
+    task: SentenceEncoderTask,
+    mode: str,
+    model_dir: str,
+    trainer: Trainer,
+    reports: TrainingProgress | None = None,
+) -> train_lib.OrbitExperimentRunner:
+    """Model Garden's runner; it restores the newest checkpoint, or initialises the model."""
+    return train_lib.OrbitExperimentRunner(
+        distribution_strategy=trainer.strategy,
+        task=task,
+        mode=mode,
+        params=params,
+        model_dir=model_dir,
+        trainer=trainer,
+        train_actions=[reports.on_train, trainer.give_up] if reports else None,
+        eval_actions=[reports.on_eval] if reports else None,
+    )
+
+
+def train(
+    params: SentenceEncoderExperimentConfig,
+    task: SentenceEncoderTask,
+    mode: str,
+    model_dir: str,
+    trainer: Trainer,
+) -> None:
+    """Trains, and evaluates as `mode` says.
+
+    Raises:
+      UserError: at a step that was not finite; no checkpoint is written then.
+      Stopped: if a stop was asked for.
+    """
+    total, chief = params.trainer.train_steps, trainer.strategy.extended.should_checkpoint
+    with progress_reports(total, model_dir, trainer) as reports:
+        runner = runner_of(params, task, mode, model_dir, trainer, reports)
+        stopped = False
+        try:
+            runner.run()
+        except GivenUp:
+            stopped = True
+            runner.controller.save_checkpoint()
+        except StepFailed as error:
+            data = [data for _, _, data in params.task.used_data() if data.is_training]
+            raise failed_step(error.failure, trainer, data, model_dir) from None
+    checkpoint = runner.checkpoint_manager.latest_checkpoint
+    if chief:
+        write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
+    if stopped:
+        step = int(trainer.global_step.numpy())
+        how = "the same command goes on from there"
+        if step >= total:
+            how = "the training is complete, --mode=eval evaluates it"
+        raise Stopped(f"stopped at step {step} of {total}, saved as {checkpoint}; {how}")

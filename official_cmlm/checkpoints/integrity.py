@@ -1,0 +1,128 @@
+"""Finds the newest checkpoint of a folder that can be read from end to end.
+
+TensorFlow writes a checkpoint as parts in `ckpt-N_temp/`, renames the data to `ckpt-N.data-…`,
+writes `ckpt-N.index`, and last replaces the file `checkpoint`, which names the newest, by a rename.
+So a process that is killed at any moment leaves a good newest checkpoint; what a disk or a copy
+damages afterwards is found by the checksum of every tensor.
+"""
+
+import json
+import os
+import re
+import sys
+from pathlib import Path
+
+import tensorflow as tf
+
+from official_cmlm.errors import UserError
+
+# As `tf.train.CheckpointManager` names them.
+_INDEX = re.compile(r"(ckpt-(\d+))\.index")
+_LEFTOVER = re.compile(r"ckpt-\d+_temp")
+
+
+def damage(prefix: str) -> str | None:
+    """What is wrong with a checkpoint, or None if all of its tensors can be read.
+
+    Every tensor is read once and compared with its checksum.
+    """
+    if not tf.io.gfile.exists(f"{prefix}.index"):
+        return "its index file is missing"
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        for name in reader.get_variable_to_shape_map():
+            reader.get_tensor(name)
+    except tf.errors.NotFoundError:
+        return "a data file is missing"
+    except (tf.errors.OpError, ValueError, IndexError) as error:
+        return " ".join(str(error).split())[:120]
+    return None
+
+
+def checkpoints_of(folder: str | os.PathLike) -> list[str]:
+    """Prefixes of a folder's checkpoints, newest first.
+
+    The file `checkpoint` says which there are; where it cannot be read, the names of the files do.
+    """
+    folder = os.fspath(folder)
+    if not tf.io.gfile.isdir(folder):
+        return []
+    listed = _listed(folder)
+    if listed:
+        return listed
+    found = [_INDEX.fullmatch(name) for name in tf.io.gfile.listdir(folder)]
+    numbers = {match[1]: int(match[2]) for match in found if match}
+    return [os.path.join(folder, n) for n in sorted(numbers, key=numbers.get, reverse=True)]
+
+
+def _listed(folder: str) -> list[str]:
+    """What the file `checkpoint` names, newest first."""
+    try:
+        state = tf.train.get_checkpoint_state(folder)
+    except (tf.errors.OpError, ValueError):
+        state = None
+    if state is None:
+        return []
+    older = reversed(state.all_model_checkpoint_paths)
+    return list(dict.fromkeys([state.model_checkpoint_path, *older]))
+
+
+def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
+    """The prefix of the newest checkpoint without damage; None if the folder has no checkpoint.
+
+    Each damaged one that is passed over is named in a line on standard error.
+
+    Raises:
+      UserError: if there are checkpoints and all are damaged.
+    """
+    passed: list[str] = []
+    for prefix in checkpoints_of(folder):
+        wrong = damage(prefix)
+        if wrong is None:
+            for line in passed:
+                print(f"{line}; going on from {os.path.basename(prefix)}", file=sys.stderr)
+            return prefix
+        passed.append(f"{prefix}: damaged ({wrong})")
+    if passed:
+        raise UserError(
+            f"{'; '.join(passed)}; no checkpoint of {folder} is good: put a copy there, or begin "
+            "anew with another --model_dir"
+        )
+    return None
+
+
+def make_latest(prefix: str) -> None:
+    """Lets the file `checkpoint` name `prefix` as the newest, and none of those passed over.
+
+    Also removes what a killed process left half written.
+    """
+    folder = os.path.dirname(prefix)
+    known = checkpoints_of(folder)
+    if _listed(folder)[:1] != [prefix]:
+        older = [os.path.relpath(path, folder) for path in known[known.index(prefix) :]]
+        lines = [f"model_checkpoint_path: {json.dumps(older[0])}"]
+        lines += [f"all_model_checkpoint_paths: {json.dumps(path)}" for path in reversed(older)]
+        path = os.path.join(folder, "checkpoint")
+        with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
+            file.write("\n".join(lines) + "\n")
+        tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+    remove_leftovers(folder)
+
+
+def remove_leftovers(folder: str | os.PathLike) -> None:
+    """Removes the parts of checkpoints that were never finished."""
+    folder = os.fspath(folder)
+    for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        if _LEFTOVER.fullmatch(name.rstrip("/")):
+            tf.io.gfile.rmtree(os.path.join(folder, name))
+
+
+def refuse_damage(prefix: str) -> None:
+    """Raises `UserError` if a checkpoint that is to be used is damaged."""
+    wrong = damage(prefix)
+    if wrong is not None:
+        folder = Path(prefix).parent
+        raise UserError(
+            f"{prefix}: damaged ({wrong}); copy it again, or let the same training command go on "
+            f"in {folder}, which takes the checkpoint before it"
+        )

@@ -1,0 +1,126 @@
+"""A loss that is no number: the step is not applied, nor any after it, and is remembered.
+
+Everything here is part of the compiled step: no host callbacks, no strings, static shapes.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+import tensorflow as tf
+
+# Examples of a replica's batch that are remembered; int64, 128 KiB.
+MOST_KEYS = 16_384
+_NONE = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A step whose loss, or gradient norm, is not finite.
+
+    Attributes:
+      step: counted from 1.
+      loss, gradient_norm: of the global batch; the norm before clipping.
+      keys: int64 `[examples]`, those of this host's replicas, see `inputs.hashing`.
+    """
+
+    step: int
+    loss: float
+    gradient_norm: float
+    keys: np.ndarray
+
+
+class FiniteGuard:
+    """Remembers the first step that was not finite; not part of any checkpoint.
+
+    Make it in the scope of the strategy that the model is made in.
+    """
+
+    def __init__(self) -> None:
+        # Each replica has its own; all come to the same but for the keys.
+        self._step = _own_variable(tf.constant(_NONE, tf.int64))
+        self._values = _own_variable(tf.zeros([2]))
+        self._keys = _own_variable(tf.fill([MOST_KEYS], tf.constant(_NONE, tf.int64)))
+
+    def allows(
+        self,
+        loss: tf.Tensor,
+        norm: tf.Tensor,
+        scaled: bool,
+        iterations: tf.Tensor,
+        features: dict[str, dict],
+    ) -> tf.Tensor:
+        """Whether this step may change the weights: bool scalar, equal on all replicas.
+
+        Args:
+          loss: of the global batch, float32 scalar.
+          norm: of the global batch's gradients, float32 scalar.
+          scaled: whether a loss-scale optimizer is at work, for which gradients that are not finite
+            are a matter of course; only the loss counts then.
+          iterations: steps before this one, int64 scalar.
+          features: group -> features, with `key`, of this replica.
+        """
+        finite = tf.math.is_finite(loss)
+        if not scaled:
+            finite = tf.logical_and(finite, tf.math.is_finite(norm))
+        before = tf.equal(self._step, _NONE)
+
+        def remember() -> tf.Tensor:
+            keys = tf.concat([batch["key"] for batch in features.values()], axis=0)[:MOST_KEYS]
+            rest = tf.fill([MOST_KEYS - tf.shape(keys)[0]], tf.constant(_NONE, tf.int64))
+            keys = tf.ensure_shape(tf.concat([keys, rest], axis=0), [MOST_KEYS])
+            self._keys.assign(keys)
+            self._values.assign(tf.stack([loss, norm]))
+            self._step.assign(tf.cast(iterations, tf.int64) + 1)
+            return tf.constant(False)
+
+        first = tf.logical_and(before, tf.logical_not(finite))
+        return tf.cond(first, remember, lambda: tf.logical_and(before, finite))
+
+    def failure(self) -> Failure | None:
+        """What was remembered, for the host; None as long as all was well."""
+        step = int(_values_of(self._step)[0])
+        if step == _NONE:
+            return None
+        loss, norm = _values_of(self._values)[0]
+        keys = np.concatenate(_values_of(self._keys))
+        return Failure(step, float(loss), float(norm), keys[keys != _NONE])
+
+
+def apply_if(
+    condition: tf.Tensor, apply: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]
+) -> None:
+    """Calls `apply(values)` where `condition` holds, in a replica's context.
+
+    Args:
+      condition: bool scalar, equal on all replicas.
+      apply: may merge the replicas, as optimizers do, which a plain `tf.cond` does not allow.
+      values: this replica's tensors; everything else that `apply` uses must be the same for all.
+    """
+
+    def across(
+        strategy: tf.distribute.Strategy, condition: tf.Tensor, values: list[tf.Tensor]
+    ) -> None:
+        def every_replica() -> tf.Tensor:
+            strategy.extended.call_for_each_replica(apply, args=(values,))
+            return tf.constant(True)
+
+        one = strategy.experimental_local_results(condition)[0]
+        tf.cond(one, every_replica, lambda: tf.constant(False))
+
+    tf.distribute.get_replica_context().merge_call(across, args=(condition, values))
+
+
+def _own_variable(value: tf.Tensor) -> tf.Variable:
+    return tf.Variable(
+        value,
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _values_of(variable: tf.Variable) -> list[np.ndarray]:
+    strategy = tf.distribute.get_strategy()
+    strategy = getattr(variable, "distribute_strategy", strategy)
+    return [value.numpy() for value in strategy.experimental_local_results(variable)]
