@@ -99,14 +99,23 @@ def make_latest(prefix: str) -> None:
     folder = os.path.dirname(prefix)
     known = checkpoints_of(folder)
     if _listed(folder)[:1] != [prefix]:
-        older = [os.path.relpath(path, folder) for path in known[known.index(prefix) :]]
-        lines = [f"model_checkpoint_path: {json.dumps(older[0])}"]
-        lines += [f"all_model_checkpoint_paths: {json.dumps(path)}" for path in reversed(older)]
+        kept = [p for p in reversed(known[known.index(prefix) :]) if _written(p)]
+        lines = [f"model_checkpoint_path: {json.dumps(os.path.relpath(prefix, folder))}"]
+        for each in kept:
+            lines.append(f"all_model_checkpoint_paths: {json.dumps(os.path.relpath(each, folder))}")
+            # Without a time TensorFlow's manager would never delete it.
+            lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
         path = os.path.join(folder, "checkpoint")
         with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
             file.write("\n".join(lines) + "\n")
         tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
     remove_leftovers(folder)
+
+
+def _written(prefix: str) -> float:
+    """When a checkpoint was written, in seconds since 1970; 0 if it has no index."""
+    path = f"{prefix}.index"
+    return tf.io.gfile.stat(path).mtime_nsec / 1e9 if tf.io.gfile.exists(path) else 0.0
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:

@@ -1,0 +1,132 @@
+"""Checkpoints that a disk, a copy or a killed process has damaged."""
+
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.checkpoints import integrity
+from official_cmlm.errors import UserError
+
+
+def _save(folder, *numbers, values=2000):
+    """A checkpoint of two variables for each number, by TensorFlow's manager."""
+    checkpoint = tf.train.Checkpoint(
+        a=tf.Variable(tf.random.stateless_normal([values], (1, 2))), b=tf.Variable(3.0)
+    )
+    manager = tf.train.CheckpointManager(checkpoint, str(folder), max_to_keep=5)
+    for number in numbers:
+        manager.save(checkpoint_number=number)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    _save(tmp_path / "model", 2, 4, 6)
+    return tmp_path / "model"
+
+
+def _data(folder, number):
+    return folder / f"ckpt-{number}.data-00000-of-00001"
+
+
+def _truncate(path, keep):
+    path.write_bytes(path.read_bytes()[:keep])
+
+
+def _flip(path, position):
+    content = bytearray(path.read_bytes())
+    content[position] ^= 1
+    path.write_bytes(content)
+
+
+DAMAGES = {
+    "data truncated": lambda f: _truncate(_data(f, 6), 100),
+    "data lacks a byte": lambda f: _truncate(_data(f, 6), _data(f, 6).stat().st_size - 1),
+    "data empty": lambda f: _truncate(_data(f, 6), 0),
+    "data missing": lambda f: _data(f, 6).unlink(),
+    "index truncated": lambda f: _truncate(f / "ckpt-6.index", 50),
+    "index empty": lambda f: _truncate(f / "ckpt-6.index", 0),
+    "index flipped": lambda f: _flip(f / "ckpt-6.index", 30),
+    "index missing": lambda f: (f / "ckpt-6.index").unlink(),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGES)
+def test_a_damaged_checkpoint_is_passed_over_and_named(folder, capsys, kind):
+    DAMAGES[kind](folder)
+    assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-4")
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{folder / 'ckpt-6'}: damaged (" in line and line.endswith("going on from ckpt-4")
+
+
+def test_any_flipped_bit_of_the_data_is_seen(tmp_path):
+    """TensorFlow keeps a checksum of every tensor."""
+    _save(tmp_path, 1, values=20)
+    path = tmp_path / "ckpt-1.data-00000-of-00001"
+    good = path.read_bytes()
+    assert integrity.damage(str(tmp_path / "ckpt-1")) is None
+    for position in range(0, len(good), 7):
+        _flip(path, position)
+        assert integrity.damage(str(tmp_path / "ckpt-1")) is not None
+        path.write_bytes(good)
+
+
+def test_without_damage_nothing_is_said(folder, capsys):
+    assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
+    assert integrity.latest_good_checkpoint(folder.parent) is None
+    assert integrity.latest_good_checkpoint(folder / "nowhere") is None
+    assert capsys.readouterr().err == ""
+
+
+def test_all_damaged(folder):
+    for number in (2, 4, 6):
+        _truncate(_data(folder, number), 10)
+    with pytest.raises(UserError, match="ckpt-6: damaged .*ckpt-4: .*ckpt-2: .*no checkpoint"):
+        integrity.latest_good_checkpoint(folder)
+
+
+@pytest.mark.parametrize("content", [None, "", 'model_checkpoint_path: "ckpt-', "\0\1"])
+def test_a_list_that_cannot_be_read(folder, content):
+    """The files' own numbers decide then, as numbers."""
+    _save(folder, 10)
+    (folder / "checkpoint").unlink()
+    if content is not None:
+        (folder / "checkpoint").write_text(content)
+    names = [path.rpartition("/")[2] for path in integrity.checkpoints_of(folder)]
+    assert names == ["ckpt-10", "ckpt-6", "ckpt-4", "ckpt-2"]
+
+
+def test_what_a_killed_process_leaves_is_not_used(folder, tmp_path):
+    """A half-written checkpoint, at each point of writing one, with the list still as before."""
+    _save(tmp_path / "other", 8)
+    (folder / "ckpt-8_temp").mkdir()
+    (folder / "ckpt-8_temp" / "part-00000-of-00001.data-00000-of-00001").write_bytes(b"123")
+    assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
+    for name in ("ckpt-8.data-00000-of-00001", "ckpt-8.index"):
+        shutil.copy(tmp_path / "other" / name, folder / name)
+        assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
+    integrity.make_latest(str(folder / "ckpt-6"))
+    assert not (folder / "ckpt-8_temp").exists()
+
+
+def test_the_good_one_becomes_the_latest(folder, tmp_path):
+    """For TensorFlow too, wherever the folder is moved, and the manager counts no damaged one."""
+    DAMAGES["data truncated"](folder)
+    integrity.make_latest(integrity.latest_good_checkpoint(folder))
+    moved = tmp_path / "moved"
+    folder.rename(moved)
+    assert tf.train.latest_checkpoint(str(moved)) == str(moved / "ckpt-4")
+    manager = tf.train.CheckpointManager(tf.train.Checkpoint(), str(moved), max_to_keep=5)
+    assert manager.checkpoints == [str(moved / "ckpt-2"), str(moved / "ckpt-4")]
+    assert not list(moved.glob("*.partial"))
+
+
+def test_a_relative_folder(folder, monkeypatch):
+    monkeypatch.chdir(folder.parent)
+    DAMAGES["data missing"](folder)
+    good = integrity.latest_good_checkpoint("model")
+    assert good == "model/ckpt-4"
+    integrity.make_latest(good)
+    assert tf.train.latest_checkpoint("model") == "model/ckpt-4"
+    np.testing.assert_equal(tf.train.load_variable("model", "b/.ATTRIBUTES/VARIABLE_VALUE"), 3.0)

@@ -1,0 +1,142 @@
+"""How a training ends before its time, and what it leaves: signals, damage, a full disk, a NaN."""
+
+import json
+import os
+import resource
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments.training import run
+from experiments.training_progress import TrainingProgress
+from official_cmlm.checkpoints.integrity import latest_good_checkpoint
+from official_cmlm.errors import Stopped, UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tasks.finite import FiniteGuard
+from tests.experiments.test_training import tiny_run
+
+
+def _at_call(monkeypatch, owner, name, number, act):
+    """Lets call `number` of a method do something first."""
+    original, calls = getattr(owner, name), []
+
+    def wrapped(self, *args):
+        calls.append(args)
+        if len(calls) == number:
+            act()
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+def _signal():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _summary(folder):
+    return json.loads((folder / "train_summary.json").read_text())
+
+
+def _damage(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeypatch, capfd):
+    """Of a million steps a few are taken; the same command goes on, past a damaged checkpoint."""
+    folder = tmp_path / "model"
+    with monkeypatch.context() as patch:
+        # Asked for after each piece of the loop.
+        _at_call(patch, FiniteGuard, "failure", 3, _signal)
+        million = {"steps_per_loop": 10**6, "summary_interval": 10**6, "checkpoint_interval": 10**6}
+        params = tiny_run(records_dir, tmp_path, 10**6, **million)
+        with pytest.raises(Stopped, match="stopped at step .* the same command goes on") as caught:
+            run(params, "train_and_eval", str(folder))
+    first = _summary(folder)
+    step = first["step"]
+    assert 3 <= step < 1000 and f"step {step} of 1000000, saved as {folder}" in str(caught.value)
+    assert not first["completed"] and first["steps"] == step
+    assert first["checkpoint"] == str(folder / f"ckpt-{step}")
+    assert "once more stops at once" in capfd.readouterr().err
+
+    params = tiny_run(records_dir, tmp_path, step + 2, checkpoint_interval=2)
+    run(params, "train", str(folder))
+    second = _summary(folder)
+    assert second["completed"] and (second["step"], second["steps"]) == (step + 2, 2)
+    assert 16 <= second["examples"] <= 64 and second["tokens"] > second["examples"]
+    assert 0 < second["padding_share"] < 1 and 0 <= second["waiting_share"] <= 1
+    assert second["loss"] > 0 and second["gradient_norm"] > 0 and second["learning_rate"] > 0
+    assert second["peak_memory_mib"] > 100 and second["replicas"] == len(second["devices"]) == 1
+    assert second["versions"]["tensorflow"] == tf.__version__
+
+    _damage(folder / f"ckpt-{step + 2}.data-00000-of-00001")
+    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged .*same training command"):
+        SentenceEncoder.load(folder)
+    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged"):
+        run(params, "eval", str(folder))
+    capfd.readouterr()
+    run(params, "train", str(folder))
+    assert f"ckpt-{step + 2}: damaged" in (err := capfd.readouterr().err)
+    assert f"going on from ckpt-{step}" in err
+    assert _summary(folder)["steps"] == 2
+    assert SentenceEncoder.load(folder).encode(["a cat sat"]).shape == (1, 16)
+
+
+def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
+    """The evaluation is given up; what was trained before it is saved."""
+    from experiments.trainer import Trainer
+
+    _at_call(monkeypatch, Trainer, "eval_begin", 1, _signal)
+    params = tiny_run(records_dir, tmp_path, 4, validation_interval=2, checkpoint_interval=100)
+    with pytest.raises(Stopped, match="stopped at step 2 of 4"):
+        run(params, "train_and_eval", str(tmp_path / "model"))
+    lines = (tmp_path / "model" / "history.jsonl").read_text().splitlines()
+    assert [json.loads(line)["split"] for line in lines] == ["train"]
+    assert tf.train.latest_checkpoint(str(tmp_path / "model")).endswith("ckpt-2")
+
+
+def test_a_full_disk(records_dir, tmp_path, monkeypatch):
+    """Writes fail for real from the fourth step on; the checkpoint before them is good."""
+    folder, before = tmp_path / "model", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+
+    _at_call(monkeypatch, TrainingProgress, "on_train", 2, fill)
+    try:
+        with pytest.raises(UserError) as caught:
+            run(tiny_run(records_dir, tmp_path, 8), "train", str(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    message = str(caught.value)
+    assert "\n" not in message and f"{folder}: cannot be written (File too large, " in message
+    assert "MiB free); the last good checkpoint is" in message and "ckpt-2; make room" in message
+    assert not list(folder.glob("*_temp"))
+    assert latest_good_checkpoint(folder) == str(folder / "ckpt-2")
+
+
+def test_a_loss_that_is_no_number(records_dir, tmp_path):
+    """The step is named with its records; nothing of it is saved."""
+    folder = tmp_path / "model"
+    params = tiny_run(records_dir, tmp_path, 40, steps_per_loop=4, summary_interval=4)
+    params.trainer.checkpoint_interval = 4
+    rate = params.trainer.optimizer_config.learning_rate.polynomial
+    params.trainer.optimizer_config.warmup.linear.warmup_steps = 8
+    rate.initial_learning_rate, rate.end_learning_rate = 1e32, 1e32
+    with pytest.raises(UserError, match=r"^step \d+: loss .*, learning rate .* not applied") as c:
+        run(params, "train", str(folder))
+    found = json.loads((folder / "failed_step.json").read_text())
+    message, latest = str(c.value), tf.train.latest_checkpoint(str(folder))
+    assert "\n" not in message and f"step {found['step']}: " in message
+    assert found["records"][0] in message and f"and {len(found['records']) - 3} more" in message
+    assert all(".tfrecord#" in name and "(doc" in name for name in found["records"])
+    assert 8 <= len(found["keys"]) <= 16 and found["learning_rate"] > 0
+    if latest is None:
+        assert "there is no checkpoint yet" in message
+    else:
+        assert latest in message
+        reader = tf.train.load_checkpoint(latest)
+        for name in reader.get_variable_to_shape_map():
+            if name.startswith("encoder/"):
+                assert np.isfinite(reader.get_tensor(name)).all()
