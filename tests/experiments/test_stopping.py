@@ -119,8 +119,8 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
 def test_a_loss_that_is_no_number(records_dir, tmp_path):
     """The step is named with its records; nothing of it is saved."""
     folder = tmp_path / "model"
-    params = tiny_run(records_dir, tmp_path, 40, steps_per_loop=4, summary_interval=4)
-    params.trainer.checkpoint_interval = 4
+    often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
+    params = tiny_run(records_dir, tmp_path, 40, **often)
     rate = params.trainer.optimizer_config.learning_rate.polynomial
     params.trainer.optimizer_config.warmup.linear.warmup_steps = 8
     rate.initial_learning_rate, rate.end_learning_rate = 1e32, 1e32
@@ -132,11 +132,9 @@ def test_a_loss_that_is_no_number(records_dir, tmp_path):
     assert found["records"][0] in message and f"and {len(found['records']) - 3} more" in message
     assert all(".tfrecord#" in name and "(doc" in name for name in found["records"])
     assert 8 <= len(found["keys"]) <= 16 and found["learning_rate"] > 0
-    if latest is None:
-        assert "there is no checkpoint yet" in message
-    else:
-        assert latest in message
-        reader = tf.train.load_checkpoint(latest)
-        for name in reader.get_variable_to_shape_map():
-            if name.startswith("encoder/"):
-                assert np.isfinite(reader.get_tensor(name)).all()
+    assert latest.endswith(f"ckpt-{found['step'] - 1}") and latest in message
+    reader = tf.train.load_checkpoint(latest)
+    for name in reader.get_variable_to_shape_map():
+        if name.startswith("encoder/") and "SLOT" not in name:
+            values = reader.get_tensor(name)
+            assert values.dtype.kind != "f" or np.isfinite(values).all()
