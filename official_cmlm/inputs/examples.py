@@ -11,6 +11,7 @@ from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
 
+@tf.autograph.experimental.do_not_convert
 def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
     """Looks for one example: epochs without any would follow each other for ever.
 

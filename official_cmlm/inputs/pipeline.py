@@ -41,6 +41,8 @@ class Replicas:
         return cls(total, context.input_pipeline_id * count, count)
 
 
+# Nothing here branches on tensors; converting it all would take most of the time to begin.
+@tf.autograph.experimental.do_not_convert
 def build_dataset(
     config: DataConfig,
     manifest: Manifest,

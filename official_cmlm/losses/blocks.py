@@ -16,6 +16,19 @@ Losses = Callable[..., tuple[tf.Tensor, tf.Tensor]]
 """(anchors [rows, dim], number of the first, *others [all, dim]) -> losses and hits, [rows]."""
 
 
+Summed = Callable[[Losses, tf.Tensor, tuple[tf.Tensor, ...]], tuple[tf.Tensor, tf.Tensor]]
+"""Sum of the losses and of the hits of all anchors, among the others: float32 scalars."""
+
+
+def summed_at_once(
+    losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...]
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """As `summed_in_blocks`, in one block: for XLA, which knows no blocks of unequal size."""
+    anchors, *others = (tf.cast(x, tf.float32) for x in (anchors, *others))
+    found, hits = losses(anchors, tf.constant(0), *others)
+    return tf.reduce_sum(found), tf.reduce_sum(hits)
+
+
 def summed_in_blocks(
     losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...], block: int = _BLOCK
 ) -> tuple[tf.Tensor, tf.Tensor]:

@@ -5,7 +5,7 @@ import tf_keras
 from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.bert import build_bert, get_activation
+from official_cmlm.modeling.bert import block_at, build_bert, get_activation
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream, replace_block_dropout
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.modeling.variables import bert_variables
@@ -33,7 +33,6 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         )
         self.extractor = build_bert(frozen.replace(drophead_rate=0.0), random_weights=False)
         self.extractor.trainable = False
-        self.mask_layer = layers.SelfAttentionMask()
         self.fusion = [
             layers.TransformerEncoderBlock(
                 num_attention_heads=config.num_attention_heads,
@@ -67,6 +66,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         self,
         inputs: dict[str, tf.Tensor],
         vectors: tf.Tensor,
+        output_positions: tf.Tensor | None = None,
         training: bool | None = None,
         stream: DropoutStream | None = None,
     ) -> tf.Tensor:
@@ -75,18 +75,20 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         Args:
           inputs: the encoder's inputs of the masked sentences, int32 `[batch, seq]`.
           vectors: h, float `[batch, hidden]`.
+          output_positions: the only ones whose outputs are read, int32 `[batch, n]`. Default: all.
           training: whether the fusion blocks' dropout is on.
           stream: where their masks come from; see `modeling.dropout`.
 
         Returns:
-          float `[batch, seq, hidden]`; the positions are those of the inputs.
+          float `[batch, seq, hidden]`; the positions are those of the inputs, or `[batch, n, …]`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         lexical = self.extractor(features, training=False)["sequence_output"]
         lexical = tf.stop_gradient(tf.cast(lexical, tf.float32))
         hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)
-        mask = self.mask_layer(hidden, features["input_mask"])
+        mask = features["input_mask"][:, tf.newaxis]
         with self.dropout_mode.set(1, False, stream):
             for block in self.fusion:
-                hidden = block([hidden, mask], training=training)
+                positions = output_positions if block is self.fusion[-1] else None
+                hidden = block_at(block, hidden, mask, positions)
         return hidden

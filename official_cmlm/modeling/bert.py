@@ -31,6 +31,28 @@ class OffsetPositionEmbedding(layers.PositionEmbedding):
         return tf.broadcast_to(rows[tf.newaxis], tf.shape(inputs))
 
 
+def block_at(
+    block: layers.TransformerEncoderBlock,
+    hidden: tf.Tensor,
+    mask: tf.Tensor,
+    positions: tf.Tensor | None = None,
+) -> tf.Tensor:
+    """A block's outputs at some positions only: these ask, all of the sequence answers.
+
+    Args:
+      block: Model Garden's.
+      hidden: its inputs, float `[batch, seq, hidden]`.
+      mask: which of them can be attended to, `[batch, 1, seq]`, 1 or 0.
+      positions: int32 `[batch, n]`. Default: all of them.
+
+    Returns:
+      float `[batch, n, hidden]`.
+    """
+    if positions is None:
+        return block([hidden, mask])
+    return block([tf.gather(hidden, positions, batch_dims=1), hidden, mask])
+
+
 class ConditionedBertEncoder(networks.BertEncoderV2):
     """`BertEncoderV2` whose dense inputs have the last rows of the position table.
 
@@ -38,6 +60,10 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     the same example changes its loss with the length that it is padded to. Here the N dense inputs
     always have rows P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the rows that
     the paper's full sequences of 256 tokens would have given them.
+
+    A further input, `output_positions`, int32 `[batch, n]`, names the only positions whose outputs
+    will be read. The last block is computed for these alone: `sequence_output` and the last of
+    `encoder_outputs` are `[batch, n, hidden]`, and the pooler reads the first of them.
 
     Model Garden's pooler is kept, so that public checkpoints load whole, but it is trained only
     where the sentence vector goes through it.
@@ -76,6 +102,33 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
                 trainable=False,
                 name="type_embeddings",
             )
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+        """As Model Garden's, but for `output_positions`; see the class."""
+        word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
+        dense = inputs.get("dense_inputs")
+        if dense is not None:
+            mask = tf.concat([mask, inputs["dense_mask"]], axis=1)
+        embeddings = self._get_embeddings(
+            word_ids,
+            inputs["input_type_ids"],
+            self._embedding_layer(word_ids),
+            dense,
+            inputs.get("dense_type_ids"),
+        )
+        hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
+        # The same for every query, so it need not be as large as the attention weights.
+        mask = mask[:, tf.newaxis]
+        outputs = []
+        for block in self._transformer_layers:
+            last = block is self._transformer_layers[-1]
+            hidden = block_at(block, hidden, mask, inputs.get("output_positions") if last else None)
+            outputs.append(hidden)
+        return {
+            "sequence_output": outputs[-1],
+            "pooled_output": self._pooler_layer(outputs[-1][:, 0]),
+            "encoder_outputs": outputs,
+        }
 
     def _get_embeddings(
         self,

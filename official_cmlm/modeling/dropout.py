@@ -75,35 +75,43 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         """Drops units of `[batch, …]`."""
         if not training or not self.rate:
             return inputs
-        kept = self._uniform(tf.shape(inputs), self._number) >= self.rate
+        kept = self._kept(tf.shape(inputs), self._number, self.rate)
         scaled = inputs * tf.cast(1.0 / (1.0 - self.rate), inputs.dtype)
         return tf.where(kept, scaled, tf.zeros([], inputs.dtype))
 
-    def _uniform(self, shape: tf.Tensor, number: int) -> tf.Tensor:
-        """float32 in [0, 1) of a shape `[batch, …]`; `number` tells the draws of a call apart."""
+    def _kept(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
+        """bool of a shape `[batch, …]`, false with probability `rate`.
+
+        `number` tells the draws of a call apart.
+        """
         views, shared = self._mode.views, self._mode.shared
         by_view = tf.concat([[views, shape[0] // views], shape[1:]], axis=0)
-        drawn = [self._draw(by_view[1:], number, view) for view in range(1 if shared else views)]
+        drawn = [
+            self._draw(by_view[1:], number, rate, view) for view in range(1 if shared else views)
+        ]
         if len(drawn) == views == 1:
             return tf.reshape(drawn[0], shape)
         return tf.reshape(tf.broadcast_to(tf.stack(drawn), by_view), shape)
 
-    def _draw(self, shape: tf.Tensor, number: int, view: int) -> tf.Tensor:
+    def _draw(self, shape: tf.Tensor, number: int, rate: float, view: int) -> tf.Tensor:
         stream = self._mode.stream
         if stream is None:
-            return self._random_generator.random_uniform(shape)
+            return self._random_generator.random_uniform(shape) >= rate
         # A row begins with a new value of the counter, so it is the same whatever rows it is with.
         steps = (tf.reduce_prod(shape[1:]) + _DRAWS - 1) // _DRAWS
         counter = stream.first_row * tf.cast(steps, tf.int64)
-        drawn = tf.raw_ops.StatelessRandomUniformV2(
+        # Integers: XLA makes other floats of the same bits.
+        drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([shape[0], steps * _DRAWS]),
             key=tf.bitcast(stream.key, tf.uint64)[tf.newaxis],
             counter=tf.bitcast(
                 tf.stack([counter, tf.constant(number + _LAYERS * view, tf.int64)]), tf.uint64
             ),
             alg=_PHILOX,
+            dtype=tf.uint32,
         )
-        return tf.reshape(drawn[:, : tf.reduce_prod(shape[1:])], shape)
+        kept = drawn >= tf.constant(round(rate * 2**32), tf.uint32)
+        return tf.reshape(kept[:, : tf.reduce_prod(shape[1:])], shape)
 
 
 class AttentionDropout(RepeatableDropout):
@@ -125,7 +133,7 @@ class AttentionDropout(RepeatableDropout):
         if not training or not self._drophead_rate:
             return weights
         shape = tf.shape(weights)[:2]
-        kept = tf.cast(self._uniform(shape, self._head_number) >= self._drophead_rate, tf.float32)
+        kept = tf.cast(self._kept(shape, self._head_number, self._drophead_rate), tf.float32)
         scale = kept * tf.math.divide_no_nan(
             tf.cast(shape[1], tf.float32), tf.reduce_sum(kept, axis=1, keepdims=True)
         )

@@ -2,6 +2,9 @@
 
 import tensorflow as tf
 
+# Those that read nothing of the last block but its output at the first token.
+FIRST_TOKEN_POOLINGS = ("cls", "cls_pooler")
+
 
 def sentence_vector(
     layers: list[tf.Tensor], pooled_cls: tf.Tensor, mask: tf.Tensor, pooling: str

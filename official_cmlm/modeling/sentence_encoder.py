@@ -6,7 +6,7 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert
 from official_cmlm.modeling.dropout import DropoutStream
-from official_cmlm.modeling.pooling import sentence_vector
+from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS, sentence_vector
 from official_cmlm.modeling.projection import Projection
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -17,7 +17,8 @@ class SentenceEncoderModel(tf_keras.Model):
 
     Inputs are a dict, never a list (Keras would match a list to the names by sorted order):
     `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, seq]`, and optionally
-    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to.
+    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to;
+    `output_positions`, int32 `[batch, n]`: the only tokens whose outputs will be read.
 
     Attributes:
       config: the `EncoderConfig` that it was built from.
@@ -50,6 +51,7 @@ class SentenceEncoderModel(tf_keras.Model):
         views: int = 1,
         shared_masks: bool = False,
         stream: DropoutStream | None = None,
+        vector_only: bool = False,
     ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         """Encodes a batch.
 
@@ -59,13 +61,16 @@ class SentenceEncoderModel(tf_keras.Model):
           views: of how many views of the same examples, end to end, the batch consists.
           shared_masks: whether these share their dropout masks.
           stream: where dropout masks come from, see `modeling.dropout`. Default: Keras's generator.
+          vector_only: leave out the tokens' outputs. Those of the last block are then not computed
+            where the pooling does not read them.
 
         Returns:
           A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, of length 1 only if
           the config says `normalize`;
           `pooled_output`, the same; `vector`, what CMLM conditions on, `default` before any
           projection; `sequence_output`, `[batch, seq, hidden]`, and `encoder_outputs`, one such
-          tensor a layer. Elements that `dense_inputs` added are left out of all of them.
+          tensor a layer. Elements that `dense_inputs` added are left out of all of them. With
+          `output_positions`: only `sequence_output`, at these, `[batch, n, hidden]`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         length = tf.shape(features["input_word_ids"])[1]
@@ -75,8 +80,14 @@ class SentenceEncoderModel(tf_keras.Model):
             features.update(
                 dense_inputs=dense, dense_mask=present, dense_type_ids=tf.zeros_like(present)
             )
+        if "output_positions" in inputs:
+            features["output_positions"] = inputs["output_positions"]
+        elif vector_only and self.config.pooling in FIRST_TOKEN_POOLINGS:
+            features["output_positions"] = tf.zeros_like(features["input_word_ids"][:, :1])
         with self.bert.dropout_mode.set(views, shared_masks, stream):
             outputs = self.bert(features, training=training)
+        if "output_positions" in inputs:
+            return {"sequence_output": outputs["sequence_output"]}
         layers = outputs["encoder_outputs"]
         if dense is not None:
             layers = [layer[:, :length] for layer in layers]
@@ -89,10 +100,7 @@ class SentenceEncoderModel(tf_keras.Model):
         if self.config.normalize:
             # A row of zeros stays one.
             embedding = tf.math.divide_no_nan(embedding, tf.norm(embedding, axis=-1, keepdims=True))
-        return {
-            "default": embedding,
-            "pooled_output": embedding,
-            "vector": vector,
-            "sequence_output": layers[-1],
-            "encoder_outputs": layers,
-        }
+        vectors = {"default": embedding, "pooled_output": embedding, "vector": vector}
+        if vector_only:
+            return vectors
+        return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers}

@@ -13,6 +13,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds, View
+from official_cmlm.losses.blocks import Summed, summed_at_once, summed_in_blocks
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -33,7 +34,10 @@ class Encode(Protocol):
     def __call__(
         self, inputs: dict[str, tf.Tensor], name: str, views: int = 1, shared_masks: bool = False
     ) -> dict[str, tf.Tensor]:
-        """See `SentenceEncoderModel.call`."""
+        """The vectors or, with `output_positions` among the inputs, the outputs at these.
+
+        See `SentenceEncoderModel.call`.
+        """
 
     def stream(self, name: str) -> DropoutStream | None:
         """Where the dropout masks of a call of another network come from."""
@@ -100,6 +104,7 @@ class Objective(tf_keras.layers.Layer):
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_names: the keys of its output's `metrics`.
       record_kind: the records that it reads, `documents` or `pairs`.
+      static_shapes: whether no shape may depend on values, as XLA demands; set by the model.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
@@ -115,7 +120,13 @@ class Objective(tf_keras.layers.Layer):
         # Float features are weights and counts: never cast to a half-precision policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
         self.config = config
+        self.static_shapes = False
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
+
+    @property
+    def summed(self) -> Summed:
+        """How a comparison of all with all is summed up."""
+        return summed_at_once if self.static_shapes else summed_in_blocks
 
     def own_weights(self) -> list[tf.Variable]:
         """The weights that are neither the encoder's nor the language-model head's."""

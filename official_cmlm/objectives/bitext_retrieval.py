@@ -68,4 +68,4 @@ class BitextRetrieval(Objective):
         return {"first": first, "second": second}
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors["first"], vectors["second"], self.config)
+        return retrieval_output(vectors["first"], vectors["second"], self.config, self.summed)

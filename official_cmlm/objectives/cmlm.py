@@ -27,7 +27,12 @@ from official_cmlm.objectives.base import (
     Vectors,
     register,
 )
-from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
+from official_cmlm.objectives.masked_prediction import (
+    at_predictions,
+    check_masking,
+    num_masked,
+    predict_masked,
+)
 
 ARCHITECTURES = ("concat", "skip")
 
@@ -44,12 +49,14 @@ class CmlmConfig(ObjectiveConfig):
         not print the layer).
       masking_rate: share of s2's real tokens to predict. Default 0.3125: 80 of 256 (§3; Table 10).
       max_predictions: most predictions a sequence. Default 80 (§3).
+      max_predictions_share: as of `mlm`. Default 1.
     """
 
     num_projections: int = 15
     architecture: str = "concat"
     masking_rate: float = 0.3125
     max_predictions: int = 80
+    max_predictions_share: float = 1.0
 
 
 @register("cmlm")
@@ -79,7 +86,7 @@ class Cmlm(Objective):
     @classmethod
     def check(cls, config: CmlmConfig, encoder_config: EncoderConfig, where: str) -> None:
         super().check(config, encoder_config, where)
-        check_masking(config.masking_rate, config.max_predictions, where)
+        check_masking(config, where)
         if config.num_projections < 1:
             raise UserError(
                 f"{where}.num_projections must be at least 1 (the identity), "
@@ -121,18 +128,19 @@ class Cmlm(Objective):
         vector = encode(features["first"], "first")["vector"]
         projected = self.projection(vector)
         masked = features["second_masked"]
-        sequence = encode({**masked, "dense_inputs": projected}, "second_masked")["sequence_output"]
+        inputs = {**at_predictions(masked), "dense_inputs": projected}
+        outputs = encode(inputs, "second_masked")["sequence_output"]
         if self.skip is not None:
-            sequence = self._with_skip(sequence, projected)
-        return predict_masked(self.head, sequence, masked)
+            outputs = self._with_skip(outputs, projected)
+        return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(features["second_masked"])
+        return num_masked(self, features["second_masked"])
 
-    def _with_skip(self, sequence: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
-        """`[batch, seq, hidden]` from each output beside all N projected vectors."""
+    def _with_skip(self, outputs: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
+        """`[batch, slots, hidden]` from each output beside all N projected vectors."""
         shape = tf.shape(projected)
         size = self.projection.num_projections * projected.shape[-1]
         flat = tf.reshape(projected, [shape[0], 1, size])
-        beside = tf.broadcast_to(flat, [shape[0], tf.shape(sequence)[1], size])
-        return self.skip(tf.concat([sequence, tf.cast(beside, sequence.dtype)], axis=-1))
+        beside = tf.broadcast_to(flat, [shape[0], tf.shape(outputs)[1], size])
+        return self.skip(tf.concat([outputs, tf.cast(beside, outputs.dtype)], axis=-1))

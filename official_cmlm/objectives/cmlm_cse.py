@@ -23,7 +23,11 @@ from official_cmlm.objectives.contrastive import (
     ContrastiveConfig,
     check_weights,
 )
-from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
+from official_cmlm.objectives.masked_prediction import (
+    check_masking,
+    num_masked,
+    predict_masked,
+)
 
 
 @dataclasses.dataclass
@@ -40,6 +44,7 @@ class CmlmCseConfig(ContrastiveConfig):
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
       masking_rate: share of the tokens to predict. Default 0.15 (Table 4).
       max_predictions: most predictions a sentence. Default 76: 0.15 of 512.
+      max_predictions_share: as of `mlm`. Default 1.
     """
 
     mlm_weight: float = 0.005
@@ -48,6 +53,7 @@ class CmlmCseConfig(ContrastiveConfig):
     fusion_layers: int = 3
     masking_rate: float = 0.15
     max_predictions: int = 76
+    max_predictions_share: float = 1.0
 
 
 @register("cmlm_cse")
@@ -76,7 +82,7 @@ class CmlmCse(Contrastive):
     @classmethod
     def check(cls, config: CmlmCseConfig, encoder_config: EncoderConfig, where: str) -> None:
         super().check(config, encoder_config, where)
-        check_masking(config.masking_rate, config.max_predictions, where)
+        check_masking(config, where)
         check_weights(config, where)
         if not 1 <= config.lexical_layers <= encoder_config.num_layers:
             raise UserError(
@@ -109,13 +115,17 @@ class CmlmCse(Contrastive):
         if self.auxiliary is None:
             return None
         masked = features["first_masked"]
-        sequence = self.auxiliary(
-            masked, vectors["sentence"], training=encode.training, stream=encode.stream("auxiliary")
+        outputs = self.auxiliary(
+            masked,
+            vectors["sentence"],
+            masked["masked_lm_positions"],
+            training=encode.training,
+            stream=encode.stream("auxiliary"),
         )
-        return predict_masked(self.head, sequence, masked)
+        return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(features["first_masked"])
+        return num_masked(self, features["first_masked"])
 
     @property
     def prediction_weight(self) -> float:

@@ -14,7 +14,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
-from official_cmlm.losses.blocks import summed_in_blocks
+from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -170,6 +170,7 @@ class Contrastive(Objective):
             temperature=self.config.temperature,
             negatives=self.config.negatives,
             bidirectional=self.config.bidirectional,
+            summed=self.summed,
             positive_in_denominator=self.config.positive_in_denominator,
         )
 
@@ -202,6 +203,7 @@ def contrastive_output(
     temperature: float,
     negatives: str,
     bidirectional: bool,
+    summed: Summed,
     positive_in_denominator: bool = True,
 ) -> ObjectiveOutput:
     """Mean NT-Xent over the anchors of one direction or of both; recall@1 is that of the first.
@@ -210,6 +212,7 @@ def contrastive_output(
       first, second: float `[batch, dim]`, the two views in the same order.
       temperature, negatives, positive_in_denominator: see `losses.nt_xent`.
       bidirectional: whether the second view's rows are anchors too.
+      summed: how losses are summed over the anchors.
     """
     (all_first, offset), (all_second, _) = gather(first), gather(second)
     settings = {
@@ -223,9 +226,9 @@ def contrastive_output(
     ) -> tuple[tf.Tensor, tf.Tensor]:
         return nt_xent(part, own, other, offset + start, **settings)
 
-    total, hits = summed_in_blocks(losses, first, (all_first, all_second))
+    total, hits = summed(losses, first, (all_first, all_second))
     if bidirectional:
-        total = (total + summed_in_blocks(losses, second, (all_second, all_first))[0]) / 2
+        total = (total + summed(losses, second, (all_second, all_first))[0]) / 2
     count = tf.cast(tf.shape(first)[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,

@@ -33,7 +33,12 @@ from official_cmlm.objectives.contrastive import (
     check_weights,
     contrastive_output,
 )
-from official_cmlm.objectives.mlm import check_masking, num_masked, predict_masked
+from official_cmlm.objectives.masked_prediction import (
+    at_predictions,
+    check_masking,
+    num_masked,
+    predict_masked,
+)
 
 
 @dataclasses.dataclass
@@ -52,6 +57,7 @@ class DeclutrConfig(ObjectiveConfig):
         alone in Figure 3: spans are then not compared, and positives not encoded.
       masking_rate: share of an anchor's tokens to predict. Default 0.15 (Devlin et al. 2019).
       max_predictions: most predictions an anchor. Default 76: 0.15 of 512.
+      max_predictions_share: as of `mlm`. Default 1.
     """
 
     temperature: float = 0.05
@@ -64,6 +70,7 @@ class DeclutrConfig(ObjectiveConfig):
     contrastive_weight: float = 1.0
     masking_rate: float = 0.15
     max_predictions: int = 76
+    max_predictions_share: float = 1.0
 
 
 @register("declutr")
@@ -83,7 +90,7 @@ class Declutr(Objective):
     def check(cls, config: DeclutrConfig, encoder_config: EncoderConfig, where: str) -> None:
         super().check(config, encoder_config, where)
         check_temperature(config, where)
-        check_masking(config.masking_rate, config.max_predictions, where)
+        check_masking(config, where)
         for name in ("num_anchors", "num_positives", "min_span_length"):
             if getattr(config, name) < 1:
                 raise UserError(f"{where}.{name} must be at least 1, got {getattr(config, name)}")
@@ -180,6 +187,7 @@ class Declutr(Objective):
             temperature=self.config.temperature,
             negatives="both_views",
             bidirectional=True,
+            summed=self.summed,
         )
         return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
@@ -187,11 +195,12 @@ class Declutr(Objective):
         if not self.config.mlm_weight:
             return None
         masked = _end_to_end(self._masked(features))
-        sequence = encode(masked, "anchors_masked", views=self.config.num_anchors)
-        return predict_masked(self.head, sequence["sequence_output"], masked)
+        inputs = at_predictions(masked)
+        outputs = encode(inputs, "anchors_masked", views=self.config.num_anchors)
+        return predict_masked(self, outputs["sequence_output"], masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(*self._masked(features))
+        return num_masked(self, *self._masked(features))
 
     @property
     def prediction_weight(self) -> float:

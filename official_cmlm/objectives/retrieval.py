@@ -5,7 +5,7 @@ import dataclasses
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import summed_in_blocks
+from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import (
     ObjectiveConfig,
@@ -42,7 +42,7 @@ def check_retrieval(config: RetrievalConfig, where: str) -> None:
 
 
 def retrieval_output(
-    first: tf.Tensor, second: tf.Tensor, config: RetrievalConfig
+    first: tf.Tensor, second: tf.Tensor, config: RetrievalConfig, summed: Summed
 ) -> ObjectiveOutput:
     """Loss and recall@1 of finding row i of one side from row i of the other.
 
@@ -51,6 +51,7 @@ def retrieval_output(
     Args:
       first, second: float `[batch, dim]`.
       config: see `RetrievalConfig`.
+      summed: how losses are summed over the anchors.
     """
 
     def direction(anchors: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
@@ -68,7 +69,7 @@ def retrieval_output(
                 normalize=config.normalize,
             )
 
-        return summed_in_blocks(losses, anchors, (everybody,))
+        return summed(losses, anchors, (everybody,))
 
     total, hits = direction(first, second)
     if config.bidirectional:

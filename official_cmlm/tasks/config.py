@@ -46,6 +46,8 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         batch (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
         Memory Limited Setup"), means over predictions are accumulated. Memory then grows with
         `chunk_size` instead of the batch; what is compared is encoded twice.
+      static_shapes: keep every shape of a step free of values, as XLA demands (TPUs,
+        `jit_compile`). Default false: nothing is computed for unused prediction slots.
       train_data, validation_data: the records of every objective that names none of its own.
       sts_file: sentence pairs with people's scores in the form of STS-B's `sts-dev.csv`. With it
         every validation also gives `sts_spearman`, Spearman's correlation of the embeddings'
@@ -60,6 +62,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     vocab_file: str = ""
     sts_file: str = ""
     chunk_size: int = 0
+    static_shapes: bool = False
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)

@@ -31,6 +31,7 @@ class MultiObjectiveModel(tf_keras.Model):
         self,
         encoder: SentenceEncoderModel,
         chosen: dict[str, ObjectiveConfig],
+        static_shapes: bool = False,
         data_positions: DataPositions | None = None,
     ) -> None:
         """Builds the objectives.
@@ -38,6 +39,7 @@ class MultiObjectiveModel(tf_keras.Model):
         Args:
           encoder: the encoder.
           chosen: settings by objective name, already checked.
+          static_shapes: whether no shape may depend on values, as XLA demands.
           data_positions: of what is trained on. Default: of nothing.
         """
         super().__init__(name="multi_objective_model", autocast=False)
@@ -52,8 +54,11 @@ class MultiObjectiveModel(tf_keras.Model):
         self.objectives = {
             name: classes[name](config, encoder, self.head) for name, config in chosen.items()
         }
+        for objective in self.objectives.values():
+            objective.static_shapes = static_shapes
         self.guard = FiniteGuard()
 
+    @tf.autograph.experimental.do_not_convert
     def call(
         self,
         features: dict[str, dict],
@@ -152,9 +157,10 @@ class _Memo:
     def __call__(
         self, inputs: dict[str, tf.Tensor], name: str, views: int = 1, shared_masks: bool = False
     ) -> dict[str, tf.Tensor]:
-        names = [*INPUT_NAMES, *(["dense_inputs"] if "dense_inputs" in inputs else [])]
+        extra = [part for part in ("dense_inputs", "output_positions") if part in inputs]
+        names = [*INPUT_NAMES, *extra]
         tensors = [inputs[part] for part in names]
-        key = (views, shared_masks, *(id(tensor) for tensor in tensors))
+        key = (views, shared_masks, *extra, *(id(tensor) for tensor in tensors))
         if key not in self._known:
             outputs = self._encoder(
                 dict(zip(names, tensors)),
@@ -162,6 +168,7 @@ class _Memo:
                 views=views,
                 shared_masks=shared_masks,
                 stream=self.stream(name),
+                vector_only=True,
             )
             self._known[key] = (tensors, outputs)
         return self._known[key][1]

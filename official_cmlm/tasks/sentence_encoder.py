@@ -185,7 +185,9 @@ class SentenceEncoderTask(base_task.Task):
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
         positions = DataPositions(name for name, *_ in self._groups(is_training=True))
-        model = MultiObjectiveModel(SentenceEncoderModel(config), self.chosen, positions)
+        model = MultiObjectiveModel(
+            SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
+        )
         if self._sts_pairs is not None:
             length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
             self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
@@ -252,6 +254,8 @@ class SentenceEncoderTask(base_task.Task):
         """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
         return weighted_sum(model_outputs, self.chosen)
 
+    # Nothing below branches on tensors; converting it would take most of the time to begin.
+    @tf.autograph.experimental.do_not_convert
     def train_step(
         self,
         inputs: dict[str, dict],

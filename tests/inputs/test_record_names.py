@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.record_names import document_id, record_names
-from official_cmlm.inputs.records import parse_block, read_blocks
+from official_cmlm.inputs.records import Blocks, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.records.manifest import load_manifest
 from tests.tasks.helpers import data
@@ -28,7 +28,7 @@ def test_every_example_has_its_record(records_dir, vocabulary, epoch):
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
     view = AdjacentPairs("sentence", 24, 0.5, special=Source(vocabulary).special)
     keys = []
-    for serialized, record_keys in read_blocks(config, manifest)(tf.constant(epoch, tf.int64)):
+    for _, serialized, record_keys in Blocks(config, manifest).epoch(tf.constant(epoch, tf.int64)):
         keys += (
             view(parse_block("documents", serialized, record_keys, False))["key"].numpy().tolist()
         )

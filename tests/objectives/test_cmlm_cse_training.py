@@ -103,7 +103,7 @@ def test_contrastive_weight_counts_without_masked_words(records_dir, batch):
 def test_unused_metrics_are_zero(records_dir, batch):
     """λ = 0 has no masked tokens to measure; the metrics are there and say nothing."""
     task = make_task(records_dir, "cmlm_cse", CmlmCseConfig(mlm_weight=0.0, **SHAPE))
-    assert set(batch) == {"key", "first", "second"}
+    assert set(batch) == {"key", "position", "first", "second"}
     outputs = random_model(task)({"cmlm_cse": batch})
     metrics = task.build_metrics()
     task.process_metrics(metrics, {}, outputs)

@@ -99,7 +99,7 @@ def test_batch_is_what_the_loss_needs(batch):
     anchors = {f"anchor_{a}" for a in range(2)}
     positives = {f"positive_{a}_{p}" for a in range(2) for p in range(3)}
     masked = {f"{name}_masked" for name in anchors}
-    assert set(batch) == {"key"} | anchors | positives | masked
+    assert set(batch) == {"key", "position"} | anchors | positives | masked
     ids = [batch[name]["input_word_ids"].numpy() for name in sorted(anchors | positives)]
     assert {len(rows) for rows in ids} == {4}
     assert len({rows.tobytes() for rows in ids}) == len(ids)
@@ -152,7 +152,9 @@ def test_contrastive_inputs_are_not_masked(records_dir, batch):
     names = ["anchor_0", "anchor_1"]
     spans = names + [f"positive_{a}_{p}" for a in range(2) for p in range(2)]
     ids = {
-        name: batch[name]["input_word_ids"].numpy() for name in (*spans, *batch) if name != "key"
+        name: batch[name]["input_word_ids"].numpy()
+        for name in (*spans, *batch)
+        if name not in ("key", "position")
     }
     got = plain["input_word_ids"].numpy()
     assert sorted(map(bytes, got)) == sorted(bytes(row) for name in spans for row in ids[name])

@@ -84,7 +84,7 @@ def test_accuracy_counts_single_pairs(folder, batch):
 
 def test_batch_has_labels_of_all_classes(batch):
     """The labels are those of the records, one an example."""
-    assert set(batch) == {"key", "first", "second", "label"}
+    assert set(batch) == {"key", "position", "first", "second", "label"}
     assert batch["label"].dtype == tf.int32
     assert set(batch["label"].numpy()) == set(range(len(NLI_LABELS)))
 

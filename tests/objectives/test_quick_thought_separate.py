@@ -139,7 +139,8 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
 def test_second_encoder_is_not_exported(records_dir):
     """What a checkpoint names for others is the encoder f alone."""
     model = _task(records_dir).build_model()
-    assert model.checkpoint_items == {"encoder": model.encoder}
+    assert set(model.checkpoint_items) == {"encoder", "data_positions"}
+    assert model.checkpoint_items["encoder"] is model.encoder
 
 
 @pytest.mark.parametrize(

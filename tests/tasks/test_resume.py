@@ -64,17 +64,17 @@ class _Run:
             lambda context: self.task.build_inputs(params, context)
         )
         self._iterator, self._strategy = iter(inputs), strategy
+        self._step = tf.function(self._one_step)
 
-    def _one_step(self):
+    def _one_step(self, iterator):
         def replica(batch):
             return self.task.train_step(batch, self.model, self.optimizer)["loss"]
 
-        # Not traced: tracing eight objectives takes longer than their few steps.
-        losses = self._strategy.run(replica, args=(next(self._iterator),))
+        losses = self._strategy.run(replica, args=(next(iterator),))
         return self._strategy.reduce("mean", losses, axis=None)
 
     def steps(self, count):
-        return [float(self._one_step()) for _ in range(count)]
+        return [float(self._step(self._iterator)) for _ in range(count)]
 
 
 def test_every_objective_goes_on_to_the_same_weights(folders, tmp_path):

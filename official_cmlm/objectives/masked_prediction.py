@@ -1,0 +1,64 @@
+"""What all objectives with a masked-token loss share: logits at masked positions and nowhere else.
+
+A batch has as many prediction slots a row as its longest row can need. Most rows use fewer, and the
+logits of a slot cost as much as a layer or two of a small encoder.
+"""
+
+import tensorflow as tf
+
+from official_cmlm.errors import UserError
+from official_cmlm.losses.masked_language_model import masked_cross_entropy
+from official_cmlm.objectives.base import Objective, ObjectiveConfig, Prediction
+
+
+def check_masking(config: ObjectiveConfig, where: str) -> None:
+    """Raises `UserError` unless rate and share are in (0, 1] and `max_predictions` is ≥ 1."""
+    for name in ("masking_rate", "max_predictions_share"):
+        if not 0 < getattr(config, name) <= 1:
+            raise UserError(f"{where}.{name} must be in (0, 1], got {getattr(config, name)}")
+    if config.max_predictions < 1:
+        raise UserError(f"{where}.max_predictions must be at least 1, got {config.max_predictions}")
+
+
+def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+    """The encoder's inputs for features that `MaskTokens` made: outputs at the slots alone."""
+    return {**masked, "output_positions": masked["masked_lm_positions"]}
+
+
+def predict_masked(objective: Objective, outputs: tf.Tensor, masked: dict) -> Prediction:
+    """Loss and accuracy per masked token.
+
+    Args:
+      objective: its `head` is Model Garden's `MaskedLM`; where it must have static shapes, its
+        config's `max_predictions_share` says at how many slots logits are computed.
+      outputs: what the slots are predicted from, float `[batch, slots, hidden]`.
+      masked: features that `MaskTokens` made.
+    """
+    weights = tf.reshape(masked["masked_lm_weights"], [-1])
+    slots = _slots(objective, weights)
+    flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
+    logits = objective.head(flat, masked_positions=slots[tf.newaxis])[0]
+    total, correct, weight = masked_cross_entropy(
+        logits,
+        tf.gather(tf.reshape(masked["masked_lm_ids"], [-1]), slots),
+        tf.gather(weights, slots),
+    )
+    metrics = {"masked_token_loss": (total, weight), "masked_token_accuracy": (correct, weight)}
+    return Prediction(total, weight, metrics)
+
+
+def num_masked(objective: Objective, *masked: dict) -> tf.Tensor:
+    """How many tokens `predict_masked` predicts of these features end to end: float32 scalar."""
+    weights = tf.concat([tf.reshape(part["masked_lm_weights"], [-1]) for part in masked], axis=0)
+    return tf.reduce_sum(tf.gather(weights, _slots(objective, weights)))
+
+
+def _slots(objective: Objective, weights: tf.Tensor) -> tf.Tensor:
+    """Which of the flat slots `[batch · slots]` get logits: int32 `[k]`."""
+    if not objective.static_shapes:
+        return tf.cast(tf.where(weights > 0)[:, 0], tf.int32)
+    share = objective.config.max_predictions_share
+    if share == 1:
+        return tf.range(tf.size(weights))
+    count = tf.cast(tf.math.ceil(share * tf.cast(tf.size(weights), tf.float64)), tf.int32)
+    return tf.argsort(weights, direction="DESCENDING", stable=True)[:count]

@@ -1,0 +1,105 @@
+"""Logits at masked positions only: the loss of all slots, for shapes that move and that do not."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.losses.masked_language_model import masked_cross_entropy
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.objectives.masked_prediction import num_masked, predict_masked
+from official_cmlm.objectives.mlm import Mlm, MlmConfig
+from official_cmlm.tasks.training_step import whole_gradients
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import build, make_masked, make_pairs
+from tests.objectives.helpers import refuses
+
+# Of 3 rows of 5 slots each; 8 are used.
+COUNTS = (3, 1, 4)
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+
+
+def _mlm(static, share=1.0, **encoder):
+    model = build({"mlm": MlmConfig(max_predictions_share=share)}, **encoder)
+    model.objectives["mlm"].static_shapes = static
+    return model.objectives["mlm"], model
+
+
+def _outputs(masked):
+    shape = [*masked["masked_lm_weights"].shape, 16]
+    return tf.constant(np.random.default_rng(3).normal(size=shape), tf.float32)
+
+
+@pytest.mark.parametrize("static", [False, True])
+def test_equals_logits_at_all_slots(static):
+    """Sum, hits and weight are those of `[batch, slots, vocabulary]` logits with weights."""
+    masked = make_masked((6, 2, 9), 11, COUNTS)
+    objective, _ = _mlm(static)
+    outputs = _outputs(masked)
+    slots = tf.broadcast_to(tf.range(5), [3, 5])
+    expected = masked_cross_entropy(
+        objective.head(outputs, masked_positions=slots),
+        masked["masked_lm_ids"],
+        masked["masked_lm_weights"],
+    )
+    got = predict_masked(objective, outputs, masked)
+    accuracy, _ = got.metrics["masked_token_accuracy"]
+    np.testing.assert_allclose([got.total, accuracy, got.weight], expected, rtol=1e-5)
+    assert float(num_masked(objective, masked)) == float(got.weight) == 8.0
+
+
+@pytest.mark.parametrize("share", [0.2, 0.5, 0.6, 1.0])
+def test_share_leaves_out_what_is_beyond(share):
+    """⌈share · 15⌉ slots, used ones first and in order; logits are computed at no others."""
+    masked = make_masked((6, 2, 9), 11, COUNTS)
+    objective, _ = _mlm(static=True, share=share)
+    outputs = _outputs(masked)
+    sizes, head = [], objective.head
+    objective.head = lambda x, masked_positions: (
+        sizes.append(masked_positions.shape) or head(x, masked_positions=masked_positions)
+    )
+    got = predict_masked(objective, outputs, masked)
+    assert [tuple(size) for size in sizes] == [(1, math.ceil(share * 15))]
+    kept, left = np.zeros([3, 5], np.float32), min(8, math.ceil(share * 15))
+    for row, slot in zip(*np.nonzero(masked["masked_lm_weights"].numpy())):
+        kept[row, slot], left = float(left > 0), left - 1
+    objective.head, objective.static_shapes = head, False
+    expected = predict_masked(objective, outputs, {**masked, "masked_lm_weights": kept})
+    assert float(got.total) == pytest.approx(float(expected.total), rel=1e-5)
+    objective.static_shapes = True
+    assert float(num_masked(objective, masked)) == float(got.weight) == kept.sum()
+
+
+@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
+def test_refuses_shares(share):
+    """A share that cannot be, in one line."""
+    config = MlmConfig(max_predictions_share=share)
+    refuses(lambda: Mlm.check(config, tiny_encoder_config(), "there"), "there", share)
+
+
+def _step(model, features):
+    """Loss and gradients, with dropout where the encoder has it."""
+    key, factor = tf.constant(5, tf.int64), tf.constant(1.0)
+    loss, gradients, _ = whole_gradients(model, features, key, factor)
+    return [loss, *(tf.convert_to_tensor(g) for g in gradients if g is not None)]
+
+
+@pytest.mark.parametrize(
+    ("config", "dropout"),
+    [(MlmConfig(), {}), (CmlmConfig(num_projections=3, architecture="skip"), {})]
+    + [(CmlmConfig(num_projections=3), DROPOUT)],
+    ids=["mlm", "cmlm_skip", "cmlm_dropout"],
+)
+def test_static_shapes_compile(config, dropout):
+    """XLA compiles loss and gradients, which are those of free shapes, dropout's masks included."""
+    name = "mlm" if isinstance(config, MlmConfig) else "cmlm"
+    model = build({name: config}, num_layers=1, **dropout)
+    batch = {**make_pairs(), "segment_masked": make_masked((6, 2, 9), 11, COUNTS)}
+    features = {name: {**batch, "key": tf.range(3, dtype=tf.int64)}}
+    expected = _step(model, features)
+    model.objectives[name].static_shapes = True
+    got = tf.function(_step, jit_compile=True)(model, features)
+    assert len(got) == len(expected) > 20
+    for value, wanted in zip(got, expected):
+        np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
