@@ -115,7 +115,8 @@ def _load(
     params_override: str | None,
 ) -> tuple[Any, tuple[str, Any, str]]:
     """A stage's configuration, and its name, encoder and vocabulary's hash for the next one."""
-    from experiments.training import check_run, num_replicas
+    from experiments.runtime import num_replicas
+    from experiments.training import check_run
     from official_cmlm.checkpoints.encoder_directory import differences
     from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 

@@ -3,6 +3,7 @@
 from official.core import train_lib
 
 from experiments.failed_step import failed_step
+from experiments.runtime import is_chief
 from experiments.train_summary import write_summary
 from experiments.trainer import GivenUp, StepFailed, Trainer
 from experiments.training_progress import TrainingProgress, progress_reports
@@ -18,18 +19,25 @@ def runner_of(
     model_dir: str,
     trainer: Trainer,
     reports: TrainingProgress | None = None,
+    checkpoint: str | None = None,
 ) -> train_lib.OrbitExperimentRunner:
     """Model Garden's runner; it restores the newest checkpoint, or initialises the model."""
-    return train_lib.OrbitExperimentRunner(
+    chief = is_chief(trainer.strategy)
+    runner = train_lib.OrbitExperimentRunner(
         distribution_strategy=trainer.strategy,
         task=task,
         mode=mode,
         params=params,
         model_dir=model_dir,
         trainer=trainer,
+        save_summary=chief,
         train_actions=[reports.on_train, trainer.give_up] if reports else None,
         eval_actions=[reports.on_eval] if reports else None,
     )
+    if checkpoint and not chief:
+        # It has looked for one in a folder of its own, where other workers save.
+        trainer.checkpoint.restore(checkpoint)
+    return runner
 
 
 def train(
@@ -38,16 +46,17 @@ def train(
     mode: str,
     model_dir: str,
     trainer: Trainer,
+    checkpoint: str | None,
 ) -> None:
-    """Trains, and evaluates as `mode` says.
+    """Trains, and evaluates as `mode` says; from `checkpoint` on, if there is one.
 
     Raises:
       UserError: at a step that was not finite; no checkpoint is written then.
       Stopped: if a stop was asked for.
     """
-    total, chief = params.trainer.train_steps, trainer.strategy.extended.should_checkpoint
-    with progress_reports(total, model_dir, trainer) as reports:
-        runner = runner_of(params, task, mode, model_dir, trainer, reports)
+    total, chief = params.trainer.train_steps, is_chief(trainer.strategy)
+    with progress_reports(total, model_dir if chief else None, trainer) as reports:
+        runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
         stopped = False
         try:
             runner.run()

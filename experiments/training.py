@@ -6,14 +6,13 @@ import sys
 
 import tensorflow as tf
 import tf_keras
-from official.common import distribute_utils
-from official.core import config_definitions as cfg
 from official.core import train_lib, train_utils
 from official.modeling import performance
 
 from experiments import registry
 from experiments.full_disk import naming_full_disk
 from experiments.interruption import StopRequest, watching
+from experiments.runtime import create_strategy, is_chief, prepared
 from experiments.train_loop import runner_of, train
 from experiments.trainer import Trainer
 from official_cmlm.checkpoints.encoder_directory import (
@@ -43,12 +42,12 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
       Stopped: after SIGTERM or SIGINT; the training is in a checkpoint.
     """
     registry.check_start(params.task.init_checkpoint)
-    runtime = params.runtime
-    if runtime.mixed_precision_dtype:
-        performance.set_mixed_precision_policy(runtime.mixed_precision_dtype)
-    # Initial weights and dropout; the data's randomness is a function of the seed by itself.
+    params = prepared(params)
+    strategy = create_strategy(params.runtime)
+    if params.runtime.mixed_precision_dtype:
+        performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
+    # Initial weights; the data's randomness is a function of the seed by itself, and dropout's.
     tf_keras.utils.set_random_seed(params.task.train_data.seed)
-    strategy = _strategy(params)
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
     check_run(params, task, mode, strategy.num_replicas_in_sync)
@@ -58,7 +57,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     check_description(model_dir, encoder_config, task.vocabulary)
     checkpoint = _checkpoint(model_dir, mode)
     if checkpoint and "train" in mode:
-        if strategy.extended.should_checkpoint:
+        if is_chief(strategy):
             make_latest(checkpoint)
         for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
             print(line, file=sys.stderr)
@@ -72,16 +71,25 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
         if "train" not in mode:
             runner_of(params, task, mode, model_dir, trainer).run()
             return
-        # Positions beyond the longest training sequence have never been trained.
-        longest = max(data.seq_length for _, _, data in params.task.used_data())
-        length = min(DEFAULT_SEQ_LENGTH, longest)
-        describe(model_dir, encoder_config, task.vocabulary, length)
-        if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
-            best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-            describe(best, encoder_config, task.vocabulary, length)
-        train_utils.serialize_config(params, model_dir)
+        if is_chief(strategy):
+            _describe(params, task, mode, model_dir)
         with watching(stop):
-            train(params, task, mode, model_dir, trainer)
+            train(params, task, mode, model_dir, trainer, checkpoint)
+
+
+def _describe(
+    params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
+) -> None:
+    """Makes `model_dir`, and the folder of the best checkpoint, an encoder directory."""
+    # Positions beyond the longest training sequence have never been trained.
+    longest = max(data.seq_length for _, _, data in params.task.used_data())
+    length = min(DEFAULT_SEQ_LENGTH, longest)
+    config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
+    describe(model_dir, config, task.vocabulary, length)
+    if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
+        best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
+        describe(best, config, task.vocabulary, length)
+    train_utils.serialize_config(params, model_dir)
 
 
 def check_run(
@@ -105,15 +113,6 @@ def check_run(
     for word, is_training in (("train", True), ("eval", False)):
         if word in mode:
             task.check_inputs(is_training)
-
-
-def num_replicas(runtime: cfg.RuntimeConfig) -> int:
-    """How many replicas a run will have, as far as its configuration says.
-
-    A TPU's cores and other workers are known only to the run itself, which checks again.
-    """
-    several = ("mirrored", "multi_worker_mirrored")
-    return max(1, runtime.num_gpus) if runtime.distribution_strategy in several else 1
 
 
 # Metrics whose name holds one of these are better the higher they are; all others are losses.
@@ -194,22 +193,3 @@ def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
             f"{prefix}: does not fit this experiment ({str(error)[:160]}); use the settings that "
             "it was written with, or another --model_dir"
         ) from None
-
-
-def _strategy(params: SentenceEncoderExperimentConfig) -> tf.distribute.Strategy:
-    runtime = params.runtime
-    name = runtime.distribution_strategy
-    if name == "tpu" and runtime.tpu is None:
-        raise UserError(
-            "runtime.distribution_strategy is tpu but no TPU is named; pass --tpu=…, or set "
-            "runtime.distribution_strategy to mirrored or one_device"
-        )
-    try:
-        return distribute_utils.get_distribution_strategy(
-            distribution_strategy=name,
-            all_reduce_alg=runtime.all_reduce_alg,
-            num_gpus=runtime.num_gpus,
-            tpu_address=runtime.tpu,
-        )
-    except ValueError as error:
-        raise UserError(f"runtime.distribution_strategy={name}: {error}") from None

@@ -35,9 +35,9 @@ class TrainingProgress:
       last: metrics of the last loop of training; empty before it.
     """
 
-    def __init__(self, total_steps: int, model_dir: str, global_step: Any) -> None:
-        """Args: `global_step`, the trainer's step variable."""
-        self._path = Path(model_dir) / HISTORY_NAME
+    def __init__(self, total_steps: int, model_dir: str | None, global_step: Any) -> None:
+        """Args: `model_dir`, None for a worker that is not to report; the trainer's step."""
+        self._path = model_dir and Path(model_dir) / HISTORY_NAME
         self._global_step = global_step
         self._started = time.monotonic()
         self._total_steps = total_steps
@@ -73,6 +73,8 @@ class TrainingProgress:
             self._bar.close()
 
     def _write(self, split: str, step: int, values: dict[str, float]) -> None:
+        if not self._path:
+            return
         seconds = round(time.monotonic() - self._started, 3)
         line = {"split": split, "step": step, "seconds": seconds, **values}
         with self._path.open("a", encoding="utf-8") as file:
@@ -80,7 +82,9 @@ class TrainingProgress:
 
 
 @contextlib.contextmanager
-def progress_reports(total_steps: int, model_dir: str, trainer: Any) -> Iterator[TrainingProgress]:
+def progress_reports(
+    total_steps: int, model_dir: str | None, trainer: Any
+) -> Iterator[TrainingProgress]:
     """Reports of one run; Orbit's own print of every loop, less readable, is silenced meanwhile."""
     module = orbit.controller
     original = module._log

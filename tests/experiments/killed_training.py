@@ -1,0 +1,54 @@
+"""Trains in processes that die at random moments: a script that a test starts.
+
+One process imports TensorFlow and forks before anything runs, so that each life begins at once.
+"""
+
+import os
+import random
+import signal
+import sys
+
+from experiments import training
+from experiments.training_progress import TrainingProgress
+from tests.experiments.tiny_training import params
+
+
+def _life(model_dir: str, records: str, seconds: float | None) -> int:
+    """Runs the training in a forked process; returns how it ended, as `os.waitpid` says."""
+    child = os.fork()
+    if child:
+        return os.waitpid(child, 0)[1]
+    if seconds is not None:
+        on_train = TrainingProgress.on_train
+
+        def first_step(reports: TrainingProgress, output: dict) -> None:
+            if not signal.getitimer(signal.ITIMER_REAL)[0]:
+                # Nobody handles SIGALRM: the process ends at once, wherever it is.
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+            on_train(reports, output)
+
+        TrainingProgress.on_train = first_step
+    interval = 80 if seconds is None else 2
+    training.run(params(records, interval), "train", model_dir)
+    os._exit(0)
+
+
+def main() -> None:
+    """Args: records, folder of the undisturbed model, folder of the other, kills, seed."""
+    records, undisturbed, disturbed, kills, seed = sys.argv[1:]
+    rng = random.Random(int(seed))
+    if _life(undisturbed, records, None):
+        sys.exit("the undisturbed training failed")
+    killed = 0
+    for _ in range(int(kills)):
+        status = _life(disturbed, records, rng.uniform(0, 0.4))
+        killed += os.WIFSIGNALED(status)
+        if not os.WIFSIGNALED(status) and status:
+            sys.exit("a training that went on failed")
+    if _life(disturbed, records, None):
+        sys.exit("the last training failed")
+    print(f"killed {killed} times")
+
+
+if __name__ == "__main__":
+    main()
