@@ -22,7 +22,6 @@ from experiments.benchmarks.train_step_examples import SEQ_LENGTH, SEQUENCES, Ba
 from experiments.benchmarks.train_step_flops import Shape, step_flops
 from experiments.benchmarks.train_step_side import BUCKETS
 from official_cmlm import cli
-from official_cmlm.configs.data import DataConfig
 
 FLAGS = flags.FLAGS
 # Goals of a ratio: every row of a batch padded to its bucket, and PyTorch's trainer.
@@ -96,6 +95,8 @@ def _write_examples(folder: Path) -> None:
 
 
 def _our_batches(examples: list[dict]) -> list[Batch]:
+    from official_cmlm.configs.data import DataConfig
+
     data = DataConfig(
         global_batch_size=FLAGS.batch_size, seq_length=SEQ_LENGTH, bucket_boundaries=BUCKETS
     )

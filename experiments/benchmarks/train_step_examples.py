@@ -17,7 +17,6 @@ from absl import flags
 
 from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
-from official_cmlm.configs.data import DataConfig
 
 FLAGS = flags.FLAGS
 SEQ_LENGTH = 256
@@ -137,6 +136,7 @@ def main(argv: list[str]) -> None:
 
 
 def _examples(records: str, objective: str, count: int) -> dict:
+    from official_cmlm.configs.data import DataConfig
     from official_cmlm.inputs.pipeline import build_dataset
     from official_cmlm.inputs.views import Source
     from official_cmlm.objectives import objectives

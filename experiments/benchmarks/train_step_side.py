@@ -22,7 +22,6 @@ from experiments.benchmarks.train_step_examples import (
     result,
 )
 from official_cmlm import cli
-from official_cmlm.configs.data import DataConfig
 
 FLAGS = flags.FLAGS
 THREADS = 2
@@ -55,6 +54,8 @@ def main(argv: list[str]) -> None:
     del argv
     cli.quiet_tensorflow()
     import tensorflow as tf
+
+    from official_cmlm.configs.data import DataConfig
 
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
