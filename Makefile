@@ -1,5 +1,6 @@
 # make demo    train a small encoder on real text and search with it
-# make test    the whole test suite
+# make test    the test suite
+# make test-long   what takes minutes: kills, several processes, compiled steps
 # make lint    ruff: lint and format check
 # make bench-env   .venv-bench: the project with its peers, for experiments/benchmarks
 # make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
@@ -19,12 +20,15 @@ TEXT ?=
 # Where a document of that text ends: blank_line or file.
 DOCUMENTS_BY ?= blank_line
 
-.PHONY: demo test lint format bench-env lock clean
+.PHONY: demo test test-long lint format bench-env lock clean
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
 test: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -n 2 --dist loadscope
+
+test-long: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -n 2 --dist loadscope -m long
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -6,18 +6,27 @@
     # Natural language inference, one table a language, row-aligned:
     python -m data_prep.create_pairs --format=tsv --row_aligned --header \
         --input=nli.en.tsv,nli.de.tsv --languages=en,de --vocab_file=… --output_dir=…
+    # A translation memory; corpus.en and corpus.de; SNLI or MultiNLI as published:
+    python -m data_prep.create_pairs --format=tmx --input=a.tmx.gz --languages=en-de …
+    python -m data_prep.create_pairs --format=moses --input=corpus --languages=en-de …
+    python -m data_prep.create_pairs --format=nli --input=train.jsonl --languages=en …
 """
 
 import math
-import os
+import sys
 import time
 from pathlib import Path
 
 from absl import flags
 
-from data_prep.readers import ReadReport
+from data_prep import reader_flags
+from data_prep.pair_filters import REPEATED, PairFilters
+from data_prep.readers import ReadOptions, ReadReport, size_of
 from data_prep.readers.document import DEFAULT_MAX_LINE_BYTES
-from data_prep.readers.pairs import FORMATS, sources
+from data_prep.readers.pairs import FORMATS, TABLES, sources
+from data_prep.readers.paths import is_file
+from data_prep.readers.report import guarded
+from data_prep.stages.language_id import identify
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import load_vocabulary
@@ -31,14 +40,18 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages",
         None,
-        "Language of each file; of a table also en-de, the first and the second text. Required.",
+        "Language of each file; of a table also en-de, the first and the second text; of moses and"
+        " tmx always so. Required.",
     )
     flags.DEFINE_enum(
         "format",
         "lines",
         FORMATS,
-        "lines: every two files belong together, line by line; tsv: each file is a table of two"
-        " texts and, if there is one, a label (entailment, neutral or contradiction).",
+        "lines: every two files belong together, line by line; moses: the same, and only what both"
+        " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
+        " two texts and, if there is one, a label (entailment, neutral or contradiction); tmx:"
+        " translation memories; nli: tables with a first line that names columns, or JSON lines,"
+        " with sentence1, sentence2 and gold_label. Any may be gzip or zstd.",
     )
     flags.DEFINE_bool(
         "row_aligned",
@@ -49,22 +62,47 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "drop_empty", False, "Whether to leave out rows with an empty text, instead of stopping."
     )
+    flags.DEFINE_float(
+        "max_length_ratio",
+        0.0,
+        "Leaves out rows with a text of more than so many times the columns of the other, if they"
+        " differ by more than 15; 0: none. 3 suits bitext.",
+    )
+    flags.DEFINE_bool(
+        "check_language",
+        False,
+        "Whether to leave out rows with a text that is surely in another language than its own.",
+    )
+    flags.DEFINE_enum(
+        "repeated",
+        "keep",
+        REPEATED,
+        "Which repetitions to leave out: none (keep), rows whose two texts stood together before"
+        " (pair), or also rows of which one text stood on its side before (either).",
+    )
     flags.DEFINE_string("vocab_file", None, "Vocabulary, as for create_documents. Required.")
     flags.DEFINE_bool("lower_case", None, "Whether the vocabulary is uncased. Default: its own.")
     flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace records that are there already.")
     flags.DEFINE_float("shard_mb", 16.0, "Size of a shard, in megabytes.")
     flags.DEFINE_integer("max_line_mb", None, "Longest line allowed, in MiB. Default: 16.", 1)
+    reader_flags.define_faults()
+    flags.adopt_module_key_flags(reader_flags)
     flags.DEFINE_bool("keep_text", False, "Whether to store the texts too.")
     cli.required("input", "languages", "vocab_file", "output_dir")
+
+
+def _detect(text: str) -> tuple[str, float]:
+    found = identify(text)
+    return found.language, found.confidence
 
 
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     all_sources = sources(FLAGS.input, FLAGS.languages, FLAGS.format)
-    if FLAGS.row_aligned and FLAGS.format != "tsv":
-        raise UserError("--row_aligned joins tables; pass --format=tsv with it")
+    if FLAGS.row_aligned and FLAGS.format not in TABLES:
+        raise UserError("--row_aligned joins tables; pass --format=tsv or nli with it")
     languages = [language for source in all_sources for language in set(source.languages)]
     if FLAGS.row_aligned and len(languages) != len(all_sources):
         raise UserError(
@@ -74,9 +112,15 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
     if not 0 < FLAGS.shard_mb < math.inf:
         raise UserError(f"--shard_mb is {FLAGS.shard_mb:g}; give a positive number")
-    for path in FLAGS.input:
-        if not os.path.isfile(path):
+    paths = [path for source in all_sources for path in source.paths]
+    for path in paths:
+        if not is_file(path):
             raise UserError(f"{path}: no such file; check --input")
+    filters = PairFilters(
+        FLAGS.max_length_ratio,
+        detect=_detect if FLAGS.check_language else None,
+        repeated=FLAGS.repeated,
+    )
     vocabulary = load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case)
     cli.quiet_tensorflow()
     from data_prep.pairs import PairOptions, align, records
@@ -85,16 +129,22 @@ def main(argv: list[str]) -> None:
     from official_cmlm.records import pairs as schema
 
     report, statistics = ReadReport(), Statistics()
-    options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty)
+    options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty, filters)
     row_size = len(all_sources) if FLAGS.row_aligned else 1
-    total_bytes = sum(os.path.getsize(path) for path in FLAGS.input)
+    total_bytes = sum(map(size_of, paths))
     started = time.monotonic()
-    max_line_bytes = (FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES
-    tables = [s.read(report, FLAGS.header, max_line_bytes) for s in all_sources]
+    reading = ReadOptions(
+        max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
+        max_expanded_bytes=reader_flags.megabytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+    )
+    tables = [source.read(report, FLAGS.header, reading) for source in all_sources]
     if FLAGS.row_aligned:
-        rows = align(tables, FLAGS.input)
+        # Without one of them no row is whole, so they are read, and fail, as one.
+        parts = [(",".join(paths), align(tables, paths))]
     else:
-        rows = ((pair,) for table in tables for pair in table)
+        parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(all_sources, tables)]
+    rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, report))
     with OutputFolder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, int(FLAGS.shard_mb * 1e6))
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
@@ -102,9 +152,10 @@ def main(argv: list[str]) -> None:
                 writer.write(language, *row)
                 bar.update(min(report.bytes, total_bytes) - bar.n)
         writer.close()
+        report.raise_if_all_failed(len(parts))
         if not statistics.documents:
             raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
-        statistics.counters["byte_sequences_not_utf8"] = sum(report.not_utf8.values())
+        statistics.counters.update(report.counters())
         vocabulary.save(folder)
         statistics.manifest(
             vocabulary,
@@ -113,6 +164,8 @@ def main(argv: list[str]) -> None:
             kind=schema.KIND,
             row_size=row_size,
         ).save(folder)
+    for warning in report.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
     seconds = max(time.monotonic() - started, 1e-9)
     print(
         f"{FLAGS.output_dir}: {statistics.documents} rows, {statistics.sentences // 2} pairs, "

@@ -3,7 +3,6 @@
 `python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
 """
 
-import ast
 import gc
 import itertools
 import json
@@ -11,40 +10,23 @@ import multiprocessing
 import os
 import re
 import sysconfig
-import warnings
 import zlib
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 from absl import flags
 
+from data_prep.readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
 from data_prep.readers.document import Document
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
 MAX_FILE_BYTES = 2_000_000
-MIN_CHARACTERS, _MIN_WORDS = 80, 4
-_MIN_LETTERS = 0.85  # of the characters that are not white space
 _SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26
 _TEST_DIRECTORIES = {"test", "tests", "testing", "_test", "_tests"}
 _TEST_FILES = re.compile(r"(test_.*|.*_test|.*_tests|.*_pb2|.*_pb2_grpc|conftest)\.py")
-
-_SECTIONS = (
-    r"(other |keyword )?(arg(ument)?s?|param(eter)?s?)|kwargs|returns?|yields?|raises?|warns"
-    r"|receives|attributes?|methods?|see also|references?|examples?|usage( example)?|example usage"
-    r"|inputs?|outputs?|options|shapes?|input shape|output shape|call arg(ument)?s"
-)
-_UNDERLINE = re.compile(r"([-=~^#*\"+])\1{2,}")
-_NUMPY_SECTION = re.compile(rf"({_SECTIONS})", re.IGNORECASE)
-_GOOGLE_SECTION = re.compile(rf"\W*({_SECTIONS})\W*:\W*", re.IGNORECASE)
-_LIST = re.compile(r":\w[^:`]*:( |$)|@\w+|\.\. |([-*+•]|[(\[]?\d+[.)\]]) ")
-_ROLE = re.compile(r":[\w:+-]+:`[~!]?([^`<]*?)( <[^`>]*>)?`|`([^`<]+?) <[^`>]*>`__?")
-_MARKUP = re.compile(r"`+|(?<!\w)\*{1,2}(?=\w)|(?<=[\w.])\*{1,2}(?!\w)")
-_SIGNATURE = re.compile(r"[\w.]+\([^)]*\)( *->|:|$)|[\w.]+ ?= ")
-_CODE = re.compile(r">>>|```|\|.*\||\+--|--+\+| {4,}|\t|[{}\\]|\S==?\S|::$")
-_SENTENCE_END = re.compile(r"[.!?:](?=\s|$)")
 
 
 def extract(
@@ -87,7 +69,7 @@ def extract(
                     continue
                 seen[shingles] = True
                 counters["documents"] += 1
-                counters["sentences"] += _count_sentences(paragraphs)
+                counters["sentences"] += count_sentences(paragraphs)
                 counters["characters"] += sum(map(len, paragraphs))
                 yield Document(name, "en", paragraphs)
                 if counters["documents"] == max_documents:
@@ -95,50 +77,6 @@ def extract(
     finally:
         if pool:
             pool.terminate()
-
-
-def prose(docstring: str) -> list[str]:
-    """The paragraphs of a docstring, dedented, that read as English prose; markup removed."""
-    kept: list[str] = []
-    block: list[str] = []
-    skip_section, skip_fence, skip_indent = False, False, -1
-    for line, below in itertools.pairwise([*docstring.split("\n"), ""]):
-        text = line.strip()
-        indent = len(line) - len(line.lstrip())
-        if text.startswith(("```", "~~~~")):
-            skip_fence, text = not skip_fence, ""
-        elif text and _UNDERLINE.fullmatch(below.strip()):
-            skip_section = bool(_NUMPY_SECTION.fullmatch(text.strip(":")))
-            text = ""
-        elif _GOOGLE_SECTION.fullmatch(text):
-            skip_indent, text = indent, ""
-        elif text and indent <= skip_indent:
-            skip_indent = -1
-        if not text or skip_fence or skip_section or skip_indent >= 0 or indent:
-            kept += _paragraph(block)
-            # Text that hangs below a dropped or an indented line belongs to it.
-            block = [] if not text else ["\t"]
-        else:
-            block.append(text)
-    return kept + _paragraph(block)
-
-
-def _paragraph(lines: list[str]) -> list[str]:
-    """The lines as one paragraph in a list, or nothing if they are not prose."""
-    lines = list(itertools.takewhile(lambda line: not _LIST.match(line), lines))
-    if not lines or any(_CODE.search(line) for line in lines):
-        return []
-    words = _MARKUP.sub("", _ROLE.sub(lambda m: m[1] or m[3] or "", " ".join(lines))).split()
-    text = " ".join(words)
-    if len(words) < _MIN_WORDS or not re.match("[A-Za-z]", text) or text[-1] not in ".!?:":
-        return []
-    letters = len(re.findall(r"[A-Za-z,.;:'!?-]", text))
-    is_prose = letters >= _MIN_LETTERS * len("".join(words)) and not _SIGNATURE.match(text)
-    return [text] if is_prose else []
-
-
-def _count_sentences(paragraphs: list[str]) -> int:
-    return sum(len(_SENTENCE_END.findall(paragraph)) for paragraph in paragraphs)
 
 
 def _shingles(paragraphs: list[str]) -> np.ndarray:
@@ -156,29 +94,13 @@ def _shingles(paragraphs: list[str]) -> np.ndarray:
 def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarray]] | None:
     path, module, _ = job
     try:
-        source = Path(path).read_bytes()
-        # Strings without any docstring's quotes make up a good part of all files.
-        if b'"""' not in source and b"'''" not in source:
-            return []
-        with warnings.catch_warnings(action="ignore"):
-            tree = ast.parse(source)
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError):
+        found = docstrings_of(Path(path).read_bytes())
+    except (OSError, *UNPARSABLE):
         return None
-    found = []
-    # Only statements that may hold definitions: to walk every node would double the time.
-    queue = deque([(tree, "")])
-    while queue:
-        node, qualname = queue.popleft()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            paragraphs = prose(ast.get_docstring(node) or "")
-            if sum(map(len, paragraphs)) >= MIN_CHARACTERS and _count_sentences(paragraphs) > 1:
-                name = f"{module}:{qualname}".rstrip(":")
-                found.append((name, paragraphs, _shingles(paragraphs)))
-        for child in node.body:
-            if hasattr(child, "body"):
-                own = getattr(child, "name", "")
-                queue.append((child, f"{qualname}.{own}".strip(".")))
-    return found
+    return [
+        (f"{module}:{name}".rstrip(":"), paragraphs, _shingles(paragraphs))
+        for name, paragraphs in found
+    ]
 
 
 def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:

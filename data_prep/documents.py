@@ -8,10 +8,12 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from data_prep.readers import Document
-from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_sentences
+from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
+from data_prep.stages.exclusion import Cutter, Exclusion
 from data_prep.statistics import Statistics
 from official_cmlm.records import documents as schema
-from official_cmlm.tokenization import Vocabulary, build_tokenizer
+from official_cmlm.records.wire import Varints
+from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
 # to stay out of the memory figures.
@@ -42,14 +44,23 @@ class RecordOptions:
             raise ValueError(f"max_sentences must be at least 2, got {self.max_sentences}")
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(slots=True)
 class _Tokenized:
-    """One document, or one piece of a long one, as ids."""
+    """One document, or one piece of a long one, as ids.
+
+    Attributes:
+      document: where it is from.
+      sentences: those with tokens.
+      lengths: tokens of each.
+      packed: ids as a record holds them, perhaps with those of other documents.
+      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `packed`.
+    """
 
     document: Document
     sentences: list[str]
-    token_ids: np.ndarray
-    lengths: np.ndarray
+    lengths: list[int]
+    packed: bytes
+    bounds: list[int]
 
 
 def records(
@@ -57,6 +68,8 @@ def records(
     vocabulary: Vocabulary,
     options: RecordOptions,
     statistics: Statistics,
+    exclusion: Exclusion | None = None,
+    tokenizer: Tokenizer | None = None,
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
@@ -65,8 +78,13 @@ def records(
       vocabulary: decides the ids.
       options: see `RecordOptions`.
       statistics: updated as records are yielded.
+      exclusion: sentences that are taken out; the documents are cut there.
+      tokenizer: that of the vocabulary, if it is there already; it takes long to build.
     """
-    for document in _whole_documents(_tokenized(documents, vocabulary, options, statistics)):
+    tokenizer = tokenizer or build_tokenizer(vocabulary)
+    cut = Cutter(exclusion) if exclusion else None
+    pieces = _tokenized(documents, tokenizer, options, statistics, cut)
+    for document in _whole_documents(pieces):
         last: _Tokenized | None = None
         for piece in _long_enough(document, options.min_sentences, statistics):
             _count(piece, statistics)
@@ -114,25 +132,32 @@ def _long_enough(
 
 def _tokenized(
     documents: Iterable[Document],
-    vocabulary: Vocabulary,
+    tokenizer: Tokenizer,
     options: RecordOptions,
     statistics: Statistics,
+    cut: Cutter | None,
 ) -> Iterator[_Tokenized]:
     """Splits and tokenises, many documents at a time."""
-    tokenizer = build_tokenizer(vocabulary)
 
     def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
+        if cut:
+            batch = list(cut(batch, statistics.counters))
         rows = tokenizer.tokenize([s for _, sentences in batch for s in sentences])
-        ids, splits = rows.values, rows.row_splits
+        ids, widths = Varints.of(rows.values), np.diff(rows.row_splits)
+        lengths, bounds = widths.tolist(), ids.bounds[rows.row_splits].tolist()
+        some_empty = not widths.all()
         start = 0
         for document, sentences in batch:
-            bounds = splits[start : start + len(sentences) + 1]
-            start += len(sentences)
-            lengths = np.diff(bounds)
-            if not lengths.all():
-                statistics.counters["sentences_without_tokens"] += int((lengths == 0).sum())
-                sentences = [s for s, length in zip(sentences, lengths) if length]
-            yield _Tokenized(document, sentences, ids[bounds[0] : bounds[-1]], lengths[lengths > 0])
+            stop = start + len(sentences)
+            own, places = lengths[start:stop], bounds[start : stop + 1]
+            if some_empty and 0 in own:
+                kept = [i for i, length in enumerate(own) if length]
+                statistics.counters["sentences_without_tokens"] += len(own) - len(kept)
+                sentences = [sentences[i] for i in kept]
+                places = [*(places[i] for i in kept), places[-1]]
+                own = [own[i] for i in kept]
+            yield _Tokenized(document, sentences, own, ids.data, places)
+            start = stop
 
     batch: list[tuple[Document, list[str]]] = []
     held = 0
@@ -148,43 +173,46 @@ def _tokenized(
 
 
 def _split(document: Document, options: RecordOptions, counters: Counter[str]) -> list[str]:
-    sentences: list[str] = []
-    for paragraph in document.paragraphs:
-        if options.one_sentence_a_line:
-            sentences += bounded(paragraph, counters, options.max_characters)
-        else:
-            sentences += split_sentences(
-                paragraph, document.language, counters, options.max_characters
-            )
-    return sentences
+    if not options.one_sentence_a_line:
+        return split_paragraphs(
+            document.paragraphs, document.language, counters, options.max_characters
+        )
+    return [
+        sentence
+        for paragraph in document.paragraphs
+        for sentence in bounded(paragraph, counters, options.max_characters)
+    ]
 
 
 def _count(piece: _Tokenized, statistics: Statistics) -> None:
+    tokens, language = sum(piece.lengths), piece.document.language
     statistics.sentences += len(piece.sentences)
-    statistics.tokens += len(piece.token_ids)
-    statistics.languages[piece.document.language] += len(piece.sentences)
-    statistics.lengths.update(piece.lengths.tolist())
+    statistics.tokens += tokens
+    statistics.languages[language] += len(piece.sentences)
+    statistics.language_tokens[language] += tokens
+    statistics.lengths.update(piece.lengths)
 
 
 def _prepend_last(last: _Tokenized, piece: _Tokenized) -> _Tokenized:
     """`piece` with the last sentence of the piece before in front."""
-    length = last.lengths[-1]
+    sentence = last.packed[last.bounds[-2] : last.bounds[-1]]
+    shift = len(sentence) - piece.bounds[0]
     return _Tokenized(
         piece.document,
         [last.sentences[-1], *piece.sentences],
-        np.concatenate([last.token_ids[-length:], piece.token_ids]),
-        np.concatenate([last.lengths[-1:], piece.lengths]),
+        [last.lengths[-1], *piece.lengths],
+        sentence + piece.packed[piece.bounds[0] : piece.bounds[-1]],
+        [0, *(bound + shift for bound in piece.bounds)],
     )
 
 
 def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Iterator[bytes]:
     """Records of at most `max_sentences`; neighbours share one sentence, so no pair is lost."""
-    bounds = np.concatenate([[0], np.cumsum(piece.lengths)])
     start, count = 0, len(piece.sentences)
     while True:
         stop = min(start + options.max_sentences, count)
-        yield schema.encode(
-            piece.token_ids[bounds[start] : bounds[stop]],
+        yield schema.encode_packed(
+            piece.packed[piece.bounds[start] : piece.bounds[stop]],
             piece.lengths[start:stop],
             piece.document.language,
             piece.document.id,

@@ -6,6 +6,7 @@ documents come or go, and identical documents are never split.
 
 import hashlib
 import json
+import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -54,9 +55,8 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     report = ReadReport()
-    documents = read_documents(
-        reader_flags.input_paths(), reader_flags.options(), report, FLAGS.reader
-    )
+    paths = reader_flags.input_paths()
+    documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
     outputs = [Path(FLAGS.train_output), Path(FLAGS.held_out_output)]
     partial = [path.with_name(path.name + ".partial") for path in outputs]
     counts = [0, 0]
@@ -83,7 +83,10 @@ def main(argv: list[str]) -> None:
         # The held-out part last: where it is, both are.
         for source, target in zip(partial, outputs):
             source.replace(target)
-    print(f"{counts[0]} documents to train on, {counts[1]} held out")
+    for warning in report.warnings():
+        print(f"warning: {warning}", file=sys.stderr)
+    skipped = report.skipped(len(paths))
+    print(f"{counts[0]} documents to train on, {counts[1]} held out{skipped}")
 
 
 if __name__ == "__main__":

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.readers.pairs import Pair
+from data_prep.pair_filters import PairFilter, PairFilters
+from data_prep.readers.pair import Pair
 from data_prep.statistics import Statistics
 from official_cmlm.errors import UserError
 from official_cmlm.records import pairs as schema
@@ -27,10 +28,12 @@ class PairOptions:
     Attributes:
       keep_text: store the texts beside the ids.
       drop_empty: leave out and count rows with an empty text, instead of stopping there.
+      filters: which other rows are left out and counted; by default none.
     """
 
     keep_text: bool = False
     drop_empty: bool = False
+    filters: PairFilters = dataclasses.field(default_factory=PairFilters)
 
 
 # The pairs of one row: one, or one for each language of row-aligned tables.
@@ -69,10 +72,12 @@ def records(
       UserError: for an empty text, an unknown label, or labels on some rows only.
     """
     tokenizer = build_tokenizer(vocabulary)
+    keep = PairFilter(options.filters)
     labelled: bool | None = None
     number = 0
     for batch in _batched(rows, _BATCH_ROWS):
         usable = [row for row in batch if _usable(row, options, statistics)]
+        usable = keep(usable, statistics.counters)
         texts = [text for row in usable for pair in row for text in pair.texts]
         tokens = tokenizer.tokenize(texts)
         bounds = iter(range(0, len(texts), 2))
@@ -150,6 +155,7 @@ def _count(
         statistics.sentences += 2
         statistics.tokens += len(ids)
         statistics.languages["-".join(pair.languages)] += 1
+        statistics.language_tokens["-".join(pair.languages)] += len(ids)
         statistics.lengths.update(lengths)
 
 

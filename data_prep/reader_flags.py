@@ -5,7 +5,9 @@ import math
 from absl import flags
 
 from data_prep.readers import READER_NAMES, ReadOptions, expand_inputs
-from data_prep.readers.document import DOCUMENTS_BY, LINES
+from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES
+from data_prep.readers.report import ON_ERROR
+from data_prep.readers.tfds import PREFIX
 from official_cmlm.errors import UserError
 
 # Read at each call, so that tests can set them.
@@ -22,16 +24,29 @@ def define() -> None:
         "input",
         None,
         "Text to read: files, directories (all files below them) or glob patterns, ** included,"
-        " separated by commas; plain or gzip. Required.",
+        " separated by commas; plain, gzip or zstd; local, or of a remote file system such as"
+        " gs://. This or --tfds is required.",
     )
     flags.DEFINE_enum(
         "reader",
         "auto",
         READER_NAMES,
-        "Form of the input: text, jsonl (one JSON object a line, with 'text' and optionally 'lang'"
-        " and 'id'), or auto, which reads .jsonl, .jsonl.gz and .json.gz as jsonl, the rest as"
-        " text.",
+        "Form of the input: text; jsonl (one JSON object a line, with 'text' and optionally 'lang'"
+        " and 'id'); wet or warc (crawl files; of HTML the main text); docstrings (of Python's"
+        " source files); tfds (--tfds alone); or auto, which goes by the extension, .jsonl,"
+        " .json.gz, .wet, .warc or .py, perhaps with .gz or .zst, and reads the rest as text.",
     )
+    flags.DEFINE_list(
+        "tfds",
+        [],
+        "Data sets of TensorFlow Datasets to read, e.g. wikipedia/20230601.en. They must have been"
+        " prepared before: nothing is downloaded.",
+    )
+    flags.DEFINE_string(
+        "tfds_data_dir", None, "Folder in which the data sets were prepared. Default: tfds's own."
+    )
+    flags.DEFINE_string("tfds_split", "train", "Split of the data sets to read.")
+    flags.DEFINE_string("text_feature", "text", "Feature of the data sets that holds the text.")
     flags.DEFINE_enum(
         "documents_by",
         "blank_line",
@@ -53,7 +68,32 @@ def define() -> None:
         16.0,
         "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
     )
-    flags.mark_flag_as_required("input")
+    define_faults()
+
+
+def define_faults() -> None:
+    """Defines the flags that say what is a fault, and what it does; part of `define`."""
+    flags.DEFINE_enum(
+        "on_error",
+        "fail",
+        ON_ERROR,
+        "What a file that cannot be read does (cut short, corrupt, UTF-16, a line too long, broken"
+        " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on.",
+    )
+    flags.DEFINE_float(
+        "max_expanded_mb",
+        DEFAULT_MAX_EXPANDED_BYTES / (1 << 20),
+        "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and what"
+        " a compressed file may give that expands a hundredfold (a zip bomb). More is a fault.",
+    )
+
+
+def megabytes(name: str) -> int:
+    """The bytes that a flag gives in MiB; raises `UserError` if that is no positive number."""
+    value = FLAGS[name].value
+    if not 0 < value < math.inf:
+        raise UserError(f"--{name} is {value:g}; give a positive number of MiB")
+    return max(1, int(value * (1 << 20)))
 
 
 def options() -> ReadOptions:
@@ -62,16 +102,38 @@ def options() -> ReadOptions:
     Raises:
       UserError: a flag's value is out of range.
     """
-    if not 0 < FLAGS.max_line_mb < math.inf:
-        raise UserError(f"--max_line_mb is {FLAGS.max_line_mb:g}; give a positive number of MiB")
     return ReadOptions(
         documents_by=FLAGS.documents_by,
         lines=FLAGS.lines,
         language=FLAGS.language,
-        max_line_bytes=max(1, int(FLAGS.max_line_mb * (1 << 20))),
+        max_line_bytes=megabytes("max_line_mb"),
+        max_expanded_bytes=megabytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+        tfds_data_dir=FLAGS.tfds_data_dir,
+        tfds_split=FLAGS.tfds_split,
+        text_feature=FLAGS.text_feature,
     )
 
 
 def input_paths() -> list[str]:
-    """The files that --input stands for; raises `UserError` as `readers.expand_inputs` does."""
-    return expand_inputs(FLAGS.input)
+    """What --input and --tfds stand for, as paths for `readers.reader_for`.
+
+    Raises:
+      UserError: neither is given, or as `readers.expand_inputs` does.
+    """
+    named = data_sets()
+    if named and not FLAGS.input:
+        return named
+    suffix = ".py" if FLAGS.reader == "docstrings" else ""
+    return expand_inputs(FLAGS.input or [], suffix) + named
+
+
+def data_sets() -> list[str]:
+    """What --tfds stands for, as paths for `readers.reader_for`.
+
+    Raises:
+      UserError: --reader asks for data sets alone, and there is --input, or none is named.
+    """
+    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
+        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
+    return [PREFIX + name for name in FLAGS.tfds]

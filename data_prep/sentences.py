@@ -1,7 +1,7 @@
 """Splits paragraphs into sentences, with the sentencex library (rules for some 240 languages)."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 # A "sentence" beyond this is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
@@ -12,11 +12,21 @@ def split_sentences(
     language: str,
     counters: Counter[str],
     max_characters: int = DEFAULT_MAX_CHARACTERS,
-) -> Iterator[str]:
-    """Yields the sentences of a paragraph in order, without white space around them.
+) -> list[str]:
+    """As `split_paragraphs`, of one."""
+    return split_paragraphs([paragraph], language, counters, max_characters)
+
+
+def split_paragraphs(
+    paragraphs: Iterable[str],
+    language: str,
+    counters: Counter[str],
+    max_characters: int = DEFAULT_MAX_CHARACTERS,
+) -> list[str]:
+    """The sentences of paragraphs in order, without white space around them.
 
     Args:
-      paragraph: running text.
+      paragraphs: running text.
       language: language code; an unknown one falls back to rules for all languages.
       counters: `sentences_cut` counts the pieces that over-long sentences were cut into.
       max_characters: a longer sentence is cut at white space into pieces of at most so many, so
@@ -24,10 +34,15 @@ def split_sentences(
     """
     import sentencex
 
-    for sentence in sentencex.segment(language, paragraph):
-        sentence = sentence.strip()
-        if sentence:
-            yield from bounded(sentence, counters, max_characters)
+    segment, found = sentencex.segment, []
+    for paragraph in paragraphs:
+        if len(paragraph) <= max_characters:
+            found += segment(language, paragraph)
+            continue
+        for sentence in segment(language, paragraph):
+            found += bounded(sentence.strip(), counters, max_characters)
+    # All at once: a step of Python for each would take as long as to find them.
+    return list(filter(None, map(str.strip, found)))
 
 
 def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:

@@ -1,9 +1,12 @@
 """Writes records into shards of bounded size inside a folder that appears only when complete."""
 
+import contextlib
 import dataclasses
 import hashlib
+import re
 import shutil
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +14,28 @@ from typing import Any
 from official_cmlm.errors import UserError
 from official_cmlm.files import replace_folder
 from official_cmlm.records.manifest import FILE_NAME, Shard
+
+_CLEAN_TAG = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
+
+
+def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
+    """The folder to write, links followed, and its name while it is not complete.
+
+    Raises:
+      UserError: if `path` exists and is not a folder of records, or if it is one and `overwrite`
+        is false.
+    """
+    if not path.name:
+        raise UserError(f"--output_dir={path}: name a folder to create, e.g. data/records")
+    # The folder itself is replaced, not a link to it.
+    path = path.resolve()
+    if path.exists():
+        if any(path.iterdir()) if path.is_dir() else True:
+            if not (path / FILE_NAME).exists():
+                raise UserError(f"{path}: exists and holds no records; name another --output_dir")
+            if not overwrite:
+                raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+    return path, path.with_name(path.name + ".partial")
 
 
 class OutputFolder:
@@ -23,27 +48,8 @@ class OutputFolder:
     """
 
     def __init__(self, path: Path, overwrite: bool) -> None:
-        """Checks the name.
-
-        Raises:
-          UserError: if `path` exists and is not a folder of records, or if it is one and
-            `overwrite` is false.
-        """
-        if not path.name:
-            raise UserError(f"--output_dir={path}: name a folder to create, e.g. data/records")
-        # The folder itself is replaced, not a link to it.
-        self._path = path = path.resolve()
-        self._partial = path.with_name(path.name + ".partial")
-        if path.exists():
-            if any(path.iterdir()) if path.is_dir() else True:
-                if not (path / FILE_NAME).exists():
-                    raise UserError(
-                        f"{path}: exists and holds no records; name another --output_dir"
-                    )
-                if not overwrite:
-                    raise UserError(
-                        f"{path}: holds records already; pass --overwrite or another name"
-                    )
+        """Checks the name; raises as `output_folder` does."""
+        self._path, self._partial = output_folder(path, overwrite)
 
     def __enter__(self) -> Path:
         if self._partial.exists():
@@ -73,9 +79,21 @@ class ShardWriter:
       shards: the finished shards, in order of their numbers.
     """
 
-    def __init__(self, folder: Path, prefix: str, max_bytes: int) -> None:
-        """Args: `max_bytes`, the size after which a new shard begins."""
+    def __init__(
+        self, folder: Path, prefix: str, max_bytes: int, name_languages: bool = False
+    ) -> None:
+        """Makes a writer.
+
+        Args:
+          folder: where the shards go.
+          prefix: of their names.
+          max_bytes: the size after which a new shard begins.
+          name_languages: whether `<prefix>-de-00000.tfrecord` names the language and counts its
+            shards, where that is a tag of letters, digits and hyphens.
+        """
         self._folder, self._prefix, self._max_bytes = folder, prefix, max_bytes
+        self._name_languages = name_languages
+        self._numbers: Counter[str] = Counter()
         self._finished: dict[str, Shard] = {}
         self._open: dict[str, _OpenShard] = {}
 
@@ -87,14 +105,12 @@ class ShardWriter:
         """Writes records of one language; those of one call share a shard."""
         import tensorflow as tf
 
-        try:
+        with self._naming_faults():
             shard = self._open.get(language) or self._begin(language, tf.io.TFRecordWriter)
             for record in records:
                 shard.writer.write(record)
                 shard.records += 1
                 shard.bytes += len(record)
-        except tf.errors.OpError as error:
-            raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
         if shard.bytes >= self._max_bytes:
             self._end(language)
 
@@ -103,15 +119,28 @@ class ShardWriter:
         for language in list(self._open):
             self._end(language)
 
+    @contextlib.contextmanager
+    def _naming_faults(self) -> Iterator[None]:
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
+
     def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":
-        number = len(self._finished) + len(self._open)
-        name = f"{self._prefix}-{number:05d}.tfrecord"
+        prefix = self._prefix
+        if self._name_languages and _CLEAN_TAG.fullmatch(language):
+            prefix += f"-{language}"
+        name = f"{prefix}-{self._numbers[prefix]:05d}.tfrecord"
+        self._numbers[prefix] += 1
         self._open[language] = _OpenShard(name, open_writer(str(self._folder / name)))
         return self._open[language]
 
     def _end(self, language: str) -> None:
         shard = self._open.pop(language)
-        shard.writer.close()
+        with self._naming_faults():
+            shard.writer.close()
         path = self._folder / shard.name
         with path.open("rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()

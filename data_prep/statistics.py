@@ -18,9 +18,19 @@ class Statistics:
     sentences: int = 0
     tokens: int = 0
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    language_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
     lengths: Counter[int] = dataclasses.field(default_factory=Counter)
     labels: Counter[str] = dataclasses.field(default_factory=Counter)
     counters: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def merge(self, other: "Statistics") -> None:
+        """Adds what was counted of other documents."""
+        for field in dataclasses.fields(self):
+            mine, theirs = getattr(self, field.name), getattr(other, field.name)
+            if isinstance(mine, Counter):
+                mine.update(theirs)
+            else:
+                setattr(self, field.name, mine + theirs)
 
     def histogram(self) -> dict[str, int]:
         """Sentences by length in tokens: upper bound (inclusive) -> count, up to `inf`."""
@@ -58,4 +68,5 @@ class Statistics:
             shards=shards,
             row_size=row_size,
             labels=dict(self.labels),
+            language_tokens=dict(self.language_tokens),
         )

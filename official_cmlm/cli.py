@@ -27,17 +27,18 @@ def quiet_tensorflow() -> None:
     warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow")
 
 
-def run(main: Callable[[list[str]], int | None]) -> None:
+def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:
     """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
 
     `Stopped` is a line too, with exit status 0.
 
     Args:
       main: takes the positional arguments (program name first), returns an exit status or None.
+      arguments: whether `main` takes any beside the name; else they are an error.
     """
 
     def guarded(argv: list[str]) -> int | None:
-        if len(argv) > 1:
+        if len(argv) > 1 and not arguments:
             print(f"error: unexpected argument {argv[1]!r}; flags start with --", file=sys.stderr)
             return EXIT_USER_ERROR
         try:

@@ -1,12 +1,12 @@
-"""Readers of text: which there are, which suits a file, and which files a pattern stands for."""
+"""Readers of text: which there are, and which suits a file."""
 
-import glob
-import os
 from collections.abc import Callable, Iterator
 
-from data_prep.readers import jsonl, plain_text
-from data_prep.readers.decoding import ReadReport
+from data_prep.readers import docstrings, jsonl, plain_text, tfds, warc, wet
 from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.opening import size_of
+from data_prep.readers.paths import expand_inputs
+from data_prep.readers.report import ReadReport, guarded
 from official_cmlm.errors import UserError
 
 __all__ = [
@@ -16,14 +16,25 @@ __all__ = [
     "ReadReport",
     "expand_inputs",
     "read_documents",
+    "read_file",
     "reader_for",
+    "size_of",
 ]
 
+# Documents come in the order of the file, which is the same each time.
 Reader = Callable[[str, ReadOptions, ReadReport], Iterator[Document]]
 
-_READERS: dict[str, Reader] = {"text": plain_text.read, "jsonl": jsonl.read}
+_READERS: dict[str, Reader] = {
+    "text": plain_text.read,
+    "jsonl": jsonl.read,
+    "wet": wet.read,
+    "warc": warc.read,
+    "tfds": tfds.read,
+    "docstrings": docstrings.read,
+}
 READER_NAMES = ("auto", *_READERS)
-_JSONL_EXTENSIONS = (".jsonl", ".jsonl.gz", ".json.gz")
+_COMPRESSED = (".gz", ".zst")
+_EXTENSIONS = {".jsonl": "jsonl", ".wet": "wet", ".warc": "warc", ".py": "docstrings"}
 
 
 def reader_for(path: str, name: str = "auto") -> Reader:
@@ -33,62 +44,41 @@ def reader_for(path: str, name: str = "auto") -> Reader:
       UserError: no reader has that name.
     """
     if name == "auto":
-        name = "jsonl" if path.lower().endswith(_JSONL_EXTENSIONS) else "text"
+        name = _name_for(path)
     if name not in _READERS:
         raise UserError(f"no reader is called {name!r}; choose one of {', '.join(READER_NAMES)}")
     return _READERS[name]
 
 
+def _name_for(path: str) -> str:
+    if path.startswith(tfds.PREFIX):
+        return "tfds"
+    path = path.lower()
+    for ending in _COMPRESSED:
+        # Published as json.gz are files of JSON lines; a plain .json is one object.
+        if path.endswith(f".json{ending}"):
+            return "jsonl"
+        path = path.removesuffix(ending)
+    return next((name for end, name in _EXTENSIONS.items() if path.endswith(end)), "text")
+
+
 def read_documents(
     paths: list[str], options: ReadOptions, report: ReadReport, reader: str = "auto"
 ) -> Iterator[Document]:
-    """Yields the documents of all files, in order; raises what the readers raise."""
-    for path in paths:
-        yield from reader_for(path, reader)(path, options, report)
-
-
-def expand_inputs(patterns: list[str]) -> list[str]:
-    """The files that the patterns stand for: in the patterns' order, sorted within each.
-
-    A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which
-    `**` stands for any number of directories; a glob stands for the files it matches. A file is
-    listed once, however many patterns name it.
+    """Yields the documents of all files, in order.
 
     Raises:
-      UserError: no patterns, or one that matches no file.
+      UserError: what a reader raises, if `options.on_error` is "fail"; with "skip" such a file is
+        left out from the fault on, and it is an error only if no file could be read to its end.
     """
-    if not patterns:
-        raise UserError("no input is given; name files, directories or patterns with --input")
-    files: dict[str, str] = {}
-    for pattern in patterns:
-        for path in _expand(pattern):
-            files.setdefault(os.path.abspath(path), path)
-    return list(files.values())
+    for path in paths:
+        yield from read_file(path, options, report, reader)
+    report.raise_if_all_failed(len(paths))
 
 
-def _expand(pattern: str) -> list[str]:
-    if not pattern:
-        raise UserError("an input pattern is empty; take out the superfluous comma of --input")
-    # Before globbing, as a file's own name may hold brackets.
-    if os.path.isdir(pattern):
-        found = sorted(_files_below(pattern))
-        if not found:
-            raise UserError(f"{pattern}: no files in this directory; check --input")
-        return found
-    if os.path.exists(pattern):
-        return [pattern]
-    matches = glob.glob(pattern, recursive=True)
-    found = sorted(match for match in matches if not os.path.isdir(match))
-    if matches and not found:
-        raise UserError(f"{pattern}: matches only directories; add /* to name the files in them")
-    if not found:
-        raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
-    return found
-
-
-def _files_below(directory: str) -> Iterator[str]:
-    for parent, directories, names in os.walk(directory):
-        directories[:] = [name for name in directories if not name.startswith(".")]
-        for name in names:
-            if not name.startswith("."):
-                yield os.path.join(parent, name)
+def read_file(
+    path: str, options: ReadOptions, report: ReadReport, reader: str = "auto"
+) -> Iterator[Document]:
+    """Yields the documents of one of several files; raises as `read_documents` does with "fail"."""
+    documents = reader_for(path, reader)(path, options, report)
+    return guarded(path, documents, options.on_error, report)

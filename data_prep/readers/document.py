@@ -2,12 +2,14 @@
 
 from dataclasses import dataclass
 
+from data_prep.readers.report import ON_ERROR
 from official_cmlm.errors import UserError
 
 DOCUMENTS_BY = ("blank_line", "file")
 LINES = ("wrapped", "paragraphs", "sentences")
 DEFAULT_MAX_LINE_BYTES = 16 << 20
 DEFAULT_MAX_DOCUMENT_BYTES = 8 << 20
+DEFAULT_MAX_EXPANDED_BYTES = 8 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,7 +17,8 @@ class Document:
     """One document, or one piece of a document too long to hold in memory at once.
 
     Attributes:
-      id: unique within one run; `path#N` unless the input names its documents.
+      id: unique within one run; `path#N` unless the input names its documents. The URI of a page,
+        which a crawl may have fetched twice.
       language: a language code, as the input or the options give it.
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
@@ -40,6 +43,14 @@ class ReadOptions:
       max_line_bytes: a longer line is an error, in bytes.
       max_document_bytes: plain text without a document's end for so many bytes of UTF-8 is
         yielded in pieces; bounds the memory.
+      max_expanded_bytes: a larger record of a crawl file (as stored or decompressed) is a fault,
+        and so is a compressed file that gives more than this and a hundred times its own size.
+        A page of HTML takes up to 150 times its size in memory.
+      on_error: what a fault does: "fail" ends the run, "skip" leaves out the rest of the file, or
+        the record where the file can be read on.
+      tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.
+      tfds_split: the split of them to read, as tfds writes it, e.g. `train[:10%]`.
+      text_feature: the feature of them that holds the text.
 
     Raises:
       UserError: a value is not one of those above.
@@ -50,12 +61,18 @@ class ReadOptions:
     language: str = "en"
     max_line_bytes: int = DEFAULT_MAX_LINE_BYTES
     max_document_bytes: int = DEFAULT_MAX_DOCUMENT_BYTES
+    max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES
+    on_error: str = "fail"
+    tfds_data_dir: str | None = None
+    tfds_split: str = "train"
+    text_feature: str = "text"
 
     def __post_init__(self) -> None:
-        for name, allowed in (("documents_by", DOCUMENTS_BY), ("lines", LINES)):
+        choices = {"documents_by": DOCUMENTS_BY, "lines": LINES, "on_error": ON_ERROR}
+        for name, allowed in choices.items():
             value = getattr(self, name)
             if value not in allowed:
                 raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
-        for name in ("max_line_bytes", "max_document_bytes"):
+        for name in ("max_line_bytes", "max_document_bytes", "max_expanded_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")

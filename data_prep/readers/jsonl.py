@@ -3,9 +3,10 @@
 import json
 from collections.abc import Iterator
 
-from data_prep.readers.decoding import ReadReport, iter_lines
+from data_prep.readers.decoding import iter_lines
 from data_prep.readers.document import Document, ReadOptions
 from data_prep.readers.plain_text import normalise_space, split_paragraphs
+from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 
 
@@ -19,11 +20,13 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
     Raises:
       UserError: as `decoding.iter_lines` does; invalid JSON, or a value of the wrong type.
     """
-    for number, line in iter_lines(path, report, options.max_line_bytes):
+    for number, line in iter_lines(
+        path, report, options.max_line_bytes, options.max_expanded_bytes
+    ):
         if not line.strip():
             continue
         where = f"{path}:{number}"
-        record = _parse(line, where)
+        record = parse_object(line, where)
         text = _get(record, "text", where)
         if isinstance(text, str):
             paragraphs = split_paragraphs(_encodable(text, path, report), options.lines)
@@ -41,7 +44,8 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         yield Document(name, language, paragraphs, continues)
 
 
-def _parse(line: str, where: str) -> dict[str, object]:
+def parse_object(line: str, where: str) -> dict[str, object]:
+    """The JSON object that a line is; raises `UserError`, beginning with `where`, if it is none."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -54,7 +58,7 @@ def _parse(line: str, where: str) -> dict[str, object]:
             f"{where}: JSON nested too deeply or a number too long; simplify it"
         ) from None
     if not isinstance(record, dict):
-        raise UserError(f'{where}: not a JSON object; write {{"text": "…"}}, one object a line')
+        raise UserError(f"{where}: not a JSON object; write one object a line, in braces")
     return record
 
 

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from data_prep.readers.decoding import ReadReport, iter_lines
+from data_prep.readers.decoding import iter_blocks
 from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.report import ReadReport
 
 
 def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
@@ -41,20 +42,34 @@ class _Assembler:
         self._wrapped = wrapped
         self._closed: list[str] = []
         self._open: list[str] = []
-        self.bytes = 0
+        self.bytes = self._open_bytes = 0
 
     def add(self, line: str) -> None:
         """Adds a line without white space at its ends; an empty one ends the paragraph."""
         if line:
             self._open.append(line)
             # Encoding a line of ASCII to count its bytes would slow down the commonest case.
-            self.bytes += len(line) if line.isascii() else len(line.encode())
+            self._count(len(line) if line.isascii() else len(line.encode()))
             if self._wrapped:
                 return
         if self._open:
-            # White space is normalised once a paragraph; once a line takes twice as long.
-            self._closed.append(" ".join(" ".join(self._open).split()))
-            self._open = []
+            # White space is normalised once a paragraph; once a line takes twice as long. Most
+            # have single spaces already, and to look costs less than to split.
+            text = self._open[0] if len(self._open) == 1 else " ".join(self._open)
+            if "  " in text or not text.isprintable():
+                text = " ".join(text.split())
+            self._closed.append(text)
+            self._open, self._open_bytes = [], 0
+
+    def add_run(self, lines: list[str], text: str) -> None:
+        """As `add`, of several lines, none of them empty; `text` is all of them, by one space."""
+        if not self._wrapped:
+            for line in lines:
+                self.add(line)
+            return
+        self._open.append(text)
+        # Without the spaces, so that it does not matter where runs are divided.
+        self._count((len(text) if text.isascii() else len(text.encode())) - len(lines) + 1)
 
     def take_all(self) -> list[str]:
         """Takes every paragraph, ending the open one."""
@@ -67,8 +82,12 @@ class _Assembler:
         if not self._closed:
             return self.take_all()
         taken, self._closed = self._closed, []
-        self.bytes = sum(len(line.encode()) for line in self._open)
+        self.bytes = self._open_bytes
         return taken
+
+    def _count(self, size: int) -> None:
+        self.bytes += size
+        self._open_bytes += size
 
 
 def _pieces(
@@ -78,20 +97,43 @@ def _pieces(
     max_bytes = options.max_document_bytes
     assembler = _Assembler(options.lines == "wrapped")
     continues = False
-    for _, raw in iter_lines(path, report, options.max_line_bytes):
-        line = raw.strip()
-        # More than once, as what is left of an open paragraph may be too long by itself. The
-        # first test is cheap and never too small: a character has four bytes at most.
-        while line and assembler.bytes + 4 * len(line) > max_bytes:
-            if assembler.bytes + len(line.encode()) <= max_bytes or not assembler.bytes:
-                break
-            yield assembler.take_some(), continues
-            continues = True
-        if not line and by_blank_line:
+    for run in _runs(path, options, report):
+        if not run:
+            if not by_blank_line:
+                assembler.add("")
+                continue
             if paragraphs := assembler.take_all():
                 yield paragraphs, continues
             continues = False
-        else:
+            continue
+        text = " ".join(run)
+        # Cheap, and never too small: a character has four bytes at most.
+        if assembler.bytes + 4 * len(text) <= max_bytes:
+            assembler.add_run(run, text)
+            continue
+        for line in run:
+            # More than once, as what is left of an open paragraph may be too long by itself.
+            while assembler.bytes and assembler.bytes + len(line.encode()) > max_bytes:
+                yield assembler.take_some(), continues
+                continues = True
             assembler.add(line)
     if paragraphs := assembler.take_all():
         yield paragraphs, continues
+
+
+def _runs(path: str, options: ReadOptions, report: ReadReport) -> Iterator[list[str]]:
+    """Yields lines without white space at their ends, none of them empty; [] for an empty line.
+
+    A run of lines at a time: a step of Python for each would take longer than to read them.
+    """
+    blocks = iter_blocks(path, report, options.max_line_bytes, options.max_expanded_bytes)
+    for _, block in blocks:
+        lines = [*map(str.strip, block), ""]
+        start, last = 0, len(lines) - 1
+        while start <= last:
+            stop = lines.index("", start)
+            if stop > start:
+                yield lines[start:stop]
+            if stop < last:
+                yield []
+            start = stop + 1

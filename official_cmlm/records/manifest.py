@@ -50,6 +50,7 @@ class Manifest:
       row_size: pairs of one row, which follow each other; 1 unless the rows are translations of
         each other. Nothing for documents.
       labels: label -> number of rows; empty if the pairs have none.
+      language_tokens: as `languages`, tokens; empty in manifests that older releases wrote.
     """
 
     kind: str
@@ -65,6 +66,7 @@ class Manifest:
     shards: list[Shard]
     row_size: int = 1
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
+    language_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def save(self, folder: str | os.PathLike) -> None:

@@ -7,10 +7,14 @@ import subprocess
 import sys
 
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
 from data_prep import build_vocab
-from data_prep.build_vocab import SPECIAL_TOKENS, learn_wordpiece, sample_paragraphs, save
+from data_prep.build_vocab import save
 from data_prep.readers import ReadOptions, ReadReport
+from data_prep.vocabulary_mixture import TextInput, sample_paragraphs
+from data_prep.vocabulary_wordpiece import SPECIAL_TOKENS, learn_wordpiece
 from official_cmlm.errors import UserError
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
@@ -44,6 +48,13 @@ def test_always_the_same():
         assert learn_wordpiece(text, 500, True, 2) == first
 
 
+def test_no_character_is_dropped():
+    """However many there are: Chinese text has thousands."""
+    characters = [chr(0x4E00 + i) for i in range(3000)]
+    entries = learn_wordpiece(["".join(characters)], 4000, False, 1)
+    assert entries == [*SPECIAL_TOKENS, *characters]
+
+
 @pytest.mark.parametrize("text", [[], [" ", "\u200b"]])
 def test_no_text(text):
     with pytest.raises(UserError, match="the input holds no text"):
@@ -70,7 +81,8 @@ def test_sample_is_spread_evenly(tmp_path):
     options = ReadOptions(lines="paragraphs")
 
     def sample(max_bytes: float) -> list[str]:
-        return list(sample_paragraphs(paths, options, ReadReport(), "auto", max_bytes))
+        source = TextInput.of(paths, options)
+        return [text for _, text in sample_paragraphs(source, ReadReport(), max_bytes)]
 
     assert len(sample(1e9)) == 400
     tenth = sample(240)
@@ -103,12 +115,31 @@ def test_binary(tmp_path):
     (tmp_path / "a.txt").write_bytes(" ".join(TEXT).encode() + b" \xff")
     (tmp_path / "b.txt").write_bytes(gzip.compress(" ".join(TEXT).encode()))
     output = tmp_path / "out" / "v.txt"
-    done = _run(f"--input={tmp_path}/*.txt", f"--output={output}", "--vocab_size=1000")
+    values = ["--vocab_size=1000", "--nocheck", "--max_bytes_per_word=100"]
+    done = _run(f"--input={tmp_path}/*.txt", f"--output={output}", *values)
     assert done.returncode == 0, done.stderr
     entries = output.read_text().splitlines()
     assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.stdout
     assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.stderr
     assert "the" in entries
+    assert json.loads(output.with_suffix(".json").read_text())["max_bytes_per_word"] == 100
+
+
+def test_binary_checks_what_it_learned(tmp_path, capsys):
+    """Languages named before the paths; equal ids in both libraries; a line a language."""
+    for language, text in {"en": TEXT, "zh": ["漢字語漢字語漢語", "語漢字"]}.items():
+        (tmp_path / language).write_text("\n".join(text))
+    inputs = ",".join(f"{language}:{tmp_path}/{language}" for language in ("en", "zh"))
+    values = [f"--input={inputs}", f"--output={tmp_path}/v.txt", "--vocab_size=200"]
+    with flagsaver.flagsaver():
+        build_vocab.define_flags()
+        flags.FLAGS(["prog", *values, "--lines=paragraphs", "--smoothing=0.3"])
+        build_vocab.main(["prog"])
+    shown = capsys.readouterr().out
+    assert "4 paragraphs: 4 with equal ids in tensorflow_text and tokenizers; 0 that" in shown
+    lines = [line for line in shown.splitlines() if line.startswith("|")]
+    assert lines[0] == "| language | tokens per word | unknown |"
+    assert lines[3] == "| zh | 1.000 | 0.000 % |" and lines[2].startswith("| en | ")
 
 
 def test_binary_reports_a_mistake_in_one_line(tmp_path):

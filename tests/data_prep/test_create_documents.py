@@ -63,7 +63,8 @@ def test_what_is_written(run, tmp_path, vocabulary, capsys):
     assert max(len(sentences) for sentences, _ in records) == 4
     shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
     assert len(shards) > 1
-    assert _names(folder) == ["dataset.json", *shards, "vocab.json", "vocab.txt"]
+    report = ["balance.md", "balance.svg"]
+    assert _names(folder) == [*report, "dataset.json", *shards, "vocab.json", "vocab.txt"]
     assert [shard.name for shard in manifest.shards] == shards
     assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
 

@@ -14,6 +14,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand
+from tests.pairs_helpers import pair as make_pair
 
 _BYTE_PAIR = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 LANGUAGES = ("en", "de", "fr")
@@ -262,3 +263,24 @@ def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
     assert done.returncode == 1 and done.stdout == "" and _names(tmp_path) == []
     assert done.stderr.startswith("error: --languages names 2 languages for 1 files of --input")
     assert done.stderr.count("\n") == 1
+
+
+def test_filters(run, tmp_path):
+    """Flags leave out rows and the manifest says how many and why."""
+    rows = bitext(5) + [bitext(1)[0], (make_pair("a cat", "the dog " * 30),)]
+    _write_lines(tmp_path, rows, "ab")
+    manifest = run("ab", ["en", "de"], max_length_ratio=4, repeated="either")
+    assert manifest.documents == 5
+    assert manifest.counters == {"rows_of_unlike_lengths": 1, "rows_repeated": 1}
+    with pytest.raises(UserError, match=r"max_length_ratio is 0\.5"):
+        run("ab", ["en", "de"], max_length_ratio=0.5, overwrite=True)
+
+
+def test_check_language(run, tmp_path):
+    """A text that is surely in another language than declared takes its row with it."""
+    english = "This is a plain English sentence about the weather of tomorrow and of next week."
+    german = "Das ist ein schlichter deutscher Satz über das Wetter von morgen und nächster Woche."
+    texts = [(english, german), (german, german), ("yes", "ja")]
+    _write_lines(tmp_path, [(make_pair(*both),) for both in texts], "ab")
+    manifest = run("ab", ["en", "de"], check_language=True)
+    assert (manifest.documents, manifest.counters) == (2, {"rows_in_another_language": 1})

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.docstrings import extract, prose
+from data_prep.docstrings import extract
+from data_prep.readers.docstrings import prose
 from official_cmlm.errors import UserError
 
 PROSE = "This sentence is the first of two. This one is the second, and it says a little more."

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.readers import ReadReport
+from data_prep.readers import ReadOptions, ReadReport
 from data_prep.readers.pairs import PairSource, sources
 from official_cmlm.errors import UserError
 
-_LIMIT = 1000
+_LIMIT = ReadOptions(max_line_bytes=1000)
 _FEW = settings(
     max_examples=30,
     deadline=None,

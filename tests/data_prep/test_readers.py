@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -43,12 +44,14 @@ def _reference(text: str) -> list[tuple[int, str]]:
 @given(
     text=st.text(st.sampled_from("ab é語😀\u2028\x0c\x85\ufffd\ufeff\r\n\r\n")),
     chunk_bytes=st.integers(1, 40),
-    compressed=st.booleans(),
+    compress=st.sampled_from([bytes, gzip.compress, zstandard.compress]),
+    cut=st.integers(0, 20),
 )
-def test_lines_of_any_text(tmp_path, text, chunk_bytes, compressed):
+def test_lines_of_any_text(tmp_path, text, chunk_bytes, compress, cut):
     path = tmp_path / "any.txt"
     data = text.encode()
-    path.write_bytes(gzip.compress(data) if compressed else data)
+    # In two members or frames, as tools that compress in parallel write them.
+    path.write_bytes(compress(data[:cut]) + compress(data[cut:]))
     lines, report = _lines(path, chunk_bytes=chunk_bytes)
     assert lines == _reference(text)
     assert (report.lines, report.bytes) == (len(lines), len(data))
@@ -242,15 +245,42 @@ def test_bad_jsonl(tmp_path, line, message):
     assert "\n" not in str(caught.value)
 
 
-def test_reader_for():
-    jsonl, text = reader_for("x", "jsonl"), reader_for("x", "text")
-    assert jsonl is not text
-    for path in ("a.jsonl", "a.JSONL", "a.jsonl.gz", "a.json.gz"):
-        assert reader_for(path) is jsonl
-    for path in ("a.txt", "a.json", "a.gz", "jsonl"):
-        assert reader_for(path) is text
-    with pytest.raises(UserError, match="'csv'; choose one of auto, text, jsonl"):
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("jsonl", ("a.jsonl", "a.JSONL", "a.jsonl.gz", "a.jsonl.zst", "a.json.gz", "a.json.zst")),
+        ("text", ("a.txt", "a.json", "a.gz", "jsonl", "gs://b/warc", "a.zst")),
+        ("wet", ("CC-MAIN-1.warc.wet.gz", "a.wet", "gs://b/a.WET.zst")),
+        ("warc", ("CC-MAIN-1.warc.gz", "a.warc")),
+        ("docstrings", ("a.py", "a.py.gz")),
+        ("tfds", ("tfds:wikipedia/20230601.en", "tfds:a.jsonl")),
+    ],
+)
+def test_reader_for(name, paths):
+    """By name, or by the extension below that of the compression."""
+    assert {reader_for(path) for path in paths} == {reader_for("x", name)}
+
+
+def test_reader_with_no_such_name():
+    with pytest.raises(UserError, match="'csv'; choose one of auto, text, jsonl, wet, warc"):
         reader_for("a.csv", "csv")
+
+
+def test_docstrings_of_a_file(tmp_path):
+    """The reader of source files: the same prose as the corpus, a file at a time."""
+    prose = "This is the first sentence of it. And this is the second one, which is a bit longer."
+    (tmp_path / "a.py").write_text(
+        f'"""{prose}"""\nclass A:\n    def f(self):\n        """{prose}"""\n'
+    )
+    documents, _ = _documents(tmp_path / "a.py", language="fr")
+    path = f"{tmp_path}/a.py"
+    assert documents == [Document(path, "en", [prose]), Document(f"{path}:A.f", "en", [prose])]
+    (tmp_path / "a.py").write_text(f'"""{prose}"""\nclass:\n')
+    with pytest.raises(UserError, match="a.py: is not Python source"):
+        _documents(tmp_path / "a.py")
+    (tmp_path / "a.py").write_text(f'"""{prose}"""\n')
+    with pytest.raises(UserError, match="a.py: is larger than 9 bytes; raise --max_line_mb"):
+        _documents(tmp_path / "a.py", max_line_bytes=9)
 
 
 def test_expand_inputs(tmp_path, monkeypatch):
@@ -262,6 +292,9 @@ def test_expand_inputs(tmp_path, monkeypatch):
     assert expand_inputs(["b.txt", "*.txt", "./a.txt"]) == ["b.txt", "[c].txt", "a.txt"]
     assert expand_inputs(["[c].txt"]) == ["[c].txt"]
     assert expand_inputs(["d"]) == ["d/e/f.txt"]
+    assert expand_inputs(["d", "b.txt"], ".txt") == ["d/e/f.txt", "b.txt"]
+    with pytest.raises(UserError, match="d: no .py files in this directory"):
+        expand_inputs(["d"], ".py")
     assert expand_inputs(["**/*.txt"]) == ["[c].txt", "a.txt", "b.txt", "d/e/f.txt"]
     assert expand_inputs(["."]) == ["./[c].txt", "./a.txt", "./b.txt", "./d/e/f.txt"]
     for patterns, message in (
@@ -279,7 +312,8 @@ def test_bad_options():
     good = ReadOptions()
     with pytest.raises(UserError, match="lines is 'x'; choose one of wrapped, paragraphs"):
         replace(good, lines="x")
-    with pytest.raises(UserError, match="documents_by is 'x'"):
-        replace(good, documents_by="x")
+    for name in ("documents_by", "on_error"):
+        with pytest.raises(UserError, match=f"{name} is 'x'"):
+            replace(good, **{name: "x"})
     with pytest.raises(UserError, match="max_line_bytes is 0; give a positive number"):
         replace(good, max_line_bytes=0)

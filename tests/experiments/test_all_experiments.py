@@ -25,9 +25,19 @@ OPTIMIZER = {
     "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
 }
 
+_EXAMPLES = (
+    "cmlm/multilingual_base",
+    "bitext/s1",
+    "nli/cross_lingual",
+    "quick_thought/published",
+    "cmlm_cse/bert_base",
+    "mirror_bert/word",
+    "declutr/small",
+)
+
 
 def _labelled_rows():
-    from data_prep.readers.pairs import Pair
+    from data_prep.readers.pair import Pair
 
     for i, label in zip(range(24), itertools.cycle(["entailment", "neutral", "contradiction"])):
         texts = (" ".join(WORDS[i % 20 : i % 20 + 4]), " ".join(WORDS[i % 15 : i % 15 + 3]))
@@ -76,7 +86,15 @@ def _reduced(name, folders):
     return registry.load(name, params_override=yaml.safe_dump({"task": task}))
 
 
-@pytest.mark.parametrize("name", [n for n in registry.experiment_files() if n != "demo"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        # One of each method here, its relatives among the long ones.
+        pytest.param(name, marks=() if name in _EXAMPLES else pytest.mark.long)
+        for name in registry.experiment_files()
+        if name != "demo"
+    ],
+)
 def test_experiment_takes_steps(name, folders):
     """The file is valid, its objectives train together, and their weights move."""
     from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask

@@ -1,6 +1,7 @@
 """The paper's main experiment as it is, at a batch that fits a CPU."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from data_prep.readers import Document
@@ -10,6 +11,7 @@ from official_cmlm.tokenization import WordPieceVocabulary
 from tests.conftest import make_documents, write_records
 
 
+@pytest.mark.long
 def test_english_base_takes_two_optimizer_steps(vocabulary, tmp_path):
     """Only the records and the batch size are changed; 12 × 768, LAMB, N = 15, 256 tokens."""
     filler = tuple(f"filler{i}" for i in range(30522 - len(vocabulary)))

@@ -5,11 +5,13 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 KILLS = 10
 
 
+@pytest.mark.long
 def test_killed_ten_times(records_dir, tmp_path):
     """At random moments, also while a checkpoint is written: every number is equal, bit for bit."""
     folders = [str(tmp_path / name) for name in ("undisturbed", "disturbed")]

@@ -7,6 +7,7 @@ import subprocess
 import sys
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from experiments.training import run
@@ -47,6 +48,7 @@ def _two_workers(records, model_dir, steps):
     return printed
 
 
+@pytest.mark.long
 def test_two_workers_train_as_one_device_and_go_on(records_dir, tmp_path):
     """Four steps, and four more in new processes, give the weights of eight on one device."""
     both, single = tmp_path / "both", tmp_path / "single"

@@ -89,6 +89,7 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     load_encoder(last)
 
 
+@pytest.mark.long
 def test_an_interrupted_chain_goes_on(tmp_path, common):
     """A stage that fails is named; the same call starts with it, not with what is done."""
     chain = _chain(tmp_path, FIRST, SECOND)

@@ -43,6 +43,7 @@ def _damage(path):
     path.write_bytes(path.read_bytes()[:-5])
 
 
+@pytest.mark.long
 def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeypatch, capfd):
     """Of a million steps a few are taken; the same command goes on, past a damaged checkpoint."""
     folder = tmp_path / "model"

@@ -40,7 +40,14 @@ def _check_equal(found, expected, model):
         np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        # These compare, predict, or do both; the others are among the long ones.
+        pytest.param(n, marks=() if n in ("contrastive", "mlm", "cmlm_cse") else pytest.mark.long)
+        for n in SETTINGS
+    ],
+)
 def test_chunks_equal_the_whole(folders, name):
     """Chunks that do not divide the batch, and a single one, with every kind of dropout."""
     task = task_of(folders, name, DROPOUT)
@@ -52,7 +59,15 @@ def test_chunks_equal_the_whole(folders, name):
         _check_equal([v.numpy() for v in found], [v.numpy() for v in expected], model)
 
 
-@pytest.mark.parametrize("name", ["bitext_retrieval", "cmlm_cse", "declutr", "cmlm"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bitext_retrieval",
+        "cmlm",
+        pytest.param("cmlm_cse", marks=pytest.mark.long),
+        pytest.param("declutr", marks=pytest.mark.long),
+    ],
+)
 def test_chunks_on_two_replicas_equal_one_device(folders, name):
     """Negatives and means reach over replicas and chunks; dropout masks are those of the rows."""
     task = task_of(folders, name, DROPOUT)

@@ -3,9 +3,12 @@
 import subprocess
 import sys
 
+import pytest
+
 from tests.tasks.four_devices import NAMES
 
 
+@pytest.mark.long
 def test_a_step_on_four_devices_equals_one(vocabulary, tmp_path):
     vocabulary.save(tmp_path)
     done = subprocess.run(

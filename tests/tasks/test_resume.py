@@ -1,6 +1,7 @@
 """A training that is stopped and goes on ends with the same weights, bit for bit."""
 
 import numpy as np
+import pytest
 import tensorflow as tf
 import tf_keras
 from official.modeling import optimization
@@ -77,6 +78,7 @@ class _Run:
         return [float(self._one_step()) for _ in range(count)]
 
 
+@pytest.mark.long
 def test_every_objective_goes_on_to_the_same_weights(folders, tmp_path):
     """On two devices, stopped before the last step."""
     strategy = mirrored_strategy()

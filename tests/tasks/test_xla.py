@@ -41,7 +41,13 @@ def _step(folders, name, static, compiled):
     return [loss.numpy(), *(float(m.result()) for m in metrics), *model.get_weights()]
 
 
-@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("cmlm", "contrastive") else pytest.mark.long)
+        for name in SETTINGS
+    ],
+)
 def test_compiled_step_equals_the_other(folders, name):
     """Loss, metrics and updated weights, with dropout on and static shapes."""
     compiled = _step(folders, name, static=True, compiled=True)

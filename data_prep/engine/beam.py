@@ -1,0 +1,150 @@
+"""Runs phases on Apache Beam, an optional extra: in this process, on Dask or any runner of it."""
+
+import contextlib
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data_prep.engine.atomic import written
+from data_prep.engine.phases import run_phase
+from data_prep.engine.plan import WORK, result_path
+from official_cmlm.errors import UserError
+
+if TYPE_CHECKING:
+    from apache_beam.runners.runner import PipelineRunner
+
+IN_PROCESS = "inprocess"
+_DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+# Seconds between two looks at how far it is.
+_LOOK_INTERVAL = 2.0
+
+
+class BeamRunner:
+    """A pipeline for each phase: its numbers, one an element of the pipeline.
+
+    Every machine must see the output's folder and the input under the same paths.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
+        """Makes a runner.
+
+        Args:
+          name: InProcess, or one of Beam's, with or without "Runner" at its end.
+          arguments: flags of Beam and of its runner.
+
+        Raises:
+          UserError: Beam is not installed, or it has no such runner.
+        """
+        self._name, self._arguments = name.lower().removesuffix("runner"), list(arguments)
+        self._runner()
+
+    def __enter__(self) -> "BeamRunner":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __call__(
+        self,
+        phase: str,
+        folder: str,
+        digest: str,
+        numbers: Sequence[int],
+        done: Callable[[int], object],
+    ) -> None:
+        """Computes a phase for all numbers; see `local.LocalRunner`."""
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        if not numbers:
+            return
+        for path in _faults(folder):
+            path.unlink()
+        try:
+            with _watched(Path(folder), phase, numbers, done):
+                # Of the arguments alone, not of those of this program.
+                options = PipelineOptions(self._arguments)
+                with beam.Pipeline(self._runner(), options) as pipeline:
+                    elements = pipeline | beam.Create(list(numbers))
+                    if self._name not in (IN_PROCESS, "dask"):
+                        # So that elements are spread over workers; those two do it anyway.
+                        elements |= beam.Reshuffle()
+                    _ = elements | beam.Map(_run_noting_faults, phase, folder, digest)
+        except Exception:
+            # Each runner wraps an error of a worker in its own way.
+            for path in _faults(folder):
+                raise UserError(path.read_text(encoding="utf-8")) from None
+            raise
+        finally:
+            if self._name == "dask":
+                _close_client()
+
+    def _runner(self) -> "PipelineRunner":
+        try:
+            from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+            from apache_beam.runners.runner import create_runner
+
+            if self._name == IN_PROCESS:
+                # By its class: Beam's DirectRunner first tries one that downloads a binary.
+                return BundleBasedDirectRunner()
+            return create_runner(_DASK if self._name == "dask" else self._name)
+        except ImportError as error:
+            raise UserError(
+                f"--runner={self._name} is not installed ({error}); pip install -r"
+                " requirements-beam.txt"
+            ) from None
+        except ValueError as error:
+            raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None
+
+
+def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int:
+    """Runs on a worker; leaves a user's error where the program that waits for it looks."""
+    try:
+        run_phase(phase, folder, digest, number)
+    except UserError as error:
+        with written(Path(folder, WORK, f"fault-{phase}-{number:05d}.txt")) as file:
+            file.write(str(error).encode("utf-8", "replace"))
+        raise
+    return number
+
+
+def _close_client() -> None:
+    """Beam leaves its connection to Dask open, which complains when the scheduler ends."""
+    from distributed import default_client
+
+    # There is none where it could not connect.
+    with contextlib.suppress(ValueError):
+        default_client().close()
+
+
+def _faults(folder: str) -> list[Path]:
+    return sorted(Path(folder, WORK).glob("fault-*.txt"))
+
+
+@contextlib.contextmanager
+def _watched(
+    folder: Path, phase: str, numbers: Sequence[int], done: Callable[[int], object]
+) -> Iterator[None]:
+    """Calls `done` as results appear, which is all that every runner lets one see."""
+    ended = threading.Event()
+    left = set(numbers)
+
+    def look() -> None:
+        found = {number for number in left if result_path(folder, phase, number).exists()}
+        left.difference_update(found)
+        if found:
+            done(len(found))
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_INTERVAL):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        look()

@@ -1,0 +1,211 @@
+"""Files as streams of bytes: local or remote, plain or compressed, and never more than asked for.
+
+A remote path has a scheme, such as gs://, and is read through TensorFlow's `tf.io.gfile`, which is
+not imported for anything else.
+"""
+
+import errno
+import gzip
+import io
+import os
+import re
+import zlib
+from types import TracebackType
+from typing import Any
+
+from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES
+from data_prep.readers.report import ReadReport
+from official_cmlm.errors import UserError
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+_BUFFER_BYTES = 1 << 17
+# Running text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
+_BOMB_RATIO = 100
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names a file system of its own, as gs://bucket/name does."""
+    return _SCHEME.match(path) is not None
+
+
+def size_of(path: str) -> int:
+    """Size of a file as it is stored, in bytes; 0 where that cannot be told."""
+    if is_remote(path):
+        import tensorflow as tf
+
+        try:
+            return tf.io.gfile.stat(path).length
+        except tf.errors.OpError:
+            return 0
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        # Opening it will fail too, with a better message.
+        return 0
+
+
+class BrokenStreamError(Exception):
+    """A file cannot be read on; caught where it is known how far that was."""
+
+    def __init__(self, what: str, remedy: str, detail: str = "") -> None:
+        super().__init__(what)
+        self._what, self._remedy, self._detail = what, remedy, detail
+
+    def at(self, path: str, place: str) -> UserError:
+        """The message for a person; `place` is how far it was read, such as "after line 3"."""
+        detail = f" ({self._detail})" if self._detail else ""
+        return UserError(f"{path}: {self._what} {place}{detail}; {self._remedy}")
+
+
+class ExpandedFile:
+    """The bytes of one file, decompressed if its first bytes are those of gzip or Zstandard.
+
+    >>> with ExpandedFile("a.txt.gz", ReadReport()) as file:   # doctest: +SKIP
+    ...     file.read(100)
+    """
+
+    def __init__(
+        self,
+        path: str,
+        report: ReadReport,
+        max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+    ) -> None:
+        """Opens the file.
+
+        Args:
+          path: local, or with a scheme.
+          report: counts the file and its bytes.
+          max_expanded_bytes: a compressed file that gives more than this, and a hundred times
+            its own size, is refused as a zip bomb.
+
+        Raises:
+          UserError: it cannot be opened.
+        """
+        self._report, self._max_bytes, self._position = report, max_expanded_bytes, 0
+        report.files += 1
+        try:
+            self._stored = _Stored(path)
+            self._raw = io.BufferedReader(self._stored, _BUFFER_BYTES)
+            head = self._raw.peek(len(ZSTD_MAGIC))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; check --input") from None
+        except IsADirectoryError:
+            raise UserError(f"{path}: is a directory; name the files in it") from None
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be opened ({error.strerror or error}); check its permissions"
+            ) from None
+        self._read, self._format = self._raw.read1, ""
+        if head.startswith(GZIP_MAGIC):
+            # `read1` hands over what was decompressed before a stream breaks off, so that the
+            # place named in the message is the right one.
+            self._read, self._format = gzip.GzipFile(fileobj=self._raw).read1, "gzip"
+        elif head.startswith(ZSTD_MAGIC):
+            from fastwarc.stream_io import ZstdReader
+
+            # Unlike the reader of `zstandard`, this one tells a file cut short from one that ends.
+            self._read, self._format = ZstdReader(self._raw, fsspec_args=False).read, "zstd"
+
+    def __enter__(self) -> "ExpandedFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._raw.close()
+
+    def tell(self) -> int:
+        """How many bytes were read, after decompression."""
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, and at least one unless the file ends.
+
+        Raises:
+          BrokenStreamError: the stream is corrupt, ends early, expands too much, or the file
+            cannot be read.
+        """
+        again = "fetch the file again"
+        try:
+            data = self._read(min(size, _BUFFER_BYTES))
+        except EOFError:
+            raise BrokenStreamError("the gzip stream ends early", again) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise BrokenStreamError("the gzip stream is corrupt", again, str(error)) from None
+        except OSError as error:
+            if error.errno is not None or not self._format:
+                raise BrokenStreamError(
+                    "cannot be read", "check the disk or the connection", error.strerror
+                ) from None
+            if "incomplete" in str(error):
+                raise BrokenStreamError("the zstd stream ends early", again) from None
+            raise BrokenStreamError("the zstd stream is corrupt", again, str(error)) from None
+        self._position += len(data)
+        self._report.bytes += len(data)
+        if (
+            self._format
+            and self._position > self._max_bytes
+            and self._position > _BOMB_RATIO * self._stored.position
+        ):
+            raise BrokenStreamError(
+                f"the {self._format} stream expands to more than {self._max_bytes} bytes and"
+                f" {_BOMB_RATIO} times its size",
+                "leave it out, or raise --max_expanded_mb if it is to be trusted",
+            )
+        return data
+
+
+class _Stored(io.RawIOBase):
+    """The bytes as they are stored, counted.
+
+    Attributes:
+      position: bytes read so far.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.position = 0
+        self._file: Any = _GFile(path) if is_remote(path) else open(path, "rb", buffering=0)
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self.position += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+class _GFile:
+    """A remote file that fails as local ones do."""
+
+    def __init__(self, path: str) -> None:
+        import tensorflow as tf
+
+        self._path, self._errors = path, tf.errors
+        self._file = tf.io.gfile.GFile(path, "rb")
+
+    def readinto(self, buffer: memoryview) -> int:
+        try:
+            data = self._file.read(len(buffer))
+        except self._errors.NotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", self._path) from None
+        except self._errors.OpError as error:
+            raise OSError(errno.EIO, error.message[:160], self._path) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()

@@ -1,0 +1,118 @@
+"""Data sets of TensorFlow Datasets that were prepared before; nothing is ever downloaded."""
+
+import re
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.plain_text import split_paragraphs
+from data_prep.readers.report import ReadReport
+from official_cmlm.errors import UserError
+
+if TYPE_CHECKING:
+    from tensorflow_datasets.core import DatasetBuilder
+
+# Before the name of a data set, where otherwise the path of a file stands.
+PREFIX = "tfds:"
+# Without the namespaces of tfds, which stand for servers.
+_NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
+# The end of a configuration's name that is a language: 20230601.zh-min-nan, en.
+_LANGUAGE = re.compile(r"(?:.*\.)?([a-z]{2,3}(?:-[a-z]+)*)")
+
+
+def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+    """Yields a document for each example of the split `options.tfds_split`, in the stored order.
+
+    The text is the feature `options.text_feature`, divided into paragraphs as plain text is. The
+    language is the end of the configuration's name if that looks like one (`20230601.de`), else
+    `options.language`.
+
+    Args:
+      path: `tfds:NAME`, with NAME as tfds writes it, e.g. `wikipedia/20230601.en`.
+      options: `tfds_data_dir` is where the data set was prepared.
+      report: counts what is read.
+
+    Raises:
+      UserError: not prepared in that folder, no such split or feature, or damaged files.
+    """
+    import tensorflow as tf
+
+    name = path.removeprefix(PREFIX)
+    builder = _builder(name, options.tfds_data_dir)
+    feature = options.text_feature
+    if feature not in builder.info.features or builder.info.features[feature].dtype != tf.string:
+        raise UserError(
+            f"{path}: no text feature {feature!r}; pass one of its features with --text_feature:"
+            f" {', '.join(sorted(builder.info.features))}"
+        )
+    language = _language(name) or options.language
+    report.files += 1
+    empty = True
+    try:
+        for number, example in enumerate(_examples(builder, name, options)):
+            content = example[feature].numpy()
+            text = content.decode(errors="replace")
+            if "\ufffd" in text:
+                report.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
+            report.bytes += len(content)
+            empty = False
+            paragraphs = split_paragraphs(text, options.lines)
+            if not paragraphs:
+                report.empty_documents += 1
+                continue
+            report.documents += 1
+            yield Document(f"{path}#{number}", language, paragraphs)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None
+    if empty:
+        report.empty_files.append(path)
+
+
+def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
+    import tensorflow_datasets as tfds
+
+    if not _NAME.fullmatch(name):
+        raise UserError(f"--tfds={name}: not a name such as wikipedia/20230601.en or imdb_reviews")
+    try:
+        return tfds.builder(name, data_dir=data_dir, try_gcs=False)
+    # tfds raises either for names, versions and configurations that it does not know.
+    except (ValueError, AssertionError) as error:
+        raise _unknown(name, data_dir, error) from None
+
+
+def _examples(
+    builder: "DatasetBuilder", name: str, options: ReadOptions
+) -> Iterator[dict[str, Any]]:
+    import tensorflow_datasets as tfds
+
+    split = options.tfds_split
+    # One file at a time, and never shuffled: the same order each time.
+    config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
+    try:
+        return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
+    except ValueError as error:
+        splits = ", ".join(sorted(builder.info.splits)) or "train"
+        raise UserError(
+            f"--tfds={name}: no split {split!r} ({_first_line(error)}); pass --tfds_split, one or a"
+            f" part of {splits}"
+        ) from None
+    except AssertionError as error:
+        raise _unknown(name, options.tfds_data_dir, error) from None
+
+
+def _unknown(name: str, data_dir: str | None, error: Exception) -> UserError:
+    return UserError(
+        f"--tfds={name}: not prepared in {data_dir or 'the default folder of tfds'}"
+        f" ({_first_line(error)}); prepare it with `tfds build`, or name its folder with"
+        " --tfds_data_dir"
+    )
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().partition("\n")[0][:160]
+
+
+def _language(name: str) -> str:
+    configuration = name.partition("/")[2].partition(":")[0]
+    found = _LANGUAGE.fullmatch(configuration)
+    return found[1] if found else ""

@@ -1,0 +1,140 @@
+"""TMX, the exchange format of translation memories, as a stream: no tree, no entities."""
+
+from collections.abc import Iterator
+from xml.parsers import expat
+
+from data_prep.readers.document import ReadOptions
+from data_prep.readers.opening import BrokenStreamError, ExpandedFile
+from data_prep.readers.pair import Pair, one_space
+from data_prep.readers.report import ReadReport
+from official_cmlm.errors import UserError
+
+_CHUNK_BYTES = 1 << 16
+_MAX_DEPTH = 512
+# Elements of a segment that hold a word processor's codes, not text (TMX 1.4b, section 3).
+_CODES = {"bpt", "ept", "it", "ph", "ut"}
+_LANGUAGE_ATTRIBUTES = ("xml:lang", "lang")
+
+
+def read(
+    path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
+) -> Iterator[Pair]:
+    """Yields a pair for each translation unit that has a text in both languages.
+
+    Units that lack one are counted in `report.records_dropped`. A variant is of language `en` if
+    its tag is `en` or begins with `en-`, in any case; of several the first counts.
+
+    Args:
+      path: plain, gzip or zstd, in any encoding that its XML declaration or byte order mark says.
+      languages: of the first and of the second text.
+      options: `max_line_bytes` bounds a unit and a tag, in bytes.
+      report: counts what is read.
+
+    Raises:
+      UserError: no well-formed XML, entities declared in the file, a unit too long.
+    """
+    parser = _Parser(path, languages, options.max_line_bytes, report)
+    with ExpandedFile(path, report, options.max_expanded_bytes) as file:
+        try:
+            while chunk := file.read(min(_CHUNK_BYTES, options.max_line_bytes)):
+                yield from parser.feed(chunk, file.tell())
+        except BrokenStreamError as error:
+            raise error.at(path, f"after line {parser.line}") from None
+        if not file.tell():
+            report.empty_files.append(path)
+            return
+        yield from parser.feed(b"", file.tell(), is_last=True)
+
+
+class _Parser:
+    """Collects the pairs of the chunks it is fed."""
+
+    def __init__(
+        self, path: str, languages: tuple[str, str], max_bytes: int, report: ReadReport
+    ) -> None:
+        self._path, self._languages = path, languages
+        self._max_bytes, self._report = max_bytes, report
+        self._pairs: list[Pair] = []
+        self._depth = self._bytes = self._codes = self._unit_line = 0
+        self._in_segment = False
+        self._language = ""
+        self._texts: dict[str, str] = {}
+        self._parts: list[str] = []
+        self._expat = expat.ParserCreate()
+        self._expat.buffer_text = True
+        self._expat.StartDoctypeDeclHandler = self._doctype
+        self._expat.StartElementHandler = self._start
+        self._expat.EndElementHandler = self._end
+        self._expat.CharacterDataHandler = self._text
+
+    @property
+    def line(self) -> int:
+        return self._expat.CurrentLineNumber
+
+    def feed(self, chunk: bytes, position: int, is_last: bool = False) -> list[Pair]:
+        """The pairs that end in the chunk, which ends at byte `position` of the file."""
+        try:
+            self._expat.Parse(chunk, is_last)
+        except UserError:
+            raise
+        except (expat.ExpatError, ValueError) as error:
+            raise self._error(f"not well-formed XML ({error}); fetch or export it again") from None
+        # The parser holds what it cannot tell yet, such as a tag without an end.
+        if position - self._expat.CurrentByteIndex > self._max_bytes + _CHUNK_BYTES:
+            raise self._error(f"markup of more than {self._max_bytes} bytes; raise --max_line_mb")
+        pairs, self._pairs = self._pairs, []
+        return pairs
+
+    def _error(self, what: str) -> UserError:
+        return UserError(f"{self._path}:{self.line}: {what}")
+
+    def _doctype(self, name: str, system: str, public: str, has_declarations: int) -> None:
+        # The name of a DTD is harmless, as nothing is fetched; entities can explode.
+        if has_declarations:
+            raise self._error("declares entities or elements of its own; take out the <!DOCTYPE>")
+
+    def _start(self, name: str, attributes: dict[str, str]) -> None:
+        self._depth += 1
+        if self._depth > _MAX_DEPTH:
+            raise self._error(f"elements are nested more than {_MAX_DEPTH} deep")
+        if name == "tu":
+            self._texts, self._bytes, self._unit_line = {}, 0, self.line
+        elif name == "tuv":
+            tags = (attributes[key] for key in _LANGUAGE_ATTRIBUTES if key in attributes)
+            self._language = self._wanted(next(tags, ""))
+        elif name == "seg":
+            self._in_segment, self._parts = True, []
+        elif name in _CODES:
+            self._codes += 1
+
+    def _text(self, text: str) -> None:
+        if self._in_segment and not self._codes:
+            self._parts.append(text)
+            self._bytes += len(text.encode())
+            if self._bytes > self._max_bytes:
+                raise self._error(
+                    f"a unit of more than {self._max_bytes} bytes; raise --max_line_mb"
+                )
+
+    def _end(self, name: str) -> None:
+        self._depth -= 1
+        if name in _CODES:
+            self._codes -= 1
+        elif name == "seg":
+            self._in_segment = False
+            if self._language:
+                self._texts.setdefault(self._language, one_space("".join(self._parts)))
+        elif name == "tu":
+            first, second = (self._texts.get(language) for language in self._languages)
+            if first is None or second is None:
+                self._report.records_dropped["without_both_languages"] += 1
+                return
+            where = f"{self._path}:{self._unit_line}"
+            self._pairs.append(Pair((first, second), self._languages, None, where))
+
+    def _wanted(self, tag: str) -> str:
+        tag = tag.lower().replace("_", "-")
+        for language in self._languages:
+            if tag == language.lower() or tag.startswith(f"{language.lower()}-"):
+                return language
+        return ""

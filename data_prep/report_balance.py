@@ -1,0 +1,40 @@
+"""Shows how records are spread over languages: `python -m data_prep.report_balance --records=…`.
+
+Prints the table and writes it, with a figure, as balance.md and balance.svg beside the records.
+"""
+
+from absl import flags
+
+from data_prep.balance import DEFAULT_EXPONENT, table, write_report
+from official_cmlm import cli
+from official_cmlm.records.manifest import load_manifest
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string("records", None, "Folder of records, documents or pairs. Required.")
+    flags.DEFINE_string("output_dir", "", "Folder for the files. Default: that of the records.")
+    flags.DEFINE_float(
+        "exponent",
+        DEFAULT_EXPONENT,
+        "Exponent of the smoothing to show, as task.train_data.language_exponent: 1 as the data"
+        " are, 0 all languages alike.",
+        lower_bound=0,
+        upper_bound=1,
+    )
+    cli.required("records")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    manifest = load_manifest(FLAGS.records)
+    write_report(manifest, FLAGS.output_dir or FLAGS.records, FLAGS.exponent)
+    print(table(manifest, FLAGS.exponent), end="")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,181 @@
+"""Stage "language id": what language a document is in, by Compact Language Detector 2."""
+
+import functools
+import re
+from collections import Counter
+from dataclasses import dataclass, replace
+
+from data_prep.readers.document import Document
+from data_prep.stages import count_dropped
+from official_cmlm.errors import UserError
+
+DETECT_LANGUAGE = ("check", "set", "off")
+UNKNOWN = "und"
+# A long document is judged by so many slices of so many characters, evenly spread over it.
+_SLICES, _SLICE_CHARACTERS = 32, 512
+
+# Deprecated codes, languages that have a code as part of a larger one, and what the detector calls
+# text without a language. To the left what is met, to the right what the project writes.
+_SAME = {
+    **{"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "mo": "ro", "sh": "sr", "fil": "tl"},
+    **{"nb": "no", "cmn": "zh", "arb": "ar", "swh": "sw", "zsm": "ms", "pes": "fa", "prs": "fa"},
+    **{"ekk": "et", "lvs": "lv", "uzn": "uz", "khk": "mn", "plt": "mg", "npi": "ne", "azj": "az"},
+    **{"als": "sq", "kmr": "ku", "gaz": "om", "ydd": "yi", "pbt": "ps", "ory": "or"},
+    **{code: UNKNOWN for code in ("un", "xxx", "xx", "zzb", "zze", "zzh", "zzp")},
+}
+# What the detector refuses as invalid UTF-8 although it is not.
+_refused = re.compile(
+    "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
+    + "".join(f"{chr(p << 16 | 0xFFFE)}{chr(p << 16 | 0xFFFF)}" for p in range(17))
+    + "]"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Identified:
+    """What a text was taken for.
+
+    Attributes:
+      language: as `canonical_language` writes it; "und" if the detector has no idea.
+      confidence: the share of the text's bytes that the detector gives to the language, 0 to 1;
+        0 if it only guesses, as it does for a few words.
+    """
+
+    language: str
+    confidence: float
+
+
+@dataclass(frozen=True)
+class LanguageId:
+    """Settings.
+
+    Attributes:
+      detect: "check" (a document that is not in its declared language is dropped), "set" (the
+        language found becomes the document's) or "off" (what is declared is believed).
+      languages: those wanted; all if empty.
+      min_confidence: a document of which less is in the language found is dropped, 0 to 1. Half
+        of it must be, our own choice.
+      declared_as_hint: tell the detector what is declared. Helps short texts of related
+        languages, but makes it find what it is to check.
+
+    Raises:
+      UserError: a value is not one of those above; with "set", a language the detector does not
+        know.
+    """
+
+    detect: str = "check"
+    languages: tuple[str, ...] = ()
+    min_confidence: float = 0.5
+    declared_as_hint: bool = False
+
+    def __post_init__(self) -> None:
+        if self.detect not in DETECT_LANGUAGE:
+            raise UserError(
+                f"detect is {self.detect!r}; choose one of {', '.join(DETECT_LANGUAGE)}"
+            )
+        if not 0 <= self.min_confidence <= 1:
+            raise UserError(f"min_confidence is {self.min_confidence:g}; give a share, 0 to 1")
+        if self.detect == "set":
+            for language in self.languages:
+                if canonical_language(language) not in detectable():
+                    raise UserError(f"languages: {language!r} is none that can be detected")
+
+    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+        """The document, with "set" under the language found, or None.
+
+        Counts `language/unsure`, `language/mismatch` and `language/other` for what is dropped,
+        and for what goes on `language/not_checked` where the detector does not know the declared
+        language.
+        """
+        language = canonical_language(document.language)
+        if self.detect == "check" and language not in detectable():
+            counters["language/not_checked"] += 1
+        elif self.detect != "off":
+            hint = language if self.declared_as_hint else ""
+            found = identify(_excerpt(document.paragraphs), hint)
+            if found.language == UNKNOWN or found.confidence < self.min_confidence:
+                count_dropped(counters, "language/unsure", document)
+                return None
+            if self.detect == "check" and found.language != language:
+                count_dropped(counters, "language/mismatch", document)
+                return None
+            if self.detect == "set":
+                language = found.language
+        if self.languages and language not in _canonical(self.languages):
+            count_dropped(counters, "language/other", document)
+            return None
+        if self.detect == "set" and language != document.language:
+            return replace(document, language=language)
+        return document
+
+
+def identify(text: str, hint: str = "") -> Identified:
+    """The language of a text, normalised or not.
+
+    Args:
+      text: any text; what is no text is left out.
+      hint: a language that it probably is in, which helps with short text; one that the detector
+        does not know is ignored.
+    """
+    import pycld2
+
+    arguments = {"isPlainText": True}
+    if hint and (code := _detector_codes().get(canonical_language(hint))):
+        arguments["hintLanguage"] = code
+    try:
+        reliable, _, details = pycld2.detect(text, **arguments)
+    except (pycld2.error, UnicodeEncodeError):
+        text = _refused.sub(" ", text)
+        reliable, _, details = pycld2.detect(text, **arguments)
+    language = canonical_language(details[0][1])
+    if reliable and language != UNKNOWN:
+        return Identified(language, details[0][2] / 100)
+    details = pycld2.detect(text, bestEffort=True, **arguments)[2]
+    return Identified(canonical_language(details[0][1]), 0.0)
+
+
+def canonical_language(tag: str) -> str:
+    """The language subtag of a BCP-47 tag, one for all codes of the same language.
+
+    Script and region are left out ("zh-Hant" and "zh-TW" are "zh"), deprecated codes replaced
+    ("iw" is "he", "jw" is "jv"), as are those of languages within a larger one that alone has a
+    two-letter code in common use ("nb" is "no", "arb" is "ar").
+    """
+    primary = tag.replace("_", "-").partition("-")[0].lower()
+    return _SAME.get(primary, primary)
+
+
+@functools.cache
+def detectable() -> frozenset[str]:
+    """The languages that the detector can find, as `canonical_language` writes them."""
+    return frozenset(_detector_codes())
+
+
+@functools.cache
+def _detector_codes() -> dict[str, str]:
+    """The detector's own code for each language that it finds."""
+    import pycld2
+
+    names = set(pycld2.DETECTED_LANGUAGES)
+    codes: dict[str, str] = {}
+    for name, code in pycld2.LANGUAGES:
+        if name in names:
+            # Simplified Chinese comes first, and stays.
+            codes.setdefault(canonical_language(code), code)
+    codes.pop(UNKNOWN, None)
+    return codes
+
+
+@functools.cache
+def _canonical(languages: tuple[str, ...]) -> frozenset[str]:
+    return frozenset(map(canonical_language, languages))
+
+
+def _excerpt(paragraphs: list[str]) -> str:
+    """The text, or slices of a long one."""
+    text = "\n".join(paragraphs)
+    if len(text) <= _SLICES * _SLICE_CHARACTERS:
+        return text
+    step = len(text) / _SLICES
+    starts = (int(step * n) for n in range(_SLICES))
+    return "\n".join(text[start : start + _SLICE_CHARACTERS] for start in starts)

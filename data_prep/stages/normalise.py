@@ -1,0 +1,186 @@
+"""Stage "decode and normalise": one way to write each text.
+
+Unicode's normal form C, no control characters, one space between words, words that a line's end
+cut in two joined again.
+"""
+
+import re
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+
+from data_prep.readers.document import Document
+from data_prep.stages import count_dropped, keep_paragraphs
+
+_REPLACEMENT = "\ufffd"
+
+
+def _windows_1252() -> dict[int, str]:
+    """What C1 controls are meant to be; without the next line (NEL), which is white space."""
+    meant = {}
+    for code in (*range(0x80, 0x85), *range(0x86, 0xA0)):
+        meant[code] = bytes([code]).decode("cp1252", "ignore")
+    return meant
+
+
+# Characters that are no text. Kept are those that change what is read: the joiners U+200C and
+# U+200D (Persian, the scripts of India, emoji), the Arabic, Syriac and Kaithi number signs, the
+# Mongolian vowel separator, the controls of hieroglyphs, shorthand and music, and the tags of
+# flags. Assigned later than this Python's Unicode is no reason to go.
+_C1 = _windows_1252()
+_NO_TEXT = (
+    "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # controls that are not white space
+    "\xad"  # soft hyphen
+    "\u061c\u200b\u200e\u200f\u202a-\u202e\u2066-\u2069"  # direction marks, zero width space
+    "\u2060-\u2064\u206a-\u206f\ufeff\ufff9-\ufffc\U000e0001"  # word joiner, byte order mark, …
+    "\ud800-\udfff"  # half surrogate pairs
+    "\ue000-\uf8ff\U000f0000-\U0010ffff"  # private use: mostly the icons of a page's own fonts
+    "\ufdd0-\ufdef" + "".join(f"{chr(p << 16 | 0xFFFE)}{chr(p << 16 | 0xFFFF)}" for p in range(17))
+)
+_no_text = re.compile(f"[{_NO_TEXT}]")
+# After white space, an ASCII letter or nothing there is nothing to join.
+_stray_joiners = re.compile(r"(?<![^\x00-\x7f\s])[\u200c\u200d]+")
+
+_LETTER = r"[^\W\d_]"
+_soft_broken = re.compile(r"\xad\s+")
+# Begin with the hyphen, which is rare, so that the search is fast.
+_cut_at_line = re.compile(rf"-(?<={_LETTER}-)[^\S\n]*\n\s*(?={_LETTER})")
+_cut_at_space = re.compile(rf"-(?<={_LETTER}-)\s+(?={_LETTER})")
+# Whole words: "re- con- struct" is one.
+_lines_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-[^\S\n]*\n\s*{_LETTER}+)+(?![\w-])")
+_spaced_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-\s+{_LETTER}+)+(?![\w-])")
+_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-{_LETTER}+)*(?![\w-])")
+# Words that follow a hyphen which stands for a part left out: "Vor- und Nachteile".
+_AFTER_OMISSION = frozenset(
+    "and or to nor und oder bis noch wie sowie bzw als et ou à y o e u en of tot och eller og"
+    " i lub ali ili".split()
+)
+# With more words to look for, one pass over all words is faster than a search for each.
+_MANY = 100
+
+
+@dataclass(frozen=True)
+class Normalise:
+    """Settings; none of them has a published source.
+
+    Attributes:
+      mend_hyphens: join words that were cut in two at a line's end: always where the line's end
+        is still there or the hyphen is a soft one; where a reader has made it a space, only if
+        the document has the joined word elsewhere (so that "Vor- und Nachteile" stays).
+      max_replaced: a document with a larger share of U+FFFD among its characters is dropped; one
+        in a hundred leaves hardly a sentence whole.
+    """
+
+    mend_hyphens: bool = True
+    max_replaced: float = 0.01
+
+    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+        """The document in normal form, or None if it is empty or was not decoded rightly.
+
+        Counts `normalise/empty`, `normalise/not_decoded` (documents) and
+        `normalise/empty_paragraph`; as what goes on, `normalise/hyphens_mended`.
+        """
+        paragraphs = document.paragraphs
+        if self.mend_hyphens:
+            paragraphs = mend_hyphens(paragraphs, counters)
+        normal = [normalise(paragraph) for paragraph in paragraphs]
+        kept = [paragraph for paragraph in normal if paragraph]
+        for before, after in zip(document.paragraphs, normal):
+            if not after:
+                count_dropped(counters, "normalise/empty_paragraph", document, ascii(before))
+        if not kept:
+            count_dropped(counters, "normalise/empty", document)
+            return None
+        replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
+        if replaced > self.max_replaced * sum(map(len, kept)):
+            count_dropped(counters, "normalise/not_decoded", document)
+            return None
+        return keep_paragraphs(document, kept)
+
+
+def normalise(text: str) -> str:
+    """The text in normal form C, without what is no text, one space for each run of white space.
+
+    C1 controls become what Windows-1252 has in their place, as HTML's numeric references do; half
+    surrogate pairs become U+FFFD. Normalising twice is normalising once.
+    """
+    # Of ASCII, what is printable is text; so is most of other scripts.
+    if not text.isprintable():
+        text = _no_text.sub(_replacement, text)
+    if not text.isascii():
+        text = unicodedata.normalize("NFC", text)
+        if "\u200c" in text or "\u200d" in text:
+            # What a joiner kept apart may now compose.
+            text = unicodedata.normalize("NFC", _stray_joiners.sub("", text))
+    return " ".join(text.split())
+
+
+def mend_hyphens(paragraphs: list[str], counters: Counter[str]) -> list[str]:
+    """The paragraphs with broken words joined; see `Normalise.mend_hyphens`.
+
+    At a line's end the hyphen goes, unless the document has the word with its hyphen ("well-
+    known" where "well-known" occurs too). Counts `normalise/hyphens_mended`.
+    """
+    if any("\xad" in text for text in paragraphs):
+        paragraphs = [_soft_broken.sub("", text) for text in paragraphs]
+    paragraphs = _mend(paragraphs, "\n", _cut_at_line, _lines_word, counters)
+    return _mend(paragraphs, "- ", _cut_at_space, _spaced_word, counters)
+
+
+def _mend(
+    paragraphs: list[str],
+    hint: str,
+    cut: re.Pattern[str],
+    word: re.Pattern[str],
+    counters: Counter[str],
+) -> list[str]:
+    """Joins the words that `word` matches as the document has them elsewhere, with hyphens or not.
+
+    Words that were cut at a line's end and occur nowhere else are joined without hyphens. Only
+    paragraphs with `hint` and then `cut`, which are found faster, are searched for words.
+    """
+    places = [n for n, text in enumerate(paragraphs) if hint in text and cut.search(text)]
+    if not places:
+        return paragraphs
+    matches = {match for n in places for match in word.findall(paragraphs[n])}
+    parts = {match: re.split(r"-\s+", match) for match in matches}
+    at_line = word is _lines_word
+    if not at_line:
+        parts = {m: cut_up for m, cut_up in parts.items() if _AFTER_OMISSION.isdisjoint(cut_up[1:])}
+    without = {match: "".join(cut_up) for match, cut_up in parts.items()}
+    hyphened = {match: "-".join(cut_up) for match, cut_up in parts.items()}
+    known = _occurring({*without.values(), *hyphened.values()}, paragraphs)
+    joined = {}
+    for match in parts:
+        if hyphened[match] in known and without[match] not in known:
+            joined[match] = hyphened[match]
+        elif without[match] in known or at_line:
+            joined[match] = without[match]
+
+    def join(match: re.Match[str]) -> str:
+        counters["normalise/hyphens_mended"] += match[0] in joined
+        return joined.get(match[0], match[0])
+
+    mended = list(paragraphs)
+    for n in places:
+        mended[n] = word.sub(join, mended[n])
+    return mended
+
+
+def _occurring(words: set[str], paragraphs: list[str]) -> set[str]:
+    """Those of the words that the text has as whole words."""
+    text = "\n".join(paragraphs)
+    if len(words) > _MANY:
+        return words.intersection(_word.findall(text))
+    return {
+        word
+        for word in words
+        if word in text and re.search(rf"(?<![\w-]){re.escape(word)}(?![\w-])", text)
+    }
+
+
+def _replacement(match: re.Match[str]) -> str:
+    character = match[0]
+    if "\ud800" <= character <= "\udfff":
+        return _REPLACEMENT
+    return _C1.get(ord(character), "")

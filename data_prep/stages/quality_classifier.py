@@ -1,0 +1,257 @@
+"""Stage "quality filter" by a trained classifier: logistic regression on n-grams and signals.
+
+`python -m data_prep.train_quality_classifier` makes the model, one file of JSON.
+"""
+
+import base64
+import binascii
+import dataclasses
+import functools
+import json
+import math
+import os
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from data_prep.readers.document import Document
+from data_prep.stages import count_dropped, keep_paragraphs
+from data_prep.stages.quality_signals import (
+    Lines,
+    Words,
+    has_end_mark,
+    is_spaced,
+    stop_words,
+    symbol_ratios,
+)
+from official_cmlm.errors import UserError
+
+LEVELS = ("document", "paragraph")
+_FORMAT = "official_cmlm quality classifier 1"
+_MIX = np.uint64(0xBF58476D1CE4E5B9)
+# A signal of a strange text shall not outweigh all that is said about it, in standard deviations.
+_MAX_SIGNAL = 5.0
+SIGNALS = (
+    *("log_words", "mean_word_length", "alphabetic", "number_signs", "ellipses", "stop_words"),
+    *("end_marks", "bullet_lines", "ellipsis_lines", "duplicate_lines", "duplicate_characters"),
+    *("top_2gram", "duplicate_5gram"),
+)
+
+
+@dataclass(frozen=True)
+class Features:
+    """Which n-grams a text is described by; values of our own.
+
+    Attributes:
+      bits: n-grams are hashed into 2^bits weights.
+      character_ngrams: lengths, in characters, spaces included; case is kept.
+      word_ngrams: lengths, in words.
+    """
+
+    bits: int = 17
+    character_ngrams: tuple[int, ...] = (3, 5)
+    word_ngrams: tuple[int, ...] = (1, 2)
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.bits <= 30:
+            raise ValueError(f"bits must be 1 to 30, got {self.bits}")
+        for name in ("character_ngrams", "word_ngrams"):
+            if not all(n >= 1 for n in getattr(self, name)):
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+
+    def buckets(self, words: Words) -> np.ndarray:
+        """[n-grams] int64, the weight of each n-gram of a text, repetitions included."""
+        hashed = [words.hashes(n) for n in self.word_ngrams]
+        hashed += [words.character_hashes(n) for n in self.character_ngrams]
+        found = []
+        for kind, hashes in enumerate(hashed):
+            # The kinds differ, so a word and the same characters have weights of their own.
+            mixed = (hashes ^ (hashes >> np.uint64(31))) * (_MIX + np.uint64(2 * kind))
+            found.append(mixed >> np.uint64(64 - self.bits))
+        return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
+
+
+def signals(paragraphs: list[str], words: Words, language: str) -> np.ndarray:
+    """[signals] float64 in the order of `SIGNALS`; NaN where the language has no such thing."""
+    lines = Lines.of(paragraphs)
+    spaced, wanted = is_spaced(language), stop_words(language)
+    nothing = math.nan
+    values = [
+        math.log1p(len(words)) if spaced else nothing,
+        words.mean_length if spaced else nothing,
+        words.alphabetic if spaced else nothing,
+        *(symbol_ratios(words) if spaced else (nothing, nothing)),
+        words.share(wanted) if wanted else nothing,
+        [has_end_mark(text) for text in paragraphs].count(True) / max(len(paragraphs), 1),
+        *(lines.bullet, lines.ellipsis, lines.duplicate, lines.duplicate_characters),
+        words.top(2) if spaced else nothing,
+        words.duplicate(5) if spaced else nothing,
+    ]
+    return np.array(values)
+
+
+@dataclass(frozen=True, eq=False)
+class QualityModel:
+    """A trained classifier.
+
+    Attributes:
+      features: how texts become n-grams.
+      weights: [2^bits] float32, of n-grams.
+      signal_weights: [signals] float64.
+      signal_means: [signals] float64, of the training examples.
+      signal_scales: [signals] float64, their standard deviations.
+      bias: of the sum.
+      report: what training measured, for people.
+    """
+
+    features: Features
+    weights: np.ndarray
+    signal_weights: np.ndarray
+    signal_means: np.ndarray
+    signal_scales: np.ndarray
+    bias: float
+    report: dict[str, object] = field(default_factory=dict)
+
+    def score(self, paragraphs: list[str], language: str) -> float:
+        """The probability, 0 to 1, that the text is of the kind that was kept in training."""
+        words = Words(paragraphs)
+        buckets = self.features.buckets(words)
+        dense = standardised(
+            signals(paragraphs, words, language), self.signal_means, self.signal_scales
+        )
+        # As in training: n-grams that all differ make a vector of length 1.
+        sparse = float(self.weights.take(buckets).sum(dtype=np.float64)) / math.sqrt(
+            len(buckets) or 1
+        )
+        logit = sparse + float(dense @ self.signal_weights) + self.bias
+        return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes one file of JSON, the weights of n-grams as base64 of little-endian float32."""
+        content = {
+            "format": _FORMAT,
+            "features": dataclasses.asdict(self.features),
+            "signals": {
+                name: {"weight": weight, "mean": mean, "scale": scale}
+                for name, weight, mean, scale in zip(
+                    SIGNALS,
+                    self.signal_weights.tolist(),
+                    self.signal_means.tolist(),
+                    self.signal_scales.tolist(),
+                )
+            },
+            "bias": self.bias,
+            "report": self.report,
+            "weights": base64.b64encode(self.weights.astype("<f4").tobytes()).decode(),
+        }
+        path = Path(path)
+        partial = path.with_name(path.name + ".partial")
+        try:
+            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+            partial.replace(path)
+        finally:
+            partial.unlink(missing_ok=True)
+
+
+def standardised(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
+    """Signals in standard deviations from the mean; 0 where there is none."""
+    return np.nan_to_num(np.clip((values - means) / scales, -_MAX_SIGNAL, _MAX_SIGNAL), nan=0.0)
+
+
+def load_model(path: str | os.PathLike[str]) -> QualityModel:
+    """Reads what `QualityModel.save` wrote.
+
+    Raises:
+      UserError: no such file, or it is something else, or damaged.
+    """
+    again = "train it with python -m data_prep.train_quality_classifier"
+    try:
+        content = json.loads(Path(path).read_bytes())
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such quality classifier; {again}") from None
+    except IsADirectoryError:
+        raise UserError(f"{path}: is a directory; name the classifier's .json file") from None
+    except (ValueError, RecursionError):
+        raise UserError(f"{path}: not JSON, so no quality classifier; {again}") from None
+    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+        raise UserError(f"{path}: not a file of the form {_FORMAT!r}; {again}")
+    try:
+        return _model(content)
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise UserError(f"{path}: the quality classifier is damaged ({what}); {again}") from None
+
+
+def _model(content: dict) -> QualityModel:
+    features = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in content["features"].items()
+    }
+    rows = [content["signals"][name] for name in SIGNALS]
+    weight, mean, scale = (
+        np.array([float(row[key]) for row in rows]) for key in ("weight", "mean", "scale")
+    )
+    weights = np.frombuffer(base64.b64decode(content["weights"], validate=True), "<f4")
+    model = QualityModel(
+        Features(**features), weights, weight, mean, scale, float(content["bias"]),
+        content["report"],
+    )  # fmt: skip
+    if len(weights) != 1 << model.features.bits:
+        raise ValueError(f"{len(weights)} weights, not {1 << model.features.bits}")
+    numbers = (weights, weight, mean, scale, [model.bias])
+    if not all(np.isfinite(part).all() for part in numbers) or (scale <= 0).any():
+        raise ValueError("a number is out of range")
+    return model
+
+
+@functools.lru_cache(maxsize=4)
+def _cached_model(path: str) -> QualityModel:
+    return load_model(path)
+
+
+@dataclass(frozen=True)
+class QualityClassifier:
+    """Settings.
+
+    Attributes:
+      model: the file that training wrote.
+      threshold: what scores less is dropped, 0 to 1; the report in the file has a table.
+      level: "document" (a document is kept or dropped whole) or "paragraph" (each for itself).
+
+    Raises:
+      UserError: a value is not one of those above, or the model cannot be read.
+    """
+
+    model: str
+    threshold: float = 0.5
+    level: str = "document"
+
+    def __post_init__(self) -> None:
+        if self.level not in LEVELS:
+            raise UserError(f"level is {self.level!r}; choose one of {', '.join(LEVELS)}")
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"threshold is {self.threshold:g}; give a probability, 0 to 1")
+        _cached_model(self.model)
+
+    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+        """The document, or what is left of it, or None.
+
+        Counts `quality/classifier` for documents and `quality/paragraph_classifier`.
+        """
+        model = _cached_model(self.model)
+        kept = document.paragraphs
+        if self.level == "paragraph":
+            kept = []
+            for text in document.paragraphs:
+                if model.score([text], document.language) >= self.threshold:
+                    kept.append(text)
+                else:
+                    count_dropped(counters, "quality/paragraph_classifier", document, text)
+        elif model.score(document.paragraphs, document.language) < self.threshold:
+            kept = []
+        if not kept:
+            count_dropped(counters, "quality/classifier", document)
+            return None
+        return keep_paragraphs(document, kept)

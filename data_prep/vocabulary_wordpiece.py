@@ -1,0 +1,98 @@
+"""Learns a WordPiece vocabulary, with the `tokenizers` library."""
+
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from typing import IO, Any
+
+from official_cmlm.errors import UserError
+
+SPECIAL_TOKENS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
+PREFIX = "##"
+# Paragraphs wait on disk between the two passes beyond this size, in bytes.
+_SPOOL_BYTES = 64 << 20
+
+
+def learn_wordpiece(
+    paragraphs: Iterable[str], vocab_size: int, lower_case: bool, min_frequency: int
+) -> list[str]:
+    """Learns a WordPiece vocabulary; the same paragraphs always give the same one.
+
+    Args:
+      paragraphs: the text; read once.
+      vocab_size: entries wanted, the special tokens included. There are fewer if the text does
+        not have so many pieces of `min_frequency`.
+      lower_case: whether to lower-case and to strip accents, before all else.
+      min_frequency: a pair of pieces seen less often in the text is not joined.
+
+    Returns:
+      The entries in the order of their ids: special tokens, characters, characters within words
+      (with the prefix ##), then longer pieces, the earliest learned first.
+
+    Raises:
+      UserError: no text; a vocabulary too small for its characters; a number out of range.
+    """
+    if vocab_size <= len(SPECIAL_TOKENS):
+        raise UserError(f"vocab_size is {vocab_size}; give more than {len(SPECIAL_TOKENS)}")
+    if min_frequency < 1:
+        raise UserError(f"min_frequency is {min_frequency}; give at least 1")
+    with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
+        for paragraph in paragraphs:
+            spool.write(" ".join(paragraph.split()).encode(errors="replace") + b"\n")
+        # The trainer numbers the characters within words as its hash table yields them, which
+        # differs from run to run, and breaks ties by these numbers. So a first pass without
+        # merges finds the characters, and the second gets them in a fixed order.
+        alphabet = set(_train(_lines(spool), SPECIAL_TOKENS, 0, lower_case, 1))
+        alphabet.difference_update(SPECIAL_TOKENS)
+        if not alphabet:
+            raise UserError("the input holds no text to learn a vocabulary from; check --input")
+        order = sorted(alphabet, key=lambda entry: (len(entry) > 1, entry))
+        needed = len(SPECIAL_TOKENS) + len(order)
+        if vocab_size < needed:
+            raise UserError(
+                f"vocab_size is {vocab_size}, but the special tokens and the text's"
+                f" {len(order)} characters alone take {needed}; raise --vocab_size to more"
+            )
+        first = (*SPECIAL_TOKENS, *order)
+        return _train(_lines(spool), first, vocab_size, lower_case, min_frequency)
+
+
+def _lines(spool: IO[bytes]) -> Iterator[str]:
+    spool.seek(0)
+    return (line.decode() for line in spool)
+
+
+def _train(
+    lines: Iterator[str], first: tuple[str, ...], size: int, lower_case: bool, min_frequency: int
+) -> list[str]:
+    # Not at the top: `--help` need not wait for it.
+    from tokenizers import models, trainers
+
+    tokenizer = bert_tokenizer(models.WordPiece(unk_token="[UNK]"), lower_case)
+    # No `limit_alphabet`: every character of the text has an entry, or Chinese would lose some.
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=size,
+        min_frequency=min_frequency,
+        special_tokens=list(first),
+        continuing_subword_prefix=PREFIX,
+        # The library's own bars, for the part that only it can see; it draws on terminals alone.
+        show_progress=sys.stderr.isatty(),
+    )
+    tokenizer.train_from_iterator(lines, trainer=trainer)
+    vocabulary = tokenizer.get_vocab()
+    return sorted(vocabulary, key=vocabulary.__getitem__)
+
+
+def bert_tokenizer(model: Any, lower_case: bool) -> Any:
+    """A `tokenizers.Tokenizer` that normalises and splits text as BERT does, before `model`."""
+    from tokenizers import Tokenizer, normalizers, pre_tokenizers
+
+    tokenizer = Tokenizer(model)
+    tokenizer.normalizer = normalizers.BertNormalizer(
+        clean_text=True,
+        handle_chinese_chars=True,
+        strip_accents=lower_case,
+        lowercase=lower_case,
+    )
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    return tokenizer

@@ -1,0 +1,75 @@
+"""Runs of `data_prep.prepare` that are killed: `python -m tests.data_prep.engine.killed_runs DIR`.
+
+Reads DIR/text and DIR/vocab.txt, writes DIR/out. Prints how often a run was killed.
+"""
+
+import json
+import os
+import random
+import signal
+import sys
+import time
+from pathlib import Path
+
+import tensorflow_text  # noqa: F401 - imported once, for all forks; that starts no threads
+
+from tests.data_prep.engine.runs import run
+
+KILLS = 10
+
+
+def killed_run(folder: Path, seconds: float) -> bool:
+    """One run in a fork; whether the timer killed it, as `kill -9` would, without any clean-up."""
+    child = os.fork()
+    if not child:
+        status = 1
+        try:
+            if seconds:
+                signal.signal(signal.SIGALRM, signal.SIG_DFL)
+                signal.setitimer(signal.ITIMER_REAL, seconds)
+            sys.stdout = sys.stderr = open(os.devnull, "w")
+            run(
+                input=folder / "text",
+                vocab_file=folder / "vocab.txt",
+                output_dir=folder / "out",
+                element_mb=0.000001,
+            )
+            status = 0
+        finally:
+            os._exit(status)
+    _, ended = os.waitpid(child, 0)
+    if os.WIFSIGNALED(ended):
+        return True
+    if os.waitstatus_to_exitcode(ended):
+        raise SystemExit("a run failed by itself")
+    return False
+
+
+def remove(folder: Path) -> None:
+    for path in folder.iterdir():
+        path.unlink()
+    folder.rmdir()
+
+
+def main(folder: Path) -> None:
+    started = time.monotonic()
+    killed_run(folder, 0)
+    whole = time.monotonic() - started
+    remove(folder / "out")
+    rng = random.Random(0)
+    kills = resumed = 0
+    while kills < KILLS:
+        left = list((folder / "out.partial" / "work").glob("*.json"))
+        # Early and late ones alike; a run that gets done is begun anew.
+        if killed_run(folder, rng.uniform(0.02, 0.9) * whole):
+            assert not (folder / "out").exists()
+            kills += 1
+            resumed += bool(left)
+        else:
+            remove(folder / "out")
+    killed_run(folder, 0)
+    print(json.dumps({"kills": kills, "runs_with_results_left": resumed}))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,56 @@
+"""Runs of `data_prep.prepare` in this process, and the text that they read."""
+
+import json
+import random
+from pathlib import Path
+
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import prepare
+from tests.conftest import WORDS
+
+ROOT = Path(__file__).parents[3]
+
+
+def write_text(folder: Path, files: int = 6, seed: int = 0) -> Path:
+    """Files of a few documents, some of them and some paragraphs several times; by language."""
+    rng = random.Random(seed)
+
+    def paragraph() -> str:
+        sentences = [
+            " ".join(rng.choices(WORDS, k=rng.randint(4, 20))).capitalize() + "."
+            for _ in range(rng.randint(2, 6))
+        ]
+        return " ".join(sentences)
+
+    documents = [[paragraph() for _ in range(rng.randint(1, 4))] for _ in range(12)]
+    shared = [paragraph() * 2 for _ in range(3)]
+    folder.mkdir()
+    for number in range(files):
+        chosen = [list(document) for document in rng.sample(documents, 5)]
+        chosen[1].insert(1, rng.choice(shared))
+        # A near duplicate: long, with one word changed.
+        words = " ".join(rng.choices(WORDS, k=5) + " ".join(shared).split()).split()
+        words[rng.randrange(len(words))] = "other"
+        chosen.append([" ".join(words)])
+        language = ("en", "de", "fr")[number % 3]
+        lines = [json.dumps({"lang": language, "text": document}) for document in chosen]
+        (folder / f"part-{number}.jsonl").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def run(*others: str, **values: object) -> None:
+    """Runs the binary with flags and, behind --, arguments for Beam."""
+    arguments = [f"--{name}={value}" for name, value in values.items()]
+    arguments += ["--", *others] if others else []
+    # On the way out flags that were defined inside are removed again.
+    with flagsaver.flagsaver():
+        prepare.define_flags()
+        rest = flags.FLAGS(["prog", *arguments])
+        prepare.main(rest)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    """File name -> bytes."""
+    return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

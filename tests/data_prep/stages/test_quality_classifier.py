@@ -1,0 +1,318 @@
+"""The main-content classifier: its optimum, its file, its stage and its binary."""
+
+import base64
+import json
+import math
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+from absl.testing import flagsaver
+from scipy.optimize import check_grad
+from scipy.sparse import csr_matrix
+
+from data_prep import train_quality_classifier as training
+from data_prep.readers import Document
+from data_prep.stages.quality_classifier import (
+    SIGNALS,
+    Features,
+    QualityClassifier,
+    QualityModel,
+    load_model,
+    signals,
+)
+from data_prep.stages.quality_signals import Words
+from official_cmlm.errors import UserError
+
+SMALL = Features(bits=10)
+
+
+def prose(count, seed=0):
+    """Documents that read a little like text."""
+    rng = random.Random(seed)
+    words = "the of and that house river with have to be garden old was it stood".split()
+    return [
+        Document(f"p{n}", "en", [" ".join(rng.choices(words, k=rng.randint(15, 30))) + "."])
+        for n in range(count)
+    ]
+
+
+def menus(count, seed=1):
+    """Documents that are a list of links."""
+    rng = random.Random(seed)
+    words = "Home News Sports Login Contact Shop Garden House Of The".split()
+    return [
+        Document(f"m{n}", "en", [" | ".join(rng.choices(words, k=rng.randint(6, 12)))])
+        for n in range(count)
+    ]
+
+
+@pytest.fixture(scope="module")
+def model():
+    return training.train(prose(60), menus(60), SMALL)
+
+
+@pytest.fixture
+def path(model, tmp_path):
+    model.save(tmp_path / "model.json")
+    return str(tmp_path / "model.json")
+
+
+def small_problem():
+    rng = np.random.default_rng(0)
+    ngrams = rng.random((40, 12)) * (rng.random((40, 12)) < 0.4)
+    dense = rng.standard_normal((40, 3))
+    labels = (ngrams[:, 0] - ngrams[:, 1] + dense[:, 0] + rng.standard_normal(40) > 0).astype(float)
+    return ngrams, dense, labels
+
+
+def test_optimum_is_that_of_scikit_learn():
+    from sklearn.linear_model import LogisticRegression
+
+    ngrams, dense, labels = small_problem()
+    l2 = 0.02
+    weights, signal_weights, bias = training.fit(
+        csr_matrix(ngrams), dense, labels, training.Training(l2=l2, max_steps=1000)
+    )
+    both = np.hstack([ngrams, dense])
+    # Its C multiplies the sum of the losses.
+    peer = LogisticRegression(C=1 / (l2 * len(labels)), tol=1e-10, max_iter=10_000)
+    peer.fit(both, labels)
+    np.testing.assert_allclose(np.r_[weights, signal_weights], peer.coef_[0], atol=1e-4)
+    np.testing.assert_allclose(bias, peer.intercept_[0], atol=1e-4)
+
+
+def test_gradient_against_differences():
+    ngrams, dense, labels = small_problem()
+    loss = training.objective(csr_matrix(ngrams), dense, labels, 0.02)
+    at = np.random.default_rng(1).standard_normal(16)
+    error = check_grad(lambda x: loss(x)[0], lambda x: loss(x)[1], at)
+    assert error < 1e-6
+    # By hand: at 0 every example costs log 2.
+    assert loss(np.zeros(16))[0] == pytest.approx(math.log(2))
+    # Far from the boundary nothing overflows.
+    assert np.isfinite(loss(np.full(16, 1e4))[0])
+
+
+def test_score_is_the_model_of_training(model):
+    """The stage's score of a text and the training's matrix product are the same number."""
+    documents = [*prose(5, seed=7), *menus(5, seed=8), Document("z", "zh", ["委员会将于下周。"])]
+    ngrams, values = training.vectors(documents, SMALL)
+    assert np.isnan(values[-1]).sum() == 8 and not np.isnan(values[:-1]).any()
+    dense = np.nan_to_num(np.clip((values - model.signal_means) / model.signal_scales, -5, 5))
+    logits = ngrams @ model.weights + dense @ model.signal_weights + model.bias
+    np.testing.assert_allclose(
+        training.scores(model, documents), 1 / (1 + np.exp(-logits)), rtol=1e-9
+    )
+
+
+def test_it_learns(model):
+    assert training.scores(model, prose(30, seed=5)).min() > 0.9
+    assert training.scores(model, menus(30, seed=6)).max() < 0.1
+
+
+def test_n_grams_are_counted_by_what_they_are():
+    words = Words(["one two one"])
+    buckets = Features(bits=20, character_ngrams=(3,), word_ngrams=(1, 2)).buckets(words)
+    # Words: one, two, one; pairs: both differ; characters: "one" comes twice.
+    assert len(buckets) == 3 + 2 + 9
+    counts = sorted(Counter(buckets.tolist()).values(), reverse=True)
+    assert counts == [2, 2, *[1] * 10]
+    assert buckets.min() >= 0 and buckets.max() < 1 << 20
+    assert len(Features(bits=8).buckets(Words([]))) == 0
+
+
+def test_signals_by_hand():
+    text = ["The house, of # old.", "The house, of # old.", "- is it ..."]
+    values = dict(zip(SIGNALS, signals(text, Words(text), "en")))
+    assert values["log_words"] == pytest.approx(math.log(15))
+    assert values["number_signs"] == 2 / 14 and values["ellipses"] == 1 / 14
+    assert values["stop_words"] == 4 / 14
+    assert values["end_marks"] == 1
+    assert values["bullet_lines"] == values["ellipsis_lines"] == values["duplicate_lines"] == 1 / 3
+    assert values["duplicate_5gram"] > 0 and len(values) == len(SIGNALS)
+
+
+def test_training_does_not_depend_on_anything_but_the_examples(model):
+    again = training.train(prose(60), menus(60), SMALL)
+    assert again.weights.tobytes() == model.weights.tobytes()
+    assert again.bias == model.bias
+
+
+def test_save_and_load(model, path, tmp_path):
+    loaded = load_model(path)
+    for name in ("weights", "signal_weights", "signal_means", "signal_scales"):
+        np.testing.assert_array_equal(getattr(loaded, name), getattr(model, name))
+    assert (loaded.bias, loaded.features, loaded.report) == (model.bias, SMALL, {})
+    documents = [*prose(3, seed=9), *menus(3, seed=9)]
+    assert training.scores(loaded, documents).tolist() == training.scores(model, documents).tolist()
+    loaded.save(tmp_path / "again.json")
+    assert (tmp_path / "again.json").read_bytes() == (tmp_path / "model.json").read_bytes()
+
+
+def _damaged(content, **changes):
+    return json.dumps(content | changes)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda c: "{", "not JSON, so no quality classifier"),
+        (lambda c: "[]", "not a file of the form"),
+        (lambda c: _damaged(c, format="other"), "not a file of the form"),
+        (lambda c: _damaged(c, weights=c["weights"][:-8]), r"damaged \(1023 weights, not 1024\)"),
+        (lambda c: _damaged(c, weights="é"), "damaged"),
+        (lambda c: _damaged(c, weights=base64.b64encode(b"\0\0\xc0\x7f" * 1024).decode()),
+         "a number is out of range"),
+        (lambda c: _damaged(c, bias=None), "damaged"),
+        (lambda c: _damaged(c, signals={}), "no 'log_words'"),
+        (lambda c: _damaged(c, features={"bits": 10, "colour": 1}), "colour"),
+        (lambda c: _damaged(c, features={"bits": 99}), "damaged"),
+        (lambda c: _damaged(c, features=[]), "damaged"),
+        (lambda c: _damaged(c, features=c["features"] | {"word_ngrams": [0]}), "word_ngrams"),
+        (lambda c: json.dumps({k: v for k, v in c.items() if k != "bias"}), "no 'bias'"),
+    ],
+)  # fmt: skip
+def test_bad_files_are_one_line(change, message, path):
+    content = json.loads(open(path, encoding="utf-8").read())
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(change(content))
+    with pytest.raises(UserError, match=message) as caught:
+        load_model(path)
+    assert str(caught.value).startswith(path) and "\n" not in str(caught.value)
+
+
+def test_files_that_are_none(tmp_path):
+    with pytest.raises(UserError, match="nowhere.json: no such quality classifier; train it with"):
+        QualityClassifier(str(tmp_path / "nowhere.json"))
+    with pytest.raises(UserError, match="is a directory"):
+        load_model(tmp_path)
+
+
+def test_stage_on_documents(path):
+    stage, counters = QualityClassifier(path), Counter()
+    good, bad = prose(1, seed=3)[0], menus(1, seed=3)[0]
+    assert stage(good, counters) is good
+    assert stage(bad, counters) is None
+    assert counters == {"quality/classifier": 1}
+    assert QualityClassifier(path, threshold=0.0)(bad, Counter()) is bad
+
+
+def test_stage_on_paragraphs(path):
+    stage, counters = QualityClassifier(path, level="paragraph"), Counter()
+    good, bad = prose(1, seed=3)[0].paragraphs, menus(1, seed=3)[0].paragraphs
+    mixed = Document("d", "en", [*bad, *good, *bad])
+    assert stage(mixed, counters).paragraphs == good
+    assert stage(Document("e", "en", bad), counters) is None
+    assert counters == {"quality/paragraph_classifier": 3, "quality/classifier": 1}
+
+
+def test_threshold_is_kept_inclusive(path):
+    document = menus(1, seed=3)[0]
+    score = load_model(path).score(document.paragraphs, "en")
+    above = math.nextafter(score, 1)
+    for level in ("document", "paragraph"):
+        stage = QualityClassifier(path, score, level)
+        assert stage(document, Counter()) is document
+        assert QualityClassifier(path, above, level)(document, Counter()) is None
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [({"level": "word"}, "level is 'word'; choose"), ({"threshold": 1.5}, "threshold is 1.5")],
+)
+def test_stage_mistakes(path, settings, message):
+    with pytest.raises(UserError, match=message):
+        QualityClassifier(path, **settings)
+
+
+def test_precision_and_recall_by_hand():
+    table = training.precision_recall(np.array([0.9, 0.5, 0.1]), np.array([0.6, 0.2, 0.2, 0.0]))
+    rows = {row["threshold"]: row for row in table}
+    assert rows[0.5] == {
+        "threshold": 0.5,
+        "precision": 2 / 3,
+        "recall": 2 / 3,
+        "dropped": 3 / 4,
+    }
+    assert rows[0.95]["recall"] == 0 and rows[0.95]["dropped"] == 1
+    assert "| 0.5 | 66.7% | 66.7% | 75.0% |" in training.format_table(table)
+
+
+def test_samples_do_not_depend_on_order():
+    documents = prose(50)
+    few = training.sample(documents, 10, seed=1)
+    assert few == training.sample(documents[::-1] + documents, 10, seed=1)
+    assert few != training.sample(documents, 10, seed=2)
+    assert len(training.sample(documents, 1000, seed=1)) == 50
+
+
+def test_nothing_to_learn_from():
+    with pytest.raises(UserError, match="no example of text to drop is left"):
+        training.train(prose(2), [])
+
+
+@pytest.fixture(scope="module")
+def flags_defined():
+    training.FLAGS.unparse_flags()
+    training.define_flags()
+    yield
+    for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
+                 "max_examples", "seed", "l2", "bits"):  # fmt: skip
+        delattr(training.FLAGS, name)
+
+
+def run(tmp_path, *arguments):
+    with flagsaver.flagsaver():
+        training.FLAGS(["prog", f"--output={tmp_path}/model.json", "--bits=10", *arguments])
+        training.main(["prog"])
+
+
+def write(path, documents):
+    path.write_text("\n\n".join("\n".join(one.paragraphs) for one in documents) + "\n")
+    return str(path)
+
+
+def test_binary(tmp_path, flags_defined, capsys):
+    kept = write(tmp_path / "kept.txt", prose(80))
+    dropped = write(tmp_path / "dropped.txt", menus(80))
+    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
+    printed = capsys.readouterr().out
+    assert "| threshold | precision" in printed and "learned from" in printed
+    report = load_model(tmp_path / "model.json").report
+    assert report["kept"]["learned_from"] + report["kept"]["held_out"] == 80
+    rows = {row["threshold"]: row for row in report["held_out"]}
+    assert rows[0.5]["precision"] == rows[0.5]["recall"] == 1
+    first = (tmp_path / "model.json").read_bytes()
+    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
+    assert (tmp_path / "model.json").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--kept=nowhere.txt", "--dropped=nowhere.txt"], "nowhere.txt: no such file"),
+        (
+            ["--output=/no/such/model.json", "--kept=x", "--dropped=x"],
+            "/no/such: no such directory",
+        ),
+    ],
+)
+def test_binary_mistakes(tmp_path, flags_defined, arguments, message):
+    with pytest.raises(UserError, match=message):
+        run(tmp_path, *arguments)
+
+
+def test_binary_with_too_few_examples(tmp_path, flags_defined):
+    one = write(tmp_path / "one.txt", prose(1))
+    with pytest.raises(UserError, match=r"--kept: 1 document\(s\) are too few"):
+        run(tmp_path, f"--kept={one}", f"--dropped={one}")
+
+
+def test_an_empty_model_says_one_half():
+    empty = QualityModel(
+        SMALL, np.zeros(1024, np.float32), *[np.zeros(len(SIGNALS))] * 2, np.ones(len(SIGNALS)), 0.0
+    )
+    assert empty.score(["Anything."], "en") == 0.5
+    assert empty.score([], "zh") == 0.5

@@ -1,0 +1,223 @@
+"""Translation memories, Moses pairs and NLI as published: what is read, what is refused."""
+
+import gzip
+import json
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.readers import ReadOptions, ReadReport
+from data_prep.readers.pairs import PairSource, sources
+from official_cmlm.errors import UserError
+
+_FEW = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+_TEXT = st.text("ab <&>\"'\u00a0\u2028漢😀", max_size=8)
+_UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>\n'
+_HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body>\n'
+
+
+def _read(path, form, language="en-de", **options):
+    (source,) = sources([str(path)], [language], form)
+    report = ReadReport()
+    return list(source.read(report, False, ReadOptions(**options))), report
+
+
+def _tmx(path, body, **options):
+    path.write_text(f"{_HEAD}{body}</body></tmx>", encoding="utf-8")
+    return _read(path, "tmx", **options)
+
+
+@_FEW
+@given(
+    pairs=st.lists(st.tuples(_TEXT, _TEXT), min_size=1, max_size=5),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"]),
+    compress=st.sampled_from([bytes, gzip.compress, zstandard.compress]),
+    chunk=st.integers(1, 60),
+)
+def test_translation_memory(tmp_path, pairs, encoding, compress, chunk):
+    """The same texts as the standard library's tree has, in any encoding and any chunks."""
+    body = "".join(_UNIT.format(escape(a), escape(b)) for a, b in pairs)
+    name = encoding.removesuffix("-sig")
+    text = f'<?xml version="1.0" encoding="{name}"?><tmx version="1.4"><body>{body}</body></tmx>'
+    data = text.encode(encoding, "xmlcharrefreplace")
+    path = tmp_path / "a.tmx"
+    path.write_bytes(compress(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_prep.readers.tmx._CHUNK_BYTES", chunk)
+        found, report = _read(path, "tmx", max_line_bytes=1000)
+    tree = ElementTree.fromstring(data)
+    expected = [
+        [" ".join((s.text or "").split()) for s in tu.iter("seg")] for tu in tree.iter("tu")
+    ]
+    assert [list(pair.texts) for pair in found] == expected
+    assert {pair.languages for pair in found} == {("en", "de")}
+    assert report.bytes == len(data) and report.records_dropped == {}
+
+
+def test_markup_of_a_segment(tmp_path):
+    """Codes of a word processor are no text; a highlighted part is."""
+    body = (
+        '<tu>\n<note>n</note><tuv xml:lang="EN_us"><prop>p</prop><seg>A <bpt i="1">&lt;b></bpt>'
+        'bold<ept i="1">&lt;/b></ept> <hi>high<ph>x<sub>y</sub></ph>light</hi>.</seg></tuv>\n'
+        '<tuv lang="de-AT"><seg>Ein\n fetter Text.</seg></tuv>'
+        '<tuv xml:lang="de"><seg>Zweitens.</seg></tuv></tu>'
+    )
+    ((pair,), _) = _tmx(tmp_path / "a.tmx", body)
+    assert pair.texts == ("A bold highlight.", "Ein fetter Text.")
+    assert pair.label is None and pair.where == f"{tmp_path}/a.tmx:4"
+
+
+def test_units_without_both_languages(tmp_path):
+    """Are counted; which language stands first in a unit does not matter."""
+    body = (
+        '<tu><tuv xml:lang="de"><seg>Ja.</seg></tuv><tuv xml:lang="en"><seg>Yes.</seg></tuv></tu>'
+        '<tu><tuv xml:lang="en"><seg>No.</seg></tuv><tuv xml:lang="fr"><seg>Non.</seg></tuv></tu>'
+        '<tu><tuv xml:lang="eng"><seg>No.</seg></tuv><tuv xml:lang="de"><seg>x</seg></tuv></tu>'
+        "<tu/>"
+    )
+    ((pair,), report) = _tmx(tmp_path / "a.tmx", body)
+    assert pair.texts == ("Yes.", "Ja.")
+    assert report.counters()["records_without_both_languages"] == 3
+
+
+def test_a_document_type_is_not_fetched(tmp_path):
+    """Its name stands in most files; a declaration in the file itself is refused."""
+    path = tmp_path / "a.tmx"
+    body = "<tmx><body>" + _UNIT.format("a", "b") + "</body></tmx>"
+    path.write_text(f'<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">{body}')
+    assert _read(path, "tmx")[0][0].texts == ("a", "b")
+    bomb = '<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">'
+    for declaration in (bomb, '<!ENTITY x SYSTEM "file:///etc/passwd">', "<!ELEMENT tu ANY>"):
+        path.write_text(f"<!DOCTYPE tmx [{declaration}]>{body}")
+        with pytest.raises(UserError, match="a.tmx:1: declares entities or elements of its own"):
+            _read(path, "tmx")
+
+
+_GOOD = _HEAD + _UNIT.format("a", "b")
+BAD_MEMORIES = {
+    "cut short": (_GOOD, "a.tmx:5: not well-formed XML"),
+    "cut in a tag": (_GOOD + "<tu", "a.tmx:5: not well-formed XML"),
+    "tags": (_GOOD + "</tmx>", "a.tmx:5: not well-formed XML .mismatched tag"),
+    "entity": (_GOOD + "&nbsp;", "a.tmx:5: not well-formed XML .undefined entity"),
+    "text": ("no XML", "a.tmx:1: not well-formed XML"),
+    "encoding": ('<?xml version="1.0" encoding="big5"?><tmx/>', "a.tmx:1: not well-formed XML"),
+    "long text": (_GOOD + _UNIT.format("x" * 5000, "y"), "a.tmx:5: a unit of more than 1000 bytes"),
+    "long tag": (_GOOD + "<tu a='" + "x" * 200_000, "a.tmx:5: markup of more than 1000 bytes"),
+    "nested": (_GOOD + "<tu>" * 10_000, "a.tmx:5: elements are nested more than 512 deep"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MEMORIES)
+def test_bad_translation_memories(tmp_path, name):
+    """One line with file and line; the pairs before are yielded."""
+    content, message = BAD_MEMORIES[name]
+    path = tmp_path / "a.tmx"
+    path.write_text(content)
+    (source,) = sources([str(path)], ["en-de"], "tmx")
+    found = []
+    with pytest.raises(UserError, match=message) as caught:
+        found.extend(source.read(ReadReport(), False, ReadOptions(max_line_bytes=1000)))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_translation_memory(tmp_path):
+    """Is a warning, as any empty file."""
+    (tmp_path / "a.tmx").write_bytes(b"")
+    found, report = _read(tmp_path / "a.tmx", "tmx")
+    assert found == [] and report.empty_files == [f"{tmp_path}/a.tmx"]
+
+
+def test_translation_memory_cut_short_in_its_gzip_stream(tmp_path):
+    path = tmp_path / "a.tmx.gz"
+    path.write_bytes(gzip.compress(_GOOD.encode())[:-6])
+    with pytest.raises(UserError, match="the gzip stream ends early after line"):
+        _read(path, "tmx")
+
+
+def test_moses_pairs(tmp_path):
+    """The beginning of two names, with or without an ending of compression."""
+    (tmp_path / "corpus.en").write_text("one\ntwo\n")
+    (tmp_path / "corpus.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
+    found, _ = _read(tmp_path / "corpus", "moses")
+    assert [pair.texts for pair in found] == [("one", "eins"), ("two", "zwei")]
+    assert sources([f"{tmp_path}/corpus"], ["en-de"], "moses") == [
+        PairSource((f"{tmp_path}/corpus.en", f"{tmp_path}/corpus.de.gz"), ("en", "de"))
+    ]
+    with pytest.raises(UserError, match=r"corpus.fr: no such file, nor with .gz or .zst"):
+        sources([f"{tmp_path}/corpus"], ["en-fr"], "moses")
+
+
+@pytest.mark.parametrize("form", ["moses", "tmx"])
+def test_two_languages_are_needed(tmp_path, form):
+    with pytest.raises(UserError, match=f"--languages=en: with --format={form} name two languages"):
+        sources(["a"], ["en"], form)
+
+
+_ROWS = [
+    ("A  man sleeps.", "A man is awake.", "contradiction"),
+    ('"Quoted" text', "It's quoted.", "entailment"),
+    ("No agreement.", "None.", "-"),
+]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("form", ["table", "lines"])
+def test_inference(tmp_path, form, compress):
+    """Columns by name among others, or keys; quotes are text."""
+    if form == "table":
+        lines = ["gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID"]
+        lines += [f"{label}\t( x )\t{a}\t{b}\t1" for a, b, label in _ROWS]
+    else:
+        keys = ("sentence1", "sentence2", "gold_label")
+        lines = [json.dumps(dict(zip(keys, row)) | {"pairID": 1, "labels": ["x"]}) for row in _ROWS]
+    path = tmp_path / "nli"
+    path.write_bytes(compress("\r\n".join([*lines, ""]).encode()))
+    found, _ = _read(path, "nli", "en")
+    assert [(*pair.texts, pair.label) for pair in found] == [
+        (" ".join(a.split()), b, label) for a, b, label in _ROWS
+    ]
+    assert {pair.languages for pair in found} == {("en", "en")}
+    assert found[0].where == f"{path}:{2 if form == 'table' else 1}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\tneutral\n", "nli:1: no 'sentence1'; --format=nli needs sentence1, sentence2, gold"),
+        (
+            "sentence1\tsentence2\tgold_label\na\tb\n",
+            "nli:2: 2 columns, but the first line names 3",
+        ),
+        ('{"sentence1": "a", "sentence2": "b"}', "nli:1: no 'gold_label'"),
+        ('{"sentence1": "a", "sentence2": 1, "gold_label": "-"}', 'nli:1: "sentence2" is not of'),
+        ('{"sentence1": ', "nli:1: not valid JSON"),
+    ],
+)
+def test_bad_inference(tmp_path, text, message):
+    (tmp_path / "nli").write_text(text)
+    with pytest.raises(UserError, match=message):
+        _read(tmp_path / "nli", "nli", "en")
+
+
+def test_row_aligned_tables_of_real_translations(data_dir):
+    """Translated MultiNLI: a table a language, the same rows and labels in each."""
+    from itertools import islice
+
+    from data_prep.pairs import align
+
+    folder = data_dir / "multinli_translated"
+    languages = ["en", "de", "zh"]
+    paths = [str(folder / f"multinli.train.{language}.tsv") for language in languages]
+    tables = [s.read(ReadReport(), True, ReadOptions()) for s in sources(paths, languages, "tsv")]
+    rows = list(islice(align(tables, paths), 2000))
+    assert len(rows) == 2000
+    assert {tuple(pair.languages[0] for pair in row) for row in rows} == {("en", "de", "zh")}
+    assert {row[0].label for row in rows} == {"entailment", "neutral", "contradictory"}

@@ -1,0 +1,122 @@
+"""Data sets of TensorFlow Datasets: tfds' own mock, and one that is written and read for real."""
+
+import numpy as np
+import pytest
+
+from data_prep.readers import Document, ReadOptions, ReadReport, read_documents
+from official_cmlm.errors import UserError
+
+tfds = pytest.importorskip("tensorflow_datasets")
+
+TEXTS = ["One  line\nof text.\n\nAnother paragraph, é語.", " \n", "The third."]
+
+
+def _read(name, data_dir, **options):
+    report = ReadReport()
+    options = ReadOptions(tfds_data_dir=str(data_dir), **options)
+    return list(read_documents([f"tfds:{name}"], options, report)), report
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory):
+    """A data set `little/20230601.zh-min-nan`: three examples in `train`, the first in `test`."""
+    import tensorflow as tf
+
+    root = tmp_path_factory.mktemp("tfds")
+    folder = root / "little" / "20230601.zh-min-nan" / "1.0.0"
+    folder.mkdir(parents=True)
+    features = tfds.features.FeaturesDict(
+        {
+            "text": tfds.features.Text(),
+            "title": tfds.features.Text(),
+            "n": tfds.features.Scalar(np.int64),
+        }
+    )
+    splits = []
+    for split, texts in (("train", TEXTS), ("test", TEXTS[:1])):
+        # A shard an example, so that shards out of order are seen.
+        for n, text in enumerate(texts):
+            path = folder / f"little-{split}.tfrecord-{n:05d}-of-{len(texts):05d}"
+            with tf.io.TFRecordWriter(str(path)) as writer:
+                example = {"text": text, "title": f"Title {n}.", "n": n}
+                writer.write(features.serialize_example(example))
+        splits.append(tfds.core.SplitInfo(name=split, shard_lengths=[1] * len(texts), num_bytes=1))
+    tfds.folder_dataset.write_metadata(
+        data_dir=folder, features=features, split_infos=splits, check_data=False
+    )
+    return root
+
+
+@pytest.mark.parametrize("name", ["little/20230601.zh-min-nan", "little/20230601.zh-min-nan:1.0.0"])
+def test_a_prepared_data_set(data_dir, name):
+    """A document an example, in the stored order, which is the same each time."""
+    documents, report = _read(name, data_dir)
+    path, language = f"tfds:{name}", "zh-min-nan"
+    assert documents == [
+        Document(f"{path}#0", language, ["One line of text.", "Another paragraph, é語."]),
+        Document(f"{path}#2", language, ["The third."]),
+    ]
+    assert (report.files, report.documents, report.empty_documents) == (1, 2, 1)
+    assert _read(name, data_dir)[0] == documents
+
+
+def test_split_and_feature(data_dir):
+    """By the options; a language that the name does not hold is that of the options."""
+    name = "little/20230601.zh-min-nan"
+    documents, _ = _read(name, data_dir, tfds_split="test[:1]", text_feature="title")
+    assert [document.paragraphs for document in documents] == [["Title 0."]]
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("wikipedia/20230601.de", "de"),
+        ("wiki40b/fr", "fr"),
+        ("imdb_reviews/plain_text", "sw"),
+        ("lm1b", "sw"),
+    ],
+)
+def test_mock(tmp_path, name, language):
+    """What tfds' mock makes of the features of well-known data sets; nothing is downloaded."""
+    with tfds.testing.mock_data(num_examples=4):
+        documents, _ = _read(name, tmp_path, language="sw")
+    assert [document.id for document in documents] == [f"tfds:{name}#{i}" for i in range(4)]
+    assert {document.language for document in documents} == {language}
+    assert all(isinstance(document, Document) and document.paragraphs for document in documents)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "message"),
+    [
+        ("little/20230601.zh-min-nan", {"tfds_split": "dev"}, "no split 'dev' .* of test, train"),
+        (
+            "little/20230601.zh-min-nan",
+            {"text_feature": "x"},
+            "no text feature 'x'.*: n, text, tit",
+        ),
+        ("little/20230601.zh-min-nan", {"text_feature": "n"}, "no text feature 'n'"),
+        ("little/other", {}, "not prepared in .*--tfds_data_dir"),
+        ("wikipedia/20230601.en", {}, "not prepared in .*--tfds_data_dir"),
+        ("no_such_data_set", {}, "not prepared in .*--tfds_data_dir"),
+        ("huggingface:glue", {}, "not a name such as"),
+        ("../little", {}, "not a name such as"),
+    ],
+)
+def test_mistakes(data_dir, name, options, message):
+    """One line each, and no attempt to fetch anything."""
+    with pytest.raises(UserError, match=message) as caught:
+        _read(name, data_dir, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_damaged_files(data_dir, tmp_path):
+    """A fault of the data set, as of a file."""
+    import shutil
+
+    shutil.copytree(data_dir, tmp_path / "copy")
+    path = next((tmp_path / "copy").rglob("*-train.*record*"))
+    data = bytearray(path.read_bytes())
+    data[20] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(UserError, match="tfds:little.*: cannot be read"):
+        _read("little/20230601.zh-min-nan", tmp_path / "copy")
