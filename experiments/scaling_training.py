@@ -31,7 +31,8 @@ class Training:
         self.shape = model_shape(self.model.encoder.config, params.task.objectives.cmlm)
         self.optimizer = task.create_optimizer(params.trainer.optimizer_config)
         _ = self.optimizer.iterations
-        self._dataset = task.build_inputs(params.task.train_data)
+        # Where the data stand is no example's, and batches are cut by examples here.
+        self._dataset = task.build_inputs(params.task.train_data).map(_without_position)
         self._batches = iter(self._dataset)
         self.step = tf.function(
             lambda batch: task.train_step(batch, self.model, self.optimizer)["loss"],
@@ -55,6 +56,13 @@ class Training:
         began = time.perf_counter()
         self.step(batch).numpy()
         return time.perf_counter() - began
+
+
+def _without_position(groups: dict[str, dict]) -> dict[str, dict]:
+    return {
+        group: {name: value for name, value in batch.items() if name != "position"}
+        for group, batch in groups.items()
+    }
 
 
 class RowCounter:
