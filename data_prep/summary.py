@@ -1,12 +1,11 @@
 """The last line of a binary that writes documents records: what there is, and what it took."""
 
-import re
 import resource
 import sys
 import time
-from pathlib import Path
 
 from data_prep.readers import ReadReport
+from official_cmlm.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
 # Of this process and of those that it started and that have ended.
@@ -32,7 +31,7 @@ class Summary:
             print(f"warning: {warning}", file=sys.stderr)
         seconds = max(time.monotonic() - self._started, 1e-9)
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
-        peak = max(_peak_kilobytes(), children) / 1024
+        peak = max(peak_mib(), children / 1024)
         print(
             f"{output}: {manifest.documents} documents, {manifest.sentences} sentences, "
             f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {seconds:.1f} s "
@@ -45,14 +44,3 @@ class Summary:
 
 def _cpu_seconds() -> float:
     return sum(sum(resource.getrusage(who)[:2]) for who in _OWN)
-
-
-def _peak_kilobytes() -> int:
-    """The largest memory of this process so far, in KiB."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        status = ""
-    # Linux hands on `ru_maxrss` from the process that started this one.
-    found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
-    return int(found[1]) if found else resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

@@ -2,12 +2,12 @@
 
 import importlib.metadata
 import json
-import resource
 import sys
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import Stopped
+from official_cmlm.process_memory import peak_mib
 
 SUMMARY_NAME = "train_summary.json"
 _PACKAGES = ("tensorflow", "tf-keras", "tf-models-official")
@@ -49,7 +49,7 @@ def write_summary(
         "seconds": round(totals.seconds, 3),
         **totals.rates(),
         **{name: last.get(metric) for name, metric in _LAST.items()},
-        "peak_memory_mib": peak_memory_mib(),
+        "peak_memory_mib": round(peak_mib()),
         "devices": list(trainer.strategy.extended.worker_devices),
         "replicas": trainer.strategy.num_replicas_in_sync,
         "seed": seed,
@@ -67,13 +67,6 @@ def check_completed(model_dir: Path) -> None:
     path = model_dir / SUMMARY_NAME
     if path.is_file() and not json.loads(path.read_text(encoding="utf-8"))["completed"]:
         raise Stopped(f"{model_dir}: stopped; the same command goes on from there")
-
-
-def peak_memory_mib() -> int:
-    """The most memory that this process has held so far, without the GPUs' own."""
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    # Linux counts KiB, macOS bytes.
-    return round(peak / (2**20 if sys.platform == "darwin" else 2**10))
 
 
 def versions() -> dict[str, str]:

@@ -12,7 +12,7 @@ from official.modeling import performance
 from experiments import registry
 from experiments.full_disk import naming_full_disk
 from experiments.interruption import StopRequest, watching
-from experiments.runtime import create_strategy, is_chief, prepared
+from experiments.runtime import create_strategy, devices, is_chief, prepared
 from experiments.train_loop import runner_of, train
 from experiments.trainer import Trainer
 from official_cmlm.checkpoints.encoder_directory import (
@@ -51,6 +51,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
     check_run(params, task, mode, strategy.num_replicas_in_sync)
+    print(f"{mode} on {devices(strategy)}", file=sys.stderr)
     for line in task.notes() if "train" in mode else ():
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
@@ -112,7 +113,7 @@ def check_run(
         check_best_metric(params)
     for word, is_training in (("train", True), ("eval", False)):
         if word in mode:
-            task.check_inputs(is_training)
+            task.check_inputs(is_training, num_replicas)
 
 
 # Metrics whose name holds one of these are better the higher they are; all others are losses.

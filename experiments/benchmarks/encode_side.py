@@ -8,7 +8,6 @@ process.
 
 import json
 import os
-import resource
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 SIDES = ("ours", "ours_bfloat16", "sentence_transformers")
@@ -51,8 +51,7 @@ def main(argv: list[str]) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / "embeddings.npy", embeddings)
         (folder / "ids.json").write_text(json.dumps(ids_of(sentences)))
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"sentences_per_second": len(sentences) / seconds, "peak_mib": peak}))
+    print(json.dumps({"sentences_per_second": len(sentences) / seconds, "peak_mib": peak_mib()}))
 
 
 def _ours() -> tuple[Callable, Callable]:

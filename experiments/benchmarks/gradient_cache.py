@@ -7,7 +7,6 @@ of the installed packages.
 """
 
 import json
-import resource
 import statistics
 import tempfile
 import time
@@ -17,6 +16,7 @@ from absl import flags
 
 from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 
@@ -114,8 +114,7 @@ def _measure(records: str, batch_size: int, chunk_size: int) -> dict[str, float]
         began = time.monotonic()
         step(batch).numpy()
         times.append(1000 * (time.monotonic() - began) / batch_size)
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"ms_per_pair": round(statistics.median(times), 4), "peak_MiB": round(peak)}
+    return {"ms_per_pair": round(statistics.median(times), 4), "peak_MiB": round(peak_mib())}
 
 
 if __name__ == "__main__":

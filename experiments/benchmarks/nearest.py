@@ -4,12 +4,12 @@ Searches random unit vectors, by default 1,000 queries among a million candidate
 with ten neighbours and CSLS's means, in a process of its own without TensorFlow.
 """
 
-import resource
 import time
 
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 
@@ -42,8 +42,7 @@ def main(argv: list[str]) -> None:
     mean_of_nearest(queries, candidates, k=10)
     print(f"figure seconds_mean_of_nearest {time.monotonic() - began:.1f}")
     print(f"figure found {np.mean(found[:, 0] == answers):.3f}")
-    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(f"figure peak_MiB {peak:.0f}")
+    print(f"figure peak_MiB {peak_mib():.0f}")
 
 
 if __name__ == "__main__":

@@ -9,7 +9,6 @@ tokens are masked, `positions` and `labels`. They come out of the project's own 
 import dataclasses
 import json
 import math
-import resource
 import tempfile
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from absl import flags
 
 from experiments.benchmarks.processes import run_module
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 SEQ_LENGTH = 256
@@ -78,11 +78,6 @@ def prediction_slots(objective: str, length: int) -> int:
         return MAX_PREDICTIONS[objective]
     wanted = math.floor((length - 2) * MASKING_RATES[objective] + 0.5)
     return min(max(wanted, 1), MAX_PREDICTIONS[objective])
-
-
-def peak_mib() -> float:
-    """Largest memory of this process until now, MiB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 
 
 def result(

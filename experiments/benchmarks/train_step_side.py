@@ -17,11 +17,11 @@ from experiments.benchmarks.train_step_examples import (
     SEQUENCES,
     Batch,
     bucketed,
-    peak_mib,
     prediction_slots,
     result,
 )
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 THREADS = 2

@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
-from experiments.benchmarks.train_step_examples import SEQUENCES, longest, peak_mib, result
+from experiments.benchmarks.train_step_examples import SEQUENCES, longest, result
 from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
 
 if TYPE_CHECKING:
     import torch

@@ -29,7 +29,8 @@ class DataConfig(base_config.Config):
         must be `seq_length`. Empty: everything is padded to `seq_length`.
       max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
       drop_remainder: leave out the last, incomplete batch of each bucket (validation only;
-        training never ends). Default false.
+        training never ends). Default false; what does not divide by the replicas is left out, and
+        with `task.static_shapes` it is as if true.
       shuffle_sentences: how many sentences are held and permuted together; larger mixes better
         and takes more memory, about 2.5 kB a sentence of English prose. Default 65536.
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.

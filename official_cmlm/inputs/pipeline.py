@@ -90,19 +90,38 @@ def build_dataset(
         examples = one_pass(config, manifest, view)
         if config.max_examples:
             examples = examples.take(config.max_examples)
-    batches = _bucket(examples, view, buckets, config.drop_remainder or replicas.total > 1)
+    batches = _bucket(examples, view, buckets, config.drop_remainder)
     batches = batches.map(
         lambda batch: _features(batch, view, augments),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
     if replicas.total > 1:
+        # The last batch of a bucket may have fewer examples than there are replicas.
+        batches = batches.filter(lambda batch: tf.size(batch["key"]) >= replicas.total)
         batches = batches.flat_map(lambda batch: _shares(batch, replicas))
     options = tf.data.Options()
     options.deterministic = True
     # Each host reads everything and keeps its share: all replicas must see one bucket a step.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(4).with_options(options)
+
+
+def check_batches(config: DataConfig, manifest: Manifest, view: View, num_replicas: int) -> None:
+    """Raises `UserError` if a pass of validation would be without a batch.
+
+    Args:
+      config, manifest, view: see `build_dataset`.
+      num_replicas: among which batches are divided.
+    """
+    replicas = Replicas(num_replicas, 0, num_replicas)
+    for _ in build_dataset(config, manifest, view, replicas=replicas, check=False).take(1):
+        return
+    raise UserError(
+        f"{config.input_path}: validation has too few examples for one batch of "
+        f"{config.global_batch_size} on {num_replicas} replica(s); lower "
+        "validation_data.global_batch_size, or use more records"
+    )
 
 
 def goes_on(
@@ -160,11 +179,15 @@ def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augmen
 
 
 def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
-    """Splits a global batch into the shares of this host's replicas, in order."""
+    """Splits a global batch into equal shares of this host's replicas, in order.
+
+    Of an incomplete batch, which only validation has, the examples that do not divide are left out.
+    """
 
     def split(value: tf.Tensor) -> tf.Tensor:
         shape = tf.shape(value)
         rows = shape[0] // replicas.total
+        value = value[: rows * replicas.total]
         shares = tf.reshape(value, tf.concat([[replicas.total, rows], shape[1:]], axis=0))
         shares.set_shape([None, None, *value.shape[1:].as_list()])
         return shares[replicas.first : replicas.first + replicas.count]

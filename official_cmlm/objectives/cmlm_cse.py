@@ -125,6 +125,8 @@ class CmlmCse(Contrastive):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
+        if self.auxiliary is None:
+            return tf.constant(0.0)
         return num_masked(self, features["first_masked"])
 
     @property

@@ -200,6 +200,8 @@ class Declutr(Objective):
         return predict_masked(self, outputs["sequence_output"], masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
+        if not self.config.mlm_weight:
+            return tf.constant(0.0)
         return num_masked(self, *self._masked(features))
 
     @property

@@ -94,6 +94,11 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         self.encoder.check()
         if self.chunk_size < 0:
             raise UserError(f"task.chunk_size must be 0 or more, got {self.chunk_size}")
+        if self.chunk_size and self.static_shapes:
+            raise UserError(
+                f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size and "
+                "task.static_shapes (runtime.enable_xla and TPUs need it) allows none; set it to 0"
+            )
         chosen = chosen_objectives(self.objectives)
         if not chosen:
             raise UserError(
@@ -113,6 +118,10 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                 )
 
 
+# `runtime.num_gpus`: all that this machine has, or its CPU.
+ALL_GPUS = -1
+
+
 @dataclasses.dataclass
 class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
     """A Model Garden experiment whose task is a sum of objectives."""
@@ -122,4 +131,8 @@ class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
         default_factory=lambda: cfg.TrainerConfig(
             optimizer_config=optimization.OptimizationConfig()
         )
+    )
+    # Model Garden's own default, 0, is the CPU even where there are GPUs.
+    runtime: cfg.RuntimeConfig = dataclasses.field(
+        default_factory=lambda: cfg.RuntimeConfig(num_gpus=ALL_GPUS)
     )

@@ -108,6 +108,14 @@ def apply_if(
         one = strategy.experimental_local_results(condition)[0]
         tf.cond(one, every_replica, lambda: tf.constant(False))
 
+    def here() -> tf.Tensor:
+        apply(values)
+        return tf.constant(True)
+
+    # Several GPUs under XLA cannot merge; optimizers then update each replica by itself.
+    if not tf.distribute.get_strategy().extended._use_merge_call():
+        tf.cond(condition, here, lambda: tf.constant(False))
+        return
     tf.distribute.get_replica_context().merge_call(across, args=(condition, values))
 
 

@@ -17,7 +17,13 @@ from official_cmlm.evaluation.sts import (
     similarity_spearman,
 )
 from official_cmlm.inputs.examples import check_examples
-from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, goes_on
+from official_cmlm.inputs.pipeline import (
+    Augment,
+    Replicas,
+    build_dataset,
+    check_batches,
+    goes_on,
+)
 from official_cmlm.inputs.records import count_short_records
 from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -133,14 +139,17 @@ class SentenceEncoderTask(base_task.Task):
                     f"negatives; it needs at least {needed} examples a step"
                 )
 
-    def check_inputs(self, is_training: bool) -> None:
+    def check_inputs(self, is_training: bool, num_replicas: int = 1) -> None:
         """Raises `UserError` if the inputs of training, or of validation, cannot work.
 
         Calls `inputs.pipeline.check_examples` for everything that the objectives read.
         """
         with naming_damage(self.input_folders()):
             for _, data, view, _ in self._groups(is_training):
-                check_examples(data, load_manifest(data.input_path), view)
+                manifest = load_manifest(data.input_path)
+                check_examples(data, manifest, view)
+                if not is_training and (data.drop_remainder or num_replicas > 1):
+                    check_batches(data, manifest, view, num_replicas)
         self._checked.add(is_training)
 
     def notes(self) -> list[str]:
@@ -233,6 +242,8 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
+            if not is_training and self.task_config.static_shapes:
+                data = data.replace(drop_remainder=True)
             source = self._source(load_manifest(data.input_path))
             view = objectives()[name].view(config, data, source)
             augments = objectives()[name].augments(config, source.special)
