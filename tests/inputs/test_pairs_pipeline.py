@@ -114,9 +114,10 @@ def test_labels_in_shares(build, validation, by_hand):
     _check(shares, by_hand)
     joined = [concatenate(shares[i : i + 2]) for i in range(0, len(shares), 2)]
     sizes = {10: 8 * 14 // 10 // 2 * 2, 14: 8}
-    for batch in joined:
-        assert len(batch["label"]) == sizes[batch["first"]["input_word_ids"].shape[1]]
-    # Without drop_remainder and replicas there are the incomplete batches beside.
+    found = [(len(b["label"]), sizes[b["first"]["input_word_ids"].shape[1]]) for b in joined]
+    # The last of each bucket may be incomplete.
+    assert all(count <= size for count, size in found)
+    assert sum(count < size for count, size in found) <= len(sizes)
     labels = {key: label for b in validation for key, label in zip(b["key"], b["label"])}
     assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
 

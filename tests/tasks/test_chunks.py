@@ -96,6 +96,17 @@ def test_chunks_on_two_replicas_equal_one_device(folders, name):
             _check_equal(found, expected, single)
 
 
+@pytest.mark.parametrize("name", ["cmlm_cse", "declutr"])
+def test_chunks_without_masked_tokens(folders, name):
+    """The published ablation, which predicts nothing, has chunks too."""
+    task = task_of(folders, name, DROPOUT, mlm_weight=0.0)
+    model, features = randomize(task.build_model()), batch_of(task, name)
+    expected, found = _values(model, features), _values(model, features, 3)
+    assert float(expected[0]) > 0.1
+    for got, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
+
+
 def test_another_step_has_other_masks(folders):
     """The key decides: the same again, and another one for another step."""
     task = task_of(folders, "contrastive", DROPOUT)

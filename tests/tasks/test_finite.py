@@ -98,6 +98,36 @@ def _equal(one, other):
     return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other))
 
 
+def _spied(monkeypatch):
+    """The names of all functions that replicas merge for from now on."""
+    merged, original = [], tf.distribute.ReplicaContext.merge_call
+
+    def spy(context, merge_fn, *args, **kwargs):
+        merged.append(getattr(merge_fn, "__qualname__", ""))
+        return original(context, merge_fn, *args, **kwargs)
+
+    monkeypatch.setattr(tf.distribute.ReplicaContext, "merge_call", spy)
+    return merged
+
+
+def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
+    """As several GPUs under XLA: each replica applies, or does not apply, by itself."""
+    merged, states = _spied(monkeypatch), []
+    for merging in (True, False):
+        merged.clear()
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        monkeypatch.setattr(strategy.extended, "_use_merge_call", lambda m=merging: m)
+        training = Training(folders, strategy=strategy)
+        training.train(training.good)
+        assert any(name.startswith("apply_if") for name in merged) == merging
+        states.append(training.state())
+        training.poison()
+        poisoned = training.state()
+        training.train(training.bad)
+        assert _equal(training.state(), poisoned)
+    assert _equal(*states)
+
+
 @pytest.mark.parametrize("kind", ["compiled", "replicas-and-chunks"])
 def test_nothing_is_changed_from_the_failed_step_on(folders, kind):
     """Weights and moments keep every bit, in the step and in the next one, that would be good."""

@@ -3,7 +3,9 @@
 import numpy as np
 import pytest
 import tensorflow as tf
+from official.modeling import optimization
 
+from official_cmlm.tasks.training_step import train_step
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.tasks.all_objectives import batch_of, task_of
@@ -34,6 +36,41 @@ def _step(task, model, features):
     return tf.distribute.get_replica_context().all_reduce(tf.distribute.ReduceOp.SUM, sums)
 
 
+# A large epsilon makes Adam's step proportional to the gradient, tiny ones included.
+CLIP_NORM = 0.05
+ADAM = {
+    "optimizer": {
+        "type": "adamw",
+        "adamw": {"epsilon": 1.0, "gradient_clip_norm": CLIP_NORM, "weight_decay_rate": 0.0},
+    },
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 100.0}},
+}
+
+
+def _check_clipped_step(task, strategy, single, mirrored, whole, shares, gradients):
+    """A step that is clipped by the norm of the global gradient, on both sides."""
+    norm = np.sqrt(sum(np.square(gradient, dtype=np.float64).sum() for gradient in gradients))
+    assert norm > 2 * CLIP_NORM
+    config = optimization.OptimizationConfig(ADAM)
+    before, optimizer = single.get_weights(), task.create_optimizer(config)
+    _, found, _ = train_step(single, optimizer, whole, 0)
+    assert float(found) == pytest.approx(norm, rel=1e-5)
+    with strategy.scope():
+        other = task.create_optimizer(config)
+        _ = other.iterations
+
+    @tf.function
+    def step(features):
+        return strategy.run(lambda share: train_step(mirrored, other, share, 0)[1], (features,))
+
+    for local in strategy.experimental_local_results(step(shares)):
+        assert float(local) == pytest.approx(norm, rel=1e-4)
+    after = single.get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(after, before)) > 1e-2
+    for got, value in zip(mirrored.get_weights(), after):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
+
+
 def _check_unequal_masks(*halves):
     """Replicas with equally many masked tokens could not tell a mean of means from the mean."""
     counts = [
@@ -49,7 +86,7 @@ def _check_unequal_masks(*halves):
 
 @pytest.mark.parametrize("case", CASES)
 def test_loss_gradients_and_metrics_equal_one_device(folders, case):
-    """Loss, every gradient and every metric of a step are those of one device."""
+    """Loss, every gradient and metric, and a clipped step of Adam, are those of one device."""
     name, settings = CASES[case]
     task = task_of(folders, name, **settings)
     whole = batch_of(task, name)
@@ -81,3 +118,5 @@ def test_loss_gradients_and_metrics_equal_one_device(folders, case):
         for got, value in zip(values, expected):
             got = strategy.experimental_local_results(got)[replica]
             np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
+    gradients = expected[1:learning]
+    _check_clipped_step(task, strategy, single, mirrored, whole, features, gradients)
