@@ -3,6 +3,8 @@
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from data_prep.abbreviations import rejoined
+
 # A "sentence" beyond this is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
 
@@ -32,17 +34,23 @@ def split_paragraphs(
       max_characters: a longer sentence is cut at white space into pieces of at most so many, so
         that nothing is lost and no record is unbounded.
     """
-    import sentencex
-
-    segment, found = sentencex.segment, []
+    found = []
     for paragraph in paragraphs:
+        sentences = segment(paragraph, language)
         if len(paragraph) <= max_characters:
-            found += segment(language, paragraph)
+            found += sentences
             continue
-        for sentence in segment(language, paragraph):
+        for sentence in sentences:
             found += bounded(sentence.strip(), counters, max_characters)
     # All at once: a step of Python for each would take as long as to find them.
     return list(filter(None, map(str.strip, found)))
+
+
+def segment(paragraph: str, language: str) -> list[str]:
+    """A paragraph's sentences with the white space after them, none over-long cut."""
+    import sentencex
+
+    return rejoined(sentencex.segment(language, paragraph), language)
 
 
 def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:

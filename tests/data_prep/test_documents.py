@@ -172,6 +172,25 @@ def test_long_sentences_lose_no_character(words, limit):
         assert " ".join(pieces) == sentence
 
 
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("Il a vu M. Dupont hier. Il part.", ["Il a vu M. Dupont hier.", "Il part."]),
+        ("Voici (M. Dupont) et MM. Roux. Fin.", ["Voici (M. Dupont) et MM. Roux.", "Fin."]),
+        ("Mme. Durand dort. Mlle. Anne lit.", ["Mme. Durand dort.", "Mlle. Anne lit."]),
+        ("Lisez V. Hugo. Bien.", ["Lisez V. Hugo.", "Bien."]),
+        ("Il part avec M.", ["Il part avec M."]),
+        ("Elle aime la fin. Il dort.", ["Elle aime la fin.", "Il dort."]),
+        ("C'est un film. Non.", ["C'est un film.", "Non."]),
+    ],
+)
+def test_french_titles_end_no_sentence(text, expected):
+    """Nor do initials; words that only end like them do."""
+    assert split_sentences(text, "fr", Counter()) == expected
+    english = split_sentences(text, "en", Counter())
+    assert " ".join(english) == " ".join(expected)
+
+
 def test_split_sentences():
     """Sentences in order, without white space around them, cut where they are too long."""
     text = "The first one.  The second one! Is this the third?"
