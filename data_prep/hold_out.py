@@ -27,8 +27,8 @@ def is_held_out(document: Document, share: float) -> bool:
     return int.from_bytes(digest[:8]) < share * 2**64
 
 
-def _whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list[Document]]]:
-    """Groups the pieces of a long document behind its first one, which decides for all."""
+def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list[Document]]]:
+    """Yields (first piece, all pieces) of each document; the first one decides for all."""
     group: list[Document] = []
     for piece in pieces:
         if group and not piece.continues:
@@ -65,7 +65,7 @@ def main(argv: list[str]) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             stack.callback(path.unlink, missing_ok=True)
         files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in partial]
-        for first, pieces in _whole_documents(documents):
+        for first, pieces in whole_documents(documents):
             part = int(is_held_out(first, FLAGS.share))
             for piece in pieces:
                 text = "\n\n".join(piece.paragraphs)

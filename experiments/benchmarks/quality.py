@@ -129,7 +129,7 @@ def main(argv: list[str]) -> None:
     del argv
     import numpy as np
 
-    from data_prep import train_quality_classifier as training
+    from data_prep import quality_training as training
     from data_prep.stages.quality_rules import QualityRules
 
     folder = Path(FLAGS.data_dir or os.environ.get("CMLM_DATA_DIR", ""))

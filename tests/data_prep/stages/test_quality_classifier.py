@@ -4,6 +4,7 @@ import base64
 import json
 import math
 import random
+import weakref
 from collections import Counter
 
 import numpy as np
@@ -12,7 +13,8 @@ from absl.testing import flagsaver
 from scipy.optimize import check_grad
 from scipy.sparse import csr_matrix
 
-from data_prep import train_quality_classifier as training
+from data_prep import quality_training as training
+from data_prep import train_quality_classifier as binary
 from data_prep.readers import Document
 from data_prep.stages.quality_classifier import (
     SIGNALS,
@@ -242,10 +244,46 @@ def test_precision_and_recall_by_hand():
 
 def test_samples_do_not_depend_on_order():
     documents = prose(50)
-    few = training.sample(documents, 10, seed=1)
-    assert few == training.sample(documents[::-1] + documents, 10, seed=1)
-    assert few != training.sample(documents, 10, seed=2)
-    assert len(training.sample(documents, 1000, seed=1)) == 50
+    few = binary.sample(documents, 10, seed=1)
+    assert few == binary.sample(documents[::-1] + documents, 10, seed=1)
+    assert few != binary.sample(documents, 10, seed=2)
+    assert len(binary.sample(documents, 1000, seed=1)) == 50
+
+
+def test_memory_holds_only_the_sample():
+    """Documents beyond the sample are let go while they are read."""
+    alive = []
+
+    class Counted(Document):
+        __slots__ = ("__weakref__",)
+
+    def read():
+        for document in prose(40):
+            counted = Counted(document.id, document.language, document.paragraphs)
+            alive.append(weakref.ref(counted))
+            yield counted
+            del counted
+            assert sum(one() is not None for one in alive) <= 6
+
+    assert len(binary.sample(read(), 5, seed=1)) == 5
+
+
+def test_pieces_of_a_document_are_held_out_together(flags_defined):
+    """And all are in normal form, as `prepare` gives them to the classifier."""
+    texts = [one.paragraphs[0] for one in prose(60)]
+    pieces = [
+        Document(f"{n}/{part}", "en", [f"cafe\u0301 {texts[3 * n + part]}"], part > 0)
+        for n in range(20)
+        for part in range(3)
+    ]
+    held_out = set()
+    with flagsaver.flagsaver():
+        binary.FLAGS(["prog", "--output=x", "--kept=x", "--dropped=x", "--held_out=0.5"])
+        found = list(binary._normal_form(iter(pieces), held_out))
+    assert [one.id for one in found] == [one.id for one in pieces]
+    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one in found)
+    groups = [sum(f"{n}/{part}" in held_out for part in range(3)) for n in range(20)]
+    assert set(groups) == {0, 3}
 
 
 def test_nothing_to_learn_from():
@@ -255,18 +293,18 @@ def test_nothing_to_learn_from():
 
 @pytest.fixture(scope="module")
 def flags_defined():
-    training.FLAGS.unparse_flags()
-    training.define_flags()
+    binary.FLAGS.unparse_flags()
+    binary.define_flags()
     yield
     for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
                  "max_examples", "seed", "l2", "bits"):  # fmt: skip
-        delattr(training.FLAGS, name)
+        delattr(binary.FLAGS, name)
 
 
 def run(tmp_path, *arguments):
     with flagsaver.flagsaver():
-        training.FLAGS(["prog", f"--output={tmp_path}/model.json", "--bits=10", *arguments])
-        training.main(["prog"])
+        binary.FLAGS(["prog", f"--output={tmp_path}/model.json", "--bits=10", *arguments])
+        binary.main(["prog"])
 
 
 def write(path, documents):
