@@ -1,7 +1,7 @@
 """How often the language is found: `python -m experiments.benchmarks.language_id --data_dir=…`.
 
 Identifies every line of NTREX's files (`ntrex/newstest2019-*.LANGUAGE.txt` below the folder), one
-sentence at a time, and prints accuracy by language, the largest confusions, what the sure answers
+sentence at a time, and prints accuracy by language, the confusion table, what the sure answers
 are worth, and the speed, on single sentences and on a file's sentences as one document.
 """
 
@@ -41,7 +41,6 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "data_dir", "", "Folder that holds ntrex/. Default: the environment's CMLM_DATA_DIR."
     )
-    flags.DEFINE_integer("confusions", 15, "Pairs of languages to print, the most frequent first.")
 
 
 def language_of(path: Path) -> str:
@@ -92,10 +91,14 @@ def main(argv: list[str]) -> None:
     unknown = sorted(set(totals) - set(known))
     if unknown:
         print(f"\nnot known to the detector, left out below: {', '.join(unknown)}")
-    print("\n| is | taken for | sentences |\n|---|---|---|")
-    pairs = [(pair, n) for pair, n in confusions.most_common() if pair[0] in known]
-    for (language, other), count in pairs[: FLAGS.confusions]:
-        print(f"| {language} | {'nothing' if other == UNKNOWN else other} | {count} |")
+    print("\n| is | right | taken for |\n|---|---|---|")
+    for language in known:
+        wrong = [
+            f"{'nothing' if other == UNKNOWN else other} {count}"
+            for (own, other), count in confusions.most_common()
+            if own == language
+        ]
+        print(f"| {language} | {right[language]} | {', '.join(wrong) or 'none'} |")
     everything = sum(totals[language] for language in known)
     accuracy = sum(right[language] for language in known) / everything
     certain = sum(sure[language] for language in known)
