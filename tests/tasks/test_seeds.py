@@ -5,8 +5,10 @@ import pytest
 import tensorflow as tf
 import tf_keras
 from official.modeling import optimization
+from tensorflow.python.framework import config
 
 from official_cmlm.objectives import objectives
+from tests.conftest import mirrored_strategy
 from tests.tasks.all_objectives import batch_of, task_of
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
@@ -83,3 +85,33 @@ def test_the_same_seed_in_a_graph(folders):
     batches = _batches(task, "contrastive")
     models = [_train(task, batches, 3, graph=True)[0] for _ in range(2)]
     _check_same_bits(*(model.get_weights() for model in models))
+
+
+def test_deterministic_ops_on_two_replicas(folders):
+    """TensorFlow's switch, dropout and several replicas go together, and give the same bits."""
+    task = task_of(folders, "contrastive", DROPOUT)
+    batch, strategy = batch_of(task, "contrastive"), mirrored_strategy()
+    halves = [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2)[i], batch) for i in range(2)]
+    shares = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    def trained():
+        tf_keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = task.build_model()
+            optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+            _ = optimizer.iterations
+
+        @tf.function
+        def step(share):
+            return strategy.run(task.train_step, (share, model, optimizer))
+
+        step(shares)
+        return model.get_weights()
+
+    tf.config.experimental.enable_op_determinism()
+    try:
+        _check_same_bits(trained(), trained())
+    finally:
+        config.disable_op_determinism()
