@@ -60,7 +60,7 @@ def run(module, *arguments):
 def test_the_list_of_binaries_is_complete():
     packages = ("data_prep", "experiments", "export", "official_cmlm")
     found = [
-        ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
         for package in packages
         for path in (ROOT / package).rglob("*.py")
         if "cli.run(" in path.read_text(encoding="utf-8") and path.name != "cli.py"

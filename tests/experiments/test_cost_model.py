@@ -8,7 +8,14 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from experiments.cost_model import (
+from experiments.scaling.clusters import (
+    Assumptions,
+    InputCost,
+    all_reduce_seconds,
+    clusters,
+    project,
+)
+from experiments.scaling.cost_model import (
     FLOAT,
     BatchShape,
     KernelCosts,
@@ -23,14 +30,7 @@ from experiments.cost_model import (
     similarity_flops,
     step_seconds,
 )
-from experiments.scaling_clusters import (
-    Assumptions,
-    InputCost,
-    all_reduce_seconds,
-    clusters,
-    project,
-)
-from experiments.scaling_training import RowCounter, model_shape
+from experiments.scaling.training import RowCounter, model_shape
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.projection import Projection

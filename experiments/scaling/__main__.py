@@ -37,19 +37,19 @@ def main(argv: list[str]) -> None:
     """Runs everything, or one side of it where --records or --worker is given."""
     del argv
     if FLAGS.worker:
-        from experiments.scaling_all_reduce import work
+        from experiments.scaling.all_reduce import work
 
         cli.quiet_tensorflow()
         print(json.dumps(work()))
         return
     if FLAGS.records:
         cli.quiet_tensorflow()
-        from experiments.scaling_runs import measure
+        from experiments.scaling.runs import measure
 
         side = measure(FLAGS.records, FLAGS.cores, FLAGS.rounds, FLAGS.steps)
         print(json.dumps(dataclasses.asdict(side)))
         return
-    from experiments.scaling_report import Figures, render, summary
+    from experiments.scaling.report import Figures, render, summary
 
     path = Path(FLAGS.figures)
     if not FLAGS.render:
@@ -61,9 +61,9 @@ def main(argv: list[str]) -> None:
 
 
 def _measured() -> dict:
-    """Everything that is measured here, as `scaling_report.Figures` reads it."""
+    """Everything that is measured here, as `report.Figures` reads it."""
     from experiments.benchmarks.real_sentences import text_files
-    from experiments.scaling_all_reduce import loopback_all_reduce
+    from experiments.scaling.all_reduce import loopback_all_reduce
     from official_cmlm.records.manifest import load_manifest
 
     print("summing gradients over loopback …", flush=True)

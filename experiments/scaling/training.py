@@ -9,7 +9,7 @@ import tensorflow as tf
 import tf_keras
 
 from experiments import registry
-from experiments.cost_model import BatchShape, ModelShape
+from experiments.scaling.cost_model import BatchShape, ModelShape
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask

@@ -12,16 +12,16 @@ from typing import Any
 
 import tensorflow as tf
 
-from experiments.cost_model import (
+from experiments.scaling.cost_model import (
     BatchShape,
     KernelCosts,
     calibrated,
     kernel_seconds,
     step_seconds,
 )
-from experiments.scaling_inputs import packed_cpu_seconds, real_tokens, token_cpu_seconds
-from experiments.scaling_kernels import costs_of, kernels, seconds_a_unit
-from experiments.scaling_training import Training
+from experiments.scaling.inputs import packed_cpu_seconds, real_tokens, token_cpu_seconds
+from experiments.scaling.kernels import costs_of, kernels, seconds_a_unit
+from experiments.scaling.training import Training
 
 # (layers, hidden); the constants come from the first, the runs of the others are predicted.
 CALIBRATION = (3, 192)

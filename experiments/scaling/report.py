@@ -6,7 +6,8 @@ import statistics
 from collections.abc import Iterable
 from pathlib import Path
 
-from experiments.cost_model import (
+from experiments.scaling.clusters import InputCost
+from experiments.scaling.cost_model import (
     FLOAT,
     BatchShape,
     ModelShape,
@@ -14,8 +15,7 @@ from experiments.cost_model import (
     cmlm_work,
     ring_all_reduce_bytes,
 )
-from experiments.scaling_clusters import InputCost
-from experiments.scaling_text import HEADER, Row, beyond, table, wrapped
+from experiments.scaling.text import HEADER, Row, beyond, table, wrapped
 
 # CMLM §3: base, 256 tokens, 80 of them masked, batch 2,048.
 PAPER = ModelShape(layers=12, hidden=768, inner=3072, heads=12, vocab=30522)
@@ -28,7 +28,7 @@ class Figures:
     """What was measured here.
 
     Attributes:
-      sides: of each number of cores, `scaling_runs.Side` as a dict.
+      sides: of each number of cores, `runs.Side` as a dict.
       bytes_a_token: of records.
       all_reduce: bytes of gradients -> seconds of two processes on loopback.
     """

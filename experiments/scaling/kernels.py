@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 import tensorflow as tf
 import tf_keras
 
-from experiments.cost_model import KernelCosts
+from experiments.scaling.cost_model import KernelCosts
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.modeling.bert import get_activation
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream, RepeatableDropout

@@ -2,7 +2,7 @@
 
 import dataclasses
 
-from experiments.cost_model import (
+from experiments.scaling.cost_model import (
     FLOAT,
     BatchShape,
     ModelShape,

@@ -3,15 +3,7 @@
 import textwrap
 from collections.abc import Callable, Sequence
 
-from experiments.cost_model import (
-    BatchShape,
-    ModelShape,
-    cmlm_work,
-    gather_bytes,
-    ring_all_reduce_bytes,
-    similarity_bytes,
-)
-from experiments.scaling_clusters import (
+from experiments.scaling.clusters import (
     SOURCES,
     Assumptions,
     Cluster,
@@ -22,13 +14,21 @@ from experiments.scaling_clusters import (
     limits,
     project,
 )
+from experiments.scaling.cost_model import (
+    BatchShape,
+    ModelShape,
+    cmlm_work,
+    gather_bytes,
+    ring_all_reduce_bytes,
+    similarity_bytes,
+)
 
 HEADER = """
 # Training at scale: a cost model
 
 `CMLM_DATA_DIR=… python -m experiments.scaling` measures the constants, predicts this machine's own
-runs, and writes this file. The formulas are in `experiments/cost_model.py`, the figures of other
-machines in `experiments/scaling_clusters.py`.
+runs, and writes this file. The formulas are in `experiments/scaling/cost_model.py`, the figures of
+other machines in `experiments/scaling/clusters.py`.
 """
 # CMLM §3 and appendix C.
 _STEPS, _DAYS, _TPUS = 1_000_000, 5, 64

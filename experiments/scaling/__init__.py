@@ -1,0 +1,1 @@
+"""What a step of training costs: formulas, constants measured here, and what follows."""
