@@ -47,17 +47,22 @@ def main(argv: list[str]) -> None:
     del argv
     shard_bytes = record_flags.megabytes("shard_mb")
     paths = reader_flags.input_paths()
-    vocabulary, options = record_flags.vocabulary(), record_flags.options()
+    vocabulary, options, reading = (
+        record_flags.vocabulary(),
+        record_flags.options(),
+        reader_flags.options(),
+    )
     cli.quiet_tensorflow()
     output = Path(FLAGS.output_dir)
     report, statistics = ReadReport(), Statistics()
+    exclusion = record_flags.exclusion(reading, report)
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
     with OutputFolder(output, FLAGS.overwrite) as folder:
-        documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
+        documents = read_documents(paths, reading, report, FLAGS.reader)
         documents = _with_progress(documents, report, total_bytes)
         writer = ShardWriter(folder, "documents", shard_bytes)
-        for language, record in records(documents, vocabulary, options, statistics):
+        for language, record in records(documents, vocabulary, options, statistics, exclusion):
             writer.write(language, record)
         writer.close()
         if not statistics.sentences:

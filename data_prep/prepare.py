@@ -23,7 +23,6 @@ from data_prep.engine.locking import locked
 from data_prep.engine.options import Options
 from data_prep.engine.plan import Plan
 from data_prep.engine.running import prepare
-from data_prep.readers import expand_inputs
 from data_prep.readers.opening import is_remote
 from data_prep.sharding import output_folder
 from data_prep.summary import Summary
@@ -102,7 +101,7 @@ def main(argv: list[str]) -> None:
             " copy the finished folder"
         )
     output, partial = output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
-    excluded = expand_inputs(FLAGS.exclude) if FLAGS.exclude else ()
+    excluded = record_flags.excluded_paths()
     plan = Plan.of(paths, wanted, vocabulary.hash, excluded)
     with locked(output):
         # Another run may have completed it meanwhile.

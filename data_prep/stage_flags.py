@@ -55,11 +55,6 @@ def define() -> None:
         " and paragraphs of the same letters (exact), or also documents that share most runs of"
         " five words (near). Off reads the input in one pass.",
     )
-    flags.DEFINE_list(
-        "exclude",
-        [],
-        "Evaluation files, such as those of STS and SentEval, whose sentences are left out.",
-    )
     flags.DEFINE_integer(
         "sample_dropped",
         0,

@@ -11,7 +11,7 @@ import numpy as np
 
 from data_prep.engine.atomic import written
 from data_prep.engine.context import Context
-from data_prep.stages.duplicates import FileKeys, Losses, losers
+from data_prep.stages.duplicates import REASONS, FileKeys, Losses, losers
 from data_prep.stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
@@ -32,12 +32,7 @@ _MEMBER = np.dtype(
 )
 _LOSS = np.dtype([("element", "<i8"), ("document", "<i8"), ("paragraph", "<i8"), ("reason", "<i8")])
 # By number, in alphabetical order: the smallest counts.
-_REASONS = (
-    "duplicate_documents",
-    "duplicate_paragraphs",
-    "near_duplicate_documents",
-    "near_duplicate_paragraphs",
-)
+_REASONS = tuple(sorted(REASONS.values()))
 
 
 def save_keys(context: Context, element: int, keys: FileKeys) -> None:
@@ -64,7 +59,7 @@ def save_losses(context: Context, kind: str, partition: int) -> None:
         members = _members(context, kind, near, partition)
         parts.append(_near_losses(context, kind, members, options) if near else _later(members))
         if not near:
-            parts[0]["reason"] = _REASONS.index(f"duplicate_{kind}")
+            parts[0]["reason"] = _REASONS.index(REASONS[_KINDS[kind][0]])
     losses = np.unique(np.concatenate(parts))
     with written(_losses_path(context, kind, partition)) as file:
         np.save(file, losses, allow_pickle=False)

@@ -83,7 +83,7 @@ class Options:
 
     def chain(self) -> Chain:
         """The stages between reader and records, in order."""
-        return Chain(self._stages(), self.sample_dropped)
+        return Chain(self._stages())
 
     def duplicates(self) -> DuplicateOptions:
         """What is a duplicate, where they do not stay."""

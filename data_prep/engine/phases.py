@@ -42,7 +42,6 @@ def read(context: Context, element: int) -> None:
     with saving(_kept_path(context, element)) as passing:
         found = file_keys(passing(documents), options.duplicates())
     keys.save_keys(context, element, found)
-    result.samples = chain.samples
     result.save(result_path(context.folder, "read", element))
 
 
@@ -64,7 +63,6 @@ def write(context: Context, element: int) -> None:
     if options.deduplicate == "off":
         chain = options.chain()
         documents = context.documents(element, chain, result.report, result.statistics)
-        result.samples = chain.samples
     else:
         losses = keys.losses_of(context, element, "documents", "paragraphs")
         kept = read_back(_kept_path(context, element))

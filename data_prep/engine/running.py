@@ -5,11 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from data_prep.balance import write_report
-from data_prep.engine.atomic import naming_a_full_disk, written
-from data_prep.engine.context import EXCLUSION
+from data_prep.engine import excluding
+from data_prep.engine.atomic import naming_a_full_disk
 from data_prep.engine.plan import FILE_NAME, WORK, Plan, result_path
 from data_prep.engine.results import Result
 from data_prep.readers import ReadReport
@@ -81,12 +79,12 @@ def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
         plan.save(partial)
         return
     # Nothing in there is worth going on with.
+    exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
     if partial.exists():
         shutil.rmtree(partial)
     (partial / WORK).mkdir(parents=True)
-    if plan.exclude:
-        with written(partial / WORK / EXCLUSION) as file:
-            np.save(file, Exclusion.of(plan.exclude).keys, allow_pickle=False)
+    if exclusion:
+        excluding.save(exclusion, partial / WORK)
     vocabulary.save(partial)
     plan.save(partial)
 
@@ -121,6 +119,7 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
     except UserError:
         shutil.rmtree(partial)
         raise
+    total.report.exclusion_faults += excluding.faults(partial / WORK)
     total.statistics.counters.update(total.report.counters())
     manifest = total.statistics.manifest(vocabulary, total.shards, plan.options.records.keep_text)
     write_report(manifest, partial)

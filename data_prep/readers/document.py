@@ -17,8 +17,9 @@ class Document:
     """One document, or one piece of a document too long to hold in memory at once.
 
     Attributes:
-      id: unique within one run; `path#N` unless the input names its documents. The URI of a page,
-        which a crawl may have fetched twice.
+      id: `path#N`, or what the input calls the document: unique within one run if the input's
+        own names are, which the URIs of a crawl that fetched a page twice are not. What is left
+        around a cut has the names of `cut_id`.
       language: a language code, as the input or the options give it.
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
@@ -29,6 +30,14 @@ class Document:
     language: str
     paragraphs: list[str]
     continues: bool = False
+
+
+def cut_id(document_id: str, stage: str, number: int) -> str:
+    """The id of a piece of a document out of which a stage has cut something; `number` from 0.
+
+    The first piece keeps the name; each stage has its own, so that cuts of cuts stay unique.
+    """
+    return f"{document_id}#{stage}-{number}" if number else document_id
 
 
 @dataclass(frozen=True, slots=True)

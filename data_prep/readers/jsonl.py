@@ -28,19 +28,20 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         where = f"{path}:{number}"
         record = parse_object(line, where)
         text = _get(record, "text", where)
+        name = _get(record, "id", where)
+        name = f"{path}#{number}" if name is None else _encodable(str(name), path, report)
         if isinstance(text, str):
             paragraphs = split_paragraphs(_encodable(text, path, report), options.lines)
         else:
             paragraphs = normalise_space(_encodable(part, path, report) for part in text)
         if not paragraphs:
-            report.empty_documents += 1
+            report.drop_empty(name)
             continue
-        language = _get(record, "lang", where) or options.language
-        name = _get(record, "id", where)
+        # Libraries that are told the language cannot take halves either.
+        language = _encodable(_get(record, "lang", where) or options.language, path, report)
         report.documents += 1
         # Written by hold_out for the pieces of a document that is too long for one line.
         continues = record.get("continues") is True
-        name = f"{path}#{number}" if name is None else str(name)
         yield Document(name, language, paragraphs, continues)
 
 
@@ -80,11 +81,17 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
 
 
 def _encodable(text: str, path: str, report: ReadReport) -> str:
+    """As `encodable`; counts what is replaced."""
+    mended = encodable(text)
+    if mended is not text:
+        report.add_not_utf8(path, mended.count("\ufffd") - text.count("\ufffd"))
+    return mended
+
+
+def encodable(text: str) -> str:
     r"""The text with half surrogate pairs (`"\ud800"` is legal JSON) replaced by U+FFFD."""
     try:
         text.encode()
         return text
     except UnicodeEncodeError:
-        mended = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
-    report.add_not_utf8(path, mended.count("\ufffd") - text.count("\ufffd"))
-    return mended
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)

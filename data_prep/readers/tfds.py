@@ -58,7 +58,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             empty = False
             paragraphs = split_paragraphs(text, options.lines)
             if not paragraphs:
-                report.empty_documents += 1
+                report.drop_empty(f"{path}#{number}")
                 continue
             report.documents += 1
             yield Document(f"{path}#{number}", language, paragraphs)

@@ -220,7 +220,7 @@ def test_bad_pages(tmp_path, name):
     )
     assert [document.id for document in documents] == ["http://a/good"] * 2
     assert report.files_failed == {} and report.records_failed[str(path)][0] == 2
-    assert report.counters()["records_skipped"] == 2
+    assert report.counters()["read/unreadable_record"] == 2
     (warning,) = report.warnings()
     assert warning.startswith("skipped a record: ") and "and 1 more" in warning
 

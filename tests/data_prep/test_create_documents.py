@@ -179,7 +179,7 @@ def test_text_that_is_not_utf8(run, tmp_path, capsys):
     (tmp_path / "text.txt").write_bytes(b"The cat sat. The dog ran \xff on.\n\nA bird flew.")
     run()
     manifest = load_manifest(tmp_path / "out", "documents")
-    assert manifest.counters == {"byte_sequences_not_utf8": 1}
+    assert manifest.counters == {"read/not_utf8": 1}
     assert (manifest.documents, manifest.sentences) == (2, 3)
     assert "warning: " in capsys.readouterr().err
 

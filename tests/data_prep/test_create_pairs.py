@@ -149,12 +149,12 @@ def test_what_is_left_out_is_counted(run, tmp_path, capsys):
     (tmp_path / "t").write_bytes(b"\n".join(lines))
     manifest = run("t", ["en"], format="tsv", drop_empty=True)
     assert manifest.counters == {
-        "byte_sequences_not_utf8": 1,
-        "rows_with_an_empty_text": 2,
-        "rows_without_gold_label": 1,
+        "read/not_utf8": 1,
+        "pairs/empty_text": 2,
+        "pairs/without_gold_label": 1,
     }
     assert manifest.records == 2 and manifest.labels == {"neutral": 1, "entailment": 1}
-    assert "rows_with_an_empty_text 2, rows_without_gold_label 1" in capsys.readouterr().out
+    assert "pairs/empty_text 2, pairs/without_gold_label 1" in capsys.readouterr().out
 
 
 def test_the_same_twice(run, tmp_path):
@@ -271,7 +271,7 @@ def test_filters(run, tmp_path):
     _write_lines(tmp_path, rows, "ab")
     manifest = run("ab", ["en", "de"], max_length_ratio=4, repeated="either")
     assert manifest.documents == 5
-    assert manifest.counters == {"rows_of_unlike_lengths": 1, "rows_repeated": 1}
+    assert manifest.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
     with pytest.raises(UserError, match=r"max_length_ratio is 0\.5"):
         run("ab", ["en", "de"], max_length_ratio=0.5, overwrite=True)
 
@@ -283,4 +283,4 @@ def test_check_language(run, tmp_path):
     texts = [(english, german), (german, german), ("yes", "ja")]
     _write_lines(tmp_path, [(make_pair(*both),) for both in texts], "ab")
     manifest = run("ab", ["en", "de"], check_language=True)
-    assert (manifest.documents, manifest.counters) == (2, {"rows_in_another_language": 1})
+    assert (manifest.documents, manifest.counters) == (2, {"pairs/another_language": 1})

@@ -39,7 +39,7 @@ def test_lengths():
     texts = [("a" * 30, "b" * 60), ("a" * 30, "b" * 61), ("b" * 61, "a" * 30), ("a", "b" * 16)]
     kept, counters = _run(_rows(*texts, ("a", "b" * 17)), max_length_ratio=2)
     assert kept == [texts[0], texts[3]]
-    assert counters == {"rows_of_unlike_lengths": 3}
+    assert counters == {"pairs/unlike_lengths": 3}
     assert columns("abc") == 3 and columns("漢字") == 4 and columns("e\u0301ก็") == 2
     chinese = ("x" * 60, "漢" * 20)
     assert _run(_rows(chinese), max_length_ratio=2)[0] == [chinese]
@@ -56,7 +56,7 @@ def test_languages():
     texts = [("en 1", "de 1"), ("fr 1", "de 2"), ("en 2", "fr 2"), ("? 1", "? 2"), (" 1", "de 3")]
     kept, counters = _run(_rows(*texts), detect=detect)
     assert kept == [texts[0], texts[3], texts[4]]
-    assert counters == {"rows_in_another_language": 2}
+    assert counters == {"pairs/another_language": 2}
     assert _run(_rows(*texts), detect=detect, min_confidence=0.7)[0] == [texts[0], *texts[3:]]
     rows = [(pair("zh 1", "en 1", "zh_CN-en"),)]
     assert _run(rows, detect=detect)[1] == {}
@@ -70,11 +70,11 @@ def test_repetitions(texts, repeated, size):
     stay, pairs, firsts, seconds, reasons = [], set(), set(), set(), Counter()
     for row, (first, second) in zip(texts, letters):
         if (first, second) in pairs and (first or second):
-            reasons["rows_repeated"] += 1
+            reasons["pairs/repeated"] += 1
         elif repeated == "either" and first and first in firsts:
-            reasons["rows_with_a_repeated_first_text"] += 1
+            reasons["pairs/repeated_first_text"] += 1
         elif repeated == "either" and second and second in seconds:
-            reasons["rows_with_a_repeated_second_text"] += 1
+            reasons["pairs/repeated_second_text"] += 1
         else:
             stay.append(row)
             pairs.add((first, second))
@@ -101,7 +101,7 @@ def test_rows_of_translations(vocabulary):
         record for _, row in records(rows, vocabulary, options, statistics) for record in row
     ]
     assert len(encoded) == 4 and statistics.documents == 2
-    assert statistics.counters == {"rows_of_unlike_lengths": 1, "rows_repeated": 1}
+    assert statistics.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
 
 
 @pytest.mark.parametrize(

@@ -70,8 +70,8 @@ def test_skip(files, name):
     assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
     assert len(read) == 2 + FAULTS[name][2]
     counters = report.counters()
-    assert counters["files_skipped"] + counters["records_skipped"] == 1
-    assert counters["records_skipped"] == (name == "deep.warc")
+    assert counters["read/unreadable_file"] + counters["read/unreadable_record"] == 1
+    assert counters["read/unreadable_record"] == (name == "deep.warc")
     (warning,) = report.warnings()
     assert warning.startswith("skipped") and paths[1] in warning and FAULTS[name][1] in warning
     assert report.skipped(3) in (
@@ -145,7 +145,7 @@ def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
     output = capsys.readouterr()
     assert "3 documents, 4 sentences" in output.out and "1 of 3 file(s) skipped" in output.out
     assert f"warning: skipped: {tmp_path}/in/b.jsonl:2: not valid JSON" in output.err
-    assert load_manifest(tmp_path / "out", "documents").counters == {"files_skipped": 1}
+    assert load_manifest(tmp_path / "out", "documents").counters == {"read/unreadable_file": 1}
 
 
 def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
@@ -168,9 +168,9 @@ def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
     with pytest.raises(UserError, match="b.tsv:2: 1 columns"):
         run(two, languages="en,de")
     manifest = run(two, languages="en,de", on_error="skip")
-    assert manifest.documents == 3 and manifest.counters == {"files_skipped": 1}
+    assert manifest.documents == 3 and manifest.counters == {"read/unreadable_file": 1}
     output = capsys.readouterr()
-    assert "files_skipped 1" in output.out and "warning: skipped: " in output.err
+    assert "read/unreadable_file 1" in output.out and "warning: skipped: " in output.err
     for names, values in ((two, {"row_aligned": True}), (two[:1], {})):
         with pytest.raises(UserError, match=r"none of 1 file\(s\) .*b.tsv:2: 1 columns"):
             run(names, languages="en,de"[: 3 * len(names) - 1], on_error="skip", **values)

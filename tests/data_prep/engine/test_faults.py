@@ -167,7 +167,7 @@ def test_an_unreadable_file(start, tmp_path, capsys):
     with pytest.raises(UserError, match=r"part-3\.jsonl:1: not valid JSON"):
         start()
     start(on_error="skip")
-    assert load_manifest(tmp_path / "out").counters["files_skipped"] == 1
+    assert load_manifest(tmp_path / "out").counters["read/unreadable_file"] == 1
     shown = capsys.readouterr()
     assert "1 of 6 file(s) skipped" in shown.out
     assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err

@@ -85,9 +85,10 @@ def test_records_are_those_of_the_plain_stages(start, tmp_path, vocabulary, dedu
     assert manifest.counters == {name: n for name, n in sorted(counters.items()) if n}
     if deduplicate != "off":
         assert (
-            manifest.counters["duplicate_documents"] and (manifest.counters["duplicate_paragraphs"])
+            manifest.counters["duplicates/exact_document"]
+            and (manifest.counters["duplicates/exact_paragraph"])
         )
-    assert ("near_duplicate_documents" in manifest.counters) == (deduplicate == "near")
+    assert ("duplicates/near_document" in manifest.counters) == (deduplicate == "near")
 
 
 def test_partitions_do_not_show(start, tmp_path, monkeypatch):
@@ -143,7 +144,7 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
     folder = start(deduplicate="off", exclude=excluded)
     assert _records(folder) == expected
     assert load_manifest(folder).counters == counters
-    assert counters["excluded_sentences"]
+    assert counters["exclude/sentence"]
 
 
 def test_stages_and_samples(start, tmp_path):
