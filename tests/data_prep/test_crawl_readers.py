@@ -72,7 +72,7 @@ def test_warc(tmp_path, pack):
     assert all(document.paragraphs == [FIRST, SECOND] for document in documents)
     assert report.records_dropped == {"other_http_status": 1, "not_html": 1, "not_http": 1}
     assert report.empty_documents == 1
-    assert report.counters()["records_not_html"] == 1
+    assert report.counters()["read/not_html"] == 1
 
 
 @pytest.mark.parametrize(

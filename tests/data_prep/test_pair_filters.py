@@ -1,11 +1,14 @@
 """Filters of pairs: each reason by itself, counted; what is kept is untouched and in order."""
 
+import tracemalloc
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.key_set import KeySet
 from data_prep.pair_filters import PairFilter, PairFilters, columns
 from data_prep.pairs import PairOptions, records
 from data_prep.statistics import Statistics
@@ -88,6 +91,32 @@ def test_repetitions(texts, repeated, size):
         found += keep(rows[start : start + size], counters)
     assert [row[0].texts for row in found] == stay
     assert counters == reasons
+
+
+@QUICK
+@given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=9), max_size=40))
+def test_keys_are_a_set(batches):
+    """As Python's own, whatever is added when."""
+    found, expected = KeySet(), set()
+    for batch in batches:
+        keys = np.array(batch, np.uint64)
+        assert found.contains(keys).tolist() == [key in expected for key in batch]
+        found.add(np.array(sorted({*batch} - expected), np.uint64))
+        expected |= {*batch}
+        assert len(found) == len(expected)
+
+
+def test_keys_take_eight_bytes():
+    """And twice as much while they are merged, in arrays that are few."""
+    keys = np.random.default_rng(0).integers(0, 2**63, (200, 1000)).astype(np.uint64)
+    seen = KeySet()
+    tracemalloc.start()
+    for batch in keys:
+        seen.add(batch)
+    now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < 8 * keys.size * 1.05 and most < 2 * 8 * keys.size * 1.05
+    assert seen.contains(keys[:, 0]).all() and len(seen) == keys.size
 
 
 def test_rows_of_translations(vocabulary):

@@ -187,6 +187,7 @@ def test_reports_of_several_workers():
             report.files_failed[name] = "broken"
             report.record_fault("shared", f"record of {name}", "skip")
             report.records_dropped["other"] += 7
+            report.exclusion_faults.append(name)
         parts.append(part)
     parts[0].merge(parts[1])
     whole.files, whole.lines, whole.bytes, whole.documents, whole.empty_documents = 2, 4, 6, 8, 10

@@ -147,25 +147,34 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
     assert counters["exclude/sentence"]
 
 
-def test_stages_and_samples(start, tmp_path):
-    """Each stage has its switch; what it drops is counted and shown."""
+def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):
+    """An error before any work; or a warning, and a count in the manifest, and the others count."""
+    text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
+    (tmp_path / "sts.jsonl").write_text(json.dumps({"pairs": [[text[0].split(". ")[1]]]}))
+    (tmp_path / "archive.zip").write_bytes(b"PK\0\0")
+    files = f"{tmp_path}/archive.zip,{tmp_path}/sts.jsonl"
+    before = _names(tmp_path)
+    with pytest.raises(UserError, match="archive.zip: no text, a NUL byte behind line 0"):
+        start(deduplicate="off", exclude=files)
+    assert _names(tmp_path) == before
+    counters = load_manifest(start(deduplicate="off", exclude=files, on_error="skip")).counters
+    assert counters["exclude/unread_file"] == 1 and counters["exclude/sentence"]
+    assert f"warning: not excluded: {tmp_path}/archive.zip: no text" in capsys.readouterr().err
+
+
+def test_stages_have_switches(start, tmp_path):
+    """What each drops, and no more."""
     (tmp_path / "text" / "part-0.jsonl").write_text(
         json.dumps({"id": "odd", "text": "\ufffd A cat sat."})
         + "\n"
         + json.dumps({"lang": "en", "text": "Ein Hund lief über die Straße und bellte laut."})
     )
-    folder = start(detect_language="check", sample_dropped=2)
-    found = [json.loads(line) for line in (folder / "dropped.jsonl").read_text().splitlines()]
-    counters = load_manifest(folder).counters
+    counters = load_manifest(start(detect_language="check", deduplicate="off")).counters
     assert counters["normalise/not_decoded"] == 1 and counters["language/mismatch"] >= 1
-    assert {example["reason"] for example in found} >= {
-        "normalise/not_decoded",
-        "language/mismatch",
-    }
-    assert max(Counter(example["reason"] for example in found).values()) == 2
+    assert {name.partition("/")[0] for name in counters} == {"normalise", "language"}
     counters = load_manifest(start("rules", normalise=False, quality_rules=True)).counters
-    assert "normalise/not_decoded" not in counters
     assert any(name.startswith("quality/") for name in counters)
+    assert not any(name.startswith(("normalise/", "language/")) for name in counters)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +184,9 @@ def test_stages_and_samples(start, tmp_path):
         ({"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
         ({"input": "none"}, "none: no such file"),
         ({"element_mb": 0}, "--element_mb is 0; give a positive number"),
-        ({"quality_model": "none"}, "none"),
+        ({"quality_model": "none"}, "/none: no such quality classifier; train it with"),
         ({"output": "gs://bucket"}, "must be on a file system that all workers have"),
-        ({"exclude": "none"}, "none: no such file"),
+        ({"exclude": "none"}, "none: no such file, and nothing matches; check --exclude"),
         ({"keep_languages": "xx-none", "detect_language": "set"}, "xx-none"),
     ],
 )

@@ -9,6 +9,7 @@ import pytest
 import zstandard
 
 from data_prep.readers import Document, ReadOptions
+from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
 from official_cmlm.errors import UserError
 
@@ -254,3 +255,20 @@ def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
         ("h", False, ["Eight."]),
     ]
     assert counters == {"exclude/sentence": 4, "exclude/no_sentence_left": 1}
+
+
+def test_pieces_of_pieces_have_names_of_their_own(tmp_path):
+    """Cuts by removed paragraphs and by excluded sentences of documents named like each other."""
+    (tmp_path / "sts.txt").write_text("Taken out.\n")
+    cut = Cutter(Exclusion.of([str(tmp_path / "sts.txt")]))
+    names = ["http://a", "http://a/1", "http://a/2"]
+    documents = [Document(name, "en", [f"A{name}.", "gone", f"B{name}."]) for name in names]
+    losses = {(number, 1): "duplicates/exact_paragraph" for number in range(3)}
+    pieces = list(drop(documents, losses, Counter()))
+    assert len(pieces) == 6
+    left = list(cut([(piece, ["One.", "Taken out.", "Two."]) for piece in pieces], Counter()))
+    found = [piece.id for piece, _ in left]
+    assert len(set(found)) == len(found) == 12
+    assert found[:4] == ["http://a", "http://a#exclude-1", "http://a#duplicates-1"] + [
+        "http://a#duplicates-1#exclude-1"
+    ]
