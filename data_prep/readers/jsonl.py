@@ -29,16 +29,16 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         record = parse_object(line, where)
         text = _get(record, "text", where)
         name = _get(record, "id", where)
-        name = f"{path}#{number}" if name is None else _encodable(str(name), path, report)
+        name = f"{path}#{number}" if name is None else mended(str(name), path, report)
         if isinstance(text, str):
-            paragraphs = split_paragraphs(_encodable(text, path, report), options.lines)
+            paragraphs = split_paragraphs(mended(text, path, report), options.lines)
         else:
-            paragraphs = normalise_space(_encodable(part, path, report) for part in text)
+            paragraphs = normalise_space(mended(part, path, report) for part in text)
         if not paragraphs:
             report.drop_empty(name)
             continue
         # Libraries that are told the language cannot take halves either.
-        language = _encodable(_get(record, "lang", where) or options.language, path, report)
+        language = mended(_get(record, "lang", where) or options.language, path, report)
         report.documents += 1
         # Written by hold_out for the pieces of a document that is too long for one line.
         continues = record.get("continues") is True
@@ -80,12 +80,12 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
     return value
 
 
-def _encodable(text: str, path: str, report: ReadReport) -> str:
+def mended(text: str, path: str, report: ReadReport) -> str:
     """As `encodable`; counts what is replaced."""
-    mended = encodable(text)
-    if mended is not text:
-        report.add_not_utf8(path, mended.count("\ufffd") - text.count("\ufffd"))
-    return mended
+    whole = encodable(text)
+    if whole is not text:
+        report.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
+    return whole
 
 
 def encodable(text: str) -> str:

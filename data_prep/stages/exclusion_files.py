@@ -12,18 +12,17 @@ from data_prep.readers.jsonl import encodable
 from data_prep.readers.opening import BrokenStreamError, ExpandedFile
 from data_prep.readers.report import ReadReport
 from data_prep.stages.duplicates_text import analyse
-from data_prep.stages.sentence_marks import SENTENCE_END_MARKS, SPACED_MARKS, UNAMBIGUOUS_MARKS
+from data_prep.stages.sentence_marks import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS
 from official_cmlm.errors import UserError
 
 # A class in front of the sentence: SST's fine labels, TREC's questions.
 _CLASS = re.compile(r"(?:\d|[A-Z]+:\w+)\s+(?=\S)")
 # Brackets as the Penn Treebank, and SST after it, write them.
 _BRACKETS = re.compile(r"-[LR][RCS]B-", re.IGNORECASE)
-_SENTENCE_END = re.compile(rf"[{re.escape(SENTENCE_END_MARKS)}]\W*$")
-# Where one sentence may end and another begin; spares most texts the splitter.
-_SEVERAL = re.compile(
-    rf"[{re.escape(SPACED_MARKS)}]\W*\s\W*\w|[{re.escape(UNAMBIGUOUS_MARKS)}]\W*\w"
-)
+# All of these take a time that is linear in the text, whatever is in it.
+_END_MARK = re.compile(rf"[{re.escape(SENTENCE_END_MARKS)}]")
+_WORD = re.compile(r"\w")
+_UP_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
 # A sentence of a script whose marks are unambiguous, without any language's own rules.
 _PLAIN_SENTENCE = re.compile(rf"[^{UNAMBIGUOUS_MARKS}]+[{UNAMBIGUOUS_MARKS}]*")
 # No string of JSON holds a line's end, so strings can be found line by line, in any layout.
@@ -74,14 +73,15 @@ def candidates(path: str, options: ReadOptions, report: ReadReport) -> Iterator[
 
 
 def several_sentences(text: str, language: str) -> list[str]:
-    """The sentences of a text that may hold several, else none.
+    """The sentences of a text with a sentence's mark before its last word, else none.
 
     By the rules of the language, and also at each mark that ends nothing but sentences, as the
     text's true language may have other rules.
     """
     import sentencex
 
-    if not _SEVERAL.search(text):
+    mark = _END_MARK.search(text)
+    if mark is None or not _WORD.search(text, mark.end()):
         return []
     return [*sentencex.segment(language, text), *_PLAIN_SENTENCE.findall(text)]
 
@@ -150,7 +150,10 @@ def _json_text(literal: str) -> str:
 
 
 def _may_be_a_sentence(text: str) -> bool:
-    if len(text.split()) > 1 or _SENTENCE_END.search(text):
+    if len(text.split()) > 1:
+        return True
+    words = _UP_TO_LAST_WORD.match(text)
+    if words and _END_MARK.search(text, words.end()):
         return True
     # Without spaces between words, four characters are a text.
     return not text.isascii() and len(analyse([text]).words) > 3

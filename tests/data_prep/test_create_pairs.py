@@ -312,6 +312,18 @@ def test_exclude(run, tmp_path, capsys):
         run("ab", ["en", "de"], exclude=tmp_path / "a.zip", overwrite=True)
 
 
+def test_half_a_character(run, tmp_path):
+    """Is legal JSON: replaced and counted, with and without a look for evaluation sentences."""
+    row = r'{"sentence1": "A cat. \ud800 A dog.", "sentence2": "b", "gold_label": "neutral"}'
+    (tmp_path / "a.jsonl").write_text(row)
+    (tmp_path / "sts").write_text("No such sentence.\n")
+    for values in ({}, {"exclude": tmp_path / "sts"}):
+        manifest = run(["a.jsonl"], ["en"], format="nli", overwrite=True, keep_text=True, **values)
+        assert manifest.counters == {"read/not_utf8": 1}
+    (record,) = read_pairs_by_hand(tmp_path / "out")["pairs-00000.tfrecord"]
+    assert record["text"] == ["A cat. \ufffd A dog.", "b"]
+
+
 def test_the_vocabulary_is_that_of_documents(run, tmp_path):
     """A bare vocab.txt takes the same flags, so that both kinds of records share one hash."""
     (tmp_path / "vocab.json").unlink()

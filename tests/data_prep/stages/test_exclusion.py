@@ -190,6 +190,15 @@ def test_json_at_any_depth(tmp_path):
     assert not Exclusion.of([str(tmp_path / "a.jsonl")]).keep("Deep down it says so.")
 
 
+def test_endless_punctuation(tmp_path):
+    """What a splitter by backtracking would take hours for."""
+    leaders = "." * 100_000
+    (tmp_path / "a").write_text(f"Chapter one {leaders} 7\nOne. two{'. ' * 50_000}\n{leaders}\n")
+    exclusion = Exclusion.of([str(tmp_path / "a")])
+    assert not exclusion.keep("Chapter one 7") and not exclusion.keep("one two")
+    assert exclusion.keep_whole([(f"A {leaders} b", "en"), (leaders, "en")]).all()
+
+
 def test_texts_are_kept_whole_or_not(tmp_path):
     """A text with several sentences goes for one of them; parts of a sentence are none."""
     (tmp_path / "a").write_text("A dog barks.\nOne. Two of them.\n")
