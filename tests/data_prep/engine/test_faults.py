@@ -10,7 +10,7 @@ import pytest
 
 from data_prep.engine import phases
 from data_prep.engine.atomic import written
-from data_prep.engine.locking import locked
+from data_prep.locking import locked
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.engine.runs import ROOT, contents, run, write_text
