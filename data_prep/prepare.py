@@ -58,8 +58,8 @@ def define_flags() -> None:
         "runner",
         "local",
         "What computes: local (--workers processes), InProcess (Apache Beam in this process), or"
-        " the name of a runner of Apache Beam, such as Dask, Dataflow, Flink or Spark, whose own"
-        " flags stand after --.",
+        " the name of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags stand"
+        " after --. All its workers must see input and output under the same paths.",
     )
 
 
