@@ -27,6 +27,7 @@ from data_prep.readers.pairs import FORMATS, TABLES, sources
 from data_prep.readers.paths import is_file
 from data_prep.readers.report import guarded
 from data_prep.stages.language_id import identify
+from data_prep.summary import exit_status
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
@@ -92,7 +93,7 @@ def _detect(text: str) -> tuple[str, float]:
     return found.language, found.confidence
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     all_sources = sources(FLAGS.input, FLAGS.languages, FLAGS.format)
@@ -147,8 +148,8 @@ def main(argv: list[str]) -> None:
                 writer.write(language, *row)
                 bar.update(min(report.bytes, total_bytes) - bar.n)
         writer.close()
-        report.raise_if_all_failed(len(parts))
         if not statistics.documents:
+            report.raise_if_all_failed(len(parts))
             raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
         statistics.counters.update(report.counters())
         vocabulary.save(folder)
@@ -169,6 +170,7 @@ def main(argv: list[str]) -> None:
         f"{statistics.tokens} tokens in {len(writer.shards)} shard(s); {seconds:.1f} s"
         + "".join(f", {name} {n}" for name, n in sorted(statistics.counters.items()) if n)
     )
+    return exit_status(statistics.counters)
 
 
 if __name__ == "__main__":

@@ -55,8 +55,8 @@ class Context:
           UserError: as the readers do.
         """
         options = self.plan.options
-        for path in self.plan.elements[element]:
-            documents = read_file(path, options.reading, report, options.reader)
+        for path, part in self.plan.elements[element]:
+            documents = read_file(path, options.reading, report, options.reader, part)
             yield from chain.run(documents, statistics.counters)
 
 

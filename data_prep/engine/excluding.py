@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.engine.atomic import written
+from data_prep.engine.atomic import write_array, written
 from data_prep.stages.exclusion import Exclusion
 
 # Not `.json`, as the results of phases are named.
@@ -15,7 +15,7 @@ _KEYS, _FAULTS = "exclusion.npy", "exclusion.faults"
 def save(exclusion: Exclusion, work: Path) -> None:
     """Writes what `load` and `faults` read."""
     with written(work / _KEYS) as file:
-        np.save(file, exclusion.keys, allow_pickle=False)
+        write_array(file, exclusion.keys)
     with written(work / _FAULTS) as file:
         file.write(json.dumps(exclusion.faults).encode())
 

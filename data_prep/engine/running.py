@@ -7,7 +7,7 @@ from typing import Protocol
 
 from data_prep.balance import write_report
 from data_prep.engine import excluding
-from data_prep.engine.atomic import naming_a_full_disk
+from data_prep.engine.atomic import naming_a_full_disk, remove_unfinished
 from data_prep.engine.plan import FILE_NAME, WORK, Plan, result_path
 from data_prep.engine.results import Result
 from data_prep.readers import ReadReport
@@ -62,8 +62,10 @@ def prepare(
                 compute(plan, partial, runner, phase, count)
         except UserError:
             if not _has_results(partial):
-                shutil.rmtree(partial)
+                shutil.rmtree(partial, ignore_errors=True)
             raise
+        # A run that was killed while it wrote the plan has left it here.
+        remove_unfinished(partial)
         report = ReadReport()
         if not (partial / MANIFEST).exists():
             report = _finish(plan, vocabulary, partial)
@@ -75,8 +77,10 @@ def prepare(
 def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
     """Makes the unfinished folder, or checks that what is in there can go on."""
     if (partial / FILE_NAME).exists() and ((partial / MANIFEST).exists() or _has_results(partial)):
-        plan.check_goes_on(Plan.load(partial), partial)
-        plan.save(partial)
+        before = Plan.load(partial)
+        plan.check_goes_on(before, partial)
+        if plan != before:
+            plan.save(partial)
         return
     # Nothing in there is worth going on with.
     exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
@@ -112,7 +116,7 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
         total.report.raise_if_all_failed(len(plan.inputs))
         if not total.statistics.sentences:
             raise UserError(
-                f"{','.join(path for path, _ in plan.inputs[:3])}: no usable sentence in"
+                f"{','.join(path for path, *_ in plan.inputs[:3])}: no usable sentence in"
                 f" {len(plan.inputs)} file(s); check that they hold running text, and what the"
                 " stages drop (--sample_dropped shows examples)"
             )

@@ -96,9 +96,9 @@ class ReadReport:
         """To be called after the last of `files` files.
 
         Raises:
-          UserError: not one of them could be read to its end.
+          UserError: not one of them could be read to its end, and they gave no document before.
         """
-        if files and len(self.files_failed) >= files:
+        if files and len(self.files_failed) >= files and not self.documents:
             first = next(iter(self.files_failed.values()))
             raise UserError(f"none of {files} file(s) could be read to its end; the first: {first}")
 

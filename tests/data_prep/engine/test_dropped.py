@@ -9,9 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.engine.options import Options
 from data_prep.reasons import NOTED, is_loss, unit
-from data_prep.stages.duplicates import DuplicateOptions, MinHash
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
@@ -111,10 +109,7 @@ def texts(tmp_path_factory, vocabulary):
     return folder
 
 
-def _run(texts, name, patch, **values):
-    # No flag asks for near paragraphs yet.
-    near = DuplicateOptions(MinHash(), near_paragraphs=MinHash())
-    patch.setattr(Options, "duplicates", lambda self: near)
+def _run(texts, name, **values):
     run(
         input=texts / name,
         vocab_file=texts / "vocab.txt",
@@ -130,26 +125,24 @@ def _run(texts, name, patch, **values):
 @pytest.fixture(scope="module")
 def runs(texts):
     """(manifest, samples) of both runs, which between them give every reason."""
-    with pytest.MonkeyPatch.context() as patch:
-        plain = _run(
-            texts,
-            "plain",
-            patch,
-            deduplicate="near",
-            exclude=f"{texts}/sts.tsv,{texts}/archive.zip",
-            min_sentences=2,
-        )
-        quality = _run(
-            texts,
-            "quality",
-            patch,
-            deduplicate="off",
-            detect_language="check",
-            keep_languages="en,qaa",
-            quality_rules=True,
-            quality_model=texts / "model.json",
-            quality_level="paragraph",
-        )
+    plain = _run(
+        texts,
+        "plain",
+        deduplicate="near",
+        deduplicate_paragraphs="near",
+        exclude=f"{texts}/sts.tsv,{texts}/archive.zip",
+        min_sentences=2,
+    )
+    quality = _run(
+        texts,
+        "quality",
+        deduplicate="off",
+        detect_language="check",
+        keep_languages="en,qaa",
+        quality_rules=True,
+        quality_model=texts / "model.json",
+        quality_level="paragraph",
+    )
     return plain, quality
 
 
