@@ -6,6 +6,7 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from data_prep.reasons import is_loss, unit
 from official_cmlm.records.manifest import Manifest
 
 TABLE, FIGURE = "balance.md", "balance.svg"
@@ -13,6 +14,8 @@ TABLE, FIGURE = "balance.md", "balance.svg"
 DEFAULT_EXPONENT = 0.3
 # More bars than these nobody reads; the table has all.
 _MAX_BARS = 40
+# Languages that are named beside a reason, those that lost most; `dataset.json` has all.
+_MAX_LANGUAGES = 8
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's, told apart by colour-blind readers
 
 
@@ -57,16 +60,16 @@ def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share
 
 
 def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
-    """Markdown: a line a language, then a line a reason for leaving something out."""
-    unit = "pairs" if manifest.kind == "pairs" else "sentences"
+    """Markdown: a line a language; a line a reason to leave something out; what only changed."""
+    counted = "pairs" if manifest.kind == "pairs" else "sentences"
     lines = [
         "# Balance of languages",
         "",
-        f"{manifest.documents:,} {'rows' if unit == 'pairs' else 'documents'},"
+        f"{manifest.documents:,} {'rows' if counted == 'pairs' else 'documents'},"
         f" {manifest.sentences:,} sentences, {manifest.tokens:,} tokens.",
         f"Smoothed: with `language_exponent: {exponent:g}`.",
         "",
-        f"| language | {unit} | tokens | share | smoothed |",
+        f"| language | {counted} | tokens | share | smoothed |",
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     lines += [
@@ -74,15 +77,30 @@ def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
         f" | {100 * row.share:.2f} % | {100 * row.smoothed:.2f} % |"
         for row in shares(manifest, exponent)
     ]
-    lines += ["", "## Left out", ""]
-    if manifest.counters:
-        lines += ["| reason | count |", "| --- | ---: |"]
-        lines += [
-            f"| {name.replace('_', ' ')} | {n:,} |" for name, n in sorted(manifest.counters.items())
-        ]
-    else:
-        lines.append("Nothing.")
+    for title, losses in (("Left out", True), ("Changed or noted, and kept", False)):
+        names = [name for name in sorted(manifest.counters) if is_loss(name) == losses]
+        lines += ["", f"## {title}", "", *(_reasons(manifest, names) or ["Nothing."])]
     return "\n".join(lines) + "\n"
+
+
+def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
+    """A table of counters; empty without any."""
+    if not names:
+        return []
+    lines = ["| reason | count | unit | languages |", "| --- | ---: | --- | --- |"]
+    for name in names:
+        languages = _most(manifest.counters_by_language.get(name, {}))
+        lines.append(f"| {name} | {manifest.counters[name]:,} | {unit(name)} | {languages} |")
+    return lines
+
+
+def _most(languages: Mapping[str, int]) -> str:
+    """The languages with the largest counts, and how many others there are."""
+    ordered = sorted(languages.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{language} {count:,}" for language, count in ordered[:_MAX_LANGUAGES]]
+    if others := ordered[_MAX_LANGUAGES:]:
+        named.append(f"{len(others)} others {sum(count for _, count in others):,}")
+    return ", ".join(named)
 
 
 def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:

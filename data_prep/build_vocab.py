@@ -19,6 +19,7 @@ from absl import flags
 
 from data_prep import reader_flags
 from data_prep.readers import ReadReport
+from data_prep.summary import exit_status
 from data_prep.vocabulary_mixture import (
     Samples,
     TextInput,
@@ -137,7 +138,7 @@ def check(entries: list[str], samples: dict[str, list[str]]) -> None:
     print(vocabulary_check.coverage_table({"": table}), end="")
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     started = time.monotonic()
@@ -181,6 +182,7 @@ def main(argv: list[str]) -> None:
         f" from {characters} characters in {time.monotonic() - started:.1f} s"
         + report.skipped(len(source.files))
     )
+    return exit_status(report.counters())
 
 
 if __name__ == "__main__":

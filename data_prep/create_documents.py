@@ -14,9 +14,9 @@ from data_prep import reader_flags, record_flags
 from data_prep.balance import write_report
 from data_prep.documents import records
 from data_prep.readers import Document, ReadReport, read_documents, size_of
-from data_prep.sharding import OutputFolder, ShardWriter
+from data_prep.sharding import OutputFolder, ShardWriter, outside_of
 from data_prep.statistics import Statistics
-from data_prep.summary import Summary
+from data_prep.summary import Summary, exit_status
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
@@ -42,22 +42,27 @@ def _with_progress(
         bar.update(total_bytes - bar.n)
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     shard_bytes = record_flags.megabytes("shard_mb")
-    paths = reader_flags.input_paths()
-    vocabulary, options = record_flags.vocabulary(), record_flags.options()
-    cli.quiet_tensorflow()
     output = Path(FLAGS.output_dir)
+    paths = outside_of(output, reader_flags.input_paths())
+    vocabulary, options, reading = (
+        record_flags.vocabulary(),
+        record_flags.options(),
+        reader_flags.options(),
+    )
+    cli.quiet_tensorflow()
     report, statistics = ReadReport(), Statistics()
+    exclusion = record_flags.exclusion(reading, report)
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
     with OutputFolder(output, FLAGS.overwrite) as folder:
-        documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
+        documents = read_documents(paths, reading, report, FLAGS.reader)
         documents = _with_progress(documents, report, total_bytes)
         writer = ShardWriter(folder, "documents", shard_bytes)
-        for language, record in records(documents, vocabulary, options, statistics):
+        for language, record in records(documents, vocabulary, options, statistics, exclusion):
             writer.write(language, record)
         writer.close()
         if not statistics.sentences:
@@ -71,6 +76,7 @@ def main(argv: list[str]) -> None:
         write_report(manifest, folder)
         manifest.save(folder)
     summary.show(str(output), manifest, report, len(paths))
+    return exit_status(manifest.counters)
 
 
 if __name__ == "__main__":

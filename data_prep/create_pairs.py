@@ -12,14 +12,14 @@
     python -m data_prep.create_pairs --format=nli --input=train.jsonl --languages=en …
 """
 
-import math
 import sys
 import time
 from pathlib import Path
 
 from absl import flags
 
-from data_prep import reader_flags
+from data_prep import reader_flags, record_flags
+from data_prep.balance import write_report
 from data_prep.pair_filters import REPEATED, PairFilters
 from data_prep.readers import ReadOptions, ReadReport, size_of
 from data_prep.readers.document import DEFAULT_MAX_LINE_BYTES
@@ -27,9 +27,9 @@ from data_prep.readers.pairs import FORMATS, TABLES, sources
 from data_prep.readers.paths import is_file
 from data_prep.readers.report import guarded
 from data_prep.stages.language_id import identify
+from data_prep.summary import exit_status
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization import load_vocabulary
 
 FLAGS = flags.FLAGS
 
@@ -80,16 +80,12 @@ def define_flags() -> None:
         "Which repetitions to leave out: none (keep), rows whose two texts stood together before"
         " (pair), or also rows of which one text stood on its side before (either).",
     )
-    flags.DEFINE_string("vocab_file", None, "Vocabulary, as for create_documents. Required.")
-    flags.DEFINE_bool("lower_case", None, "Whether the vocabulary is uncased. Default: its own.")
-    flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace records that are there already.")
-    flags.DEFINE_float("shard_mb", 16.0, "Size of a shard, in megabytes.")
     flags.DEFINE_integer("max_line_mb", None, "Longest line allowed, in MiB. Default: 16.", 1)
     reader_flags.define_faults()
-    flags.adopt_module_key_flags(reader_flags)
-    flags.DEFINE_bool("keep_text", False, "Whether to store the texts too.")
-    cli.required("input", "languages", "vocab_file", "output_dir")
+    record_flags.define_common()
+    for module in (reader_flags, record_flags):
+        flags.adopt_module_key_flags(module)
+    cli.required("input", "languages")
 
 
 def _detect(text: str) -> tuple[str, float]:
@@ -97,7 +93,7 @@ def _detect(text: str) -> tuple[str, float]:
     return found.language, found.confidence
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     all_sources = sources(FLAGS.input, FLAGS.languages, FLAGS.format)
@@ -110,18 +106,17 @@ def main(argv: list[str]) -> None:
         )
     if FLAGS.row_aligned and len(set(languages)) != len(languages):
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
-    if not 0 < FLAGS.shard_mb < math.inf:
-        raise UserError(f"--shard_mb is {FLAGS.shard_mb:g}; give a positive number")
+    shard_bytes = record_flags.megabytes("shard_mb")
     paths = [path for source in all_sources for path in source.paths]
     for path in paths:
         if not is_file(path):
             raise UserError(f"{path}: no such file; check --input")
-    filters = PairFilters(
-        FLAGS.max_length_ratio,
-        detect=_detect if FLAGS.check_language else None,
-        repeated=FLAGS.repeated,
+    reading = ReadOptions(
+        max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
+        max_expanded_bytes=reader_flags.megabytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
     )
-    vocabulary = load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case)
+    vocabulary = record_flags.vocabulary()
     cli.quiet_tensorflow()
     from data_prep.pairs import PairOptions, align, records
     from data_prep.sharding import OutputFolder, ShardWriter
@@ -129,15 +124,16 @@ def main(argv: list[str]) -> None:
     from official_cmlm.records import pairs as schema
 
     report, statistics = ReadReport(), Statistics()
+    filters = PairFilters(
+        FLAGS.max_length_ratio,
+        detect=_detect if FLAGS.check_language else None,
+        repeated=FLAGS.repeated,
+        exclusion=record_flags.exclusion(reading, report),
+    )
     options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty, filters)
     row_size = len(all_sources) if FLAGS.row_aligned else 1
     total_bytes = sum(map(size_of, paths))
     started = time.monotonic()
-    reading = ReadOptions(
-        max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
-        max_expanded_bytes=reader_flags.megabytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
-    )
     tables = [source.read(report, FLAGS.header, reading) for source in all_sources]
     if FLAGS.row_aligned:
         # Without one of them no row is whole, so they are read, and fail, as one.
@@ -146,24 +142,26 @@ def main(argv: list[str]) -> None:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(all_sources, tables)]
     rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, report))
     with OutputFolder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
-        writer = ShardWriter(folder, schema.KIND, int(FLAGS.shard_mb * 1e6))
+        writer = ShardWriter(folder, schema.KIND, shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in records(rows, vocabulary, options, statistics):
                 writer.write(language, *row)
                 bar.update(min(report.bytes, total_bytes) - bar.n)
         writer.close()
-        report.raise_if_all_failed(len(parts))
         if not statistics.documents:
+            report.raise_if_all_failed(len(parts))
             raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
         statistics.counters.update(report.counters())
         vocabulary.save(folder)
-        statistics.manifest(
+        manifest = statistics.manifest(
             vocabulary,
             writer.shards,
             FLAGS.keep_text,
             kind=schema.KIND,
             row_size=row_size,
-        ).save(folder)
+        )
+        write_report(manifest, folder)
+        manifest.save(folder)
     for warning in report.warnings():
         print(f"warning: {warning}", file=sys.stderr)
     seconds = max(time.monotonic() - started, 1e-9)
@@ -172,6 +170,7 @@ def main(argv: list[str]) -> None:
         f"{statistics.tokens} tokens in {len(writer.shards)} shard(s); {seconds:.1f} s"
         + "".join(f", {name} {n}" for name, n in sorted(statistics.counters.items()) if n)
     )
+    return exit_status(statistics.counters)
 
 
 if __name__ == "__main__":

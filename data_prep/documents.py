@@ -9,6 +9,7 @@ import numpy as np
 
 from data_prep.readers import Document
 from data_prep.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
+from data_prep.stages import count_dropped
 from data_prep.stages.exclusion import Cutter, Exclusion
 from data_prep.statistics import Statistics
 from official_cmlm.records import documents as schema
@@ -112,8 +113,10 @@ def _long_enough(
 ) -> Iterator[_Tokenized]:
     """Yields a document's pieces that hold sentences, or counts why there are too few."""
     waiting: list[_Tokenized] = []
+    first: Document | None = None
     held = 0
     for piece in document:
+        first = first or piece.document
         if not piece.sentences:
             continue
         held += len(piece.sentences)
@@ -122,12 +125,12 @@ def _long_enough(
             # Everything from here on belongs to a document that is long enough.
             yield from waiting
             waiting = []
-    if not held:
-        statistics.counters["documents_without_sentences"] += 1
-    elif held < min_sentences:
-        statistics.counters["documents_too_short"] += 1
-    else:
+    if held >= max(min_sentences, 1):
         statistics.documents += 1
+    elif first is not None:
+        # The whole document; of a long one its first piece stands for it.
+        reason = "records/too_few_sentences" if held else "records/no_sentence"
+        count_dropped(statistics.counters, reason, first)
 
 
 def _tokenized(
@@ -152,7 +155,9 @@ def _tokenized(
             own, places = lengths[start:stop], bounds[start : stop + 1]
             if some_empty and 0 in own:
                 kept = [i for i, length in enumerate(own) if length]
-                statistics.counters["sentences_without_tokens"] += len(own) - len(kept)
+                for text in (sentences[i] for i, length in enumerate(own) if not length):
+                    reason = "records/sentence_without_tokens"
+                    count_dropped(statistics.counters, reason, document, text)
                 sentences = [sentences[i] for i in kept]
                 places = [*(places[i] for i in kept), places[-1]]
                 own = [own[i] for i in kept]

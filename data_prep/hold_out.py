@@ -15,6 +15,7 @@ from absl import flags
 
 from data_prep import reader_flags
 from data_prep.readers import Document, ReadReport, read_documents
+from data_prep.summary import exit_status
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -51,7 +52,7 @@ def define_flags() -> None:
     cli.required("train_output", "held_out_output")
 
 
-def main(argv: list[str]) -> None:
+def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     report = ReadReport()
@@ -87,6 +88,7 @@ def main(argv: list[str]) -> None:
         print(f"warning: {warning}", file=sys.stderr)
     skipped = report.skipped(len(paths))
     print(f"{counts[0]} documents to train on, {counts[1]} held out{skipped}")
+    return exit_status(report.counters())
 
 
 if __name__ == "__main__":

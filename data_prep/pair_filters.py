@@ -1,18 +1,27 @@
-"""Leaves out pairs that are no good pairs: unlike lengths, another language, repetitions."""
+"""Leaves out pairs: evaluation sentences, unlike lengths, another language, repetitions."""
 
 import dataclasses
 import unicodedata
 from collections import Counter
 from collections.abc import Callable, Sequence
 
-from data_prep.readers.pairs import Pair
-from data_prep.stages.duplicates_text import analyse, exact_keys
+import numpy as np
+
+from data_prep.key_set import KeySet
+from data_prep.readers.pair import Pair
+from data_prep.stages.duplicates_text import analyse, exact_keys, mix
+from data_prep.stages.exclusion import Exclusion
 from data_prep.stages.language_id import canonical_language
+from data_prep.tally import count_loss
 from official_cmlm.errors import UserError
 
 REPEATED = ("keep", "pair", "either")
 # What stands for a language that is not known.
 _UNKNOWN = ("", "un", "und")
+# Of the pair, its first and its second text.
+_REPETITIONS = ("pairs/repeated", "pairs/repeated_first_text", "pairs/repeated_second_text")
+# The pairs of one row: one, or one for each language of row-aligned tables.
+Row = tuple[Pair, ...]
 # Text -> (language code, confidence from 0 to 1).
 Detect = Callable[[str], tuple[str, float]]
 
@@ -32,8 +41,11 @@ class PairFilters:
       min_confidence: only a text of which `detect` is at least so sure that it is in another
         language counts as such, 0 to 1; default 0.5.
       repeated: `keep` (default) every row; `pair`: leave out a row if both texts stood together
-        before; `either`: also if one of them stood on its side before. Compared by their letters
-        (`stages.duplicates_text`); in memory are 64 bits a text.
+        before; `either`: also if one of them stood on its side before. Compared by 64-bit hashes
+        of their letters (`stages.duplicates_text`). In memory are 8 bytes a row, with `either`
+        24; while they grow, up to twice as much.
+      exclusion: sentences that may not be trained on; default None. A row goes if one of its
+        texts is such a sentence, or holds one.
 
     Raises:
       UserError: a value is out of range.
@@ -44,6 +56,7 @@ class PairFilters:
     detect: Detect | None = None
     min_confidence: float = 0.5
     repeated: str = "keep"
+    exclusion: Exclusion | None = None
 
     def __post_init__(self) -> None:
         if self.max_length_ratio and not self.max_length_ratio >= 1:
@@ -58,17 +71,22 @@ class PairFilters:
             raise UserError(f"repeated is {self.repeated!r}; choose one of {', '.join(REPEATED)}")
 
 
+def count_row(counters: Counter[str], reason: str, row: Row) -> None:
+    """Counts a row that is left out; see `tally.count_loss`."""
+    # Rows of translations are of no one language.
+    languages = row[0].languages if len(row) == 1 else ()
+    count_loss(counters, reason, languages, row[0].where, lambda: "\t".join(row[0].texts))
+
+
 class PairFilter:
     """Filters the rows of one run, in their order; remembers what it has seen."""
 
     def __init__(self, options: PairFilters) -> None:
         self._options = options
-        self._seen: tuple[set[int], set[int]] = (set(), set())
-        self._pairs: set[tuple[int, int]] = set()
+        # Of the pairs, and of the texts on each side, what stayed.
+        self._seen = [KeySet() for _ in _REPETITIONS[: 3 if options.repeated == "either" else 1]]
 
-    def __call__(
-        self, rows: Sequence[tuple[Pair, ...]], counters: Counter[str]
-    ) -> list[tuple[Pair, ...]]:
+    def __call__(self, rows: Sequence[Row], counters: Counter[str]) -> list[Row]:
         """The rows that stay.
 
         A row of translations goes whole, if any of its pairs is bad; whether it is a repetition
@@ -76,31 +94,39 @@ class PairFilter:
 
         Args:
           rows: the next rows.
-          counters: counts rows left out: `rows_of_unlike_lengths`, `rows_in_another_language`,
-            `rows_repeated`, `rows_with_a_repeated_first_text`, `rows_with_a_repeated_second_text`.
+          counters: counts rows left out: `exclude/row`, `pairs/unlike_lengths`,
+            `pairs/another_language`, `pairs/repeated`, `pairs/repeated_first_text`,
+            `pairs/repeated_second_text`.
         """
         kept = []
-        for row in rows:
+        for row in self._not_excluded(rows, counters):
             if reason := self._bad(row):
-                counters[reason] += 1
+                count_row(counters, reason, row)
             else:
                 kept.append(row)
         if self._options.repeated == "keep" or not kept:
             return kept
-        keys = exact_keys(analyse([text for row in kept for text in row[0].texts]))
-        result = []
-        for row, key in zip(kept, keys.reshape(-1, 2).tolist(), strict=True):
-            if reason := self._repeated(*key):
-                counters[reason] += 1
-            else:
-                result.append(row)
-        return result
+        return self._not_repeated(kept, counters)
 
-    def _bad(self, row: tuple[Pair, ...]) -> str:
+    def _not_excluded(self, rows: Sequence[Row], counters: Counter[str]) -> Sequence[Row]:
+        if self._options.exclusion is None:
+            return rows
+        texts = [both for row in rows for pair in row for both in zip(pair.texts, pair.languages)]
+        marks = iter(self._options.exclusion.keep_whole(texts).tolist())
+        kept = []
+        for row in rows:
+            # A list, so that each mark is taken whatever the others say.
+            if all([next(marks) for pair in row for _ in pair.texts]):
+                kept.append(row)
+            else:
+                count_row(counters, "exclude/row", row)
+        return kept
+
+    def _bad(self, row: Row) -> str:
         options = self._options
         for pair in row:
             if options.max_length_ratio and _unlike(pair.texts, options):
-                return "rows_of_unlike_lengths"
+                return "pairs/unlike_lengths"
         if options.detect is not None:
             for pair in row:
                 for text, language in zip(pair.texts, pair.languages):
@@ -110,23 +136,36 @@ class PairFilter:
                         and confidence >= options.min_confidence
                         and canonical_language(found) != canonical_language(language)
                     ):
-                        return "rows_in_another_language"
+                        return "pairs/another_language"
         return ""
 
-    def _repeated(self, first: int, second: int) -> str:
-        """Why a row is a repetition; remembers it if it is none. Texts without letters are none."""
-        if (first, second) in self._pairs:
-            return "rows_repeated"
-        if self._options.repeated == "either":
-            if first in self._seen[0]:
-                return "rows_with_a_repeated_first_text"
-            if second in self._seen[1]:
-                return "rows_with_a_repeated_second_text"
-            self._seen[0].update({first} - {0})
-            self._seen[1].update({second} - {0})
-        if first or second:
-            self._pairs.add((first, second))
-        return ""
+    def _not_repeated(self, rows: list[Row], counters: Counter[str]) -> list[Row]:
+        """The rows that repeat none that stayed before. Texts without letters repeat nothing."""
+        sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
+        first, second = sides.reshape(-1, 2).T
+        both = mix(first ^ mix(second + np.uint64(1)))
+        both[(first == 0) & (second == 0)] = 0
+        keys = (both, first, second)[: len(self._seen)]
+        known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
+        # What this batch adds, row by row, as a row left out must not be seen.
+        added: list[set[int]] = [set() for _ in keys]
+        kept = []
+        for number, row in enumerate(zip(*(own.tolist() for own in keys))):
+            repeated = [
+                reason
+                for reason, key, before, new in zip(_REPETITIONS, row, known, added)
+                if key and (before[number] or key in new)
+            ]
+            if repeated:
+                count_row(counters, repeated[0], rows[number])
+                continue
+            kept.append(rows[number])
+            for key, new in zip(row, added):
+                if key:
+                    new.add(key)
+        for seen, new in zip(self._seen, added):
+            seen.add(np.fromiter(new, np.uint64, len(new)))
+        return kept
 
 
 def columns(text: str) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.pair_filters import PairFilter, PairFilters
+from data_prep.pair_filters import PairFilter, PairFilters, Row, count_row
 from data_prep.readers.pair import Pair
 from data_prep.statistics import Statistics
 from official_cmlm.errors import UserError
@@ -34,10 +34,6 @@ class PairOptions:
     keep_text: bool = False
     drop_empty: bool = False
     filters: PairFilters = dataclasses.field(default_factory=PairFilters)
-
-
-# The pairs of one row: one, or one for each language of row-aligned tables.
-Row = tuple[Pair, ...]
 
 
 def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
@@ -95,7 +91,7 @@ def records(
                 a, b, c = tokens.row_splits[start : start + 3]
                 encoded.append((pair, tokens.values[a:c], (int(b - a), int(c - b))))
             if not all(length for _, _, lengths in encoded for length in lengths):
-                statistics.counters["rows_without_tokens"] += 1
+                count_row(statistics.counters, "pairs/without_tokens", row)
                 continue
             _count(encoded, label, statistics)
             language = "-".join(row[0].languages) if len(row) == 1 else ""
@@ -120,7 +116,7 @@ def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
     """Whether a row becomes records; counts why not."""
     for pair in row:
         if pair.label == _NO_GOLD_LABEL:
-            statistics.counters["rows_without_gold_label"] += 1
+            count_row(statistics.counters, "pairs/without_gold_label", row)
             return False
         if not all(pair.texts):
             if not options.drop_empty:
@@ -129,7 +125,7 @@ def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
                     f"{pair.where}: the {side} text is empty; mend the row, or pass --drop_empty "
                     "to leave such rows out"
                 )
-            statistics.counters["rows_with_an_empty_text"] += 1
+            count_row(statistics.counters, "pairs/empty_text", row)
             return False
     return True
 

@@ -78,7 +78,8 @@ def define_faults() -> None:
         "fail",
         ON_ERROR,
         "What a file that cannot be read does (cut short, corrupt, UTF-16, a line too long, broken"
-        " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on.",
+        " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on. If"
+        " anything was skipped the exit status is 3, or 1 if nothing could be read at all.",
     )
     flags.DEFINE_float(
         "max_expanded_mb",

@@ -1,10 +1,12 @@
-"""The flags of every binary that writes documents records, and the options made of them."""
+"""The flags of every binary that writes records, and what is made of them."""
 
 import math
 
 from absl import flags
 
 from data_prep.documents import RecordOptions
+from data_prep.readers import ReadOptions, ReadReport, expand_inputs
+from data_prep.stages.exclusion import Exclusion
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
@@ -13,7 +15,21 @@ FLAGS = flags.FLAGS
 
 
 def define() -> None:
-    """Defines the flags; called as `reader_flags.define` is."""
+    """Defines the flags of documents records; called as `reader_flags.define` is."""
+    define_common()
+    flags.DEFINE_integer(
+        "max_sentences",
+        256,
+        "Sentences of a record at most; longer documents are cut into several records in order.",
+        lower_bound=2,
+    )
+    flags.DEFINE_integer(
+        "min_sentences", 1, "Sentences that a document must have, or it is dropped and counted."
+    )
+
+
+def define_common() -> None:
+    """Defines the flags that records of documents and of pairs share; part of `define`."""
     flags.DEFINE_string(
         "vocab_file",
         None,
@@ -35,14 +51,13 @@ def define() -> None:
         " says, else 1000.",
         lower_bound=1,
     )
-    flags.DEFINE_integer(
-        "max_sentences",
-        256,
-        "Sentences of a record at most; longer documents are cut into several records in order.",
-        lower_bound=2,
-    )
-    flags.DEFINE_integer(
-        "min_sentences", 1, "Sentences that a document must have, or it is dropped and counted."
+    flags.DEFINE_list(
+        "exclude",
+        [],
+        "Evaluation files, such as those of STS, SentEval and Tatoeba: files, directories or glob"
+        " patterns, of text, tables or JSON. Their sentences are left out: a document is cut"
+        " there, a row of pairs goes whole. A file that cannot be read is an error, or with"
+        " --on_error=skip a warning.",
     )
     flags.DEFINE_float(
         "shard_mb",
@@ -52,8 +67,7 @@ def define() -> None:
     flags.DEFINE_bool(
         "keep_text",
         False,
-        "Whether to store the sentences' text too, for views that work on characters; about"
-        " doubles the size.",
+        "Whether to store the text too, for views that work on characters; about doubles the size.",
     )
     cli.required("vocab_file", "output_dir")
 
@@ -79,3 +93,28 @@ def options() -> RecordOptions:
         min_sentences=FLAGS.min_sentences,
         keep_text=FLAGS.keep_text,
     )
+
+
+def excluded_paths() -> list[str]:
+    """The files of evaluation sentences; raises as `expand_inputs` does."""
+    if not FLAGS.exclude:
+        return []
+    try:
+        return expand_inputs(FLAGS.exclude)
+    except UserError as error:
+        # Readers speak of the flag that names most files.
+        raise UserError(str(error).replace("--input", "--exclude")) from None
+
+
+def exclusion(reading: ReadOptions, report: ReadReport) -> Exclusion | None:
+    """The sentences that may not be trained on, if any; `report` notes files that are skipped.
+
+    Raises:
+      UserError: as `Exclusion.of` does.
+    """
+    paths = excluded_paths()
+    if not paths:
+        return None
+    found = Exclusion.of(paths, reading)
+    report.exclusion_faults += found.faults
+    return found

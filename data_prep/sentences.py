@@ -30,7 +30,7 @@ def split_paragraphs(
     Args:
       paragraphs: running text.
       language: language code; an unknown one falls back to rules for all languages.
-      counters: `sentences_cut` counts the pieces that over-long sentences were cut into.
+      counters: `records/sentence_cut` counts the cuts through over-long sentences.
       max_characters: a longer sentence is cut at white space into pieces of at most so many, so
         that nothing is lost and no record is unbounded.
     """
@@ -59,7 +59,7 @@ def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Itera
         # Without white space in reach, cut in the middle of the word.
         cut = sentence.rfind(" ", 1, max_characters + 1)
         cut = cut if cut > 0 else max_characters
-        counters["sentences_cut"] += 1
+        counters["records/sentence_cut"] += 1
         yield sentence[:cut].rstrip()
         sentence = sentence[cut:].lstrip()
     if sentence:

@@ -2,19 +2,27 @@
 
 import contextlib
 import dataclasses
+import errno
+import functools
 import hashlib
+import os
 import re
 import shutil
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from data_prep.locking import locked
 from official_cmlm.errors import UserError
 from official_cmlm.files import replace_folder
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
+# Error numbers of a disk, or of one's share of it, that is full.
+FULL = (errno.ENOSPC, errno.EDQUOT)
+# What `data_prep.prepare` keeps in the folder that it has not completed.
+PLAN_FILE = "prepare.json"
 _CLEAN_TAG = re.compile(r"[A-Za-z][A-Za-z0-9-]{0,63}")
 
 
@@ -38,23 +46,67 @@ def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
     return path, path.with_name(path.name + ".partial")
 
 
+def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
+    """The input paths without what runs have written here: the output, finished or not.
+
+    Args:
+      output: the folder to write, which may lie in a folder of the input.
+      paths: of files, as `readers.expand_inputs` gives them.
+
+    Raises:
+      UserError: nothing is left.
+    """
+    output = output.resolve()
+    own = {output.name, f"{output.name}.partial", f"{output.name}.lock"}
+    resolved = functools.cache(lambda folder: Path(folder).resolve())
+
+    def is_own(path: str) -> bool:
+        folder, name = os.path.split(path)
+        place = resolved(folder) / name
+        if not place.is_relative_to(output.parent):
+            return False
+        first = place.relative_to(output.parent).parts[0]
+        return first in own or first.startswith(f"{output.name}.old-")
+
+    left = [path for path in paths if not is_own(path)]
+    if paths and not left:
+        raise UserError(
+            f"{paths[0]}: was written by such a run itself; name other text with --input"
+        )
+    return left
+
+
 class OutputFolder:
     """A folder that is filled under another name and renamed when everything is in it.
 
     >>> with OutputFolder(Path("records"), overwrite=False) as folder:   # doctest: +SKIP
     ...     (folder / "dataset.json").write_text("{}")
 
-    On an exception the partial folder is removed and the final name stays as it was.
+    On an exception the partial folder is removed and the final name stays as it was. Another
+    process that wants to write the same folder meanwhile is refused.
     """
 
     def __init__(self, path: Path, overwrite: bool) -> None:
         """Checks the name; raises as `output_folder` does."""
         self._path, self._partial = output_folder(path, overwrite)
+        self._overwrite = overwrite
+        self._held = contextlib.ExitStack()
 
     def __enter__(self) -> Path:
-        if self._partial.exists():
-            shutil.rmtree(self._partial)
-        self._partial.mkdir(parents=True)
+        with contextlib.ExitStack() as held:
+            held.enter_context(locked(self._path))
+            # Another process may have completed it meanwhile.
+            output_folder(self._path, self._overwrite)
+            if (self._partial / PLAN_FILE).exists():
+                raise UserError(
+                    f"{self._partial}: holds what a run of data_prep.prepare has done so far; give"
+                    " its command again to finish it, delete that folder, or name another"
+                    " --output_dir"
+                )
+            if self._partial.exists():
+                shutil.rmtree(self._partial)
+            self._partial.mkdir(parents=True)
+            self._held = held.pop_all()
         return self._partial
 
     def __exit__(
@@ -63,10 +115,11 @@ class OutputFolder:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if kind is not None:
-            shutil.rmtree(self._partial, ignore_errors=True)
-            return
-        replace_folder(self._partial, self._path)
+        with self._held:
+            if kind is not None:
+                shutil.rmtree(self._partial, ignore_errors=True)
+                return
+            replace_folder(self._partial, self._path)
 
 
 class ShardWriter:
@@ -126,6 +179,9 @@ class ShardWriter:
         try:
             yield
         except tf.errors.OpError as error:
+            for number in FULL:
+                if os.strerror(number) in error.message:
+                    raise OSError(number, os.strerror(number), str(self._folder)) from None
             raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
 
     def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":

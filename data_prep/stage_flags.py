@@ -2,7 +2,8 @@
 
 from absl import flags
 
-from data_prep.engine.options import DEDUPLICATE
+from data_prep.engine.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
+from data_prep.stages.duplicates import DuplicateOptions, MinHash
 from data_prep.stages.language_id import DETECT_LANGUAGE, LanguageId
 
 FLAGS = flags.FLAGS
@@ -51,14 +52,35 @@ def define() -> None:
         "deduplicate",
         "exact",
         DEDUPLICATE,
-        "Which duplicates to remove over the whole input; the earliest stays: none (off), documents"
-        " and paragraphs of the same letters (exact), or also documents that share most runs of"
-        " five words (near). Off reads the input in one pass.",
+        "Which documents to remove that stood anywhere in the whole input before: none (off), those"
+        " of the same letters (exact), or also those that share most runs of five words (near).",
     )
-    flags.DEFINE_list(
-        "exclude",
-        [],
-        "Evaluation files, such as those of STS and SentEval, whose sentences are left out.",
+    flags.DEFINE_enum(
+        "deduplicate_paragraphs",
+        "auto",
+        DEDUPLICATE_PARAGRAPHS,
+        "The same for paragraphs of the documents that stay, which are cut there; auto: off where"
+        " --deduplicate is, else exact. Without either the input is read in one pass.",
+    )
+    flags.DEFINE_float(
+        "near_threshold",
+        MinHash.threshold,
+        "Share of all runs of five words that two texts have in common (Jaccard similarity, as"
+        " estimated) from which they are near duplicates; above 0, up to 1.",
+    )
+    flags.DEFINE_integer(
+        "near_bands",
+        MinHash.bands,
+        "Bands of 8 hashes, of which near duplicates must share one to be compared. With 20 bands"
+        " 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32 bytes"
+        " of each text.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "min_paragraph_letters",
+        DuplicateOptions.min_paragraph_letters,
+        "Letters that a paragraph must have to be removed as a duplicate; shorter ones stay.",
+        lower_bound=0,
     )
     flags.DEFINE_integer(
         "sample_dropped",

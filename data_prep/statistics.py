@@ -3,6 +3,7 @@
 import dataclasses
 from collections import Counter
 
+from data_prep.tally import Tally
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary
@@ -21,13 +22,15 @@ class Statistics:
     language_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
     lengths: Counter[int] = dataclasses.field(default_factory=Counter)
     labels: Counter[str] = dataclasses.field(default_factory=Counter)
-    counters: Counter[str] = dataclasses.field(default_factory=Counter)
+    counters: Tally = dataclasses.field(default_factory=Tally)
 
     def merge(self, other: "Statistics") -> None:
         """Adds what was counted of other documents."""
         for field in dataclasses.fields(self):
             mine, theirs = getattr(self, field.name), getattr(other, field.name)
-            if isinstance(mine, Counter):
+            if isinstance(mine, Tally):
+                mine.merge(theirs)
+            elif isinstance(mine, Counter):
                 mine.update(theirs)
             else:
                 setattr(self, field.name, mine + theirs)
@@ -65,6 +68,10 @@ class Statistics:
             },
             keep_text=keep_text,
             counters={name: n for name, n in sorted(self.counters.items()) if n},
+            counters_by_language={
+                name: dict(sorted(found.items()))
+                for name, found in sorted(self.counters.languages.items())
+            },
             shards=shards,
             row_size=row_size,
             labels=dict(self.labels),

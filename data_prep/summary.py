@@ -3,13 +3,26 @@
 import resource
 import sys
 import time
+from collections.abc import Mapping
 
 from data_prep.readers import ReadReport
+from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
 # Of this process and of those that it started and that have ended.
 _OWN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+# Counters of what could not be read.
+_UNREAD = ("exclude/unread_file", "read/unreadable_file", "read/unreadable_record")
+
+
+def exit_status(counters: Mapping[str, int]) -> int:
+    """The exit status of a binary that has finished; 3 if there was something it could not read.
+
+    Args:
+      counters: as `ReadReport.counters` names them.
+    """
+    return cli.EXIT_SKIPPED if any(counters.get(name) for name in _UNREAD) else 0
 
 
 class Summary:
@@ -18,7 +31,14 @@ class Summary:
     def __init__(self) -> None:
         self._started, self._cpu = time.monotonic(), _cpu_seconds()
 
-    def show(self, output: str, manifest: Manifest, report: ReadReport, files: int) -> None:
+    def show(
+        self,
+        output: str,
+        manifest: Manifest,
+        report: ReadReport,
+        files: int,
+        resumed: bool = False,
+    ) -> None:
         """Prints warnings and the summary.
 
         Args:
@@ -26,19 +46,26 @@ class Summary:
           manifest: of it.
           report: of what was read, from `files` files.
           files: how many there were.
+          resumed: whether a part was done before this began, so that there is no speed to show.
         """
         for warning in report.warnings():
             print(f"warning: {warning}", file=sys.stderr)
         seconds = max(time.monotonic() - self._started, 1e-9)
         children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
         peak = max(peak_mib(), children / 1024)
+        speed = (
+            f" {manifest.documents / seconds:.0f} documents/s,"
+            f" {manifest.tokens / seconds:.0f} tokens/s,"
+        )
+        skipped = report.skipped(files)
+        if not skipped and exit_status(manifest.counters):
+            # All was done but for the name of the folder; the report is gone.
+            skipped = ", some of the input skipped: see the counters in dataset.json"
         print(
             f"{output}: {manifest.documents} documents, {manifest.sentences} sentences, "
             f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {seconds:.1f} s "
-            f"({_cpu_seconds() - self._cpu:.1f} CPU-s), "
-            f"{manifest.documents / seconds:.0f} documents/s, "
-            f"{manifest.tokens / seconds:.0f} tokens/s, peak memory {peak:.0f} MiB"
-            + report.skipped(files)
+            f"({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
+            f" peak memory {peak:.0f} MiB{skipped}"
         )
 
 

@@ -10,6 +10,8 @@ from absl import app, flags, logging
 from official_cmlm.errors import Stopped, UserError
 
 EXIT_USER_ERROR = 1
+# Finished, but without input that could not be read, as `--on_error=skip` allows; 2 is the shell's.
+EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130

@@ -4,7 +4,6 @@ import functools
 import importlib.util
 import os
 import random
-from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -89,7 +88,7 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
     from data_prep.sharding import ShardWriter
 
     folder.mkdir(parents=True, exist_ok=True)
-    statistics = Statistics(counters=Counter())
+    statistics = Statistics()
     writer = ShardWriter(folder, "documents", shard_bytes)
     options = RecordOptions(**options)
     for language, record in records(documents, vocabulary, options, statistics):

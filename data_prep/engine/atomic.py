@@ -1,15 +1,24 @@
 """Files that are complete or not there, whenever a process is killed."""
 
 import contextlib
-import errno
 import os
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+import numpy as np
+
+from data_prep.sharding import FULL
 from official_cmlm.errors import UserError
 
-_FULL = (errno.ENOSPC, errno.EDQUOT)
+# At the end of the names of files that are being written.
+_ASIDE = ".tmp"
+
+
+def name_aside(path: Path) -> Path:
+    """A name that neither another process has nor one of the same number on another host."""
+    return path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_ASIDE}")
 
 
 @contextlib.contextmanager
@@ -18,8 +27,7 @@ def written(path: Path) -> Iterator[BinaryIO]:
 
     Two processes may write the same file at once: the later one wins.
     """
-    # Neither another process nor one of the same number on another host has this name.
-    aside = path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}.tmp")
+    aside = name_aside(path)
     try:
         with aside.open("wb") as file:
             yield file
@@ -28,6 +36,18 @@ def written(path: Path) -> Iterator[BinaryIO]:
         aside.replace(path)
     finally:
         aside.unlink(missing_ok=True)
+
+
+def remove_unfinished(folder: Path) -> None:
+    """Removes the files in a folder that `written` had begun when its process was killed."""
+    for path in folder.glob(f"*{_ASIDE}"):
+        path.unlink(missing_ok=True)
+
+
+def write_array(file: BinaryIO, array: np.ndarray) -> None:
+    """Writes a `.npy` file; where the disk is full, the error says so, as NumPy's own does not."""
+    # Without a `fileno` NumPy writes through `write`, which keeps the system's error number.
+    np.save(types.SimpleNamespace(write=file.write), array, allow_pickle=False)
 
 
 def synced(path: Path) -> None:
@@ -42,7 +62,7 @@ def naming_a_full_disk(folder: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in _FULL:
+        if error.errno not in FULL:
             raise
         raise UserError(
             f"{folder}: the disk is full; make room and give the same command again, which goes on"

@@ -1,6 +1,8 @@
 """Runs phases on Apache Beam, an optional extra: in this process, on Dask or any runner of it."""
 
+import argparse
 import contextlib
+import difflib
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -15,6 +17,10 @@ if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineRunner
 
 IN_PROCESS = "inprocess"
+# Beam's own names of it; by these it would first try a runner that downloads a binary.
+_DIRECT = ("direct", "bundlebaseddirect")
+# What a job server elsewhere understands of flags, nobody knows here.
+_PORTABLE = ("flink", "spark", "portable")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Seconds between two looks at how far it is.
 _LOOK_INTERVAL = 2.0
@@ -34,10 +40,20 @@ class BeamRunner:
           arguments: flags of Beam and of its runner.
 
         Raises:
-          UserError: Beam is not installed, or it has no such runner.
+          UserError: Beam is not installed, it has no such runner or no such flag, or the workers of
+            that runner share no file system.
         """
         self._name, self._arguments = name.lower().removesuffix("runner"), list(arguments)
+        if self._name in _DIRECT:
+            self._name = IN_PROCESS
+        if self._name == "dataflow":
+            raise UserError(
+                "--runner=dataflow: its workers share no file system with each other, and on one"
+                " the work between phases must lie; use Dask, Flink or Spark on machines that do"
+            )
         self._runner()
+        if self._name not in _PORTABLE:
+            _check_arguments(self._arguments)
 
     def __enter__(self) -> "BeamRunner":
         return self
@@ -71,10 +87,12 @@ class BeamRunner:
                         # So that elements are spread over workers; those two do it anyway.
                         elements |= beam.Reshuffle()
                     _ = elements | beam.Map(_run_noting_faults, phase, folder, digest)
-        except Exception:
+        except Exception as error:
             # Each runner wraps an error of a worker in its own way.
             for path in _faults(folder):
                 raise UserError(path.read_text(encoding="utf-8")) from None
+            if self._name != IN_PROCESS and (trouble := _trouble(error)):
+                raise UserError(f"{folder}: {trouble}") from None
             raise
         finally:
             if self._name == "dask":
@@ -107,6 +125,45 @@ def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int
             file.write(str(error).encode("utf-8", "replace"))
         raise
     return number
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Raises `UserError` for a flag that Beam would pass over with a line in its log."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    _, unknown = parsers[0].parse_known_args(arguments)
+    for argument in unknown:
+        known = [flag for action in parsers[0]._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(argument.partition("=")[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else "; see the flags of Beam and its runner"
+        raise UserError(f"{argument}: Apache Beam has no such flag{hint}")
+
+
+def _trouble(error: BaseException | None) -> str:
+    """What has happened to a cluster, in words; empty if it is something else."""
+    while error:
+        name = type(error).__name__
+        if name == "KilledWorker":
+            return (
+                "several workers have died at the same part, perhaps for want of memory"
+                f" ({_brief(error)}); give them more, or fewer threads each, and the same command"
+                " to go on; or a smaller --element_mb and another --output_dir"
+            )
+        if isinstance(error, ModuleNotFoundError) or "deserialization" in str(error):
+            return (
+                f"scheduler or workers cannot load the work ({_brief(error)}); install this project"
+                " and its requirements on all of them, in the same versions"
+            )
+        if name in ("CancelledError", "FutureCancelledError", "CommClosedError"):
+            return f"the scheduler was lost ({_brief(error)}); give the same command again to go on"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__
 
 
 def _close_client() -> None:

@@ -4,16 +4,13 @@ import functools
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
-
+from data_prep.engine import excluding
 from data_prep.engine.plan import WORK, Plan
 from data_prep.readers import Document, ReadReport, read_file
 from data_prep.stages import Chain
 from data_prep.stages.exclusion import Exclusion
 from data_prep.statistics import Statistics
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
-
-EXCLUSION = "exclusion.npy"
 
 
 class Context:
@@ -47,7 +44,7 @@ class Context:
         """The sentences that may not be trained on, if any."""
         if not self.plan.exclude:
             return None
-        return Exclusion(np.load(self.work / EXCLUSION, allow_pickle=False))
+        return excluding.load(self.work)
 
     def documents(
         self, element: int, chain: Chain, report: ReadReport, statistics: Statistics
@@ -58,8 +55,8 @@ class Context:
           UserError: as the readers do.
         """
         options = self.plan.options
-        for path in self.plan.elements[element]:
-            documents = read_file(path, options.reading, report, options.reader)
+        for path, part in self.plan.elements[element]:
+            documents = read_file(path, options.reading, report, options.reader, part)
             yield from chain.run(documents, statistics.counters)
 
 

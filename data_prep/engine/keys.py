@@ -1,7 +1,8 @@
 """Keys of duplicates between phases: from each element to each partition, and back.
 
-A key belongs to the partition that its value says, so that all its members meet there. All files
-are NumPy arrays; a partition's part is read without the rest.
+A key belongs to the partition that its value says, so that all its members meet there. Of each
+element there is one file of keys, sorted by partition, and one of what it loses; so whoever
+computes a partition, or an element, makes one read of each file, of what it needs alone.
 """
 
 import itertools
@@ -9,9 +10,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.engine.atomic import written
+from data_prep.engine import indexed
+from data_prep.engine.atomic import write_array, written
 from data_prep.engine.context import Context
-from data_prep.stages.duplicates import FileKeys, Losses, losers
+from data_prep.engine.plan import ELEMENTS_A_GROUP
+from data_prep.stages.duplicates import REASONS, FileKeys, Losses, losers
 from data_prep.stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
@@ -26,82 +29,109 @@ _KINDS = {
     "documents": (EXACT_DOCUMENT, NEAR_DOCUMENT),
     "paragraphs": (EXACT_PARAGRAPH, NEAR_PARAGRAPH),
 }
-# `row` is that of the unit's signature; -1 for exact keys.
+# `row` is that of the unit's signature; -1 for exact keys. 24 bytes.
 _MEMBER = np.dtype(
-    [("key", "<u8"), ("element", "<i8"), ("document", "<i8"), ("paragraph", "<i8"), ("row", "<i8")]
+    [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
 )
-_LOSS = np.dtype([("element", "<i8"), ("document", "<i8"), ("paragraph", "<i8"), ("reason", "<i8")])
+_LOSS = np.dtype([("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")])
 # By number, in alphabetical order: the smallest counts.
-_REASONS = (
-    "duplicate_documents",
-    "duplicate_paragraphs",
-    "near_duplicate_documents",
-    "near_duplicate_paragraphs",
-)
+_REASONS = tuple(sorted(REASONS.values()))
 
 
 def save_keys(context: Context, element: int, keys: FileKeys) -> None:
     """Writes the keys of an element, by partition."""
-    arrays = {}
     for kind, units in (("documents", keys.documents), ("paragraphs", keys.paragraphs)):
-        arrays[f"{kind}_signatures"] = units.signatures
-        for near, rows in enumerate((_exact(element, units), _near(element, units))):
-            partition = rows["key"] % np.uint64(context.plan.partitions)
-            order = np.argsort(partition, kind="stable")
-            bounds = np.searchsorted(partition[order], np.arange(context.plan.partitions + 1))
-            for number, (start, stop) in enumerate(itertools.pairwise(bounds.tolist())):
-                if start < stop:
-                    arrays[f"{kind}_{near}_{number}"] = rows[order[start:stop]]
-    with written(_keys_path(context, element)) as file:
-        np.savez(file, **arrays)
+        if kind not in context.plan.compared:
+            continue
+        with written(_path(context, "signatures", kind, element)) as file:
+            write_array(file, units.signatures)
+        # Documents that are lost take their paragraphs with them.
+        first = kind == context.plan.compared[0]
+        name = "keys" if first else "all-keys"
+        members = np.concatenate([_exact(element, units), _near(element, units)])
+        _save_members(context, name, kind, element, members)
 
 
 def save_losses(context: Context, kind: str, partition: int) -> None:
     """Finds and writes what the keys of a partition lose; `kind` is "documents" or "paragraphs"."""
     options = context.plan.options.duplicates()
-    parts = []
-    for near in (0, 1):
-        members = _members(context, kind, near, partition)
-        parts.append(_near_losses(context, kind, members, options) if near else _later(members))
-        if not near:
-            parts[0]["reason"] = _REASONS.index(f"duplicate_{kind}")
-    losses = np.unique(np.concatenate(parts))
-    with written(_losses_path(context, kind, partition)) as file:
-        np.save(file, losses, allow_pickle=False)
+    exact = _later(_members(context, kind, 0, partition))
+    exact["reason"] = _REASONS.index(REASONS[_KINDS[kind][0]])
+    near = _near_losses(context, kind, _members(context, kind, 1, partition), options)
+    losses = _first_reasons(np.concatenate([exact, near]))
+    path = _path(context, "losses", kind, partition)
+    indexed.save(path, losses, losses["element"], len(context.plan.elements))
 
 
-def losses_of(context: Context, element: int, *kinds: str) -> Losses:
+def save_lost(context: Context, kind: str, group: int) -> None:
+    """Writes what each element of a group loses, from what the keys of all partitions do.
+
+    Where documents are lost, the keys of the paragraphs of the others are written too: a paragraph
+    is never removed in favour of one in a document that is removed itself.
+    """
+    first = group * ELEMENTS_A_GROUP
+    stop = min(first + ELEMENTS_A_GROUP, len(context.plan.elements))
+    found = [
+        indexed.load(_path(context, "losses", kind, partition), first, stop)
+        for partition in range(context.plan.partitions)
+    ]
+    losses = _first_reasons(np.concatenate(found))
+    for element in range(first, stop):
+        lost = losses[losses["element"] == element]
+        with written(_path(context, "lost", kind, element)) as file:
+            write_array(file, lost)
+        if kind != context.plan.compared[-1]:
+            path = _path(context, "all-keys", "paragraphs", element)
+            members = np.load(path, allow_pickle=False)
+            kept = members[~np.isin(members["document"], lost["document"])]
+            _save_members(context, "keys", "paragraphs", element, kept)
+
+
+def losses_of(context: Context, element: int) -> Losses:
     """What an element loses: (document, paragraph) -> the alphabetically first reason."""
     found: dict[tuple[int, int], str] = {}
-    for kind in kinds:
-        for partition in range(context.plan.partitions):
-            losses = np.load(_losses_path(context, kind, partition), "r", allow_pickle=False)
-            start, stop = np.searchsorted(losses["element"], [element, element + 1])
-            for _, document, paragraph, reason in losses[start:stop].tolist():
-                place, name = (document, paragraph), _REASONS[reason]
-                found[place] = min(name, found.get(place, name))
+    for kind in context.plan.compared:
+        for _, document, paragraph, reason in np.load(
+            _path(context, "lost", kind, element), allow_pickle=False
+        ).tolist():
+            found[document, paragraph] = _REASONS[reason]
     return found
+
+
+def _save_members(
+    context: Context, name: str, kind: str, element: int, members: np.ndarray
+) -> None:
+    """Writes keys: those of a partition in two slots, exact ones first."""
+    partitions = (members["key"] % np.uint64(context.plan.partitions)).astype(np.int64)
+    slots = 2 * partitions + (members["row"] >= 0)
+    path = _path(context, name, kind, element)
+    indexed.save(path, members, slots, 2 * context.plan.partitions)
 
 
 def _members(context: Context, kind: str, near: int, partition: int) -> np.ndarray:
     """Members of the keys of a partition that occur more than once, sorted by key, then place."""
-    parts = [np.zeros(0, _MEMBER)]
-    for element in range(len(context.plan.elements)):
-        with np.load(_keys_path(context, element), allow_pickle=False) as arrays:
-            name = f"{kind}_{near}_{partition}"
-            if name not in arrays:
-                continue
-            members = arrays[name]
-        if kind == "paragraphs":
-            # Never removed in favour of one in a document that is removed itself.
-            gone = [document for document, _ in losses_of(context, element, "documents")]
-            members = members[~np.isin(members["document"], gone)]
-        parts.append(members)
-    members = np.concatenate(parts)
+    slot = 2 * partition + near
+    parts = [
+        indexed.load(_path(context, "keys", kind, element), slot, slot + 1)
+        for element in range(len(context.plan.elements))
+    ]
+    members = np.concatenate([np.zeros(0, _MEMBER), *parts])
+    del parts
     # Elements come in order, and the units of each, so that a stable sort leaves places in order.
-    members = members[np.argsort(members["key"], kind="stable")]
-    same = members["key"][1:] == members["key"][:-1]
-    return members[np.append(same, False) | np.append(False, same)[: len(members)]]
+    order = np.argsort(members["key"], kind="stable")
+    keys = members["key"][order]
+    same = keys[1:] == keys[:-1]
+    return members[order[np.append(same, False) | np.append(False, same)[: len(keys)]]]
+
+
+def _first_reasons(losses: np.ndarray) -> np.ndarray:
+    """Sorted by place, and each place once, with the alphabetically first of its reasons."""
+    columns = [losses[name] for name in ("element", "document", "paragraph", "reason")]
+    losses = losses[np.lexsort(columns[::-1])]
+    if not len(losses):
+        return losses
+    places = np.stack([losses[name] for name in ("element", "document", "paragraph")])
+    return losses[np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))]
 
 
 def _later(members: np.ndarray) -> np.ndarray:
@@ -135,11 +165,11 @@ def _near_losses(
 
 
 def _signatures(context: Context, kind: str, members: np.ndarray) -> np.ndarray:
-    """The signature of each member, [members, permutations]; one element's in memory at a time."""
+    """The signature of each member, [members, permutations]; of the files only these are read."""
     found: np.ndarray | None = None
     for element in np.unique(members["element"]).tolist():
-        with np.load(_keys_path(context, element), allow_pickle=False) as arrays:
-            signatures = arrays[f"{kind}_signatures"]
+        path = _path(context, "signatures", kind, element)
+        signatures = np.load(path, "r", allow_pickle=False)
         if found is None:
             found = np.zeros((len(members), signatures.shape[1]), signatures.dtype)
         chosen = members["element"] == element
@@ -169,9 +199,6 @@ def _rows(
     return members
 
 
-def _keys_path(context: Context, element: int) -> Path:
-    return context.work / f"keys-{element:05d}.npz"
-
-
-def _losses_path(context: Context, kind: str, partition: int) -> Path:
-    return context.work / f"losses-{kind}-{partition:05d}.npy"
+def _path(context: Context, name: str, kind: str, number: int) -> Path:
+    """A file of an element, or for losses of a partition."""
+    return context.work / f"{name}-{kind}-{number:05d}.npy"

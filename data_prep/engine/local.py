@@ -71,6 +71,12 @@ class LocalRunner:
                 f"{folder}: a worker has died, perhaps for want of memory; give the same command"
                 " again to go on, with fewer --workers or a smaller --element_mb in a new folder"
             ) from None
+        except Exception:
+            # What is under way still writes: nobody may clear up, or report, before it ends.
+            for future in futures:
+                future.cancel()
+            concurrent.futures.wait(futures)
+            raise
 
 
 def _end_with_parent() -> None:

@@ -15,6 +15,7 @@ from data_prep.stages.quality_rules import QualityRules
 from official_cmlm.errors import UserError
 
 DEDUPLICATE = ("off", "exact", "near")
+DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +31,16 @@ class Options:
       quality_model: file of a trained classifier; default empty, none.
       quality_threshold: what scores less is dropped, 0 to 1; default 0.5.
       quality_level: whether "document"s or each "paragraph" are judged.
-      deduplicate: "off", "exact" (default) or "near": which duplicates over the whole input go,
-        documents and, if they are exact, paragraphs.
+      deduplicate: "off", "exact" (default) or "near": which documents go that stood anywhere in the
+        whole input before.
+      deduplicate_paragraphs: the same for paragraphs; default "auto": "off" where documents are,
+        else "exact".
+      near_threshold: share of runs of five words in common (estimated Jaccard similarity) from
+        which texts are near duplicates, above 0, up to 1; default 0.75, as `MinHash` explains.
+      near_bands: bands of a signature, of 8 hashes each; more find more pairs near the threshold
+        and take more room, 32 bytes each of every text. Default 20, as there.
+      min_paragraph_letters: a paragraph with fewer letters is never a duplicate; default 100, as
+        `DuplicateOptions` explains.
       sample_dropped: examples of each reason that are kept for a person to read; default 0.
       records: how documents become records.
       shard_bytes: size after which a new shard begins; default 16 MB.
@@ -51,21 +60,33 @@ class Options:
     quality_threshold: float = 0.5
     quality_level: str = "document"
     deduplicate: str = "exact"
+    deduplicate_paragraphs: str = "auto"
+    near_threshold: float = MinHash.threshold
+    near_bands: int = MinHash.bands
+    min_paragraph_letters: int = DuplicateOptions.min_paragraph_letters
     sample_dropped: int = 0
     records: RecordOptions = dataclasses.field(default_factory=RecordOptions)
     shard_bytes: int = 16_000_000
     element_bytes: int = 64_000_000
 
     def __post_init__(self) -> None:
-        if self.deduplicate not in DEDUPLICATE:
-            raise UserError(
-                f"deduplicate is {self.deduplicate!r}; choose one of {', '.join(DEDUPLICATE)}"
-            )
+        choices = {
+            "deduplicate": DEDUPLICATE,
+            "deduplicate_paragraphs": DEDUPLICATE_PARAGRAPHS,
+        }
+        for name, allowed in choices.items():
+            if getattr(self, name) not in allowed:
+                raise UserError(
+                    f"{name} is {getattr(self, name)!r}; choose one of {', '.join(allowed)}"
+                )
         for name in ("shard_bytes", "element_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")
-        if self.sample_dropped < 0:
-            raise UserError(f"sample_dropped is {self.sample_dropped}; give 0 or more")
+        for name in ("sample_dropped", "min_paragraph_letters"):
+            if getattr(self, name) < 0:
+                raise UserError(f"{name} is {getattr(self, name)}; give 0 or more")
+        # Checks what is near.
+        self.duplicates()
 
     @classmethod
     def from_dict(cls, values: dict[str, Any]) -> "Options":
@@ -83,11 +104,29 @@ class Options:
 
     def chain(self) -> Chain:
         """The stages between reader and records, in order."""
-        return Chain(self._stages(), self.sample_dropped)
+        return Chain(self._stages())
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Of what duplicates are removed, in order: "documents", "paragraphs", both or nothing."""
+        modes = {"documents": self.deduplicate, "paragraphs": self._paragraphs}
+        return tuple(kind for kind, mode in modes.items() if mode != "off")
 
     def duplicates(self) -> DuplicateOptions:
         """What is a duplicate, where they do not stay."""
-        return DuplicateOptions(MinHash() if self.deduplicate == "near" else None)
+        near = MinHash(bands=self.near_bands, threshold=self.near_threshold)
+        return DuplicateOptions(
+            near if self.deduplicate == "near" else None,
+            self._paragraphs != "off",
+            near if self._paragraphs == "near" else None,
+            self.min_paragraph_letters,
+        )
+
+    @property
+    def _paragraphs(self) -> str:
+        if self.deduplicate_paragraphs != "auto":
+            return self.deduplicate_paragraphs
+        return "off" if self.deduplicate == "off" else "exact"
 
     def _stages(self) -> Iterator[Stage]:
         if self.normalise:

@@ -6,21 +6,42 @@ It is what makes a run that was stopped go on: the same plan gives the same file
 import dataclasses
 import functools
 import hashlib
+import itertools
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from data_prep.engine.atomic import written
 from data_prep.engine.options import Options, differences
-from data_prep.readers import size_of
+from data_prep.readers import LEAST_PART_BYTES, Part, measure
+from data_prep.sharding import PLAN_FILE
 from official_cmlm.errors import UserError
 
-FILE_NAME = "prepare.json"
+FILE_NAME = PLAN_FILE
 WORK = "work"
-# One partition's keys are in memory at once: some 24 bytes for each of its documents' keys.
-_BYTES_A_PARTITION = 1 << 30
+# Grows with every change of what phases leave in the folder.
+_FORMAT = 2
+# Elements whose losses are gathered at a time, from the files of all partitions.
+ELEMENTS_A_GROUP = 16
+# The keys of one partition are in memory at once; see `partitions`.
+_BYTES_A_PARTITION = 1 << 26
 _MAX_PARTITIONS = 1024
+
+
+class Input(NamedTuple):
+    """A file, or a data set.
+
+    Attributes:
+      path: as a reader takes it.
+      size: bytes as stored.
+      extent: what parts of it are counted in, bytes or examples, if it can be read in parts; else
+        0.
+    """
+
+    path: str
+    size: int
+    extent: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,14 +50,14 @@ class Plan:
 
     Attributes:
       options: what happens to the text.
-      inputs: (path, size in bytes as stored) in order.
+      inputs: what is read, in order.
       vocabulary: hash of the vocabulary, which is saved in the folder.
       exclude: names of files whose sentences are left out.
       files: name -> SHA-256 of the files that the options name.
     """
 
     options: Options
-    inputs: tuple[tuple[str, int], ...]
+    inputs: tuple[Input, ...]
     vocabulary: str
     exclude: tuple[str, ...] = ()
     files: dict[str, str] = dataclasses.field(default_factory=dict, hash=False)
@@ -48,61 +69,94 @@ class Plan:
         """The plan for these paths, as `readers.expand_inputs` gives them.
 
         Raises:
-          UserError: a file that the options name cannot be read.
+          UserError: a file that the options name cannot be read, or a data set is not there.
         """
         named = [*exclude, *filter(None, [options.quality_model])]
         return cls(
             options,
-            tuple((path, size_of(path)) for path in paths),
+            tuple(Input(path, *measure(path, options.reading, options.reader)) for path in paths),
             vocabulary,
             tuple(exclude),
             {path: _digest(path) for path in named},
         )
 
     @functools.cached_property
-    def elements(self) -> tuple[tuple[str, ...], ...]:
-        """Bundles of consecutive paths; a file larger than an element is one by itself."""
-        bundles: list[list[str]] = []
-        held = 0
-        for path, size in self.inputs:
-            if not bundles or held + size > self.options.element_bytes:
+    def elements(self) -> tuple[tuple[tuple[str, Part | None], ...], ...]:
+        """What is read at a time: (path, part of it or None) in order.
+
+        Consecutive files are bundled up to `element_bytes`. A larger one is read in parts of that
+        size and more, each an element, where that can be done, else it is one by itself.
+        """
+        wanted = self.options.element_bytes
+        bundles: list[list[tuple[str, Part | None]]] = []
+        room = 0
+        for path, size, extent in self.inputs:
+            parts = min(size // max(wanted, LEAST_PART_BYTES), extent)
+            if parts > 1:
+                bounds = [extent * number // parts for number in range(parts + 1)]
+                bundles += [[(path, part)] for part in itertools.pairwise(bounds)]
+                room = -1
+                continue
+            if not bundles or size > room:
                 bundles.append([])
-                held = 0
-            bundles[-1].append(path)
-            held += size
+                room = wanted
+            bundles[-1].append((path, None))
+            room -= size
         return tuple(map(tuple, bundles))
 
     @property
     def partitions(self) -> int:
-        """Into how many parts the keys of duplicates are divided."""
-        total = sum(size for _, size in self.inputs)
+        """Into how many parts the keys of duplicates are divided.
+
+        A key is 24 bytes, and some 60 while they are sorted: one of each document and paragraph,
+        and where near duplicates are looked for 20 bands of each. So a partition of 64 MiB of text
+        takes some 10 MB for exact paragraphs, 30 MB for near documents of 3 kB, 250 MB for near
+        paragraphs of 350 bytes. Above 64 GiB of input, with 1,024 partitions, it grows with the
+        input; compressed input counts as it is stored.
+        """
+        total = sum(size for _, size, _ in self.inputs)
         return min(_MAX_PARTITIONS, 1 + total // _BYTES_A_PARTITION)
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """Of what duplicates are removed, in order: "documents", "paragraphs", both or nothing."""
+        return self.options.compared
 
     def phases(self) -> list[tuple[str, int]]:
         """(phase, how often it is computed) in order."""
-        write = ("write", len(self.elements))
-        if self.options.deduplicate == "off":
-            return [write]
-        partitions = self.partitions
-        read = ("read", len(self.elements))
-        return [read, ("documents", partitions), ("paragraphs", partitions), write]
+        elements = len(self.elements)
+        phases = [("read", elements)] if self.compared else []
+        for kind in self.compared:
+            groups = -(-elements // ELEMENTS_A_GROUP)
+            phases += [(kind, self.partitions), (f"{kind}_lost", groups)]
+        return [*phases, ("write", elements)]
 
     def save(self, folder: Path) -> None:
         """Writes `prepare.json`."""
         with written(folder / FILE_NAME) as file:
-            file.write((json.dumps(dataclasses.asdict(self), indent=1) + "\n").encode())
+            values = {"format": _FORMAT} | dataclasses.asdict(self)
+            file.write((json.dumps(values, indent=1) + "\n").encode())
 
     @classmethod
     def load(cls, folder: Path) -> "Plan":
-        """Reads `prepare.json`."""
-        values = json.loads((folder / FILE_NAME).read_bytes())
-        return cls(
-            Options.from_dict(values["options"]),
-            tuple((path, size) for path, size in values["inputs"]),
-            values["vocabulary"],
-            tuple(values["exclude"]),
-            values["files"],
-        )
+        """Reads `prepare.json`; raises `UserError` if another release wrote it."""
+        try:
+            values = json.loads((folder / FILE_NAME).read_bytes())
+            if values.get("format") != _FORMAT:
+                raise ValueError(f"format {values.get('format')}, wanted {_FORMAT}")
+            return cls(
+                Options.from_dict(values["options"]),
+                tuple(Input(*given) for given in values["inputs"]),
+                values["vocabulary"],
+                tuple(values["exclude"]),
+                values["files"],
+            )
+        except (AttributeError, KeyError, TypeError, ValueError) as error:
+            raise UserError(
+                f"{folder / FILE_NAME}: is not of this release ({type(error).__name__}:"
+                f" {str(error)[:120]}); delete {folder} to begin anew, or go on with the release"
+                " that began"
+            ) from None
 
     @property
     def digest(self) -> str:
@@ -118,7 +172,8 @@ class Plan:
 
         def values(plan: Plan) -> dict[str, Any]:
             found = dataclasses.asdict(plan)
-            found["inputs"] = dict(plan.inputs)
+            found["inputs"] = {path: size for path, size, _ in plan.inputs}
+            found["extents"] = {path: extent for path, _, extent in plan.inputs}
             return found
 
         for name, one, other in differences(values(before), values(self)):
@@ -128,7 +183,7 @@ class Plan:
                 f"{folder}: was begun with {name} {_brief(one)}, now it is {_brief(other)}; give"
                 " the same options to go on, or delete that folder to begin anew"
             )
-        if [path for path, _ in before.inputs] != [path for path, _ in self.inputs]:
+        if [path for path, *_ in before.inputs] != [path for path, *_ in self.inputs]:
             raise UserError(
                 f"{folder}: was begun with the inputs in another order; give them in the same"
                 " order to go on, or delete that folder to begin anew"

@@ -8,8 +8,9 @@ from typing import Any
 
 from data_prep.engine.atomic import written
 from data_prep.readers import ReadReport
-from data_prep.stages import Samples
+from data_prep.samples import Samples
 from data_prep.statistics import Statistics
+from data_prep.tally import Tally
 from official_cmlm.records.manifest import Shard
 
 
@@ -18,33 +19,41 @@ class Result:
     """Counts of one element, or of several.
 
     Attributes:
-      statistics: of the records; its counters hold what the stages left out too.
-      report: of what was read.
-      samples: of what was dropped.
+      statistics: of the records; its counters hold what the stages left out too, with examples.
+      report: of what was read, with examples of what was not.
       shards: files of records, in order.
     """
 
     statistics: Statistics
     report: ReadReport
-    samples: Samples
     shards: list[Shard] = dataclasses.field(default_factory=list)
 
     @classmethod
     def empty(cls, sample_dropped: int) -> "Result":
-        """Nothing counted yet."""
-        return cls(Statistics(), ReadReport(), Samples(sample_dropped))
+        """Nothing counted yet; up to `sample_dropped` examples of each reason will be kept."""
+        counters = Tally(samples=Samples(sample_dropped))
+        return cls(Statistics(counters=counters), ReadReport(samples=Samples(sample_dropped)))
+
+    @property
+    def samples(self) -> Samples:
+        """Examples of all that was dropped."""
+        found = Samples(self.report.samples.limit)
+        for part in (self.statistics.counters.samples, self.report.samples):
+            found.merge(part)
+        return found
 
     def merge(self, other: "Result") -> None:
         """Adds another element, the next one in order."""
         self.statistics.merge(other.statistics)
         self.report.merge(other.report)
-        self.samples.merge(other.samples)
         self.shards += other.shards
 
     def save(self, path: Path) -> None:
         """Writes the file; once it is there, so is all that it tells of."""
+        counters = self.statistics.counters
+        dropped = {"languages": counters.languages, "samples": counters.samples}
         with written(path) as file:
-            file.write(json.dumps(self, default=_fields).encode())
+            file.write(json.dumps(_fields(self) | {"dropped": dropped}, default=_fields).encode())
 
     @classmethod
     def load(cls, path: Path) -> "Result":
@@ -56,12 +65,15 @@ class Result:
             name: Counter(value) if isinstance(value, dict) else value
             for name, value in statistics.items()
         }
+        dropped = values["dropped"]
+        samples = Samples(**dropped["samples"])
+        counted["counters"] = Tally(counted["counters"], dropped["languages"], samples)
         report["records_dropped"] = Counter(report["records_dropped"])
         report["records_failed"] = {k: tuple(v) for k, v in report["records_failed"].items()}
+        report["samples"] = Samples(**report["samples"])
         return cls(
             Statistics(**counted, lengths=Counter(lengths)),
             ReadReport(**report),
-            Samples(**values["samples"]),
             [Shard(**shard) for shard in values["shards"]],
         )
 

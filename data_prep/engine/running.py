@@ -5,11 +5,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
-import numpy as np
-
 from data_prep.balance import write_report
-from data_prep.engine.atomic import naming_a_full_disk, written
-from data_prep.engine.context import EXCLUSION
+from data_prep.engine import excluding
+from data_prep.engine.atomic import naming_a_full_disk, remove_unfinished
 from data_prep.engine.plan import FILE_NAME, WORK, Plan, result_path
 from data_prep.engine.results import Result
 from data_prep.readers import ReadReport
@@ -64,8 +62,10 @@ def prepare(
                 compute(plan, partial, runner, phase, count)
         except UserError:
             if not _has_results(partial):
-                shutil.rmtree(partial)
+                shutil.rmtree(partial, ignore_errors=True)
             raise
+        # A run that was killed while it wrote the plan has left it here.
+        remove_unfinished(partial)
         report = ReadReport()
         if not (partial / MANIFEST).exists():
             report = _finish(plan, vocabulary, partial)
@@ -77,16 +77,18 @@ def prepare(
 def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
     """Makes the unfinished folder, or checks that what is in there can go on."""
     if (partial / FILE_NAME).exists() and ((partial / MANIFEST).exists() or _has_results(partial)):
-        plan.check_goes_on(Plan.load(partial), partial)
-        plan.save(partial)
+        before = Plan.load(partial)
+        plan.check_goes_on(before, partial)
+        if plan != before:
+            plan.save(partial)
         return
     # Nothing in there is worth going on with.
+    exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
     if partial.exists():
         shutil.rmtree(partial)
     (partial / WORK).mkdir(parents=True)
-    if plan.exclude:
-        with written(partial / WORK / EXCLUSION) as file:
-            np.save(file, Exclusion.of(plan.exclude).keys, allow_pickle=False)
+    if exclusion:
+        excluding.save(exclusion, partial / WORK)
     vocabulary.save(partial)
     plan.save(partial)
 
@@ -114,13 +116,14 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
         total.report.raise_if_all_failed(len(plan.inputs))
         if not total.statistics.sentences:
             raise UserError(
-                f"{','.join(path for path, _ in plan.inputs[:3])}: no usable sentence in"
+                f"{','.join(path for path, *_ in plan.inputs[:3])}: no usable sentence in"
                 f" {len(plan.inputs)} file(s); check that they hold running text, and what the"
                 " stages drop (--sample_dropped shows examples)"
             )
     except UserError:
         shutil.rmtree(partial)
         raise
+    total.report.exclusion_faults += excluding.faults(partial / WORK)
     total.statistics.counters.update(total.report.counters())
     manifest = total.statistics.manifest(vocabulary, total.shards, plan.options.records.keep_text)
     write_report(manifest, partial)

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 
 from data_prep.readers import docstrings, jsonl, plain_text, tfds, warc, wet
-from data_prep.readers.document import Document, ReadOptions
-from data_prep.readers.opening import size_of
+from data_prep.readers.document import Document, Part, ReadOptions
+from data_prep.readers.opening import is_plain, located, size_of
 from data_prep.readers.paths import expand_inputs
 from data_prep.readers.report import ReadReport, guarded
 from official_cmlm.errors import UserError
@@ -12,17 +12,20 @@ from official_cmlm.errors import UserError
 __all__ = [
     "READER_NAMES",
     "Document",
+    "Part",
     "ReadOptions",
     "ReadReport",
     "expand_inputs",
+    "measure",
     "read_documents",
     "read_file",
     "reader_for",
     "size_of",
 ]
 
-# Documents come in the order of the file, which is the same each time.
-Reader = Callable[[str, ReadOptions, ReadReport], Iterator[Document]]
+# Called with (path, options, report), and by readers of parts with one. Documents come in the order
+# of the file, which is the same each time.
+Reader = Callable[..., Iterator[Document]]
 
 _READERS: dict[str, Reader] = {
     "text": plain_text.read,
@@ -32,6 +35,8 @@ _READERS: dict[str, Reader] = {
     "tfds": tfds.read,
     "docstrings": docstrings.read,
 }
+# A smaller part of a file is not worth to be opened for itself.
+LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
 _COMPRESSED = (".gz", ".zst")
 _EXTENSIONS = {".jsonl": "jsonl", ".wet": "wet", ".warc": "warc", ".py": "docstrings"}
@@ -76,9 +81,37 @@ def read_documents(
     report.raise_if_all_failed(len(paths))
 
 
+def measure(path: str, options: ReadOptions, reader: str = "auto") -> tuple[int, int]:
+    """The size of a file as stored, in bytes, and what its parts are counted in; 0: it has none.
+
+    Parts can be read of plain local files of JSON lines, or of text whose documents end at blank
+    lines, in bytes; and of data sets, in examples.
+
+    Raises:
+      UserError: no such data set.
+    """
+    read = reader_for(path, reader)
+    if read is tfds.read:
+        return tfds.measure(path, options)
+    size = size_of(located(path, options.directory))
+    by_lines = read is plain_text.read and options.documents_by == "blank_line"
+    if size < 2 * LEAST_PART_BYTES or not (read is jsonl.read or by_lines):
+        return size, 0
+    return size, size if is_plain(located(path, options.directory)) else 0
+
+
 def read_file(
-    path: str, options: ReadOptions, report: ReadReport, reader: str = "auto"
+    path: str,
+    options: ReadOptions,
+    report: ReadReport,
+    reader: str = "auto",
+    part: Part | None = None,
 ) -> Iterator[Document]:
-    """Yields the documents of one of several files; raises as `read_documents` does with "fail"."""
-    documents = reader_for(path, reader)(path, options, report)
+    """Yields the documents of one of several files; raises as `read_documents` does with "fail".
+
+    With `part` only those of it, as `measure` counts; the parts of a file give together what the
+    whole file does.
+    """
+    read = reader_for(path, reader)
+    documents = read(path, options, report, part) if part else read(path, options, report)
     return guarded(path, documents, options.on_error, report)

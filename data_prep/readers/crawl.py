@@ -34,7 +34,9 @@ def records(
     from fastwarc.warc import ArchiveIterator
 
     number = read = 0
-    with ExpandedFile(path, report, options.max_expanded_bytes) as file:
+    with ExpandedFile(
+        path, report, options.max_expanded_bytes, directory=options.directory
+    ) as file:
         stream = _Tail(file)
         try:
             # HTTP is parsed later: a record's own length tells whether it was cut short.

@@ -39,7 +39,9 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
     Raises:
       UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is no Python.
     """
-    with ExpandedFile(path, report, options.max_expanded_bytes) as file:
+    with ExpandedFile(
+        path, report, options.max_expanded_bytes, directory=options.directory
+    ) as file:
         parts, size = [], 0
         try:
             while part := file.read(options.max_line_bytes):

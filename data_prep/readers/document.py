@@ -7,6 +7,8 @@ from official_cmlm.errors import UserError
 
 DOCUMENTS_BY = ("blank_line", "file")
 LINES = ("wrapped", "paragraphs", "sentences")
+# (start, stop) of what is read of a file, in bytes, or of a data set, in examples.
+Part = tuple[int, int]
 DEFAULT_MAX_LINE_BYTES = 16 << 20
 DEFAULT_MAX_DOCUMENT_BYTES = 8 << 20
 DEFAULT_MAX_EXPANDED_BYTES = 8 << 20
@@ -17,8 +19,10 @@ class Document:
     """One document, or one piece of a document too long to hold in memory at once.
 
     Attributes:
-      id: unique within one run; `path#N` unless the input names its documents. The URI of a page,
-        which a crawl may have fetched twice.
+      id: what the input calls the document; else `path#N`, where N is the byte of the file,
+        decompressed, at which the document begins, or the number of a record or an example. Unique
+        within one run if the input's own names are, which the URIs of a crawl that fetched a page
+        twice are not. What is left around a cut has the names of `cut_id`.
       language: a language code, as the input or the options give it.
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
@@ -29,6 +33,14 @@ class Document:
     language: str
     paragraphs: list[str]
     continues: bool = False
+
+
+def cut_id(document_id: str, stage: str, number: int) -> str:
+    """The id of a piece of a document out of which a stage has cut something; `number` from 0.
+
+    The first piece keeps the name; each stage has its own, so that cuts of cuts stay unique.
+    """
+    return f"{document_id}#{stage}-{number}" if number else document_id
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +63,7 @@ class ReadOptions:
       tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.
       tfds_split: the split of them to read, as tfds writes it, e.g. `train[:10%]`.
       text_feature: the feature of them that holds the text.
+      directory: what relative paths of files are relative to; "": the current directory.
 
     Raises:
       UserError: a value is not one of those above.
@@ -66,6 +79,7 @@ class ReadOptions:
     tfds_data_dir: str | None = None
     tfds_split: str = "train"
     text_feature: str = "text"
+    directory: str = ""
 
     def __post_init__(self) -> None:
         choices = {"documents_by": DOCUMENTS_BY, "lines": LINES, "on_error": ON_ERROR}

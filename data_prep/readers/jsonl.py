@@ -3,45 +3,79 @@
 import json
 from collections.abc import Iterator
 
-from data_prep.readers.decoding import iter_lines
-from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.decoding import iter_blocks
+from data_prep.readers.document import Document, Part, ReadOptions
 from data_prep.readers.plain_text import normalise_space, split_paragraphs
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 
 
-def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+def read(
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+) -> Iterator[Document]:
     """Yields a document for each object {"text": …, "lang": …, "id": …} of a file.
 
     `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
-    strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#LINE`. Other
-    keys are ignored, as are blank lines; documents without text are counted and dropped.
+    strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`,
+    where the line begins. Other keys are ignored, as are blank lines; documents without text are
+    counted and dropped. Of a plain file `part` may be read, bytes (start, stop): the lines that
+    begin in it, and those that continue the last one.
 
     Raises:
       UserError: as `decoding.iter_lines` does; invalid JSON, or a value of the wrong type.
     """
-    for number, line in iter_lines(
-        path, report, options.max_line_bytes, options.max_expanded_bytes
-    ):
+    for where, offset, line in _lines(path, options, report, part):
         if not line.strip():
             continue
-        where = f"{path}:{number}"
         record = parse_object(line, where)
         text = _get(record, "text", where)
-        if isinstance(text, str):
-            paragraphs = split_paragraphs(_encodable(text, path, report), options.lines)
-        else:
-            paragraphs = normalise_space(_encodable(part, path, report) for part in text)
-        if not paragraphs:
-            report.empty_documents += 1
-            continue
-        language = _get(record, "lang", where) or options.language
         name = _get(record, "id", where)
+        name = f"{path}#{offset}" if name is None else mended(str(name), path, report)
+        if isinstance(text, str):
+            paragraphs = split_paragraphs(mended(text, path, report), options.lines)
+        else:
+            paragraphs = normalise_space(mended(part, path, report) for part in text)
+        if not paragraphs:
+            report.drop_empty(name)
+            continue
+        # Libraries that are told the language cannot take halves either.
+        language = mended(_get(record, "lang", where) or options.language, path, report)
         report.documents += 1
         # Written by hold_out for the pieces of a document that is too long for one line.
         continues = record.get("continues") is True
-        name = f"{path}#{number}" if name is None else str(name)
         yield Document(name, language, paragraphs, continues)
+
+
+def _lines(
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+) -> Iterator[tuple[str, int, str]]:
+    """Yields (place for messages, byte of the file, line)."""
+    limits = (options.max_line_bytes, options.max_expanded_bytes)
+    for block in iter_blocks(
+        path,
+        report,
+        *limits,
+        directory=options.directory,
+        part=part,
+        is_border=_begins_document,
+    ):
+        # In the middle of a file nobody knows the number of the line.
+        numbered = not part or part[0] == 0
+        numbers = zip(block.starts.tolist(), block.lines)
+        for number, (offset, line) in enumerate(numbers, block.number):
+            place = f"{path}:{number}" if numbered else f"{path}: the line at byte {offset}"
+            yield place, offset, line
+
+
+def _begins_document(line: bytes) -> bool:
+    """Whether a line does not continue the one before."""
+    if b'"continues"' not in line:
+        return True
+    try:
+        record = json.loads(line.decode(errors="replace"))
+    except (ValueError, RecursionError):
+        return True
+    return not isinstance(record, dict) or record.get("continues") is not True
 
 
 def parse_object(line: str, where: str) -> dict[str, object]:
@@ -79,12 +113,18 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
     return value
 
 
-def _encodable(text: str, path: str, report: ReadReport) -> str:
+def mended(text: str, path: str, report: ReadReport) -> str:
+    """As `encodable`; counts what is replaced."""
+    whole = encodable(text)
+    if whole is not text:
+        report.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
+    return whole
+
+
+def encodable(text: str) -> str:
     r"""The text with half surrogate pairs (`"\ud800"` is legal JSON) replaced by U+FFFD."""
     try:
         text.encode()
         return text
     except UnicodeEncodeError:
-        mended = "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)
-    report.add_not_utf8(path, mended.count("\ufffd") - text.count("\ufffd"))
-    return mended
+        return "".join("\ufffd" if "\ud800" <= c <= "\udfff" else c for c in text)

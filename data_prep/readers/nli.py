@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from data_prep.readers.decoding import iter_lines
 from data_prep.readers.document import ReadOptions
-from data_prep.readers.jsonl import parse_object
+from data_prep.readers.jsonl import mended, parse_object
 from data_prep.readers.pair import Pair, one_space
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
@@ -37,7 +37,7 @@ def read(
                 _check(header, where)
                 continue
         row = _cells(line, header, where) if header else _object(line, where)
-        first, second, label = (row[field] for field in FIELDS)
+        first, second, label = (mended(row[field], path, report) for field in FIELDS)
         yield Pair((one_space(first), one_space(second)), languages, label.strip(), where)
 
 

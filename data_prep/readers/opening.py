@@ -19,6 +19,7 @@ from official_cmlm.errors import UserError
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
 _BUFFER_BYTES = 1 << 17
 # Running text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
 _BOMB_RATIO = 100
@@ -28,6 +29,26 @@ _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 def is_remote(path: str) -> bool:
     """Whether a path names a file system of its own, as gs://bucket/name does."""
     return _SCHEME.match(path) is not None
+
+
+def located(path: str, directory: str) -> str:
+    """Where a path leads that is relative to a directory; "": the current one."""
+    return path if is_remote(path) else os.path.join(directory, path)
+
+
+def is_plain(path: str) -> bool:
+    """Whether a file is a local one that can be read from its middle: text that is not compressed.
+
+    What cannot be opened is none.
+    """
+    if is_remote(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(ZSTD_MAGIC))
+    except OSError:
+        return False
+    return not head.startswith((GZIP_MAGIC, ZSTD_MAGIC, *UTF16_BOMS))
 
 
 def size_of(path: str) -> int:
@@ -71,6 +92,9 @@ class ExpandedFile:
         path: str,
         report: ReadReport,
         max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+        *,
+        directory: str = "",
+        start: int = 0,
     ) -> None:
         """Opens the file.
 
@@ -79,14 +103,17 @@ class ExpandedFile:
           report: counts the file and its bytes.
           max_expanded_bytes: a compressed file that gives more than this, and a hundred times
             its own size, is refused as a zip bomb.
+          directory: what a relative path is relative to; "": the current directory.
+          start: of a part of a file that `is_plain`, which is read from the byte before; the file
+            is counted with the part at 0.
 
         Raises:
           UserError: it cannot be opened.
         """
         self._report, self._max_bytes, self._position = report, max_expanded_bytes, 0
-        report.files += 1
+        report.files += not start
         try:
-            self._stored = _Stored(path)
+            self._stored = _Stored(located(path, directory), max(0, start - 1))
             self._raw = io.BufferedReader(self._stored, _BUFFER_BYTES)
             head = self._raw.peek(len(ZSTD_MAGIC))
         except FileNotFoundError:
@@ -98,6 +125,8 @@ class ExpandedFile:
                 f"{path}: cannot be opened ({error.strerror or error}); check its permissions"
             ) from None
         self._read, self._format = self._raw.read1, ""
+        if start:
+            return
         if head.startswith(GZIP_MAGIC):
             # `read1` hands over what was decompressed before a stream breaks off, so that the
             # place named in the message is the right one.
@@ -167,9 +196,11 @@ class _Stored(io.RawIOBase):
       position: bytes read so far.
     """
 
-    def __init__(self, path: str) -> None:
+    def __init__(self, path: str, start: int) -> None:
         self.position = 0
         self._file: Any = _GFile(path) if is_remote(path) else open(path, "rb", buffering=0)
+        if start:
+            self._file.seek(start)
 
     def readable(self) -> bool:
         return True

@@ -2,23 +2,32 @@
 
 from collections.abc import Iterable, Iterator
 
-from data_prep.readers.decoding import iter_blocks
-from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.decoding import Block, iter_blocks
+from data_prep.readers.document import Document, Part, ReadOptions
 from data_prep.readers.report import ReadReport
 
 
-def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
-    """Yields the documents of a text file, in order, with ids `path#0`, `path#1`, ….
+def read(
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+) -> Iterator[Document]:
+    """Yields the documents of a text file, in order, with ids `path#BYTE`, where they begin.
 
     A document longer than `options.max_document_bytes` comes in pieces, each marked as
-    continuing the one before; between paragraphs where it can be, else between lines.
+    continuing the one before, `path#BYTE+1` and so on; cut between paragraphs where it can be, else
+    between lines.
+
+    Of a plain file whose documents end at blank lines `part` may be read, bytes (start, stop): the
+    documents behind the blank lines that begin in it, and for 0 the one that the file begins with.
 
     Raises:
       UserError: as `decoding.iter_lines` does.
     """
-    for number, (paragraphs, continues) in enumerate(_pieces(path, options, report)):
+    piece = 0
+    for offset, paragraphs, continues in _pieces(path, options, report, part):
+        piece = piece + 1 if continues else 0
+        name = f"{path}#{offset}+{piece}" if piece else f"{path}#{offset}"
         report.documents += 1
-        yield Document(f"{path}#{number}", options.language, paragraphs, continues)
+        yield Document(name, options.language, paragraphs, continues)
 
 
 def split_paragraphs(text: str, lines: str) -> list[str]:
@@ -91,21 +100,25 @@ class _Assembler:
 
 
 def _pieces(
-    path: str, options: ReadOptions, report: ReadReport
-) -> Iterator[tuple[list[str], bool]]:
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+) -> Iterator[tuple[int, list[str], bool]]:
+    """Yields (byte at which the document begins, paragraphs, whether it is not the first piece)."""
     by_blank_line = options.documents_by == "blank_line"
     max_bytes = options.max_document_bytes
     assembler = _Assembler(options.lines == "wrapped")
-    continues = False
-    for run in _runs(path, options, report):
+    continues = inside = False
+    begin = 0
+    for block, at, run in _runs(path, options, report, part):
         if not run:
             if not by_blank_line:
                 assembler.add("")
                 continue
             if paragraphs := assembler.take_all():
-                yield paragraphs, continues
-            continues = False
+                yield begin, paragraphs, continues
+            continues = inside = False
             continue
+        if by_blank_line and not inside:
+            begin, inside = int(block.starts[at]), True
         text = " ".join(run)
         # Cheap, and never too small: a character has four bytes at most.
         if assembler.bytes + 4 * len(text) <= max_bytes:
@@ -114,26 +127,37 @@ def _pieces(
         for line in run:
             # More than once, as what is left of an open paragraph may be too long by itself.
             while assembler.bytes and assembler.bytes + len(line.encode()) > max_bytes:
-                yield assembler.take_some(), continues
+                yield begin, assembler.take_some(), continues
                 continues = True
             assembler.add(line)
     if paragraphs := assembler.take_all():
-        yield paragraphs, continues
+        yield begin, paragraphs, continues
 
 
-def _runs(path: str, options: ReadOptions, report: ReadReport) -> Iterator[list[str]]:
+def _runs(
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+) -> Iterator[tuple[Block, int, list[str]]]:
     """Yields lines without white space at their ends, none of them empty; [] for an empty line.
+
+    Before them the block, and which of its lines is the first.
 
     A run of lines at a time: a step of Python for each would take longer than to read them.
     """
-    blocks = iter_blocks(path, report, options.max_line_bytes, options.max_expanded_bytes)
-    for _, block in blocks:
-        lines = [*map(str.strip, block), ""]
+    limits = (options.max_line_bytes, options.max_expanded_bytes)
+    blocks = iter_blocks(
+        path, report, *limits, directory=options.directory, part=part, is_border=_is_blank
+    )
+    for block in blocks:
+        lines = [*map(str.strip, block.lines), ""]
         start, last = 0, len(lines) - 1
         while start <= last:
             stop = lines.index("", start)
             if stop > start:
-                yield lines[start:stop]
+                yield block, start, lines[start:stop]
             if stop < last:
-                yield []
+                yield block, stop, []
             start = stop + 1
+
+
+def _is_blank(line: bytes) -> bool:
+    return not line.decode(errors="replace").strip()

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from data_prep.samples import Samples
 from official_cmlm.errors import UserError
 
 ON_ERROR = ("fail", "skip")
@@ -27,6 +28,10 @@ class ReadReport:
       records_failed: for each path the number of records left out as unreadable, and the message
         of the first.
       records_dropped: records that are readable, but not what the reader is for, by reason.
+      exclusion_faults: message of each file of evaluation sentences that could not be read to its
+        end, so that some of its sentences may be left in.
+      samples: examples of what was left out, under the names of `counters`; none unless asked
+        for.
     """
 
     files: int = 0
@@ -39,6 +44,8 @@ class ReadReport:
     files_failed: dict[str, str] = field(default_factory=dict)
     records_failed: dict[str, tuple[int, str]] = field(default_factory=dict)
     records_dropped: Counter[str] = field(default_factory=Counter)
+    exclusion_faults: list[str] = field(default_factory=list)
+    samples: Samples = field(default_factory=lambda: Samples(0))
 
     def merge(self, other: "ReadReport") -> None:
         """Adds what was read of other files."""
@@ -55,11 +62,23 @@ class ReadReport:
             before, message = self.records_failed.get(path, (0, first))
             self.records_failed[path] = (before + count, message)
         self.records_dropped.update(other.records_dropped)
+        self.exclusion_faults += other.exclusion_faults
+        self.samples.merge(other.samples)
 
     def add_not_utf8(self, path: str, count: int) -> None:
         """Counts `count` replaced byte sequences of `path`."""
         if count:
             self.not_utf8[path] = self.not_utf8.get(path, 0) + count
+
+    def drop_empty(self, name: str) -> None:
+        """Counts a document without text; `name` is its id."""
+        self.empty_documents += 1
+        self.samples.offer("read/without_text", name, "")
+
+    def drop_record(self, reason: str, name: str, text: str = "") -> None:
+        """Counts a record that is not what the reader is for; `text` is what is known of it."""
+        self.records_dropped[reason] += 1
+        self.samples.offer(f"read/{reason}", name, text)
 
     def record_fault(self, path: str, message: str, on_error: str) -> None:
         """Counts a record that cannot be read, where the file can be read on behind it.
@@ -71,24 +90,27 @@ class ReadReport:
             raise UserError(message)
         count, first = self.records_failed.get(path, (0, message))
         self.records_failed[path] = (count + 1, first)
+        self.samples.offer("read/unreadable_record", path, message)
 
     def raise_if_all_failed(self, files: int) -> None:
         """To be called after the last of `files` files.
 
         Raises:
-          UserError: not one of them could be read to its end.
+          UserError: not one of them could be read to its end, and they gave no document before.
         """
-        if files and len(self.files_failed) >= files:
+        if files and len(self.files_failed) >= files and not self.documents:
             first = next(iter(self.files_failed.values()))
             raise UserError(f"none of {files} file(s) could be read to its end; the first: {first}")
 
     def counters(self) -> dict[str, int]:
-        """What was left out or mended, by reason; for a manifest."""
+        """What was left out or mended, by `stage/reason`; for a manifest."""
         return {
-            "byte_sequences_not_utf8": sum(self.not_utf8.values()),
-            "files_skipped": len(self.files_failed),
-            "records_skipped": sum(count for count, _ in self.records_failed.values()),
-            **{f"records_{reason}": count for reason, count in self.records_dropped.items()},
+            "exclude/unread_file": len(self.exclusion_faults),
+            "read/not_utf8": sum(self.not_utf8.values()),
+            "read/unreadable_file": len(self.files_failed),
+            "read/unreadable_record": sum(count for count, _ in self.records_failed.values()),
+            "read/without_text": self.empty_documents,
+            **{f"read/{reason}": count for reason, count in self.records_dropped.items()},
         }
 
     def skipped(self, files: int) -> str:
@@ -98,11 +120,15 @@ class ReadReport:
             parts.append(f"{len(self.files_failed)} of {files} file(s) skipped")
         if count := sum(count for count, _ in self.records_failed.values()):
             parts.append(f"{count} unreadable record(s) skipped")
+        if self.empty_documents:
+            parts.append(f"{self.empty_documents} document(s) without text left out")
         return "".join(f", {part}" for part in parts)
 
     def warnings(self) -> list[str]:
         """One line for each file that was not quite as it should be."""
         lines = [f"skipped: {message}" for message in self.files_failed.values()]
+        for message in self.exclusion_faults:
+            lines.append(f"not excluded: {message}; sentences of it may be in the records")
         for count, first in self.records_failed.values():
             more = f" (and {count - 1} more of this file)" if count > 1 else ""
             lines.append(f"skipped a record: {first}{more}")
@@ -134,3 +160,4 @@ def guarded(
         if on_error == "fail":
             raise
         report.files_failed[path] = str(error)
+        report.samples.offer("read/unreadable_file", path, str(error))

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.document import Document, Part, ReadOptions
+from data_prep.readers.opening import size_of
 from data_prep.readers.plain_text import split_paragraphs
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
@@ -16,11 +17,35 @@ if TYPE_CHECKING:
 PREFIX = "tfds:"
 # Without the namespaces of tfds, which stand for servers.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
+_WHOLE_SPLIT = re.compile(r"\w+")
 # The end of a configuration's name that is a language: 20230601.zh-min-nan, en.
 _LANGUAGE = re.compile(r"(?:.*\.)?([a-z]{2,3}(?:-[a-z]+)*)")
 
 
-def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+def measure(path: str, options: ReadOptions) -> tuple[int, int]:
+    """Bytes as stored of the examples that are read, and their number where a part may be read.
+
+    That is 0 where `options.tfds_split` is not one whole split.
+
+    Raises:
+      UserError: not prepared in that folder, or no such split.
+    """
+    name = path.removeprefix(PREFIX)
+    builder = _builder(name, options.tfds_data_dir)
+    try:
+        split = builder.info.splits[options.tfds_split]
+        files = split.file_instructions
+    except (KeyError, ValueError) as error:
+        raise _no_split(builder, name, options, error) from None
+    stored = sum(
+        size_of(file.filename) * file.take // max(1, file.examples_in_shard) for file in files
+    )
+    return stored, split.num_examples if _WHOLE_SPLIT.fullmatch(options.tfds_split) else 0
+
+
+def read(
+    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+) -> Iterator[Document]:
     """Yields a document for each example of the split `options.tfds_split`, in the stored order.
 
     The text is the feature `options.text_feature`, divided into paragraphs as plain text is. The
@@ -31,6 +56,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
       path: `tfds:NAME`, with NAME as tfds writes it, e.g. `wikipedia/20230601.en`.
       options: `tfds_data_dir` is where the data set was prepared.
       report: counts what is read.
+      part: numbers of the examples to read, (start, stop); default all.
 
     Raises:
       UserError: not prepared in that folder, no such split or feature, or damaged files.
@@ -46,10 +72,11 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             f" {', '.join(sorted(builder.info.features))}"
         )
     language = _language(name) or options.language
-    report.files += 1
-    empty = True
+    first = part[0] if part else 0
+    report.files += not first
+    empty = not first
     try:
-        for number, example in enumerate(_examples(builder, name, options)):
+        for number, example in enumerate(_examples(builder, name, options, part), first):
             content = example[feature].numpy()
             text = content.decode(errors="replace")
             if "\ufffd" in text:
@@ -58,7 +85,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             empty = False
             paragraphs = split_paragraphs(text, options.lines)
             if not paragraphs:
-                report.empty_documents += 1
+                report.drop_empty(f"{path}#{number}")
                 continue
             report.documents += 1
             yield Document(f"{path}#{number}", language, paragraphs)
@@ -81,23 +108,31 @@ def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
 
 
 def _examples(
-    builder: "DatasetBuilder", name: str, options: ReadOptions
+    builder: "DatasetBuilder", name: str, options: ReadOptions, part: Part | None
 ) -> Iterator[dict[str, Any]]:
     import tensorflow_datasets as tfds
 
     split = options.tfds_split
+    if part:
+        split += f"[{part[0]}:{part[1]}]"
     # One file at a time, and never shuffled: the same order each time.
     config = tfds.ReadConfig(interleave_cycle_length=1, try_autocache=False)
     try:
         return builder.as_dataset(split=split, shuffle_files=False, read_config=config)
     except ValueError as error:
-        splits = ", ".join(sorted(builder.info.splits)) or "train"
-        raise UserError(
-            f"--tfds={name}: no split {split!r} ({_first_line(error)}); pass --tfds_split, one or a"
-            f" part of {splits}"
-        ) from None
+        raise _no_split(builder, name, options, error) from None
     except AssertionError as error:
         raise _unknown(name, options.tfds_data_dir, error) from None
+
+
+def _no_split(
+    builder: "DatasetBuilder", name: str, options: ReadOptions, error: Exception
+) -> UserError:
+    splits = ", ".join(sorted(builder.info.splits)) or "train"
+    return UserError(
+        f"--tfds={name}: no split {options.tfds_split!r} ({_first_line(error)}); pass --tfds_split,"
+        f" one or a part of {splits}"
+    )
 
 
 def _unknown(name: str, data_dir: str | None, error: Exception) -> UserError:

@@ -126,10 +126,10 @@ class _Parser:
                 self._texts.setdefault(self._language, one_space("".join(self._parts)))
         elif name == "tu":
             first, second = (self._texts.get(language) for language in self._languages)
-            if first is None or second is None:
-                self._report.records_dropped["without_both_languages"] += 1
-                return
             where = f"{self._path}:{self._unit_line}"
+            if first is None or second is None:
+                self._report.drop_record("without_both_languages", where, first or second or "")
+                return
             self._pairs.append(Pair((first, second), self._languages, None, where))
 
     def _wanted(self, tag: str) -> str:

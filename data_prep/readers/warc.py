@@ -8,6 +8,7 @@ from data_prep.readers.document import Document, ReadOptions
 from data_prep.readers.languages import language_code
 from data_prep.readers.plain_text import split_paragraphs
 from data_prep.readers.report import ReadReport
+from data_prep.samples import SAMPLE_CHARACTERS
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord
@@ -34,7 +35,8 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         try:
             answer = _parse(content)
             if reason := _unwanted(record, answer):
-                report.records_dropped[reason] += 1
+                opening = content[:SAMPLE_CHARACTERS].decode(errors="replace")
+                report.drop_record(reason, name, opening)
                 continue
             page = html.main_text(_body(answer, options.max_expanded_bytes), answer.http_charset)
         # Of the library an OSError, with what was wrong with the headers or the encoding.
@@ -48,7 +50,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             continue
         paragraphs = split_paragraphs(page.text, "paragraphs")
         if not paragraphs:
-            report.empty_documents += 1
+            report.drop_empty(name)
             continue
         report.documents += 1
         declared = (

@@ -26,7 +26,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             report.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
         paragraphs = split_paragraphs(text.removeprefix("\ufeff"), "paragraphs")
         if not paragraphs:
-            report.empty_documents += 1
+            report.drop_empty(name)
             continue
         report.documents += 1
         language = language_code(record.headers.get("WARC-Identified-Content-Language"))

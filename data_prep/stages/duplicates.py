@@ -17,7 +17,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import numpy as np
 
-from data_prep.readers.document import Document
+from data_prep.readers.document import Document, cut_id
+from data_prep.stages import count_dropped
 from data_prep.stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
@@ -36,6 +37,7 @@ from data_prep.stages.duplicates_keys import (
 from data_prep.stages.duplicates_signatures import MinHash, similarities
 
 __all__ = [
+    "REASONS",
     "DuplicateOptions",
     "FileKeys",
     "Loss",
@@ -51,12 +53,12 @@ __all__ = [
     "remove_duplicates",
 ]
 
-# Reasons in alphabetical order: of several, the first is counted.
-_REASONS = {
-    EXACT_DOCUMENT: "duplicate_documents",
-    NEAR_DOCUMENT: "near_duplicate_documents",
-    EXACT_PARAGRAPH: "duplicate_paragraphs",
-    NEAR_PARAGRAPH: "near_duplicate_paragraphs",
+# By the first byte of the key. Of several the alphabetically first is counted.
+REASONS = {
+    EXACT_DOCUMENT: "duplicates/exact_document",
+    EXACT_PARAGRAPH: "duplicates/exact_paragraph",
+    NEAR_DOCUMENT: "duplicates/near_document",
+    NEAR_PARAGRAPH: "duplicates/near_paragraph",
 }
 # What is lost and why.
 Loss = tuple[Place, str]
@@ -82,7 +84,7 @@ def losers(key: bytes, group: Iterable[Member], options: DuplicateOptions) -> It
       group: all members of the key.
       options: those of `file_keys`.
     """
-    near, reason = options.near(key), _REASONS[key[:1]]
+    near, reason = options.near(key), REASONS[key[:1]]
     if near is None:
         yield from ((place, reason) for place in _all_but_the_first(group))
         return
@@ -141,39 +143,40 @@ def drop(
 ) -> Iterator[Document]:
     """Yields what is left of a file's documents.
 
-    Where paragraphs are removed the document is cut, into `id`, `id/1`, …, so that no two sentences
-    become neighbours that were none; a piece behind a removed one does not continue it.
+    Where paragraphs are removed the document is cut, into pieces named by `cut_id`, so that no two
+    sentences become neighbours that were none; a piece behind a removed one does not continue it.
 
     Args:
       documents: all of the file, as `file_keys` saw them.
       losses: what the file loses.
-      counters: counts what is removed by its reason, and `documents_of_duplicate_paragraphs` of
-        which nothing is left.
+      counters: counts what is removed by its reason, and as `duplicates/no_paragraph_left`
+        documents of which nothing is left.
     """
     whole = True
     for number, document in enumerate(documents):
         if reason := losses.get((number, WHOLE)):
-            counters[reason] += 1
+            count_dropped(counters, reason, document)
             whole = False
             continue
         pieces: list[list[str]] = [[]]
         for place, paragraph in enumerate(document.paragraphs):
             if reason := losses.get((number, place)):
-                counters[reason] += 1
+                count_dropped(counters, reason, document, paragraph)
                 pieces.append([])
             else:
                 pieces[-1].append(paragraph)
         joins = document.continues and whole
         whole = bool(pieces[-1])
         if not any(pieces):
-            counters["documents_of_duplicate_paragraphs"] += 1
+            count_dropped(counters, "duplicates/no_paragraph_left", document)
         if len(pieces) == 1 and joins == document.continues:
             yield document
             continue
         for piece, paragraphs in enumerate(pieces):
             if paragraphs:
-                name = f"{document.id}/{piece}" if piece else document.id
-                yield Document(name, document.language, paragraphs, joins and not piece)
+                name = cut_id(document.id, "duplicates", piece)
+                continues = joins and not piece
+                yield Document(name, document.language, paragraphs, continues)
 
 
 def remove_duplicates(

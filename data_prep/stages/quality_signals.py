@@ -11,6 +11,7 @@ from functools import cached_property
 import numpy as np
 
 from data_prep.stages.language_id import canonical_language
+from data_prep.stages.sentence_marks import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
 
 # Written without spaces, so that what stands between spaces is no word.
 UNSPACED = frozenset("zh yue wuu ja th lo km my bo dz".split())
@@ -31,9 +32,11 @@ STOP_WORDS = {
 
 # C4's full stop, exclamation mark, question mark and quotation mark, in all scripts; closing
 # brackets may follow.
-_END_MARKS = frozenset(".!?…\"'”’»«“‘›‹‟。！？｡」』”．؟۔।॥։።፧။༎།។៕෴᙮᠃꓿‽⸮")
+_END_MARKS = frozenset(SENTENCE_END_MARKS + "\"'”’»«“‘›‹‟｡」』")
 _CLOSING = ")]}）］】〉》〕"
-_sentence_end = re.compile(r"[.!?…؟۔।॥։።፧။།។៕‽]+[\"'”’»«“‘›‹)\]]*(?=\s|$)|[。！？｡]")
+_sentence_end = re.compile(
+    rf"[{re.escape(SPACED_MARKS)}]+[\"'”’»«“‘›‹)\]]*(?=\s|$)|[{UNSPACED_MARKS}]"
+)
 _BULLETS = (*"•‣▸▹►▻▶▷▪▫■□◦○●◆◇∙·⁃➤➢✓✔*", "- ")
 _ELLIPSES = ("...", "…")
 _EDGES = ".,;:!?…\"'“”‘’«»‹›()[]{}-–—*_¿¡"

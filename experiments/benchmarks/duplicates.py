@@ -146,7 +146,7 @@ def main(argv: list[str]) -> None:
         for file, lost in losses.items()
         for (document, _), reason in lost.items()
         # A copy of which only the punctuation was edited has the same letters as its original.
-        if reason in ("near_duplicate_documents", "duplicate_documents")
+        if reason in ("duplicates/near_document", "duplicates/exact_document")
     )
     found = sum(number >= len(own) for number in removed)
     others = [number for number in removed if number < len(own)]

@@ -45,12 +45,14 @@ class Manifest:
         more than the bound before; the last key is `inf`.
       vocabulary: `hash`, `size`, `kind` and settings of what made the ids.
       keep_text: whether the records hold the sentences' text too.
-      counters: what was left out on the way and why, by name.
+      counters: what was left out or changed on the way and why, by `stage/reason`.
       shards: the files, in order.
       row_size: pairs of one row, which follow each other; 1 unless the rows are translations of
         each other. Nothing for documents.
       labels: label -> number of rows; empty if the pairs have none.
       language_tokens: as `languages`, tokens; empty in manifests that older releases wrote.
+      counters_by_language: of what was left out, `stage/reason` -> language code -> count, where
+        the language was known; empty in manifests that older releases wrote.
     """
 
     kind: str
@@ -67,6 +69,7 @@ class Manifest:
     row_size: int = 1
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
     language_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
+    counters_by_language: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
     def save(self, folder: str | os.PathLike) -> None:

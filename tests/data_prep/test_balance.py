@@ -22,8 +22,20 @@ def manifest(vocabulary):
     statistics = Statistics(documents=3, sentences=20, tokens=900)
     statistics.languages.update({"en": 16, "sw": 1, "hi": 3, "none": 0})
     statistics.language_tokens.update({"en": 800, "sw": 40, "hi": 60})
-    statistics.counters.update({"near_duplicate_documents": 1234, "excluded_sentences": 5})
+    lost = {"duplicates/near_document": 1234, "exclude/sentence": 5, "read/unreadable_file": 2}
+    lost |= {"some_release_before": 3, "normalise/hyphens_mended": 7, "records/sentence_cut": 9}
+    statistics.counters.update(lost)
+    counts = (400, 300, 200, 150, 100, 50, 20, 8, 4, 2)
+    statistics.counters.languages["duplicates/near_document"].update(
+        dict(zip("abcdefghij", counts))
+    )
+    statistics.counters.languages["exclude/sentence"]["en"] = 5
     return statistics.manifest(vocabulary, [], False)
+
+
+def _rows(section):
+    """The lines of a section's table."""
+    return [line for line in section.splitlines() if line.startswith("|")]
 
 
 @settings(max_examples=60, deadline=None)
@@ -51,14 +63,32 @@ def test_shares_by_hand(manifest):
 
 
 def test_table(manifest):
-    """All languages, all reasons; tokens are left blank where they are not known."""
+    """All languages; tokens are left blank where they are not known."""
     text = table(manifest, 0.5)
     assert "| en | 16 | 800 | 80.00 % | 59.42 % |" in text
-    assert "| near duplicate documents | 1,234 |" in text and "| excluded sentences | 5 |" in text
     assert "none" not in text
     manifest.language_tokens.clear()
     manifest.counters.clear()
-    assert "| en | 16 |  | 80.00 % |" in table(manifest) and "Nothing." in table(manifest)
+    assert "| en | 16 |  | 80.00 % |" in table(manifest)
+    assert table(manifest).count("Nothing.") == 2
+
+
+def test_reasons(manifest):
+    """What was left out apart from what changed, each with its unit; languages where known."""
+    _, left_out, changed = table(manifest).split("## ")
+    title, _, *rows = _rows(left_out)
+    assert title == "| reason | count | unit | languages |"
+    assert rows == [
+        "| duplicates/near_document | 1,234 | documents | a 400, b 300, c 200, d 150, e 100, f 50,"
+        " g 20, h 8, 2 others 6 |",
+        "| exclude/sentence | 5 | sentences | en 5 |",
+        "| read/unreadable_file | 2 | files |  |",
+        "| some_release_before | 3 |  |  |",
+    ]
+    assert _rows(changed)[2:] == [
+        "| normalise/hyphens_mended | 7 | words |  |",
+        "| records/sentence_cut | 9 | cuts |  |",
+    ]
 
 
 def test_figure(manifest):

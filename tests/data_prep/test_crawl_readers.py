@@ -72,7 +72,7 @@ def test_warc(tmp_path, pack):
     assert all(document.paragraphs == [FIRST, SECOND] for document in documents)
     assert report.records_dropped == {"other_http_status": 1, "not_html": 1, "not_http": 1}
     assert report.empty_documents == 1
-    assert report.counters()["records_not_html"] == 1
+    assert report.counters()["read/not_html"] == 1
 
 
 @pytest.mark.parametrize(
@@ -220,7 +220,7 @@ def test_bad_pages(tmp_path, name):
     )
     assert [document.id for document in documents] == ["http://a/good"] * 2
     assert report.files_failed == {} and report.records_failed[str(path)][0] == 2
-    assert report.counters()["records_skipped"] == 2
+    assert report.counters()["read/unreadable_record"] == 2
     (warning,) = report.warnings()
     assert warning.startswith("skipped a record: ") and "and 1 more" in warning
 

@@ -179,9 +179,49 @@ def test_text_that_is_not_utf8(run, tmp_path, capsys):
     (tmp_path / "text.txt").write_bytes(b"The cat sat. The dog ran \xff on.\n\nA bird flew.")
     run()
     manifest = load_manifest(tmp_path / "out", "documents")
-    assert manifest.counters == {"byte_sequences_not_utf8": 1}
+    assert manifest.counters == {"read/not_utf8": 1}
     assert (manifest.documents, manifest.sentences) == (2, 3)
     assert "warning: " in capsys.readouterr().err
+
+
+def test_exclude(run, tmp_path, capsys):
+    """Evaluation sentences are nowhere, counted; a file that is no text stops the run, or warns."""
+    (tmp_path / "text.txt").write_text("The cat sat. A dog ran! A bird flew.\n\nThe tree was old.")
+    (tmp_path / "sts.tsv").write_text("4.5\ta dog ran\tno such dog\n")
+    (tmp_path / "a.zip").write_bytes(b"PK\0\0")
+    run(exclude=tmp_path / "sts.tsv", keep_text=True)
+    manifest = load_manifest(tmp_path / "out", "documents")
+    assert (manifest.sentences, manifest.counters) == (3, {"exclude/sentence": 1})
+    assert manifest.counters_by_language == {"exclude/sentence": {"en": 1}}
+    assert len(read_by_hand(tmp_path / "out")) == 3
+    both = f"{tmp_path}/sts.tsv,{tmp_path}/a.zip"
+    with pytest.raises(UserError, match=r"a\.zip: no text, a NUL byte"):
+        run(exclude=both, overwrite=True)
+    with pytest.raises(UserError, match=r"none: no such file.*check --exclude"):
+        run(exclude=f"{tmp_path}/none", overwrite=True)
+    capsys.readouterr()
+    run(exclude=both, overwrite=True, on_error="skip")
+    manifest = load_manifest(tmp_path / "out", "documents")
+    assert manifest.counters == {"exclude/sentence": 1, "exclude/unread_file": 1}
+    assert f"warning: not excluded: {tmp_path}/a.zip: no text" in capsys.readouterr().err
+
+
+def test_documents_without_text(run, tmp_path, capsys):
+    """The summary and the manifest say how many there were."""
+    (tmp_path / "a.jsonl").write_text('{"text": " "}\n{"text": "A cat sat."}\n{"text": []}\n')
+    run(input=tmp_path / "a.jsonl")
+    assert load_manifest(tmp_path / "out", "documents").counters == {"read/without_text": 2}
+    assert ", 2 document(s) without text left out" in capsys.readouterr().out
+
+
+def test_half_a_character_in_a_language(run, tmp_path):
+    """Is legal JSON, and no reason to fail in a library that is told the language."""
+    line = r'{"text": "Hi. You.", "lang": "\ud800", "id": "\udc00x"}'
+    (tmp_path / "a.jsonl").write_text(line)
+    run(input=tmp_path / "a.jsonl", on_error="skip")
+    manifest = load_manifest(tmp_path / "out", "documents")
+    assert (manifest.sentences, manifest.languages) == (2, {"\ufffd": 2})
+    assert manifest.counters == {"read/not_utf8": 2}
 
 
 def test_a_mistake_is_one_line_on_the_command_line(tmp_path):

@@ -9,7 +9,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from data_prep import create_pairs
+from data_prep import create_documents, create_pairs
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
@@ -77,7 +77,9 @@ def test_bitext(run, tmp_path, vocabulary, capsys):
     shards = read_pairs_by_hand(folder)
     names = [shard.name for shard in manifest.shards]
     assert names == [f"pairs-{i:05d}.tfrecord" for i in range(len(names))] == list(shards)
-    assert _names(folder) == ["dataset.json", *names, "vocab.json", "vocab.txt"]
+    report = ["balance.md", "balance.svg"]
+    assert _names(folder) == [*report, "dataset.json", *names, "vocab.json", "vocab.txt"]
+    assert "| en-de | 40 |" in (folder / "balance.md").read_text()
     by_language = {"en-de": [], "en-fr": []}
     for shard in manifest.shards:
         assert {"-".join(r["languages"]) for r in shards[shard.name]} == {shard.language}
@@ -149,12 +151,12 @@ def test_what_is_left_out_is_counted(run, tmp_path, capsys):
     (tmp_path / "t").write_bytes(b"\n".join(lines))
     manifest = run("t", ["en"], format="tsv", drop_empty=True)
     assert manifest.counters == {
-        "byte_sequences_not_utf8": 1,
-        "rows_with_an_empty_text": 2,
-        "rows_without_gold_label": 1,
+        "read/not_utf8": 1,
+        "pairs/empty_text": 2,
+        "pairs/without_gold_label": 1,
     }
     assert manifest.records == 2 and manifest.labels == {"neutral": 1, "entailment": 1}
-    assert "rows_with_an_empty_text 2, rows_without_gold_label 1" in capsys.readouterr().out
+    assert "pairs/empty_text 2, pairs/without_gold_label 1" in capsys.readouterr().out
 
 
 def test_the_same_twice(run, tmp_path):
@@ -271,7 +273,7 @@ def test_filters(run, tmp_path):
     _write_lines(tmp_path, rows, "ab")
     manifest = run("ab", ["en", "de"], max_length_ratio=4, repeated="either")
     assert manifest.documents == 5
-    assert manifest.counters == {"rows_of_unlike_lengths": 1, "rows_repeated": 1}
+    assert manifest.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
     with pytest.raises(UserError, match=r"max_length_ratio is 0\.5"):
         run("ab", ["en", "de"], max_length_ratio=0.5, overwrite=True)
 
@@ -283,4 +285,58 @@ def test_check_language(run, tmp_path):
     texts = [(english, german), (german, german), ("yes", "ja")]
     _write_lines(tmp_path, [(make_pair(*both),) for both in texts], "ab")
     manifest = run("ab", ["en", "de"], check_language=True)
-    assert (manifest.documents, manifest.counters) == (2, {"rows_in_another_language": 1})
+    assert (manifest.documents, manifest.counters) == (2, {"pairs/another_language": 1})
+
+
+def test_exclude(run, tmp_path, capsys):
+    """A row goes if either side is an evaluation sentence, or holds one; translations go whole."""
+    texts = [
+        *(("the cat sat", "a dog"), ("the cat", "Ein Hund LIEF!"), ("a bird. the tree", "a stone")),
+        *(("a bird and the tree", "a stone"), ("the river", "water")),
+    ]
+    _write_lines(tmp_path, [(make_pair(*both),) for both in texts], "ab")
+    (tmp_path / "tatoeba.deu").write_text("Ein Hund lief.\nA bird.\n")
+    (tmp_path / "sts.json").write_text('[{"sentence1": "The river."}]')
+    manifest = run("ab", ["en", "de"], exclude=f"{tmp_path}/tatoeba.deu,{tmp_path}/sts.json")
+    assert (manifest.documents, manifest.counters) == (2, {"exclude/row": 3})
+    assert manifest.counters_by_language == {"exclude/row": {"en-de": 3}}
+    assert "| exclude/row | 3 | rows | en-de 3 |" in (tmp_path / "out" / "balance.md").read_text()
+    rows = nli_rows(4, LANGUAGES)
+    tables = _write_tables(tmp_path, rows)
+    (tmp_path / "xnli").write_text(f"x\t{rows[2][1].texts[1]}\n")
+    values = {"header": True, "overwrite": True, "exclude": tmp_path / "xnli"}
+    manifest = run(tables, LANGUAGES, **ALIGNED, **values)
+    assert (manifest.documents, manifest.counters) == (3, {"exclude/row": 1})
+    (tmp_path / "a.zip").write_bytes(b"PK\0\0")
+    with pytest.raises(UserError, match=r"a\.zip: no text, a NUL byte"):
+        run("ab", ["en", "de"], exclude=tmp_path / "a.zip", overwrite=True)
+
+
+def test_half_a_character(run, tmp_path):
+    """Is legal JSON: replaced and counted, with and without a look for evaluation sentences."""
+    row = r'{"sentence1": "A cat. \ud800 A dog.", "sentence2": "b", "gold_label": "neutral"}'
+    (tmp_path / "a.jsonl").write_text(row)
+    (tmp_path / "sts").write_text("No such sentence.\n")
+    for values in ({}, {"exclude": tmp_path / "sts"}):
+        manifest = run(["a.jsonl"], ["en"], format="nli", overwrite=True, keep_text=True, **values)
+        assert manifest.counters == {"read/not_utf8": 1}
+    (record,) = read_pairs_by_hand(tmp_path / "out")["pairs-00000.tfrecord"]
+    assert record["text"] == ["A cat. \ufffd A dog.", "b"]
+
+
+def test_the_vocabulary_is_that_of_documents(run, tmp_path):
+    """A bare vocab.txt takes the same flags, so that both kinds of records share one hash."""
+    (tmp_path / "vocab.json").unlink()
+    _write_lines(tmp_path, bitext(2), "ab")
+    (tmp_path / "text.txt").write_text("The cat sat. A dog ran.")
+    values = {"lower_case": True, "max_bytes_per_word": 100}
+    manifest = run("ab", ["en", "de"], **values)
+    values |= {"vocab_file": tmp_path / "vocab.txt", "output_dir": tmp_path / "documents"}
+    with flagsaver.flagsaver():
+        create_documents.define_flags()
+        given = [f"--{name}={value}" for name, value in values.items()]
+        flags.FLAGS(["prog", f"--input={tmp_path}/text.txt", *given])
+        create_documents.main(["prog"])
+    documents = load_manifest(tmp_path / "documents")
+    assert documents.vocabulary == manifest.vocabulary
+    assert manifest.vocabulary["max_bytes_per_word"] == 100

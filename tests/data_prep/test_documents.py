@@ -116,7 +116,7 @@ def test_min_sentences(vocabulary):
     result, statistics = _run(documents, vocabulary, min_sentences=3, **LINES)
     assert [len(texts) for *_, texts in result] == [3, 3, 2]
     assert (statistics.documents, statistics.sentences) == (2, 7)
-    assert statistics.counters["documents_too_short"] == 2
+    assert statistics.counters["records/too_few_sentences"] == 2
 
 
 @pytest.mark.parametrize("pieces", [[["a"], ["b", "c", "d"]], [["a"], ["b"], ["c"], ["d"]]])
@@ -136,8 +136,8 @@ def test_sentences_and_documents_without_tokens(vocabulary):
     ]
     result, statistics = _run(documents, vocabulary, **LINES)
     assert [texts for *_, texts in result] == [["a", "b"], ["c"]]
-    assert statistics.counters["sentences_without_tokens"] == 3
-    assert statistics.counters["documents_without_sentences"] == 1
+    assert statistics.counters["records/sentence_without_tokens"] == 3
+    assert statistics.counters["records/no_sentence"] == 1
     assert (statistics.documents, statistics.sentences) == (2, 3)
 
 
@@ -166,7 +166,7 @@ def test_long_sentences_lose_no_character(words, limit):
     pieces = list(bounded(sentence, counters, limit))
     assert "".join(pieces).replace(" ", "") == "".join(words)
     assert all(1 <= len(piece) <= limit and piece == piece.strip() for piece in pieces)
-    assert counters["sentences_cut"] == len(pieces) - 1
+    assert counters["records/sentence_cut"] == len(pieces) - 1
     # Words are cut only where one is longer than a piece may be.
     if max(map(len, words)) <= limit:
         assert " ".join(pieces) == sentence

@@ -85,7 +85,7 @@ def test_units_without_both_languages(tmp_path):
     )
     ((pair,), report) = _tmx(tmp_path / "a.tmx", body)
     assert pair.texts == ("Yes.", "Ja.")
-    assert report.counters()["records_without_both_languages"] == 3
+    assert report.counters()["read/without_both_languages"] == 3
 
 
 def test_a_document_type_is_not_fetched(tmp_path):

@@ -1,11 +1,14 @@
 """Filters of pairs: each reason by itself, counted; what is kept is untouched and in order."""
 
+import tracemalloc
 from collections import Counter
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.key_set import KeySet
 from data_prep.pair_filters import PairFilter, PairFilters, columns
 from data_prep.pairs import PairOptions, records
 from data_prep.statistics import Statistics
@@ -39,7 +42,7 @@ def test_lengths():
     texts = [("a" * 30, "b" * 60), ("a" * 30, "b" * 61), ("b" * 61, "a" * 30), ("a", "b" * 16)]
     kept, counters = _run(_rows(*texts, ("a", "b" * 17)), max_length_ratio=2)
     assert kept == [texts[0], texts[3]]
-    assert counters == {"rows_of_unlike_lengths": 3}
+    assert counters == {"pairs/unlike_lengths": 3}
     assert columns("abc") == 3 and columns("漢字") == 4 and columns("e\u0301ก็") == 2
     chinese = ("x" * 60, "漢" * 20)
     assert _run(_rows(chinese), max_length_ratio=2)[0] == [chinese]
@@ -56,7 +59,7 @@ def test_languages():
     texts = [("en 1", "de 1"), ("fr 1", "de 2"), ("en 2", "fr 2"), ("? 1", "? 2"), (" 1", "de 3")]
     kept, counters = _run(_rows(*texts), detect=detect)
     assert kept == [texts[0], texts[3], texts[4]]
-    assert counters == {"rows_in_another_language": 2}
+    assert counters == {"pairs/another_language": 2}
     assert _run(_rows(*texts), detect=detect, min_confidence=0.7)[0] == [texts[0], *texts[3:]]
     rows = [(pair("zh 1", "en 1", "zh_CN-en"),)]
     assert _run(rows, detect=detect)[1] == {}
@@ -70,11 +73,11 @@ def test_repetitions(texts, repeated, size):
     stay, pairs, firsts, seconds, reasons = [], set(), set(), set(), Counter()
     for row, (first, second) in zip(texts, letters):
         if (first, second) in pairs and (first or second):
-            reasons["rows_repeated"] += 1
+            reasons["pairs/repeated"] += 1
         elif repeated == "either" and first and first in firsts:
-            reasons["rows_with_a_repeated_first_text"] += 1
+            reasons["pairs/repeated_first_text"] += 1
         elif repeated == "either" and second and second in seconds:
-            reasons["rows_with_a_repeated_second_text"] += 1
+            reasons["pairs/repeated_second_text"] += 1
         else:
             stay.append(row)
             pairs.add((first, second))
@@ -90,6 +93,32 @@ def test_repetitions(texts, repeated, size):
     assert counters == reasons
 
 
+@QUICK
+@given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=9), max_size=40))
+def test_keys_are_a_set(batches):
+    """As Python's own, whatever is added when."""
+    found, expected = KeySet(), set()
+    for batch in batches:
+        keys = np.array(batch, np.uint64)
+        assert found.contains(keys).tolist() == [key in expected for key in batch]
+        found.add(np.array(sorted({*batch} - expected), np.uint64))
+        expected |= {*batch}
+        assert len(found) == len(expected)
+
+
+def test_keys_take_eight_bytes():
+    """And twice as much while they are merged, in arrays that are few."""
+    keys = np.random.default_rng(0).integers(0, 2**63, (200, 1000)).astype(np.uint64)
+    seen = KeySet()
+    tracemalloc.start()
+    for batch in keys:
+        seen.add(batch)
+    now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < 8 * keys.size * 1.05 and most < 2 * 8 * keys.size * 1.05
+    assert seen.contains(keys[:, 0]).all() and len(seen) == keys.size
+
+
 def test_rows_of_translations(vocabulary):
     """One bad pair takes its row along, and the numbers of rows stay dense."""
     rows = nli_rows(4, ("en", "de"))
@@ -101,7 +130,7 @@ def test_rows_of_translations(vocabulary):
         record for _, row in records(rows, vocabulary, options, statistics) for record in row
     ]
     assert len(encoded) == 4 and statistics.documents == 2
-    assert statistics.counters == {"rows_of_unlike_lengths": 1, "rows_repeated": 1}
+    assert statistics.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
 
 
 @pytest.mark.parametrize(

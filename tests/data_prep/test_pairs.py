@@ -123,7 +123,7 @@ def test_rows_without_a_gold_label(vocabulary):
         *[1] * 3,
         *[2] * 3,
     ]
-    assert statistics.documents == 3 and statistics.counters == {"rows_without_gold_label": 1}
+    assert statistics.documents == 3 and statistics.counters == {"pairs/without_gold_label": 1}
 
 
 @pytest.mark.parametrize(("texts", "side"), [(("", "b"), "first"), (("a", ""), "second")])
@@ -140,7 +140,7 @@ def test_empty_texts(vocabulary, texts, side):
     result, statistics = _run(rows, vocabulary, drop_empty=True)
     assert len(result) == statistics.documents == 4
     assert statistics.sentences == 24 and statistics.languages["de-de"] == 4
-    assert statistics.counters == {"rows_with_an_empty_text": 1}
+    assert statistics.counters == {"pairs/empty_text": 1}
     assert sum(statistics.labels.values()) == 4
 
 
@@ -150,7 +150,7 @@ def test_texts_without_tokens(vocabulary):
     rows[0] = _set(rows[0], 2, texts=("the cat", "\u200b"))
     result, statistics = _run(rows, vocabulary)
     assert len(result) == statistics.documents == 2
-    assert statistics.counters == {"rows_without_tokens": 1}
+    assert statistics.counters == {"pairs/without_tokens": 1}
     # The rows behind it have their own ids.
     ids = build_tokenizer(vocabulary).tokenize(rows[1][0].texts).to_list()
     assert _ids(result[0][1][0]) == ids

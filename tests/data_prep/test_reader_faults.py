@@ -1,6 +1,7 @@
 """One broken file among many, of each kind: named, counted, and fatal or skipped as was asked."""
 
 import gzip
+import shutil
 
 import pytest
 import zstandard
@@ -10,6 +11,7 @@ from absl.testing import flagsaver
 from data_prep import create_documents, create_pairs
 from data_prep.readers import ReadOptions, ReadReport, read_documents
 from data_prep.readers.report import guarded
+from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.crawl_files import article, page, record
@@ -70,8 +72,8 @@ def test_skip(files, name):
     assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
     assert len(read) == 2 + FAULTS[name][2]
     counters = report.counters()
-    assert counters["files_skipped"] + counters["records_skipped"] == 1
-    assert counters["records_skipped"] == (name == "deep.warc")
+    assert counters["read/unreadable_file"] + counters["read/unreadable_record"] == 1
+    assert counters["read/unreadable_record"] == (name == "deep.warc")
     (warning,) = report.warnings()
     assert warning.startswith("skipped") and paths[1] in warning and FAULTS[name][1] in warning
     assert report.skipped(3) in (
@@ -81,14 +83,16 @@ def test_skip(files, name):
 
 
 def test_nothing_but_faults(files):
-    """Is an error in either case; one good file is enough."""
+    """Is an error in either case; one good file is enough, or what stands before a fault."""
     options = ReadOptions(**_OPTIONS, on_error="skip")
-    bad = [files(name)[1] for name in ("long.txt", "broken.jsonl")]
+    bad = [files(name)[1] for name in ("utf16.txt", "missing.txt")]
     with pytest.raises(
         UserError, match=r"none of 2 file\(s\) could be read to its end; the first: "
     ):
         list(read_documents(bad, options, ReadReport()))
-    assert len(list(read_documents([*bad, files("long.txt")[0]], options, ReadReport()))) == 3
+    assert len(list(read_documents([*bad, files("long.txt")[0]], options, ReadReport()))) == 1
+    bad = [files(name)[1] for name in ("long.txt", "broken.jsonl")]
+    assert len(list(read_documents(bad, options, ReadReport()))) == 2
 
 
 def test_an_unreadable_file_among_a_thousand(tmp_path):
@@ -138,14 +142,17 @@ def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
 
     with pytest.raises(UserError, match="in/b.jsonl:2: not valid JSON"):
         run("in", "fail")
+    (tmp_path / "d.jsonl").write_text("{")
     with pytest.raises(UserError, match=r"none of 1 file\(s\) could be read to its end; the first"):
-        run("in/b.jsonl", "skip")
+        run("d.jsonl", "skip")
     assert not (tmp_path / "out").exists()
-    assert run("in", "skip") is None
+    assert run("in", "skip") == cli.EXIT_SKIPPED
     output = capsys.readouterr()
     assert "3 documents, 4 sentences" in output.out and "1 of 3 file(s) skipped" in output.out
     assert f"warning: skipped: {tmp_path}/in/b.jsonl:2: not valid JSON" in output.err
-    assert load_manifest(tmp_path / "out", "documents").counters == {"files_skipped": 1}
+    assert load_manifest(tmp_path / "out", "documents").counters == {"read/unreadable_file": 1}
+    shutil.rmtree(tmp_path / "out")
+    assert run("in/a.txt", "skip") == 0
 
 
 def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
@@ -161,18 +168,24 @@ def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
         with flagsaver.flagsaver():
             create_pairs.define_flags()
             flags.FLAGS(["prog", "--format=tsv", "--overwrite", *arguments])
-            create_pairs.main(["prog"])
-        return load_manifest(tmp_path / "out", "pairs")
+            status = create_pairs.main(["prog"])
+        manifest = load_manifest(tmp_path / "out", "pairs")
+        assert status == (cli.EXIT_SKIPPED if manifest.counters else 0)
+        return manifest
 
     two = ["b.tsv", "a.tsv"]
     with pytest.raises(UserError, match="b.tsv:2: 1 columns"):
         run(two, languages="en,de")
     manifest = run(two, languages="en,de", on_error="skip")
-    assert manifest.documents == 3 and manifest.counters == {"files_skipped": 1}
+    assert manifest.documents == 3 and manifest.counters == {"read/unreadable_file": 1}
     output = capsys.readouterr()
-    assert "files_skipped 1" in output.out and "warning: skipped: " in output.err
+    assert "read/unreadable_file 1" in output.out and "warning: skipped: " in output.err
+    manifest = run(two, languages="en,de", on_error="skip", row_aligned=True)
+    assert manifest.documents == 1 and manifest.counters == {"read/unreadable_file": 1}
+    assert run(["a.tsv"], languages="en").counters == {}
+    (tmp_path / "b.tsv").write_text("the cat\n")
     for names, values in ((two, {"row_aligned": True}), (two[:1], {})):
-        with pytest.raises(UserError, match=r"none of 1 file\(s\) .*b.tsv:2: 1 columns"):
+        with pytest.raises(UserError, match=r"none of 1 file\(s\) .*b.tsv:1: 1 columns"):
             run(names, languages="en,de"[: 3 * len(names) - 1], on_error="skip", **values)
 
 
@@ -187,6 +200,7 @@ def test_reports_of_several_workers():
             report.files_failed[name] = "broken"
             report.record_fault("shared", f"record of {name}", "skip")
             report.records_dropped["other"] += 7
+            report.exclusion_faults.append(name)
         parts.append(part)
     parts[0].merge(parts[1])
     whole.files, whole.lines, whole.bytes, whole.documents, whole.empty_documents = 2, 4, 6, 8, 10

@@ -164,8 +164,10 @@ def test_plain_text(tmp_path, documents_by, lines, expected):
     path = tmp_path / "x.txt"
     path.write_text(TEXT)
     documents, _ = _documents(path, documents_by=documents_by, lines=lines, language="fr")
+    # Named by the byte at which they begin.
+    starts = (0, 18, 29)
     assert documents == [
-        Document(f"{path}#{number}", "fr", paragraphs) for number, paragraphs in enumerate(expected)
+        Document(f"{path}#{start}", "fr", paragraphs) for start, paragraphs in zip(starts, expected)
     ]
 
 
@@ -202,19 +204,21 @@ def test_a_line_longer_than_a_piece(tmp_path):
     assert [document.paragraphs for document in documents] == [["a"], ["longer"], ["b"]]
 
 
+LAST = b'{"text": "caf\xe9 \\ud800."}'
+
+
 def test_jsonl(tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_bytes(
         b'{"text": "One\\ntwo.\\n\\nThree.", "lang": "de", "id": "a"}\n\n'
         b'{"text": ["Four\\n five.", " "], "id": 7, "lang": null, "other": 1}\n'
-        b'{"text": " \\n"}\n'
-        b'{"text": "caf\xe9 \\ud800."}'
+        b'{"text": " \\n"}\n' + LAST
     )
     documents, report = _documents(path)
     assert documents == [
         Document("a", "de", ["One two.", "Three."]),
         Document("7", "en", ["Four five."]),
-        Document(f"{path}#5", "en", ["caf\ufffd \ufffd."]),
+        Document(f"{path}#{path.read_bytes().index(LAST)}", "en", ["caf\ufffd \ufffd."]),
     ]
     assert report.empty_documents == 1
     assert report.not_utf8 == {str(path): 2}

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.readers import Document, ReadOptions, ReadReport, read_documents
+from data_prep.readers import Document, ReadOptions, ReadReport, measure, read_documents, read_file
 from official_cmlm.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -120,3 +120,30 @@ def test_damaged_files(data_dir, tmp_path):
     path.write_bytes(data)
     with pytest.raises(UserError, match="tfds:little.*: cannot be read"):
         _read("little/20230601.zh-min-nan", tmp_path / "copy")
+
+
+@pytest.mark.parametrize(("split", "examples"), [("train", 3), ("train[:2]", 0), ("test", 1)])
+def test_measure(data_dir, split, examples):
+    """Bytes as they lie on the disk, of the examples that are read; whole splits have parts."""
+    options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split=split)
+    size, extent = measure("tfds:little/20230601.zh-min-nan", options)
+    files = sorted(data_dir.rglob(f"little-{split.partition('[')[0]}.*"))[
+        : 2 if "[" in split else None
+    ]
+    assert (size, extent) == (sum(path.stat().st_size for path in files), examples)
+
+
+def test_parts(data_dir):
+    """Together they are the whole, names included; the data set is counted once."""
+    path, options = "tfds:little/20230601.zh-min-nan", ReadOptions(tfds_data_dir=str(data_dir))
+    whole = list(read_file(path, options, ReadReport()))
+    for cut in (1, 2):
+        report = ReadReport()
+        parts = [list(read_file(path, options, report, part=part)) for part in ((0, cut), (cut, 3))]
+        assert parts[0] + parts[1] == whole and report.files == 1
+
+
+def test_measure_without_a_split(data_dir):
+    options = ReadOptions(tfds_data_dir=str(data_dir), tfds_split="dev")
+    with pytest.raises(UserError, match="no split 'dev' .* of test, train"):
+        measure("tfds:little/20230601.zh-min-nan", options)

@@ -1,4 +1,4 @@
-"""Runs of `data_prep.prepare` that are killed: `python -m tests.data_prep.engine.killed_runs DIR`.
+"""Runs that are killed: `python -m tests.data_prep.engine.killed_runs DIR KILLS FLAG=VALUE …`.
 
 Reads DIR/text and DIR/vocab.txt, writes DIR/out. Prints how often a run was killed.
 """
@@ -15,10 +15,8 @@ import tensorflow_text  # noqa: F401 - imported once, for all forks; that starts
 
 from tests.data_prep.engine.runs import run
 
-KILLS = 10
 
-
-def killed_run(folder: Path, seconds: float) -> bool:
+def killed_run(folder: Path, seconds: float, values: dict[str, str]) -> bool:
     """One run in a fork; whether the timer killed it, as `kill -9` would, without any clean-up."""
     child = os.fork()
     if not child:
@@ -33,6 +31,7 @@ def killed_run(folder: Path, seconds: float) -> bool:
                 vocab_file=folder / "vocab.txt",
                 output_dir=folder / "out",
                 element_mb=0.000001,
+                **values,
             )
             status = 0
         finally:
@@ -51,25 +50,25 @@ def remove(folder: Path) -> None:
     folder.rmdir()
 
 
-def main(folder: Path) -> None:
+def main(folder: Path, wanted: int, values: dict[str, str]) -> None:
     started = time.monotonic()
-    killed_run(folder, 0)
+    killed_run(folder, 0, values)
     whole = time.monotonic() - started
     remove(folder / "out")
     rng = random.Random(0)
     kills = resumed = 0
-    while kills < KILLS:
+    while kills < wanted:
         left = list((folder / "out.partial" / "work").glob("*.json"))
         # Early and late ones alike; a run that gets done is begun anew.
-        if killed_run(folder, rng.uniform(0.02, 0.9) * whole):
+        if killed_run(folder, rng.uniform(0.02, 0.9) * whole, values):
             assert not (folder / "out").exists()
             kills += 1
             resumed += bool(left)
         else:
             remove(folder / "out")
-    killed_run(folder, 0)
+    killed_run(folder, 0, values)
     print(json.dumps({"kills": kills, "runs_with_results_left": resumed}))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), int(sys.argv[2]), dict(given.split("=") for given in sys.argv[3:]))

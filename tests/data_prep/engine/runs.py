@@ -40,15 +40,15 @@ def write_text(folder: Path, files: int = 6, seed: int = 0) -> Path:
     return folder
 
 
-def run(*others: str, **values: object) -> None:
-    """Runs the binary with flags and, behind --, arguments for Beam."""
+def run(*others: str, **values: object) -> int:
+    """Runs the binary with flags and, behind --, arguments for Beam; returns its exit status."""
     arguments = [f"--{name}={value}" for name, value in values.items()]
     arguments += ["--", *others] if others else []
     # On the way out flags that were defined inside are removed again.
     with flagsaver.flagsaver():
         prepare.define_flags()
         rest = flags.FLAGS(["prog", *arguments])
-        prepare.main(rest)
+        return prepare.main(rest)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

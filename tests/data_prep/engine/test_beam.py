@@ -1,32 +1,15 @@
 """Apache Beam as the engine: the same bytes as of a loop, and errors as plain."""
 
+import re
 import sys
 
 import pytest
 
 from data_prep.engine.beam import BeamRunner
 from official_cmlm.errors import UserError
-from tests.data_prep.engine.runs import contents, run, write_text
+from tests.data_prep.engine.runs import contents
 
 pytest.importorskip("apache_beam", reason="an optional extra: requirements-beam.txt")
-
-
-@pytest.fixture
-def start(tmp_path, vocabulary):
-    """Runs with defaults: tmp_path/text to tmp_path/out, one file an element."""
-    vocabulary.save(tmp_path)
-    write_text(tmp_path / "text")
-
-    def start(*arguments, **values):
-        defaults = {
-            "input": tmp_path / "text",
-            "vocab_file": tmp_path / "vocab.txt",
-            "output_dir": tmp_path / "out",
-            "element_mb": 0.000001,
-        }
-        run(*arguments, **(defaults | values))
-
-    return start
 
 
 def test_in_this_process(start, tmp_path):
@@ -76,3 +59,67 @@ def test_unknown_runner():
 def test_arguments_are_for_beam_alone(start):
     with pytest.raises(UserError, match="unexpected argument '--x=1'"):
         start("--x=1")
+
+
+def test_direct_runner_is_in_process():
+    """Beam's own would download a binary."""
+    for name in ("DirectRunner", "direct", "InProcess"):
+        assert type(BeamRunner(name)._runner()).__name__ == "BundleBasedDirectRunner"
+
+
+def test_workers_without_a_shared_file_system():
+    with pytest.raises(UserError, match="--runner=dataflow: its workers share no file system"):
+        BeamRunner("DataflowRunner", ["--project=p"])
+
+
+@pytest.mark.parametrize(
+    ("runner", "argument", "message"),
+    [
+        ("Dask", "--dask_client_adress=tcp://h:1", "did you mean --dask_client_address?"),
+        ("InProcess", "--abacus=1", "--abacus=1: Apache Beam has no such flag; "),
+        ("InProcess", "stray", "stray: Apache Beam has no such flag"),
+    ],
+)
+def test_misspelt_flags(runner, argument, message):
+    """Beam would pass over them, and Dask start workers here."""
+    with pytest.raises(UserError, match=re.escape(message)):
+        BeamRunner(runner, [argument])
+    BeamRunner("Dask", ["--dask_client_address=tcp://h:1"])
+
+
+class KilledWorker(Exception):
+    """By name as Dask's own."""
+
+
+class FutureCancelledError(Exception):
+    """By name as Dask's own."""
+
+
+def _deserialization():
+    error = RuntimeError("Error during deserialization of the task graph")
+    error.__cause__ = ModuleNotFoundError("No module named 'data_prep'")
+    return error
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (KilledWorker("Attempted to run task 3 times"), "out: several workers have died"),
+        (_deserialization(), "out: scheduler or workers cannot load .* install this project"),
+        (FutureCancelledError("scheduler-connection-lost"), "out: the scheduler was lost"),
+        (ValueError("a mistake in the program"), None),
+    ],
+)
+def test_trouble_of_a_cluster(tmp_path, monkeypatch, error, message):
+    """One line says what to do; what nobody expects keeps its trace."""
+    import apache_beam
+
+    runner = BeamRunner("Dask")
+
+    def fail(*arguments):
+        raise error
+
+    monkeypatch.setattr(apache_beam, "Pipeline", fail)
+    (tmp_path / "out").mkdir()
+    with pytest.raises(UserError if message else type(error), match=message):
+        runner("read", str(tmp_path / "out"), "", [0], lambda count: None)

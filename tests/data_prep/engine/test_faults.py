@@ -10,65 +10,33 @@ import pytest
 
 from data_prep.engine import phases
 from data_prep.engine.atomic import written
-from data_prep.engine.locking import locked
+from data_prep.locking import locked
+from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
-from tests.data_prep.engine.runs import ROOT, contents, run, write_text
-
-
-@pytest.fixture
-def start(tmp_path, vocabulary):
-    """Runs with defaults: tmp_path/text to tmp_path/out, one file an element."""
-    vocabulary.save(tmp_path)
-    write_text(tmp_path / "text")
-
-    def start(**values):
-        defaults = {
-            "input": tmp_path / "text",
-            "vocab_file": tmp_path / "vocab.txt",
-            "output_dir": tmp_path / "out",
-            "element_mb": 0.000001,
-        }
-        run(**(defaults | values))
-
-    return start
-
-
-@pytest.fixture
-def stopped(start, monkeypatch):
-    """Starts a run that stops before the third element is written; returns the error's text."""
-
-    def stopped(error=UserError("stop"), **values):
-        write = phases.PHASES["write"]
-
-        def failing(context, element):
-            if element == 2:
-                raise error
-            write(context, element)
-
-        with monkeypatch.context() as patch:
-            patch.setitem(phases.PHASES, "write", failing)
-            with pytest.raises((UserError, OSError)) as caught:
-                start(**values)
-        return str(caught.value)
-
-    return stopped
+from tests.data_prep.engine.runs import ROOT, contents
 
 
 @pytest.mark.long
-def test_killed_at_ten_moments(start, tmp_path):
+@pytest.mark.parametrize(
+    ("kills", "values"),
+    [(10, {}), (3, {"deduplicate": "near", "workers": 2})],
+    ids=["ten", "near-two-workers"],
+)
+def test_killed_at_any_moment(start, tmp_path, kills, values):
     """No output appears before the end, and at last it is that of an undisturbed run."""
-    start(output_dir=tmp_path / "whole")
+    start(output_dir=tmp_path / "whole", **(values | {"workers": 1}))
     # Forks are killed in the midst of their work by a timer; one process imports TensorFlow.
+    program = [sys.executable, "-m", "tests.data_prep.engine.killed_runs", str(tmp_path)]
     done = subprocess.run(
-        [sys.executable, "-m", "tests.data_prep.engine.killed_runs", str(tmp_path)],
+        [*program, str(kills), *(f"{name}={value}" for name, value in values.items())],
         cwd=ROOT,
         capture_output=True,
         text=True,
     )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert found["kills"] == 10 and found["runs_with_results_left"] > 0
+    assert found["kills"] == kills and (found["runs_with_results_left"] > 0 or kills < 10)
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
     assert not (tmp_path / "out.partial").exists()
 
@@ -92,14 +60,20 @@ def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicat
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_stopped_before_the_last_rename(start, tmp_path, monkeypatch):
+def test_stopped_before_the_last_rename(start, tmp_path, monkeypatch, capsys):
     """All is there but the name."""
-    start(output_dir=tmp_path / "whole")
+    path = tmp_path / "text" / "part-3.jsonl"
+    path.write_text(path.read_text() + "{")
+    start(output_dir=tmp_path / "whole", on_error="skip")
+    capsys.readouterr()
     with monkeypatch.context() as patch:
         patch.setattr("data_prep.engine.running.replace_folder", lambda *names: 1 / 0)
         with pytest.raises(ZeroDivisionError):
-            start()
-    start()
+            start(on_error="skip")
+    # A script learns of the skipped file all the same; nobody is told how fast nothing was.
+    assert start(on_error="skip") == cli.EXIT_SKIPPED
+    shown = capsys.readouterr().out
+    assert "some of the input skipped" in shown and "tokens/s" not in shown
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
@@ -166,11 +140,19 @@ def test_an_unreadable_file(start, tmp_path, capsys):
     (tmp_path / "text" / "part-3.jsonl").write_text("{")
     with pytest.raises(UserError, match=r"part-3\.jsonl:1: not valid JSON"):
         start()
-    start(on_error="skip")
-    assert load_manifest(tmp_path / "out").counters["files_skipped"] == 1
+    assert start(on_error="skip") == cli.EXIT_SKIPPED
+    assert load_manifest(tmp_path / "out").counters["read/unreadable_file"] == 1
     shown = capsys.readouterr()
     assert "1 of 6 file(s) skipped" in shown.out
     assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err
+
+
+def test_a_fault_behind_some_text(start, tmp_path):
+    """Of the only file: what stands before it is written, and the exit status tells."""
+    path = tmp_path / "text" / "part-3.jsonl"
+    path.write_text(path.read_text() + "{")
+    assert start(input=path, on_error="skip") == cli.EXIT_SKIPPED
+    assert start(input=path.with_name("part-2.jsonl"), overwrite=True) == 0
 
 
 def test_no_file_can_be_read(start, tmp_path):
@@ -188,14 +170,6 @@ def test_a_full_disk(start, stopped, tmp_path):
     assert "out.partial: the disk is full; make room and give the same command again" in text
     start()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
-@pytest.mark.long
-def test_two_workers(start, tmp_path):
-    """The same bytes as of one."""
-    start()
-    start(workers=2, output_dir=tmp_path / "two")
-    assert contents(tmp_path / "two") == contents(tmp_path / "out")
 
 
 def test_an_interrupted_file_leaves_nothing(tmp_path):

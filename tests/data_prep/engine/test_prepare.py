@@ -14,7 +14,7 @@ from data_prep.stages.normalise import Normalise
 from data_prep.statistics import Statistics
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
-from tests.data_prep.engine.runs import contents, run, write_text
+from tests.data_prep.engine.runs import run, write_text
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -73,29 +73,66 @@ def _records(folder):
     return found
 
 
-@pytest.mark.parametrize("deduplicate", ["off", "exact", "near"])
-def test_records_are_those_of_the_plain_stages(start, tmp_path, vocabulary, deduplicate):
-    """Elements and partitions do not show in what is kept."""
-    near = MinHash() if deduplicate == "near" else None
-    options = None if deduplicate == "off" else DuplicateOptions(near)
+NEAR = MinHash(bands=10, threshold=0.6)
+NEAR_FLAGS = {"near_bands": 10, "near_threshold": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"deduplicate": "off"}, None),
+        ({"deduplicate": "exact"}, DuplicateOptions(None)),
+        ({"deduplicate": "near"}, DuplicateOptions(MinHash())),
+        ({"deduplicate_paragraphs": "near"}, DuplicateOptions(None, near_paragraphs=MinHash())),
+        (
+            {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
+            DuplicateOptions(NEAR, paragraphs=False),
+        ),
+        (
+            {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
+            DuplicateOptions(None, near_paragraphs=NEAR, min_paragraph_letters=300),
+        ),
+    ],
+    ids=["off", "exact", "near", "near-paragraphs", "documents-alone", "long-paragraphs"],
+)
+@pytest.mark.parametrize("partition_bytes", [1 << 26, 1000], ids=["one", "many"])
+def test_records_are_those_of_the_plain_stages(
+    start, tmp_path, vocabulary, monkeypatch, values, options, partition_bytes
+):
+    """Neither elements nor the parts of the keys show in what is kept."""
+    monkeypatch.setattr("data_prep.engine.plan._BYTES_A_PARTITION", partition_bytes)
+    # Several groups of elements whose losses are gathered at once.
+    monkeypatch.setattr("data_prep.engine.plan.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.engine.keys.ELEMENTS_A_GROUP", 4)
     expected, counters = _plain(tmp_path, vocabulary, options)
-    folder = start(deduplicate=deduplicate)
+    folder = start(**values)
     assert _records(folder) == expected
-    manifest = load_manifest(folder)
-    assert manifest.counters == {name: n for name, n in sorted(counters.items()) if n}
-    if deduplicate != "off":
-        assert (
-            manifest.counters["duplicate_documents"] and (manifest.counters["duplicate_paragraphs"])
-        )
-    assert ("near_duplicate_documents" in manifest.counters) == (deduplicate == "near")
+    found = load_manifest(folder).counters
+    assert found == {name: n for name, n in sorted(counters.items()) if n}
+    assert ("duplicates/exact_document" in found) == (values.get("deduplicate") != "off")
+    assert ("duplicates/near_document" in found) == (values.get("deduplicate") == "near")
+    near_paragraphs = values.get("deduplicate_paragraphs") == "near"
+    assert ("duplicates/near_paragraph" in found) == near_paragraphs
 
 
-def test_partitions_do_not_show(start, tmp_path, monkeypatch):
-    """However many parts the keys are divided into, the same goes."""
-    start(deduplicate="near")
-    monkeypatch.setattr("data_prep.engine.plan._BYTES_A_PARTITION", 1000)
-    start("parts", deduplicate="near")
-    assert contents(tmp_path / "parts") == contents(tmp_path / "out")
+def test_paragraphs_alone(start, tmp_path, vocabulary):
+    """Whole documents stay, but for what stood before."""
+    folder = start(deduplicate="off", deduplicate_paragraphs="exact")
+    seen, kept = set(), 0
+    for path in sorted((tmp_path / "text").iterdir()):
+        for line in path.read_text().splitlines():
+            for paragraph in json.loads(line)["text"]:
+                letters = "".join(filter(str.isalpha, paragraph.lower()))
+                kept += letters not in seen or len(letters) < 100
+                seen.add(letters)
+    counters = load_manifest(folder).counters
+    paragraphs = sum(
+        len(json.loads(line)["text"])
+        for path in (tmp_path / "text").iterdir()
+        for line in path.read_text().splitlines()
+    )
+    assert counters["duplicates/exact_paragraph"] == paragraphs - kept > 0
+    assert "duplicates/exact_document" not in counters
 
 
 def test_what_is_written(start, tmp_path, vocabulary, capsys):
@@ -143,28 +180,37 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
     folder = start(deduplicate="off", exclude=excluded)
     assert _records(folder) == expected
     assert load_manifest(folder).counters == counters
-    assert counters["excluded_sentences"]
+    assert counters["exclude/sentence"]
 
 
-def test_stages_and_samples(start, tmp_path):
-    """Each stage has its switch; what it drops is counted and shown."""
+def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):
+    """An error before any work; or a warning, and a count in the manifest, and the others count."""
+    text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
+    (tmp_path / "sts.jsonl").write_text(json.dumps({"pairs": [[text[0].split(". ")[1]]]}))
+    (tmp_path / "archive.zip").write_bytes(b"PK\0\0")
+    files = f"{tmp_path}/archive.zip,{tmp_path}/sts.jsonl"
+    before = _names(tmp_path)
+    with pytest.raises(UserError, match="archive.zip: no text, a NUL byte behind line 0"):
+        start(deduplicate="off", exclude=files)
+    assert _names(tmp_path) == before
+    counters = load_manifest(start(deduplicate="off", exclude=files, on_error="skip")).counters
+    assert counters["exclude/unread_file"] == 1 and counters["exclude/sentence"]
+    assert f"warning: not excluded: {tmp_path}/archive.zip: no text" in capsys.readouterr().err
+
+
+def test_stages_have_switches(start, tmp_path):
+    """What each drops, and no more."""
     (tmp_path / "text" / "part-0.jsonl").write_text(
         json.dumps({"id": "odd", "text": "\ufffd A cat sat."})
         + "\n"
         + json.dumps({"lang": "en", "text": "Ein Hund lief über die Straße und bellte laut."})
     )
-    folder = start(detect_language="check", sample_dropped=2)
-    found = [json.loads(line) for line in (folder / "dropped.jsonl").read_text().splitlines()]
-    counters = load_manifest(folder).counters
+    counters = load_manifest(start(detect_language="check", deduplicate="off")).counters
     assert counters["normalise/not_decoded"] == 1 and counters["language/mismatch"] >= 1
-    assert {example["reason"] for example in found} >= {
-        "normalise/not_decoded",
-        "language/mismatch",
-    }
-    assert max(Counter(example["reason"] for example in found).values()) == 2
+    assert {name.partition("/")[0] for name in counters} == {"normalise", "language"}
     counters = load_manifest(start("rules", normalise=False, quality_rules=True)).counters
-    assert "normalise/not_decoded" not in counters
     assert any(name.startswith("quality/") for name in counters)
+    assert not any(name.startswith(("normalise/", "language/")) for name in counters)
 
 
 @pytest.mark.parametrize(
@@ -174,9 +220,10 @@ def test_stages_and_samples(start, tmp_path):
         ({"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
         ({"input": "none"}, "none: no such file"),
         ({"element_mb": 0}, "--element_mb is 0; give a positive number"),
-        ({"quality_model": "none"}, "none"),
+        ({"quality_model": "none"}, "/none: no such quality classifier; train it with"),
+        ({"near_threshold": 2}, "threshold is 2; give a share above 0, up to 1"),
         ({"output": "gs://bucket"}, "must be on a file system that all workers have"),
-        ({"exclude": "none"}, "none: no such file"),
+        ({"exclude": "none"}, "none: no such file, and nothing matches; check --exclude"),
         ({"keep_languages": "xx-none", "detect_language": "set"}, "xx-none"),
     ],
 )

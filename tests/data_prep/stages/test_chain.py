@@ -7,7 +7,9 @@ from dataclasses import dataclass, replace
 import pytest
 
 from data_prep.readers import Document
-from data_prep.stages import SAMPLE_CHARACTERS, Chain, Samples, count_dropped, keep_paragraphs
+from data_prep.samples import SAMPLE_CHARACTERS, Samples
+from data_prep.stages import Chain, count_dropped, keep_paragraphs
+from data_prep.tally import Tally
 
 
 @dataclass(frozen=True)
@@ -50,44 +52,61 @@ def test_stages_run_in_order_until_one_drops():
     assert chain(document("a", "bad", "good"), counters).paragraphs == ["good", "one", "two"]
     assert chain(document("b", "DOCUMENT bad"), counters) is None
     assert counters == {"append/done": 3, "drop/bad": 1, "drop/paragraph_bad": 1}
-    assert list(chain.samples.lines()) == []
+
+
+def test_samples_are_kept_only_if_asked_for():
+    counters = Tally()
+    Chain([DropIf("bad")])(document("b", "DOCUMENT bad"), counters)
+    assert counters == {"drop/bad": 1} and list(counters.samples.lines()) == []
 
 
 def test_counts_are_the_same_with_samples():
     documents = [document(f"d{n}", "DOCUMENT bad" if n % 3 else "bad", "x") for n in range(20)]
-    counts = []
-    for sample in (0, 2):
-        counters = Counter({"drop/bad": 5})
-        chain = Chain([Append("one"), DropIf("bad")], sample_dropped=sample)
+    chain = Chain([Append("one"), DropIf("bad")])
+    start = {"drop/bad": 5}
+    counts = [Counter(start), Tally(start), Tally(start, samples=Samples(2))]
+    for counters in counts:
         for one in documents:
             chain(one, counters)
-        counts.append(counters)
-    assert counts[0] == counts[1]
+    assert counts[0] == counts[1] == counts[2]
     assert counts[0]["drop/bad"] == 5 + 13
 
 
-def test_samples_do_not_depend_on_order_nor_on_workers():
-    documents = [document(f"d{n}", f"DOCUMENT bad {n}" if n % 2 else f"bad {n}") for n in range(50)]
-    whole = Chain([DropIf("bad")], sample_dropped=3)
+def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
+    """Languages are counted by their codes, whatever script, region or nonsense is declared."""
+    languages = ["en", "en-US", "deu", "zh_Hant", "english", ""]
+    documents = [
+        replace(
+            document(f"d{n}", f"DOCUMENT bad {n}" if n % 2 else f"bad {n}"),
+            language=languages[n % 6],
+        )
+        for n in range(50)
+    ]
+    chain = Chain([DropIf("bad")])
+    whole = Tally(samples=Samples(3))
     for one in documents:
-        whole(one, Counter())
-    merged = Samples(3)
+        chain(one, whole)
+    merged = Tally(samples=Samples(3))
     for part in (documents[::-2], documents[::2], documents[1::2][::-1]):
-        chain = Chain([DropIf("bad")], sample_dropped=3)
+        counters = Tally(samples=Samples(3))
         for one in part:
-            chain(one, Counter())
-        merged.merge(chain.samples)
+            chain(one, counters)
+        merged.merge(counters)
     lines = [json.loads(line) for line in whole.samples.lines()]
-    assert lines == [json.loads(line) for line in merged.lines()]
+    assert lines == [json.loads(line) for line in merged.samples.lines()]
     assert Counter(line["reason"] for line in lines) == {"drop/bad": 3, "drop/paragraph_bad": 3}
     # By hash: not just the first ones.
     assert {line["id"] for line in lines} != {f"d{n}" for n in range(6)}
+    # The odd ones, in en-US, zh_Hant and nothing known, come twice.
+    assert whole.languages["drop/bad"] == {"en": 9, "zh": 8, "und": 8}
+    assert whole.languages["drop/paragraph_bad"] == {"en": 9, "de": 8, "und": 8}
+    assert merged.languages["drop/bad"] == {"en": 18, "zh": 16, "und": 16}
 
 
 def test_samples_are_cut_and_readable():
-    chain = Chain([DropIf("bad")], sample_dropped=1)
-    chain(document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6), Counter())
-    (line,) = chain.samples.lines()
+    counters = Tally(samples=Samples(1))
+    Chain([DropIf("bad")])(document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6), counters)
+    (line,) = counters.samples.lines()
     sample = json.loads(line)
     assert sample["reason"] == "drop/bad" and sample["id"] == "é\ud800"
     assert sample["text"] == ("DOCUMENT bad" + "y" * 1000)[:SAMPLE_CHARACTERS]
@@ -113,11 +132,11 @@ def test_a_piece_behind_a_dropped_one_continues_nothing():
 
 def test_a_chain_is_a_stage():
     inner = Chain([DropIf("bad")])
-    outer = Chain([inner, Append("one")], sample_dropped=1)
-    counters = Counter()
+    outer = Chain([inner, Append("one")])
+    counters = Tally(samples=Samples(1))
     assert outer(document("a", "good"), counters).paragraphs == ["good", "one"]
     assert outer(document("a", "DOCUMENT bad"), counters) is None
-    assert len(list(outer.samples.lines())) == 1
+    assert len(list(counters.samples.lines())) == 1
 
 
 @pytest.mark.parametrize("paragraphs", [["a"], ["a", "b"]])

@@ -75,13 +75,13 @@ def test_losers_do_not_depend_on_the_order(group, rng):
     rng.shuffle(shuffled)
     places = sorted(place for place, _ in group)
     exact = sorted(losers(b"D" + bytes(8), iter(shuffled), options))
-    assert exact == [(place, "duplicate_documents") for place in places[1:]]
+    assert exact == [(place, "duplicates/exact_document") for place in places[1:]]
 
     stay, lost = [], []
     for place, signature in sorted(group):
         equal = [sum(a == b for a, b in zip(signature, other)) / 8 for other in stay]
         if any((share - 1 / 256) / (1 - 1 / 256) >= 0.6 for share in equal):
-            lost.append((place, "near_duplicate_documents"))
+            lost.append((place, "duplicates/near_document"))
         else:
             stay.append(signature)
     assert sorted(losers(b"d" + bytes(8), iter(shuffled), options)) == lost
@@ -163,7 +163,7 @@ def test_what_is_left(files):
     exact_only = DuplicateOptions(near_documents=None, paragraphs=False)
     stay, own = _run(files, exact_only)
     assert len(stay) == len(set(documents))
-    assert own["duplicate_documents"] == len(documents) - len(set(documents))
+    assert own["duplicates/exact_document"] == len(documents) - len(set(documents))
     assert _run([stay], exact_only) == (stay, Counter())
     before = Counter(p for f in files for d in f for p in d.paragraphs)
     assert not Counter(p for d in left for p in d.paragraphs) - before
@@ -177,7 +177,7 @@ def test_near_duplicates_of_documents():
     copies = [_document("d", _changed(first)), _document("e", short[:-1] + " too.")]
     left, counters = _run([documents, copies])
     assert [document.id for document in left] == ["a", "b", "c", "e"]
-    assert counters == {"near_duplicate_documents": 1}
+    assert counters == {"duplicates/near_document": 1}
 
 
 def test_characters_instead_of_words():
@@ -188,7 +188,7 @@ def test_characters_instead_of_words():
     files = [[_document("a", text), _document("b", text[:70] + "龍" + text[71:])]]
     left, counters = _run([*files, [_document("c", other)]])
     assert [document.id for document in left] == ["a", "c"]
-    assert counters == {"near_duplicate_documents": 1}
+    assert counters == {"duplicates/near_document": 1}
 
 
 def test_a_paragraph_is_not_removed_for_one_that_goes_itself():
@@ -203,7 +203,7 @@ def test_a_paragraph_is_not_removed_for_one_that_goes_itself():
         ("a", body),
         ("c", later.paragraphs),
     ]
-    assert counters == {"near_duplicate_documents": 1}
+    assert counters == {"duplicates/near_document": 1}
 
 
 def test_documents_are_cut_where_paragraphs_go():
@@ -221,21 +221,21 @@ def test_documents_are_cut_where_paragraphs_go():
     assert [(d.id, d.paragraphs, d.continues) for d in left] == [
         ("a", ["Chapter 1", again, _text(1)], False),
         ("b", ["Chapter 1", _text(2)], False),
-        ("b/1", [_text(3), "Chapter 1"], False),
+        ("b#duplicates-1", [_text(3), "Chapter 1"], False),
         ("c", [_text(4)], False),
         ("e", [_text(5)], False),
         ("f", [_text(6)], True),
     ]
-    assert counters == {"duplicate_paragraphs": 3, "documents_of_duplicate_paragraphs": 1}
+    assert counters == {"duplicates/exact_paragraph": 3, "duplicates/no_paragraph_left": 1}
 
 
 def test_a_document_that_goes_is_no_neighbour():
     """What continued it stands alone; documents that nothing happened to are passed as they are."""
     file = [_document("a", "x y"), _document("b", "X, y."), _document("c", "z", continues=True)]
     counters = Counter()
-    left = list(drop(file, {(1, -1): "duplicate_documents"}, counters))
+    left = list(drop(file, {(1, -1): "duplicates/exact_document"}, counters))
     assert left[0] is file[0] and left[1] == _document("c", "z")
-    assert _run([file])[1] == counters == {"duplicate_documents": 1}
+    assert _run([file])[1] == counters == {"duplicates/exact_document": 1}
 
 
 def test_nothing_to_do():

@@ -1,12 +1,15 @@
 """Evaluation sentences: every form of file is understood, and no neighbours are made up."""
 
 import gzip
+import json
 from collections import Counter
 
 import numpy as np
 import pytest
+import zstandard
 
-from data_prep.readers import Document
+from data_prep.readers import Document, ReadOptions
+from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
 from official_cmlm.errors import UserError
 
@@ -17,6 +20,11 @@ FILES = {
     "tatoeba": "Stop!\n你们都去哪儿\nMary didn't know. Tom did not know either.\nmain\n",
     "stsb.csv": '"Ein Mann, der tanzt.","Eine Frau, die ""singt"".",5.0\n',
     "mrpc.txt": "\ufeffQuality\t#1 String\n1\tThe rise -LRB- of prices -RRB- stopped .\n",
+    "snli.jsonl": '{"sentence1": "A cat sleeps.", '
+    '"more": [{"x": ["Two \\"dogs\\" play.\\nIn snow."]}]}\n'
+    '{"sentence1": "Cut in the mid',
+    "pretty.json": '[\n {\n  "text": "Caf\\u00e9 is open.",\n  "half": "a \\ud800 b"\n }\n]\n',
+    "lines.txt": '[{"question": "Where is the key?"}]\n',
 }
 GONE = [
     *(
@@ -27,6 +35,8 @@ GONE = [
     *("It's charming.", "How did serfdom develop in Curaçao?", "stop.", "你们都去哪儿？"),
     *("Mary didn't know. Tom did not know either.", "Mary did n't know .", "Ein Mann, der tanzt."),
     *("Tom did not know either", "Eine Frau, die „singt“.", "The rise (of prices) stopped."),
+    *("A cat sleeps.", "Two dogs play. In snow.", "Two dogs play.", "In snow.", "A b."),
+    *("Café is open.", "Where is the key?"),
 ]
 STAY = ["main", "4.5", "A man.", "2", "DESC:manner", "A woman is dancing.", "5.0", "neutral"]
 
@@ -56,30 +66,156 @@ def test_the_order_of_files_does_not_matter(paths):
     assert one.keys.dtype == np.uint64
 
 
-def test_split():
-    """Runs between what is left out; each sentence counted."""
-    exclusion = Exclusion(Exclusion.of([__file__]).keys)
-    counters = Counter()
-    sentences = ["a b", "c", "Runs between what is left out; each sentence counted.", "d", "e"]
-    assert exclusion.split(sentences, counters) == [["a b", "c"], ["d", "e"]]
-    gone = sentences[2]
-    assert exclusion.split([gone, gone, "x", gone], counters) == [["x"]]
-    assert exclusion.split([gone], counters) == [] == exclusion.split([], counters)
-    assert exclusion.split(["x", "y"], counters) == [["x", "y"]]
-    assert counters == {"excluded_sentences": 5}
+_SCRIPTS = {
+    "urdu": "بلی سو رہی ہے\u06d4 کتا بھونکتا ہے\u06d4",
+    "amharic": "ድመቷ ተኝታለች\u1362 ውሻው ይጮኻል\u1362",
+    "khmer": "ឆ្មាកំពុងដេក\u17d4 ឆ្កែព្រុស\u17d4",
+    "burmese": "ကြောင်အိပ်နေသည်\u104b ခွေးဟောင်နေသည်\u104b",
+    "armenian": "Կատուն քնած է\u0589 Շունը հաչում է\u0589",
+    "hindi": "बिल्ली सो रही है\u0964 कुत्ता भौंकता है\u0964",
+    "arabic": "هل القطة نائمة\u061f هل الكلب ينبح\u061f",
+    "chinese": "猫在睡觉\u3002狗在叫呢\u3002",
+}
 
 
-def test_files_that_are_no_text(tmp_path):
-    """An archive is skipped and named, gzip is read, nothing usable is a mistake."""
-    archive, packed = tmp_path / "a.zip", tmp_path / "b.gz"
-    archive.write_bytes(b"PK\0\0")
-    packed.write_bytes(gzip.compress(b"What is this?"))
-    exclusion = Exclusion.of([str(archive), str(packed)])
-    assert exclusion.skipped == (str(archive),) and not exclusion.keep("what is this")
-    with pytest.raises(UserError, match=r"a\.zip: no sentence to leave out"):
-        Exclusion.of([str(archive)])
-    with pytest.raises(UserError, match=r"none: No such file or directory; check --exclude"):
+@pytest.mark.parametrize("name", _SCRIPTS)
+def test_two_sentences_of_any_script_in_a_cell(tmp_path, name):
+    """Each is known by itself, whatever its mark, as well as both together."""
+    text = _SCRIPTS[name]
+    (tmp_path / "a.tsv").write_text(f"1.0\t{text}\tother\n")
+    exclusion = Exclusion.of([str(tmp_path / "a.tsv")])
+    middle = next(at for at, mark in enumerate(text) if mark == text[-1]) + 1
+    assert not exclusion.keep(text)
+    assert not exclusion.keep(text[:middle]) and not exclusion.keep(text[middle:])
+    assert exclusion.keep(text[: middle // 2])
+
+
+def test_french_titles_in_a_cell(tmp_path):
+    """Split as French text is, where a title ends no sentence."""
+    path = tmp_path / "cells.tsv"
+    path.write_text("Il a vu M. Dupont au port. Mme. Durand dort encore.\t1\n")
+    exclusion = Exclusion.of([str(path)])
+    for text in ("Il a vu M. Dupont au port.", "Mme. Durand dort encore."):
+        assert not exclusion.keep(text)
+
+
+def test_each_line_is_decoded_by_itself(tmp_path):
+    """One bad byte does not turn the whole file into another text."""
+    path = tmp_path / "mixed.txt"
+    german = "Das Mädchen läuft nach Hause."
+    path.write_bytes(german.encode() + b"\nCura\xe7ao is far.\r\n" + "Er läuft.\r".encode())
+    exclusion = Exclusion.of([str(path)])
+    gone = [german, "Curaçao is far.", "Er läuft."]
+    assert [text for text in gone if exclusion.keep(text)] == []
+
+
+def _stored(text):
+    """The same text in every form that is read: name -> bytes."""
+    plain = text.encode()
+    return {
+        "plain": plain,
+        "a.gz": gzip.compress(plain),
+        "without the extension": gzip.compress(plain),
+        "a.zst": zstandard.compress(plain),
+        "utf16le": b"\xff\xfe" + text.encode("utf-16-le"),
+        "utf16be.gz": gzip.compress(b"\xfe\xff" + text.encode("utf-16-be")),
+    }
+
+
+@pytest.mark.parametrize("name", _stored(""))
+def test_stored_forms(tmp_path, monkeypatch, name):
+    """Compression and UTF-16, in chunks of any size, of which one may end within a character."""
+    (tmp_path / name).write_bytes(
+        _stored("Das Mädchen läuft 😀 nach Hause.\nWhat is this?\n")[name]
+    )
+    monkeypatch.setattr("data_prep.stages.exclusion_files.CHUNK_BYTES", 7)
+    exclusion = Exclusion.of([str(tmp_path / name)])
+    assert not exclusion.keep("das mädchen läuft nach hause")
+    assert not exclusion.keep("What is this?") and exclusion.keep("nach Hause")
+
+
+def test_cells_of_any_length(tmp_path):
+    """More than the csv module takes, with quotes, commas and an unclosed end."""
+    long = "word " * 40_000
+    (tmp_path / "a.csv.gz").write_bytes(
+        gzip.compress(
+            f'7,"{long}","He said ""no"", twice.",Plain cell here,,"Not closed, or'.encode()
+        )
+    )
+    exclusion = Exclusion.of([str(tmp_path / "a.csv.gz")])
+    gone = [long, "He said no, twice.", "Plain cell here", "Not closed, or"]
+    assert [text for text in gone if exclusion.keep(text)] == []
+
+
+_UNREADABLE = {
+    "archive.zip": (b"PK\0\0", "archive.zip: no text, a NUL byte behind line 0"),
+    "late": (b"First line here.\n" + b"x\0" * 10, "late: no text, a NUL byte behind line"),
+    "cut.gz": (gzip.compress(b"What is this? " * 99)[:-20], "cut.gz: the gzip stream ends early"),
+    "bad.gz": (
+        gzip.compress(b"")[:10] + b"\xff" * 30,
+        "bad.gz: the gzip stream is corrupt",
+    ),
+    "cut16": (b"\xff\xfea\0b", "cut16: no UTF-16 text"),
+    "long": (b"word " * 99, "long:1: the line is longer than 200 bytes"),
+    "bomb.gz": (
+        gzip.compress(b"word\n" * 400_000),
+        "bomb.gz: the gzip stream expands to more than",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _UNREADABLE)
+def test_files_that_cannot_be_read(tmp_path, name):
+    """An error, as a leak must not be silent; or it is noted and the rest is read."""
+    content, message = _UNREADABLE[name]
+    (tmp_path / name).write_bytes(content)
+    (tmp_path / "good").write_text("What are those?\n")
+    paths = [str(tmp_path / name), str(tmp_path / "good")]
+    limits = {"max_line_bytes": 200, "max_expanded_bytes": 1_000_000}
+    with pytest.raises(UserError, match=message) as caught:
+        Exclusion.of(paths, ReadOptions(**limits))
+    assert str(caught.value).startswith(str(tmp_path / name)) and "\n" not in str(caught.value)
+    exclusion = Exclusion.of(paths, ReadOptions(**limits, on_error="skip"))
+    assert exclusion.faults == (str(caught.value),)
+    assert not exclusion.keep("What are those?")
+
+
+def test_nothing_to_leave_out(tmp_path):
+    """Is a mistake: the name of a missing file, or files without a sentence."""
+    (tmp_path / "a").write_text("main\n2\n")
+    (tmp_path / "b").write_bytes(b"\0")
+    with pytest.raises(UserError, match="a: no sentence to leave out in there$"):
+        Exclusion.of([str(tmp_path / "a")])
+    with pytest.raises(UserError, match=r"b: no sentence to leave out in there \(.*b: no text"):
+        Exclusion.of([str(tmp_path / "b")], ReadOptions(on_error="skip"))
+    with pytest.raises(UserError, match="none: no such file"):
         Exclusion.of([str(tmp_path / "none")])
+
+
+def test_json_at_any_depth(tmp_path):
+    """Deeper than a parser goes, and whatever else stands in the line."""
+    deep = '{"a": ' * 2000 + json.dumps("Deep down it says so.") + "}" * 2000
+    (tmp_path / "a.jsonl").write_text(deep)
+    assert not Exclusion.of([str(tmp_path / "a.jsonl")]).keep("Deep down it says so.")
+
+
+def test_endless_punctuation(tmp_path):
+    """What a splitter by backtracking would take hours for."""
+    leaders = "." * 100_000
+    (tmp_path / "a").write_text(f"Chapter one {leaders} 7\nOne. two{'. ' * 50_000}\n{leaders}\n")
+    exclusion = Exclusion.of([str(tmp_path / "a")])
+    assert not exclusion.keep("Chapter one 7") and not exclusion.keep("one two")
+    assert exclusion.keep_whole([(f"A {leaders} b", "en"), (leaders, "en")]).all()
+
+
+def test_texts_are_kept_whole_or_not(tmp_path):
+    """A text with several sentences goes for one of them; parts of a sentence are none."""
+    (tmp_path / "a").write_text("A dog barks.\nOne. Two of them.\n")
+    exclusion = Exclusion.of([str(tmp_path / "a")])
+    texts = ["It rains. A dog barks!", "A dog barks loudly.", "One. Two of them.", "", "Two.  One."]
+    marks = exclusion.keep_whole([(text, "en") for text in texts])
+    assert marks.tolist() == [False, True, False, True, False]
+    assert exclusion.keep_whole([]).tolist() == []
 
 
 def test_published_files(data_dir):
@@ -128,7 +264,7 @@ def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
     ]
     assert found == [
         ("a", False, ["One."]),
-        ("a/1", False, ["Two.", "Three."]),
+        ("a#exclude-1", False, ["Two.", "Three."]),
         ("b", True, ["Four."]),
         ("c", True, ["Five."]),
         ("d", False, ["Six."]),
@@ -136,4 +272,21 @@ def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
         ("g", False, []),
         ("h", False, ["Eight."]),
     ]
-    assert counters == {"excluded_sentences": 4}
+    assert counters == {"exclude/sentence": 4, "exclude/no_sentence_left": 1}
+
+
+def test_pieces_of_pieces_have_names_of_their_own(tmp_path):
+    """Cuts by removed paragraphs and by excluded sentences of documents named like each other."""
+    (tmp_path / "sts.txt").write_text("Taken out.\n")
+    cut = Cutter(Exclusion.of([str(tmp_path / "sts.txt")]))
+    names = ["http://a", "http://a/1", "http://a/2"]
+    documents = [Document(name, "en", [f"A{name}.", "gone", f"B{name}."]) for name in names]
+    losses = {(number, 1): "duplicates/exact_paragraph" for number in range(3)}
+    pieces = list(drop(documents, losses, Counter()))
+    assert len(pieces) == 6
+    left = list(cut([(piece, ["One.", "Taken out.", "Two."]) for piece in pieces], Counter()))
+    found = [piece.id for piece, _ in left]
+    assert len(set(found)) == len(found) == 12
+    assert found[:4] == ["http://a", "http://a#exclude-1", "http://a#duplicates-1"] + [
+        "http://a#duplicates-1#exclude-1"
+    ]
