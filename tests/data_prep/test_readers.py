@@ -151,6 +151,35 @@ def test_long_line(tmp_path, chunk_bytes):
 TEXT = "One  two\nthree.\n\n\n Four.\n \t \nFive.\n"
 
 
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(["", " ", "\x0c", "one", " two  three ", "vier\xa0fünf", "六"])),
+    st.sampled_from([64, 1 << 20]),
+    st.sampled_from([12, 60, 1 << 20]),
+)
+def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
+    """Runs of lines that are not blank, whatever is read at a time and wherever a book is cut."""
+    path = tmp_path_factory.getbasetemp() / "book.txt"
+    path.write_text("\n".join(lines))
+    expected, run = [], []
+    for line in [*lines, ""]:
+        run += line.split()
+        if not line.strip() and run:
+            expected.append(" ".join(run))
+            run = []
+    options = ReadOptions(documents_by="file", max_line_bytes=chunk, max_document_bytes=most)
+    pieces = list(read_documents([str(path)], options, ReadReport()))
+    assert [one.continues for one in pieces] == [i > 0 for i in range(len(pieces))]
+    found = [paragraph for one in pieces for paragraph in one.paragraphs]
+    if most == 1 << 20:
+        assert found == expected and len(pieces) <= 1
+    # A cut may fall into a paragraph.
+    assert " ".join(found) == " ".join(expected)
+    for one in pieces:
+        held = sum(len(p.replace(" ", "").encode()) for p in one.paragraphs)
+        assert held <= max(most, 12)
+
+
 @pytest.mark.parametrize(
     "documents_by, lines, expected",
     [
