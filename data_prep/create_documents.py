@@ -47,13 +47,14 @@ def main(argv: list[str]) -> int:
     del argv
     shard_bytes = record_flags.megabytes("shard_mb")
     output = Path(FLAGS.output_dir)
+    target = OutputFolder(output, FLAGS.overwrite)
     paths = outside_of(output, reader_flags.input_paths())
     vocabulary, options = record_flags.vocabulary(), record_flags.options()
     cli.quiet_tensorflow()
     report, statistics = ReadReport(), Statistics()
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
-    with OutputFolder(output, FLAGS.overwrite) as folder:
+    with target as folder:
         documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
         documents = _with_progress(documents, report, total_bytes)
         writer = ShardWriter(folder, "documents", shard_bytes)
