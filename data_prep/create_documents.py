@@ -47,6 +47,7 @@ def main(argv: list[str]) -> int:
     del argv
     shard_bytes = record_flags.megabytes("shard_mb")
     output = Path(FLAGS.output_dir)
+    target = OutputFolder(output, FLAGS.overwrite)
     paths = outside_of(output, reader_flags.input_paths())
     vocabulary, options, reading = (
         record_flags.vocabulary(),
@@ -58,7 +59,7 @@ def main(argv: list[str]) -> int:
     exclusion = record_flags.exclusion(reading, report)
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
-    with OutputFolder(output, FLAGS.overwrite) as folder:
+    with target as folder:
         documents = read_documents(paths, reading, report, FLAGS.reader)
         documents = _with_progress(documents, report, total_bytes)
         writer = ShardWriter(folder, "documents", shard_bytes)

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import random
 from collections import Counter
 
 import pytest
@@ -14,6 +15,7 @@ from data_prep.stages.normalise import Normalise
 from data_prep.statistics import Statistics
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from tests.conftest import WORDS
 from tests.data_prep.engine.runs import run, write_text
 from tests.inputs.pipelines import read_by_hand
 
@@ -133,6 +135,20 @@ def test_paragraphs_alone(start, tmp_path, vocabulary):
     )
     assert counters["duplicates/exact_paragraph"] == paragraphs - kept > 0
     assert "duplicates/exact_document" not in counters
+
+
+def test_paragraphs_of_documents_that_go(start, tmp_path):
+    """Are no reason to remove the same paragraph from one that stays."""
+    rng = random.Random(3)
+    paragraphs = [" ".join(rng.choices(WORDS, k=40)) + "." for _ in range(18)]
+    first, changed, last = paragraphs[:16], paragraphs[:15] + paragraphs[16:17], paragraphs[16:]
+    for number, document in enumerate((first, changed, last)):
+        line = json.dumps({"lang": "en", "text": document})
+        (tmp_path / "three").mkdir(exist_ok=True)
+        (tmp_path / "three" / f"{number}.jsonl").write_text(line + "\n")
+    manifest = load_manifest(start(input=tmp_path / "three", deduplicate="near"))
+    assert manifest.counters == {"near_duplicate_documents": 1}
+    assert (manifest.documents, manifest.sentences) == (2, 18)
 
 
 def test_what_is_written(start, tmp_path, vocabulary, capsys):
