@@ -147,7 +147,7 @@ def test_paragraphs_of_documents_that_go(start, tmp_path):
         (tmp_path / "three").mkdir(exist_ok=True)
         (tmp_path / "three" / f"{number}.jsonl").write_text(line + "\n")
     manifest = load_manifest(start(input=tmp_path / "three", deduplicate="near"))
-    assert manifest.counters == {"near_duplicate_documents": 1}
+    assert manifest.counters == {"duplicates/near_document": 1}
     assert (manifest.documents, manifest.sentences) == (2, 18)
 
 
