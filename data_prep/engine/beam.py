@@ -20,7 +20,7 @@ IN_PROCESS = "inprocess"
 # Beam's own names of it; by these it would first try a runner that downloads a binary.
 _DIRECT = ("direct", "bundlebaseddirect")
 # What a job server elsewhere understands of flags, nobody knows here.
-_PORTABLE = ("flink", "spark", "portable")
+_PORTABLE = ("dataflow", "flink", "spark", "portable")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 # Seconds between two looks at how far it is.
 _LOOK_INTERVAL = 2.0
@@ -40,17 +40,11 @@ class BeamRunner:
           arguments: flags of Beam and of its runner.
 
         Raises:
-          UserError: Beam is not installed, it has no such runner or no such flag, or the workers of
-            that runner share no file system.
+          UserError: Beam is not installed, or it has no such runner or no such flag.
         """
         self._name, self._arguments = name.lower().removesuffix("runner"), list(arguments)
         if self._name in _DIRECT:
             self._name = IN_PROCESS
-        if self._name == "dataflow":
-            raise UserError(
-                "--runner=dataflow: its workers share no file system with each other, and on one"
-                " the work between phases must lie; use Dask, Flink or Spark on machines that do"
-            )
         self._runner()
         if self._name not in _PORTABLE:
             _check_arguments(self._arguments)
@@ -155,6 +149,11 @@ def _trouble(error: BaseException | None) -> str:
             return (
                 f"scheduler or workers cannot load the work ({_brief(error)}); install this project"
                 " and its requirements on all of them, in the same versions"
+            )
+        if isinstance(error, FileNotFoundError) or "No such file" in str(error):
+            return (
+                f"a worker does not see a file that this program sees ({_brief(error)}); mount"
+                " input and output under the same paths on all of them"
             )
         if name in ("CancelledError", "FutureCancelledError", "CommClosedError"):
             return f"the scheduler was lost ({_brief(error)}); give the same command again to go on"

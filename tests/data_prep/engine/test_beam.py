@@ -67,11 +67,6 @@ def test_direct_runner_is_in_process():
         assert type(BeamRunner(name)._runner()).__name__ == "BundleBasedDirectRunner"
 
 
-def test_workers_without_a_shared_file_system():
-    with pytest.raises(UserError, match="--runner=dataflow: its workers share no file system"):
-        BeamRunner("DataflowRunner", ["--project=p"])
-
-
 @pytest.mark.parametrize(
     ("runner", "argument", "message"),
     [
@@ -107,6 +102,7 @@ def _deserialization():
         (KilledWorker("Attempted to run task 3 times"), "out: several workers have died"),
         (_deserialization(), "out: scheduler or workers cannot load .* install this project"),
         (FutureCancelledError("scheduler-connection-lost"), "out: the scheduler was lost"),
+        (FileNotFoundError(2, "No such file", "/x/prepare.json"), "out: a worker does not see a"),
         (ValueError("a mistake in the program"), None),
     ],
 )
