@@ -64,8 +64,7 @@ def train(
             stopped = True
             runner.controller.save_checkpoint()
         except StepFailed as error:
-            data = [data for _, _, data in params.task.used_data() if data.is_training]
-            raise failed_step(error.failure, trainer, data, model_dir) from None
+            raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)

@@ -113,6 +113,10 @@ class SentenceEncoderTask(base_task.Task):
         folders = (data.input_path for _, _, data in self.task_config.used_data())
         return list(dict.fromkeys(folders))
 
+    def training_data(self) -> dict[str, DataConfig]:
+        """Group, as in `build_inputs`, -> the records that its batches are read from."""
+        return {name: data for name, data, *_ in self._groups(is_training=True)}
+
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
         for name, objective in self.chosen.items():

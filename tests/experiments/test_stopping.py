@@ -130,9 +130,10 @@ def test_a_loss_that_is_no_number(records_dir, tmp_path):
     found = json.loads((folder / "failed_step.json").read_text())
     message, latest = str(c.value), tf.train.latest_checkpoint(str(folder))
     assert "\n" not in message and f"step {found['step']}: " in message
-    assert found["records"][0] in message and f"and {len(found['records']) - 3} more" in message
-    assert all(".tfrecord#" in name and "(doc" in name for name in found["records"])
-    assert 8 <= len(found["keys"]) <= 16 and found["learning_rate"] > 0
+    (records,), (keys,) = found["records"].values(), found["keys"].values()
+    assert records[0] in message and f"and {len(records) - 3} more" in message
+    assert all(".tfrecord#" in name and "(doc" in name for name in records)
+    assert 8 <= len(keys) <= 16 and found["learning_rate"] > 0
     assert latest.endswith(f"ckpt-{found['step'] - 1}") and latest in message
     reader = tf.train.load_checkpoint(latest)
     for name in reader.get_variable_to_shape_map():
