@@ -30,7 +30,7 @@ from official_cmlm.records.manifest import (
     load_records_vocabulary,
 )
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tasks.batch_counts import batch_counts, count_metrics
+from official_cmlm.tasks.batch_counts import FiniteMean, batch_counts, count_metrics
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.tasks.data_positions import DataPositions, read_positions
 from official_cmlm.tasks.model import MultiObjectiveModel
@@ -286,7 +286,7 @@ class SentenceEncoderTask(base_task.Task):
             for metric in objectives()[name].metric_names
         ]
         if training:
-            found += [tf_keras.metrics.Mean(GRADIENT_NORM), *count_metrics()]
+            found += [FiniteMean(GRADIENT_NORM), *count_metrics()]
         return found
 
     def process_metrics(

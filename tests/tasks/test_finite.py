@@ -63,9 +63,10 @@ class Training:
                     self.optimizer, initial_scale=2.0**127
                 )
             _ = self.optimizer.iterations
+            self.metrics = self.task.build_metrics()
 
         def step(batch):
-            arguments = (batch, self.model, self.optimizer)
+            arguments = (batch, self.model, self.optimizer, self.metrics)
             return self.strategy.run(self.task.train_step, args=arguments)["loss"]
 
         self.step = tf.function(step, jit_compile=compiled or None)
@@ -155,6 +156,9 @@ def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
     scale = float(training.optimizer.loss_scale)
     weights = [v.numpy() for v in training.model.variables]
     training.train(training.good)
+    # It is the only step yet, and its norm is no number that a report could hold.
+    norm = next(m for m in training.metrics if m.name == "gradient_norm")
+    assert np.isnan(norm.result())
     assert float(training.optimizer.loss_scale) < scale
     assert _equal([v.numpy() for v in training.model.variables], weights)
     assert training.model.guard.failure() is None
