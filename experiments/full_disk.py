@@ -6,6 +6,7 @@ import os
 import re
 import shutil
 from collections.abc import Iterator
+from pathlib import Path
 
 import tensorflow as tf
 
@@ -15,6 +16,8 @@ from official_cmlm.errors import UserError
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 # TensorFlow keeps only the system's text.
 _TEXT = re.compile("|".join(re.escape(os.strerror(number)) for number in _NUMBERS))
+# It puts the file before that.
+_FILE = re.compile(rf"(\S+); (?:{_TEXT.pattern})")
 
 
 @contextlib.contextmanager
@@ -22,8 +25,9 @@ def naming_full_disk(model_dir: str) -> Iterator[None]:
     """Turns a write that failed for want of room inside the block into a line for a person.
 
     Raises:
-      UserError: naming the folder, the room that is left and the last good checkpoint; what was
-        half written is removed. Other errors are raised as they came.
+      UserError: naming the folder, or the file if that is elsewhere, the room that is left and the
+        last good checkpoint; what was half written is removed. Other errors are raised as they
+        came.
     """
     try:
         yield
@@ -41,16 +45,31 @@ def _is_full(error: OSError | tf.errors.OpError) -> bool:
     return _TEXT.search(str(error)) is not None
 
 
-def _message(model_dir: str, error: Exception) -> str:
+def _message(model_dir: str, error: OSError | tf.errors.OpError) -> str:
+    where, advice = model_dir, "make room, or lower trainer.max_to_keep"
+    file = _file(error)
+    if file is None:
+        where, advice = "a file of an unknown folder", "make room on all disks"
+    elif Path(model_dir).resolve() not in Path(file).resolve().parents:
+        # As other workers' own folders, and temporary files.
+        where, advice = file, "make room there"
     reason = _TEXT.search(str(error))
     free = ""
     with contextlib.suppress(OSError):
-        free = f", {shutil.disk_usage(model_dir).free / 2**20:.0f} MiB free"
+        folder = model_dir if where == model_dir else os.path.dirname(file or "")
+        free = f", {shutil.disk_usage(folder).free / 2**20:.0f} MiB free"
     return (
-        f"{model_dir}: cannot be written ({reason[0] if reason else error}{free}); "
-        f"{last_checkpoint(model_dir)}; make room, or lower trainer.max_to_keep, and the same "
-        "command goes on from there"
+        f"{where}: cannot be written ({reason[0] if reason else error}{free}); "
+        f"{last_checkpoint(model_dir)}; {advice}, and the same command goes on from there"
     )
+
+
+def _file(error: OSError | tf.errors.OpError) -> str | None:
+    """The file that could not be written, if the error names it."""
+    if isinstance(error, OSError):
+        return os.fspath(error.filename) if isinstance(error.filename, str | os.PathLike) else None
+    found = _FILE.search(str(error))
+    return found[1] if found else None
 
 
 def last_checkpoint(model_dir: str) -> str:

@@ -1,12 +1,17 @@
 """The training itself: to its end, or to a stop, with a checkpoint and a summary either way."""
 
+import atexit
+import functools
+import shutil
+
 from official.core import train_lib
 
+from experiments.controller import Controller
 from experiments.failed_step import failed_step
 from experiments.runtime import is_chief
 from experiments.train_summary import write_summary
 from experiments.trainer import GivenUp, StepFailed, Trainer
-from experiments.training_progress import TrainingProgress, progress_reports
+from experiments.training_progress import TrainingProgress, evaluated_steps, progress_reports
 from official_cmlm.errors import Stopped
 from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
@@ -33,10 +38,22 @@ def runner_of(
         save_summary=chief,
         train_actions=[reports.on_train, trainer.give_up] if reports else None,
         eval_actions=[reports.on_eval] if reports else None,
+        # The first worker knows; all must decide alike.
+        controller_cls=functools.partial(
+            Controller,
+            unevaluated=lambda step: trainer.anywhere(
+                chief and step not in evaluated_steps(model_dir)
+            ),
+        ),
     )
-    if checkpoint and not chief:
-        # It has looked for one in a folder of its own, where other workers save.
-        trainer.checkpoint.restore(checkpoint)
+    if not chief:
+        # A folder of its own, where all but the first worker save what nobody reads.
+        folder = runner.checkpoint_manager.directory
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        if checkpoint:
+            # It has looked for one there. All workers save at the same steps.
+            trainer.checkpoint.restore(checkpoint)
+            runner.checkpoint_manager._last_checkpoint_step = int(trainer.global_step.numpy())
     return runner
 
 
@@ -59,19 +76,25 @@ def train(
         runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
         stopped = False
         try:
+            # While everything was built.
+            trainer.give_up({})
             runner.run()
         except GivenUp:
             stopped = True
-            runner.controller.save_checkpoint()
+            # Before the first step there is nothing to go on from.
+            if trainer.global_step.numpy():
+                runner.controller.save_checkpoint()
         except StepFailed as error:
-            data = [data for _, _, data in params.task.used_data() if data.is_training]
-            raise failed_step(error.failure, trainer, data, model_dir) from None
+            raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
     if stopped:
         step = int(trainer.global_step.numpy())
+        where = f"saved as {checkpoint}" if chief else "saved by the first worker"
         how = "the same command goes on from there"
+        if not step:
+            where, how = "nothing is saved", "the same command begins again"
         if step >= total:
-            how = "the training is complete, --mode=eval evaluates it"
-        raise Stopped(f"stopped at step {step} of {total}, saved as {checkpoint}; {how}")
+            how = "the training is complete, the same command evaluates it"
+        raise Stopped(f"stopped at step {step} of {total}, {where}; {how}")

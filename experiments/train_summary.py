@@ -2,6 +2,7 @@
 
 import importlib.metadata
 import json
+import math
 import sys
 from pathlib import Path
 from typing import Any
@@ -29,6 +30,8 @@ def write_summary(
     """Writes the summary of a run that ended or was stopped.
 
     `steps` … `waiting_share` are those of this run alone, `step` is where the training stands.
+    Rates and shares leave out the first piece of the run, in which the step is traced and
+    compiled.
 
     Args:
       model_dir: the folder.
@@ -47,8 +50,8 @@ def write_summary(
         "examples": totals.examples,
         "tokens": totals.tokens,
         "seconds": round(totals.seconds, 3),
-        **totals.rates(),
-        **{name: last.get(metric) for name, metric in _LAST.items()},
+        **trainer.rates(),
+        **{name: _finite(last.get(metric)) for name, metric in _LAST.items()},
         "peak_memory_mib": round(peak_mib()),
         "devices": list(trainer.strategy.extended.worker_devices),
         "replicas": trainer.strategy.num_replicas_in_sync,
@@ -58,8 +61,14 @@ def write_summary(
     }
     path = Path(model_dir) / SUMMARY_NAME
     partial = path.with_suffix(".json.partial")
-    partial.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    text = json.dumps(values, indent=2, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
     partial.replace(path)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no word for other numbers."""
+    return value if value is not None and math.isfinite(value) else None
 
 
 def check_completed(model_dir: Path) -> None:

@@ -1,6 +1,5 @@
 """Model Garden's trainer in short pieces: it can be stopped, says what it does, stops at a NaN."""
 
-import dataclasses
 import functools
 import time
 from collections.abc import Callable
@@ -10,43 +9,16 @@ import tensorflow as tf
 from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
 
-from official_cmlm.tasks.batch_counts import EXAMPLES, POSITIONS, TOKENS
+from experiments.totals import Stopwatch, Totals
+from official_cmlm.tasks.batch_counts import NAMES
 from official_cmlm.tasks.finite import Failure
 
 # How long the compiled loop may run before Python looks whether it should stop.
 PIECE_SECONDS = 0.5
-
-
-@dataclasses.dataclass
-class Totals:
-    """Sums over the steps of a run.
-
-    Attributes:
-      steps, examples, tokens, positions: how many; see `tasks.batch_counts`.
-      seconds: in the training loop, without evaluation and checkpoints.
-      waited: seconds of those in which the next batch was not there.
-    """
-
-    steps: int = 0
-    examples: int = 0
-    tokens: int = 0
-    positions: int = 0
-    seconds: float = 0.0
-    waited: float = 0.0
-
-    def __add__(self, other: "Totals") -> "Totals":
-        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
-        return Totals(*(a + b for a, b in pairs))
-
-    def rates(self) -> dict[str, float]:
-        """Per second, and shares between 0 and 1."""
-        seconds = max(self.seconds, 1e-9)
-        return {
-            "steps_per_second": self.steps / seconds,
-            "tokens_per_second": self.tokens / seconds,
-            "padding_share": 1.0 - self.tokens / max(self.positions, 1),
-            "waiting_share": min(1.0, self.waited / seconds),
-        }
+# Several workers agree on the number of steps of a piece; its sum over replicas stays exact.
+_MOST_STEPS = 1000
+# Several workers ask each other after so many steps of an evaluation.
+_EVALUATION_STEPS = 8
 
 
 class StepFailed(Exception):
@@ -72,11 +44,15 @@ class Trainer(base_trainer.Trainer):
         """Args: `stop`, whether somebody has asked for it."""
         self._stop = stop
         self.totals = Totals()
+        # The first piece of a run: it traces and compiles, and says nothing of those after it.
+        self._first: Totals | None = None
+        self._after_first = Totals()
         self._piece = 1
+        self._evaluated = 0
         super().__init__(*args, **kwargs)
-        self._waited = tf.Variable(
-            0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
-        )
+        self._watch = Stopwatch()
+        # Workers must take the same number of steps: they cannot stop each for itself.
+        self._several = self.strategy.extended._in_multi_worker_mode()
 
     def create_train_loop_fn(self) -> Callable:
         return functools.partial(self._in_pieces, super().create_train_loop_fn())
@@ -88,21 +64,24 @@ class Trainer(base_trainer.Trainer):
           StepFailed: as soon as a step was not finite.
         """
         left = int(num_steps)
-        # Workers must take the same number of steps: they cannot stop each for itself.
-        several = self.strategy.extended._in_multi_worker_mode()
         while left:
-            piece = left if several else min(left, self._piece)
+            piece = min(left, self._piece)
             started = time.monotonic()
             loop(iterator, tf.constant(piece, tf.int32))
             failure = self.model.guard.failure()
             if failure is not None:
                 raise StepFailed(failure)
             left -= piece
-            if self._stop() and not several:
-                return
+            if self._first is None:
+                self._first = self._since_begin(
+                    {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
+                )
             # Twice as many as before, or as many as the time allows.
             fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
-            self._piece = max(1, min(2 * piece, int(fitting)))
+            self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
+            asked, self._piece = self._together(self._stop(), self._piece)
+            if asked:
+                return
 
     def train_step(self, iterator: Any) -> None:
         """As its base's, but for XLA, which its base leaves to GPUs."""
@@ -119,60 +98,77 @@ class Trainer(base_trainer.Trainer):
         self.global_step.assign_add(1)
 
     def next_train_inputs(self, iterator: Any) -> Any:
-        """The next batch; the time until it is there counts as waiting.
-
-        On the host, inside the loop but outside of what XLA compiles.
-        """
-        before = tf.timestamp()
-        with tf.control_dependencies([before]):
-            inputs = next(iterator)
-        with tf.control_dependencies(tf.nest.flatten(inputs, expand_composites=True)):
-            after = tf.timestamp()
-        self._waited.assign_add(tf.cast(after - before, tf.float32))
-        return inputs
+        """The next batch; see `Stopwatch.next`."""
+        return self._watch.next(iterator)
 
     def train_loop_begin(self) -> None:
         super().train_loop_begin()
-        self._waited.assign(0.0)
-        self._began = time.monotonic(), int(self.global_step.numpy())
+        self._began = int(self.global_step.numpy())
+        self._watch.start()
 
     def train_loop_end(self) -> dict[str, Any]:
         """The metrics of the loop, with rates instead of the counts."""
         logs = super().train_loop_end()
-        started, first = self._began
-        loop = Totals(
-            int(self.global_step.numpy()) - first,
-            *(int(logs.pop(name)) for name in (EXAMPLES, TOKENS, POSITIONS)),
-            time.monotonic() - started,
-            float(self._waited.numpy()),
-        )
+        loop = self._since_begin({name: logs.pop(name) for name in NAMES})
+        is_first = not self.totals.steps
+        measured = loop - self._first if is_first and self._first else loop
         self.totals += loop
-        logs.update(loop.rates())
+        self._after_first += measured
+        logs.update((measured if measured.steps else loop).rates())
         left = self.config.trainer.train_steps - int(self.global_step.numpy())
         logs["seconds_left"] = left / max(logs["steps_per_second"], 1e-9)
         return logs
+
+    def _since_begin(self, counts: dict[str, Any]) -> Totals:
+        """Of the loop so far; `counts` by `batch_counts.NAMES`."""
+        steps = int(self.global_step.numpy()) - self._began
+        return Totals(steps, *(int(counts[name]) for name in NAMES), *self._watch.read())
+
+    def rates(self) -> dict[str, float]:
+        """`Totals.rates` of this run, where it can be without its first piece."""
+        return (self._after_first if self._after_first.steps else self.totals).rates()
+
+    def asked(self) -> bool:
+        """Whether any worker was asked to stop; all of them call this at the same step."""
+        return self.anywhere(self._stop())
 
     def give_up(self, output: dict[str, Any]) -> None:
         """A train action: raises `GivenUp` if somebody has asked for a stop before the last step.
 
         All workers give up together, whichever was asked.
         """
-        asked = bool(self._stop())
-        if self.strategy.extended._in_multi_worker_mode():
-            asked = self._anywhere(asked)
-        if asked and int(self.global_step.numpy()) < self.config.trainer.train_steps:
+        if self.asked() and int(self.global_step.numpy()) < self.config.trainer.train_steps:
             raise GivenUp
 
-    def _anywhere(self, asked: bool) -> bool:
-        """Whether any worker was asked; all of them call this at the same step."""
+    def anywhere(self, holds: bool) -> bool:
+        """Whether something holds for any worker; all of them call this at the same step."""
+        return self._together(holds, 1)[0]
+
+    def _together(self, asked: bool, piece: int) -> tuple[bool, int]:
+        """Whether any worker was asked, and the mean of their pieces: for all of them the same.
+
+        The same to the bit: sums of small whole numbers are exact in any order.
+        """
+        if not self._several:
+            return bool(asked), piece
         mine = self.strategy.experimental_distribute_values_from_function(
-            lambda _: tf.constant(float(asked))
+            lambda _: tf.constant([float(bool(asked)), float(piece)])
         )
-        return float(self.strategy.reduce(tf.distribute.ReduceOp.SUM, mine, axis=None)) > 0
+        total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, mine, axis=None).numpy()
+        return bool(total[0] > 0), max(1, int(total[1]) // self.strategy.num_replicas_in_sync)
+
+    def eval_begin(self) -> Any:
+        self._evaluated = 0
+        return super().eval_begin()
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
-        # An average of weights is in the weights' place while it is evaluated.
-        averaging = isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage)
-        if self._stop() and not averaging and not self.strategy.extended._in_multi_worker_mode():
-            raise GivenUp
+        # Traced into one graph, an evaluation cannot be given up.
+        if tf.executing_eagerly():
+            self._evaluated += 1
+            together = not self._several or self._evaluated % _EVALUATION_STEPS == 0
+            if together and self.asked():
+                if isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage):
+                    # An average of weights is in the weights' place while it is evaluated.
+                    self.optimizer.swap_weights()
+                raise GivenUp
         return super().eval_reduce(state, step_outputs)

@@ -1,5 +1,6 @@
 """One run of training or evaluation with Model Garden's trainer."""
 
+import contextlib
 import functools
 import os
 import sys
@@ -15,6 +16,7 @@ from experiments.interruption import StopRequest, watching
 from experiments.runtime import create_strategy, devices, is_chief, prepared
 from experiments.train_loop import runner_of, train
 from experiments.trainer import Trainer
+from experiments.trainer_checks import check_trainer
 from official_cmlm.checkpoints.encoder_directory import (
     DEFAULT_SEQ_LENGTH,
     check_description,
@@ -22,8 +24,8 @@ from official_cmlm.checkpoints.encoder_directory import (
 )
 from official_cmlm.checkpoints.integrity import (
     checkpoints_of,
+    clean_up,
     latest_good_checkpoint,
-    make_latest,
     refuse_damage,
 )
 from official_cmlm.errors import UserError
@@ -41,6 +43,15 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
         loss is not finite, or the disk is full.
       Stopped: after SIGTERM or SIGINT; the training is in a checkpoint.
     """
+    stop = StopRequest()
+    # An evaluation may end at once: it leaves nothing half done.
+    with watching(stop) if "train" in mode else contextlib.nullcontext():
+        _run(params, mode, model_dir, stop)
+
+
+def _run(
+    params: SentenceEncoderExperimentConfig, mode: str, model_dir: str, stop: StopRequest
+) -> None:
     registry.check_start(params.task.init_checkpoint)
     params = prepared(params)
     strategy = create_strategy(params.runtime)
@@ -57,12 +68,11 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
     checkpoint = _checkpoint(model_dir, mode)
+    if "train" in mode and is_chief(strategy):
+        clean_up(model_dir, checkpoint)
     if checkpoint and "train" in mode:
-        if is_chief(strategy):
-            make_latest(checkpoint)
         for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
             print(line, file=sys.stderr)
-    stop = StopRequest()
     with naming_damage(task.input_folders()), naming_full_disk(model_dir):
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir, stop)
@@ -74,8 +84,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
             return
         if is_chief(strategy):
             _describe(params, task, mode, model_dir)
-        with watching(stop):
-            train(params, task, mode, model_dir, trainer, checkpoint)
+        train(params, task, mode, model_dir, trainer, checkpoint)
 
 
 def _describe(
@@ -107,6 +116,8 @@ def check_run(
       mode: what the run does, e.g. `train_and_eval`.
       num_replicas: among which each batch is divided.
     """
+    if "train" in mode:
+        check_trainer(params)
     task.check_batch_sizes(num_replicas)
     if "eval" in mode:
         task.check_validation_data()

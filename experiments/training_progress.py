@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import sys
 import time
 from collections.abc import Iterator
@@ -76,9 +77,23 @@ class TrainingProgress:
         if not self._path:
             return
         seconds = round(time.monotonic() - self._started, 3)
+        # JSON has no word for what is not finite, as the norm of gradients that all overflowed.
+        values = {name: value if math.isfinite(value) else None for name, value in values.items()}
         line = {"split": split, "step": step, "seconds": seconds, **values}
         with self._path.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def evaluated_steps(model_dir: str) -> set[int]:
+    """The steps with a line of validation in a folder's history."""
+    path, steps = Path(model_dir) / HISTORY_NAME, set()
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        # A killed process may have left half a line.
+        with contextlib.suppress(json.JSONDecodeError):
+            line = json.loads(text)
+            if line["split"] == "validation":
+                steps.add(line["step"])
+    return steps
 
 
 @contextlib.contextmanager

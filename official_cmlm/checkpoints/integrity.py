@@ -19,6 +19,7 @@ from official_cmlm.errors import UserError
 # As `tf.train.CheckpointManager` names them.
 _INDEX = re.compile(r"(ckpt-(\d+))\.index")
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
+_FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
 
 def damage(prefix: str) -> str | None:
@@ -91,11 +92,18 @@ def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
     return None
 
 
-def make_latest(prefix: str) -> None:
-    """Lets the file `checkpoint` name `prefix` as the newest, and none of those passed over.
+def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
+    """Prepares a folder for a training that goes on from `prefix`, or begins if that is None.
 
-    Also removes what a killed process left half written.
+    The file `checkpoint` names `prefix` as the newest from then on and none of those passed over.
+    What no list names is removed: what a killed process left, and damaged checkpoints.
     """
+    if prefix is not None:
+        _make_latest(prefix)
+    remove_leftovers(folder)
+
+
+def _make_latest(prefix: str) -> None:
     folder = os.path.dirname(prefix)
     known = checkpoints_of(folder)
     if _listed(folder)[:1] != [prefix]:
@@ -109,7 +117,6 @@ def make_latest(prefix: str) -> None:
         with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
             file.write("\n".join(lines) + "\n")
         tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
-    remove_leftovers(folder)
 
 
 def _written(prefix: str) -> float:
@@ -119,11 +126,23 @@ def _written(prefix: str) -> float:
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
-    """Removes the parts of checkpoints that were never finished."""
+    """Removes the parts of checkpoints that were never finished, and those that no list names.
+
+    A process that is killed after it has renamed the data of a checkpoint and before it has noted
+    it leaves files of full size that nothing else would ever delete. Only while nobody else writes
+    checkpoints there.
+    """
     folder = os.fspath(folder)
+    known = checkpoints_of(folder)
+    # Files stay if what the list names is not here: perhaps it was made for another folder.
+    complete = all(tf.io.gfile.exists(f"{prefix}.index") for prefix in known[:1])
+    names = {os.path.basename(prefix) for prefix in known}
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
+        path, file = os.path.join(folder, name), _FILE.fullmatch(name)
         if _LEFTOVER.fullmatch(name.rstrip("/")):
-            tf.io.gfile.rmtree(os.path.join(folder, name))
+            tf.io.gfile.rmtree(path)
+        elif complete and file and file[1] not in names:
+            tf.io.gfile.remove(path)
 
 
 def refuse_damage(prefix: str) -> None:

@@ -98,8 +98,8 @@ def unfolded_keys(folded: int, data: np.ndarray) -> np.ndarray:
     return _unmixed(_unmixed(words) - weyl).view(np.int64)
 
 
-def unfolded_data(folded: np.ndarray, key: int) -> np.ndarray:
-    """The data with which `fold` turns `key` into each of `folded`: uint64 `[folded]`."""
+def unfolded_data(folded: np.ndarray, key: int | np.ndarray) -> np.ndarray:
+    """The data with which `fold` turns `key` into each of `folded`: uint64, broadcast."""
     mixed = _mix(_as_word(tf.constant(key, tf.int64))).numpy()
     weyl = _unmixed(folded.astype(np.int64).view(np.uint64)) - mixed
     return weyl * np.uint64(pow(_WEYL, -1, 1 << 64)) - np.uint64(1)

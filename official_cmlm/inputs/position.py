@@ -78,6 +78,11 @@ def start_of(position: np.ndarray, mark: int, num_buckets: int) -> Start | None:
     return Start(epoch, block, tuple(int(count) for count in position[2 : 2 + num_buckets]))
 
 
+def epoch_of(position: np.ndarray) -> int:
+    """The epoch of a position, from 0; int64 `[SIZE]`."""
+    return int(position[1]) // _EPOCH
+
+
 def block_number(epoch: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
     """One int64 that grows from block to block over all epochs."""
     return epoch * _EPOCH + block

@@ -1,4 +1,4 @@
-"""What a batch holds, counted in the step: examples, real tokens, positions with the padding."""
+"""What a step measures: examples, real tokens, positions with the padding; the gradients' norm."""
 
 import tensorflow as tf
 import tf_keras
@@ -31,3 +31,22 @@ def batch_counts(features: dict[str, dict]) -> dict[str, tf.Tensor]:
 def count_metrics() -> list[tf_keras.metrics.Metric]:
     """A sum over steps and replicas for each of `NAMES`."""
     return [tf_keras.metrics.Sum(name) for name in NAMES]
+
+
+class FiniteMean(tf_keras.metrics.Mean):
+    """A mean over steps that leaves out values that are not finite; NaN if there are no others.
+
+    Under a loss scale gradients overflow as a matter of course, and such a step is left out too.
+    """
+
+    def update_state(
+        self, values: tf.Tensor, sample_weight: tf.Tensor | None = None
+    ) -> tf.Operation | None:
+        finite = tf.math.is_finite(values)
+        weight = tf.cast(finite, self.dtype)
+        if sample_weight is not None:
+            weight *= tf.cast(sample_weight, self.dtype)
+        return super().update_state(tf.where(finite, values, 0.0), sample_weight=weight)
+
+    def result(self) -> tf.Tensor:
+        return self.total / self.count

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.inputs.position import SIZE
+from official_cmlm.inputs.position import SIZE, epoch_of
 
 NAME = "data_positions"
 
@@ -40,6 +40,10 @@ class DataPositions:
             group: {name: value for name, value in batch.items() if name != "position"}
             for group, batch in features.items()
         }
+
+    def epochs(self) -> dict[str, int]:
+        """Group -> the epoch of the oldest example that waits for its batch, from 0."""
+        return {group: epoch_of(value.numpy()) for group, value in self._by_group.items()}
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:

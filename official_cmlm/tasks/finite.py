@@ -9,7 +9,7 @@ from collections.abc import Callable
 import numpy as np
 import tensorflow as tf
 
-# Examples of a replica's batch that are remembered; int64, 128 KiB.
+# Examples of a replica's batch that are remembered, the groups in equal parts; int64, 128 KiB.
 MOST_KEYS = 16_384
 _NONE = -1
 
@@ -21,13 +21,15 @@ class Failure:
     Attributes:
       step: counted from 1.
       loss, gradient_norm: of the global batch; the norm before clipping.
-      keys: int64 `[examples]`, those of this host's replicas, see `inputs.hashing`.
+      keys: group -> int64 `[examples]`, those of this host's replicas, see `inputs.hashing`.
+      left_out: how many more examples these replicas had, beyond `MOST_KEYS` of each.
     """
 
     step: int
     loss: float
     gradient_norm: float
-    keys: np.ndarray
+    keys: dict[str, np.ndarray]
+    left_out: int
 
 
 class FiniteGuard:
@@ -41,6 +43,9 @@ class FiniteGuard:
         self._step = _own_variable(tf.constant(_NONE, tf.int64))
         self._values = _own_variable(tf.zeros([2]))
         self._keys = _own_variable(tf.fill([MOST_KEYS], tf.constant(_NONE, tf.int64)))
+        self._left_out = _own_variable(tf.constant(0, tf.int64))
+        # Of the features that the step was made for, in the order of the keys.
+        self._groups: tuple[str, ...] = ()
 
     def allows(
         self,
@@ -64,12 +69,10 @@ class FiniteGuard:
         if not scaled:
             finite = tf.logical_and(finite, tf.math.is_finite(norm))
         before = tf.equal(self._step, _NONE)
+        self._groups = tuple(sorted(features))
 
         def remember() -> tf.Tensor:
-            keys = tf.concat([batch["key"] for batch in features.values()], axis=0)[:MOST_KEYS]
-            rest = tf.fill([MOST_KEYS - tf.shape(keys)[0]], tf.constant(_NONE, tf.int64))
-            keys = tf.ensure_shape(tf.concat([keys, rest], axis=0), [MOST_KEYS])
-            self._keys.assign(keys)
+            self._remember_keys([features[group]["key"] for group in self._groups])
             self._values.assign(tf.stack([loss, norm]))
             self._step.assign(tf.cast(iterations, tf.int64) + 1)
             return tf.constant(False)
@@ -77,14 +80,32 @@ class FiniteGuard:
         first = tf.logical_and(before, tf.logical_not(finite))
         return tf.cond(first, remember, lambda: tf.logical_and(before, finite))
 
+    def _remember_keys(self, keys: list[tf.Tensor]) -> None:
+        """Args: `keys`, int64 `[examples]` of each group."""
+        room = MOST_KEYS // len(keys)
+        parts, left_out = [], tf.constant(0, tf.int64)
+        for each in keys:
+            count = tf.shape(each)[0]
+            rest = tf.fill([tf.maximum(room - count, 0)], tf.constant(_NONE, tf.int64))
+            parts.append(tf.ensure_shape(tf.concat([each[:room], rest], axis=0), [room]))
+            left_out += tf.cast(tf.maximum(count - room, 0), tf.int64)
+        unused = tf.fill([MOST_KEYS - room * len(keys)], tf.constant(_NONE, tf.int64))
+        self._keys.assign(tf.concat([*parts, unused], axis=0))
+        self._left_out.assign(left_out)
+
     def failure(self) -> Failure | None:
         """What was remembered, for the host; None as long as all was well."""
         step = int(_values_of(self._step)[0])
         if step == _NONE:
             return None
         loss, norm = _values_of(self._values)[0]
-        keys = np.concatenate(_values_of(self._keys))
-        return Failure(step, float(loss), float(norm), keys[keys != _NONE])
+        stored, room = np.stack(_values_of(self._keys)), MOST_KEYS // len(self._groups)
+        keys = {}
+        for number, group in enumerate(self._groups):
+            own = stored[:, number * room : (number + 1) * room].ravel()
+            keys[group] = own[own != _NONE]
+        left_out = sum(int(value) for value in _values_of(self._left_out))
+        return Failure(step, float(loss), float(norm), keys, left_out)
 
 
 def apply_if(

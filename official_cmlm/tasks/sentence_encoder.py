@@ -36,7 +36,7 @@ from official_cmlm.records.manifest import (
     load_records_vocabulary,
 )
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tasks.batch_counts import batch_counts, count_metrics
+from official_cmlm.tasks.batch_counts import FiniteMean, batch_counts, count_metrics
 from official_cmlm.tasks.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.tasks.data_positions import DataPositions, read_positions
 from official_cmlm.tasks.model import MultiObjectiveModel
@@ -118,6 +118,10 @@ class SentenceEncoderTask(base_task.Task):
         """All record folders that the task reads, each once."""
         folders = (data.input_path for _, _, data in self.task_config.used_data())
         return list(dict.fromkeys(folders))
+
+    def training_data(self) -> dict[str, DataConfig]:
+        """Group, as in `build_inputs`, -> the records that its batches are read from."""
+        return {name: data for name, data, *_ in self._groups(is_training=True)}
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
@@ -293,7 +297,7 @@ class SentenceEncoderTask(base_task.Task):
             for metric in objectives()[name].metric_names
         ]
         if training:
-            found += [tf_keras.metrics.Mean(GRADIENT_NORM), *count_metrics()]
+            found += [FiniteMean(GRADIENT_NORM), *count_metrics()]
         return found
 
     def process_metrics(

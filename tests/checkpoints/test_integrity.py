@@ -106,14 +106,43 @@ def test_what_a_killed_process_leaves_is_not_used(folder, tmp_path):
     for name in ("ckpt-8.data-00000-of-00001", "ckpt-8.index"):
         shutil.copy(tmp_path / "other" / name, folder / name)
         assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-6")
-    integrity.make_latest(str(folder / "ckpt-6"))
-    assert not (folder / "ckpt-8_temp").exists()
+    kept = {path.name for path in folder.iterdir() if "ckpt-8" not in path.name}
+    for name in ("ckpt-8-mine.index", "my-ckpt-8.index", "best_ckpt-8.index"):
+        (folder / name).write_text("")
+        kept.add(name)
+    integrity.clean_up(folder, str(folder / "ckpt-6"))
+    assert {path.name for path in folder.iterdir()} == kept
+
+
+def test_a_process_that_was_killed_while_it_wrote_its_first_checkpoint(tmp_path):
+    """There is no list yet: data without an index are nobody's."""
+    _save(tmp_path / "other", 8)
+    folder = tmp_path / "model"
+    folder.mkdir()
+    shutil.copy(_data(tmp_path / "other", 8), _data(folder, 8))
+    (folder / "ckpt-8_temp").mkdir()
+    assert integrity.latest_good_checkpoint(folder) is None
+    integrity.clean_up(folder, None)
+    assert not list(folder.iterdir())
+    integrity.clean_up(tmp_path / "nowhere", None)
+
+
+@pytest.mark.parametrize("content", [None, "", 'model_checkpoint_path: "/else/where/ckpt-9"\n'])
+def test_nothing_is_removed_by_a_list_that_is_not_of_this_folder(folder, content):
+    """Nor where there is none."""
+    names = {path.name for path in folder.glob("ckpt*")}
+    (folder / "checkpoint").unlink()
+    if content is not None:
+        (folder / "checkpoint").write_text(content)
+    integrity.remove_leftovers(folder)
+    assert {path.name for path in folder.glob("ckpt*")} == names and len(names) == 6
 
 
 def test_the_good_one_becomes_the_latest(folder, tmp_path):
     """For TensorFlow too, wherever the folder is moved, and the manager counts no damaged one."""
     DAMAGES["data truncated"](folder)
-    integrity.make_latest(integrity.latest_good_checkpoint(folder))
+    integrity.clean_up(folder, integrity.latest_good_checkpoint(folder))
+    assert not list(folder.glob("ckpt-6*"))
     moved = tmp_path / "moved"
     folder.rename(moved)
     assert tf.train.latest_checkpoint(str(moved)) == str(moved / "ckpt-4")
@@ -127,6 +156,6 @@ def test_a_relative_folder(folder, monkeypatch):
     DAMAGES["data missing"](folder)
     good = integrity.latest_good_checkpoint("model")
     assert good == "model/ckpt-4"
-    integrity.make_latest(good)
+    integrity.clean_up("model", good)
     assert tf.train.latest_checkpoint("model") == "model/ckpt-4"
     np.testing.assert_equal(tf.train.load_variable("model", "b/.ATTRIBUTES/VARIABLE_VALUE"), 3.0)

@@ -4,6 +4,7 @@ import json
 import os
 import resource
 import signal
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -85,16 +86,61 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
 
 
 def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
-    """The evaluation is given up; what was trained before it is saved."""
+    """What was trained before it is saved; the next run begins with the evaluation.
+
+    With an average of the weights, which stands in their place while it is evaluated.
+    """
     from experiments.trainer import Trainer
 
-    _at_call(monkeypatch, Trainer, "eval_begin", 1, _signal)
-    params = tiny_run(records_dir, tmp_path, 4, validation_interval=2, checkpoint_interval=100)
-    with pytest.raises(Stopped, match="stopped at step 2 of 4"):
-        run(params, "train_and_eval", str(tmp_path / "model"))
-    lines = (tmp_path / "model" / "history.jsonl").read_text().splitlines()
-    assert [json.loads(line)["split"] for line in lines] == ["train"]
-    assert tf.train.latest_checkpoint(str(tmp_path / "model")).endswith("ckpt-2")
+    weights, averages = [], []
+
+    def params():
+        made = tiny_run(records_dir, tmp_path, 4, validation_interval=2, checkpoint_interval=100)
+        ema = {"average_decay": 0.5, "dynamic_decay": False}
+        optimizer = made.trainer.optimizer_config.replace(ema=ema)
+        return made.replace(trainer=made.trainer.replace(optimizer_config=optimizer))
+
+    folder = str(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        begin = Trainer.eval_begin
+
+        def signalled(self):
+            variables = self.model.encoder.trainable_variables
+            weights.extend(v.numpy() for v in variables)
+            _signal()
+            begin(self)
+            averages.extend(v.numpy() for v in variables)
+
+        patch.setattr(Trainer, "eval_begin", signalled)
+        with pytest.raises(Stopped, match="stopped at step 2 of 4, saved as .*ckpt-2; the same"):
+            run(params(), "train_and_eval", folder)
+    assert _history(folder) == [("train", 2)]
+    names = [name for name, _ in tf.train.list_variables(f"{folder}/ckpt-2") if "SLOT" not in name]
+    stored = [tf.train.load_variable(folder, name) for name in names if "OBJECT" not in name]
+
+    def is_stored(value):
+        # Model Garden swaps by sums and differences, which round.
+        near = (np.allclose(value, v, rtol=0, atol=1e-6) for v in stored if v.shape == value.shape)
+        return any(near)
+
+    assert all(map(is_stored, weights)) and not all(map(is_stored, averages))
+    run(params(), "train_and_eval", folder)
+    assert _history(folder)[1:] == [("validation", 2), ("train", 4), ("validation", 4)]
+
+
+def _history(folder):
+    lines = (Path(folder) / "history.jsonl").read_text().splitlines()
+    return [(line["split"], line["step"]) for line in map(json.loads, lines)]
+
+
+def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
+    """While the model is built: there is nothing to save, and it is no crash."""
+    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+
+    _at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, _signal)
+    with pytest.raises(Stopped, match="stopped at step 0 of 4, nothing is saved; .* begins again"):
+        run(tiny_run(records_dir, tmp_path, 4), "train", str(tmp_path / "model"))
+    assert not list((tmp_path / "model").glob("ckpt*"))
 
 
 def test_a_full_disk(records_dir, tmp_path, monkeypatch):
@@ -130,9 +176,10 @@ def test_a_loss_that_is_no_number(records_dir, tmp_path):
     found = json.loads((folder / "failed_step.json").read_text())
     message, latest = str(c.value), tf.train.latest_checkpoint(str(folder))
     assert "\n" not in message and f"step {found['step']}: " in message
-    assert found["records"][0] in message and f"and {len(found['records']) - 3} more" in message
-    assert all(".tfrecord#" in name and "(doc" in name for name in found["records"])
-    assert 8 <= len(found["keys"]) <= 16 and found["learning_rate"] > 0
+    (records,), (keys,) = found["records"].values(), found["keys"].values()
+    assert records[0] in message and f"and {len(records) - 3} more" in message
+    assert all(".tfrecord#" in name and "(doc" in name for name in records)
+    assert 8 <= len(keys) <= 16 and found["learning_rate"] > 0
     assert latest.endswith(f"ckpt-{found['step'] - 1}") and latest in message
     reader = tf.train.load_checkpoint(latest)
     for name in reader.get_variable_to_shape_map():

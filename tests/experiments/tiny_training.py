@@ -1,9 +1,12 @@
 """A training of seconds, for what starts it in processes of its own."""
 
 import json
+import os
+import signal
 import sys
 
 from experiments import registry
+from official_cmlm.errors import Stopped
 
 _DATA = {
     "seq_length": 32,
@@ -13,7 +16,13 @@ _DATA = {
 }
 
 
-def params(records: str, checkpoint_interval: int = 2, steps: int = 80, **runtime):
+def params(
+    records: str,
+    checkpoint_interval: int = 2,
+    steps: int = 80,
+    steps_per_loop: int = 1,
+    **runtime,
+):
     """CMLM with dropout on one layer × 16, a checkpoint every second step by default."""
     task = {
         "encoder": {
@@ -29,8 +38,8 @@ def params(records: str, checkpoint_interval: int = 2, steps: int = 80, **runtim
     }
     trainer = {
         "train_steps": steps,
-        "steps_per_loop": 1,
-        "summary_interval": 100,
+        "steps_per_loop": steps_per_loop,
+        "summary_interval": 100 * steps_per_loop,
         "checkpoint_interval": checkpoint_interval,
         "max_to_keep": 3,
     }
@@ -38,10 +47,39 @@ def params(records: str, checkpoint_interval: int = 2, steps: int = 80, **runtim
     return registry.load("demo", params_override=text)
 
 
-if __name__ == "__main__":
-    # Args: records, model directory, steps. One of several workers, as TF_CONFIG says.
+def _signal_at(piece: int) -> None:
+    """Lets this process ask itself to stop after a piece of its loop."""
+    from official_cmlm.tasks.finite import FiniteGuard
+
+    original, calls = FiniteGuard.failure, []
+
+    def failure(guard: FiniteGuard) -> object:
+        calls.append(guard)
+        if len(calls) == piece:
+            os.kill(os.getpid(), signal.SIGTERM)
+        return original(guard)
+
+    FiniteGuard.failure = failure
+
+
+def main() -> None:
+    """One of several workers, as TF_CONFIG says.
+
+    Args: records, model directory, steps, steps per loop, and after which piece of the loop this
+    worker is sent SIGTERM, 0 for never.
+    """
     from experiments.training import run
 
-    _records, _model_dir, _steps = sys.argv[1:]
+    records, model_dir, *numbers = sys.argv[1:]
+    steps, steps_per_loop, piece = map(int, numbers)
+    if piece:
+        _signal_at(piece)
     several = {"distribution_strategy": "multi_worker_mirrored"}
-    run(params(_records, 4, int(_steps), **several), "train", _model_dir)
+    run(params(records, 4, steps, steps_per_loop=steps_per_loop, **several), "train", model_dir)
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except Stopped as stop:
+        print(stop)

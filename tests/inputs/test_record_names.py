@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.record_names import document_id, record_names
+from official_cmlm.inputs.record_names import RecordName, document_ids, record_names
 from official_cmlm.inputs.records import Blocks, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.records.manifest import load_manifest
@@ -22,9 +22,9 @@ def test_undoing_a_fold(key):
         assert hashing.unfolded_keys(int(value), numbers)[index] == key
 
 
-@pytest.mark.parametrize("epoch", [0, 1, 40])
-def test_every_example_has_its_record(records_dir, vocabulary, epoch):
-    """The oracle reads the records in order and folds forwards."""
+@pytest.mark.parametrize(("epoch", "reached"), [(0, 0), (1, 3), (9_000, 8_900)])
+def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
+    """The oracle reads the records in order and folds forwards; the data stand near by."""
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
     view = AdjacentPairs("sentence", 24, 0.5, special=Source(vocabulary).special)
     keys = []
@@ -32,7 +32,7 @@ def test_every_example_has_its_record(records_dir, vocabulary, epoch):
         keys += (
             view(parse_block("documents", serialized, record_keys, False))["key"].numpy().tolist()
         )
-    names = record_names(np.array(keys), config, manifest)
+    names = record_names(np.array(keys), config, manifest, reached)
     expected = {}
     start = 0
     epoch_key = hashing.fold(tf.constant(3, tf.int64), epoch)
@@ -52,15 +52,40 @@ def test_records_that_give_single_examples(records_dir):
     manifest, config = load_manifest(records_dir), data(records_dir)
     epoch_key = hashing.fold(tf.constant(config.seed, tf.int64), 2)
     keys = hashing.fold(epoch_key, tf.constant([0, manifest.shards[0].records])).numpy()
-    first, second = record_names(keys, config, manifest)
+    first, second = record_names(keys, config, manifest, 0)
     assert str(first) == f"{manifest.shards[0].name}#0" and first.epoch == 2
     assert str(second) == f"{manifest.shards[1].name}#0"
     stored = next(iter(tf.data.TFRecordDataset(str(records_dir / second.shard)))).numpy()
     wanted = tf.train.Example.FromString(stored).features.feature["id"].bytes_list.value[0]
-    assert document_id(str(records_dir), second) == wanted.decode() != ""
+    assert document_ids(str(records_dir), [second])[second] == wanted.decode() != ""
 
 
-def test_a_key_of_no_record(records_dir):
-    """Other records' keys are not taken for these records'."""
+def test_where_the_text_came_from(records_dir, monkeypatch):
+    """Records of two shards, in any order and twice: each shard is opened once."""
     manifest = load_manifest(records_dir)
-    assert record_names(np.array([42, -7]), data(records_dir), manifest) == [None, None]
+    numbers = [(1, 3), (0, 2), (1, 0), (0, 2), (1, manifest.shards[1].records - 1)]
+    names = [RecordName(manifest.shards[shard].name, number, 7) for shard, number in numbers]
+    expected = {}
+    for name in names:
+        stored = list(tf.data.TFRecordDataset(str(records_dir / name.shard)).as_numpy_iterator())
+        example = tf.train.Example.FromString(stored[name.number])
+        expected[name] = example.features.feature["id"].bytes_list.value[0].decode()
+    opened, original = [], tf.data.TFRecordDataset
+    monkeypatch.setattr(
+        tf.data, "TFRecordDataset", lambda path: opened.append(path) or original(path)
+    )
+    assert document_ids(str(records_dir), names) == expected
+    assert len(set(expected.values())) == 4 and len(opened) == 2
+
+
+def test_a_key_of_no_record_ends_the_search(records_dir, monkeypatch):
+    """Other records' keys are not taken for these records', and not each searched for."""
+    manifest, tried = load_manifest(records_dir), []
+    original = hashing.unfolded_data
+    monkeypatch.setattr(
+        hashing, "unfolded_data", lambda *args: tried.append(args[1].size) or original(*args)
+    )
+    config = data(records_dir)
+    assert record_names(np.arange(50) * 7919 + 42, config, manifest, 5_000) == [None] * 50
+    # Few examples, then many, of the epochs near by; the same of those around.
+    assert len(tried) == 4 and sum(tried) < 1100

@@ -3,7 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.tasks.batch_counts import batch_counts
+from official_cmlm.tasks.batch_counts import FiniteMean, batch_counts
 from tests.tasks.all_objectives import batch_of, task_of
 
 
@@ -28,3 +28,15 @@ def test_counts_of_a_real_batch(folders):
     assert float(counts["tokens"]) == sum(np.count_nonzero(part) for part in ids)
     assert float(counts["positions"]) == sum(part.size for part in ids)
     assert float(counts["examples"]) == 8
+
+
+def test_the_mean_norm_leaves_out_what_overflowed():
+    """An infinity among the steps would hide all others, and is no JSON."""
+    mean = FiniteMean("norm")
+    assert np.isnan(mean.result())
+    for value in (np.inf, 3.0, -np.inf, np.nan, 5.0):
+        mean.update_state(tf.constant(value))
+    assert float(mean.result()) == 4.0
+    mean.reset_state()
+    mean.update_state(tf.constant([np.inf, 1.0, 7.0]), sample_weight=[1.0, 1.0, 3.0])
+    assert float(mean.result()) == 5.5

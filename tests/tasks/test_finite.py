@@ -6,6 +6,7 @@ import tensorflow as tf
 import tf_keras
 from official.modeling import optimization
 
+from official_cmlm.tasks import finite
 from tests.conftest import mirrored_strategy
 from tests.tasks.all_objectives import batch_of, task_of
 
@@ -62,9 +63,10 @@ class Training:
                     self.optimizer, initial_scale=2.0**127
                 )
             _ = self.optimizer.iterations
+            self.metrics = self.task.build_metrics()
 
         def step(batch):
-            arguments = (batch, self.model, self.optimizer)
+            arguments = (batch, self.model, self.optimizer, self.metrics)
             return self.strategy.run(self.task.train_step, args=arguments)["loss"]
 
         self.step = tf.function(step, jit_compile=compiled or None)
@@ -148,7 +150,34 @@ def test_nothing_is_changed_from_the_failed_step_on(folders, kind):
     failure = training.model.guard.failure()
     assert failure.step == 3
     assert np.isnan(failure.loss) and np.isnan(failure.gradient_norm)
-    np.testing.assert_array_equal(failure.keys, training.bad[NAME]["key"])
+    assert failure.left_out == 0 and list(failure.keys) == [NAME]
+    np.testing.assert_array_equal(failure.keys[NAME], training.bad[NAME]["key"])
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (5, finite.MOST_KEYS // 2 + 7)])
+def test_each_group_keeps_its_own_keys(sizes):
+    """On two replicas; what is not remembered is counted."""
+    strategy, room = mirrored_strategy(), finite.MOST_KEYS // 2
+    with strategy.scope():
+        guard = finite.FiniteGuard()
+
+    def step():
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group * 100_000
+        # Not in the order of their names.
+        batches = {
+            name: {"key": tf.range(size, dtype=tf.int64) + tf.cast(first, tf.int64) + start}
+            for name, size, start in zip(("words", "pairs"), sizes, (0, 50_000))
+        }
+        one = tf.constant(1.0)
+        return guard.allows(one / 0.0, one, False, tf.constant(6, tf.int64), batches)
+
+    allowed = strategy.run(tf.function(step))
+    assert not any(bool(each) for each in strategy.experimental_local_results(allowed))
+    failure = guard.failure()
+    assert (failure.step, failure.left_out) == (7, 2 * max(0, sizes[1] - room))
+    for name, size, start in zip(("words", "pairs"), sizes, (0, 50_000)):
+        own = np.arange(min(size, room)) + start
+        np.testing.assert_array_equal(failure.keys[name], [*own, *(own + 100_000)])
 
 
 def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
@@ -157,6 +186,9 @@ def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
     scale = float(training.optimizer.loss_scale)
     weights = [v.numpy() for v in training.model.variables]
     training.train(training.good)
+    # It is the only step yet, and its norm is no number that a report could hold.
+    norm = next(m for m in training.metrics if m.name == "gradient_norm")
+    assert np.isnan(norm.result())
     assert float(training.optimizer.loss_scale) < scale
     assert _equal([v.numpy() for v in training.model.variables], weights)
     assert training.model.guard.failure() is None

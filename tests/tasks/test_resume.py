@@ -22,13 +22,13 @@ _ADAM = {
         "polynomial": {"initial_learning_rate": 0.01, "decay_steps": 50},
     },
 }
-STEPS = 2
 
 
-def _task(folders):
-    """All objectives at once, each with its own records, dropout and several buckets."""
+def _task(folders, names):
+    """Objectives at once, each with its own records, dropout and several buckets."""
     objectives = {}
-    for name, config in SETTINGS.items():
+    for name in names:
+        config = SETTINGS[name]
         folder = records_of(folders, name)
         own = data(folder, **_BUCKETS) if folder.name != "documents" else None
         objectives[name] = config.replace(weight=0.5, train_data=own)
@@ -46,10 +46,10 @@ def _task(folders):
 class _Run:
     """One process's part of a training: what is lost when it stops, all but the checkpoint."""
 
-    def __init__(self, folders, strategy, prefix=None):
+    def __init__(self, folders, strategy, names, prefix=None):
         tf_keras.utils.set_random_seed(99 if prefix else 5)
         with strategy.scope():
-            self.task = _task(folders)
+            self.task = _task(folders, names)
             self.model = self.task.build_model()
             self.task.initialize(self.model)
             self.optimizer = self.task.create_optimizer(optimization.OptimizationConfig(_ADAM))
@@ -79,19 +79,26 @@ class _Run:
 
 
 @pytest.mark.long
-def test_every_objective_goes_on_to_the_same_weights(folders, tmp_path):
-    """On two devices, stopped before the last step."""
+@pytest.mark.parametrize(
+    ("names", "before", "after"),
+    [(tuple(SETTINGS), 1, 1), (("quick_thought", "bitext_retrieval"), 3, 12)],
+    ids=["all", "for-an-epoch"],
+)
+def test_goes_on_to_the_same_weights(folders, tmp_path, names, before, after):
+    """On two devices, stopped between steps: all objectives, and two for longer."""
     strategy = mirrored_strategy()
-    whole = _Run(folders, strategy)
-    losses = whole.steps(STEPS - 1)
+    whole = _Run(folders, strategy, names)
+    losses = whole.steps(before)
     prefix = whole.checkpoint.write(str(tmp_path / "one"))
-    losses += whole.steps(1)
-    again = _Run(folders, strategy, prefix)
-    found = again.steps(1)
-    assert found == losses[-1:]
-    assert len(set(losses)) == STEPS
+    losses += whole.steps(after)
+    again = _Run(folders, strategy, names, prefix)
+    found = again.steps(after)
+    assert found == losses[before:]
+    assert len(set(losses)) == before + after
     for one, other in zip(whole.model.weights, again.model.weights, strict=True):
         np.testing.assert_array_equal(one.numpy(), other.numpy())
+    if after > 1:
+        assert max(again.model.data_positions.epochs().values()) >= 1
 
 
 def test_begins_anew_with_a_word(folders, tmp_path):

@@ -1,0 +1,44 @@
+"""Orbit's outer loop, on the same steps whether a training was stopped meanwhile or not."""
+
+from collections.abc import Callable
+from typing import Any
+
+import orbit
+
+
+class Controller(orbit.Controller):
+    """Evaluates at multiples of the interval; Orbit counts the interval from where a run begins.
+
+    Loops end at multiples of `steps_per_loop` likewise.
+    """
+
+    def __init__(self, *, unevaluated: Callable[[int], bool], **kwargs: Any) -> None:
+        """Args: `unevaluated`, whether a step that a run begins with lacks its evaluation."""
+        self._unevaluated = unevaluated
+        super().__init__(**kwargs)
+
+    @property
+    def steps_per_loop(self) -> int:
+        """Steps to the end of the loop that the current step is in."""
+        return self._steps_per_loop - int(self.global_step.numpy()) % self._steps_per_loop
+
+    def train_and_evaluate(
+        self, train_steps: int, eval_steps: int = -1, eval_interval: int | None = None
+    ) -> orbit.runner.Output | None:
+        """Trains up to a step and evaluates every `eval_interval` steps, and after the last one.
+
+        First of all the step that the training begins with, if it is one of those and a stop kept
+        it from being evaluated.
+        """
+        interval, output = eval_interval or train_steps, None
+        step = int(self.global_step.numpy())
+        due = step == train_steps or (0 < step < train_steps and step % interval == 0)
+        if due and self._unevaluated(step):
+            output = self.evaluate(steps=eval_steps)
+        while step < train_steps:
+            aim = min(train_steps, step - step % interval + interval)
+            self.train(steps=aim, checkpoint_at_completion=False)
+            output = self.evaluate(steps=eval_steps)
+            step = int(self.global_step.numpy())
+        self._maybe_save_checkpoint(check_interval=False)
+        return output
