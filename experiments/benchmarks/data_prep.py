@@ -10,9 +10,8 @@ median of the rounds; imports are not counted, for nobody:
   as it asks;
 - the `tokenizers` library, only tokenising the same sentences, which are in memory.
 
-Then the peak memory of one process for the text and for eight times as much, with no duplicates
-removed, exact ones (the default) and near ones. Of eight times the text seven are duplicates, which
-is the worst case for exact ones. Before, the speed of each stage by itself.
+Then the peak memory of one process for some books and for eight times as many, with no duplicates
+removed, exact ones (the default) and near ones. Before, the speed of each stage by itself.
 """
 
 import os
@@ -44,6 +43,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_float("text_mb", 20.0, "Text to use, in megabytes (10^6 bytes); whole books.")
     flags.DEFINE_float("model_garden_mb", 5.0, "Of it for Model Garden, which is slow.")
+    flags.DEFINE_float("memory_mb", 10.0, "Text of the smaller run of those that measure memory.")
     flags.DEFINE_integer("rounds", 3, "Rounds of the comparison.", lower_bound=1)
     flags.DEFINE_bool("memory", True, "Whether to measure memory, which takes six more runs.")
     flags.DEFINE_string("output", "", "Markdown file for the figures. Default: print only.")
@@ -175,16 +175,13 @@ def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> list[tu
     return [(side, statistics.median(found)) for side, found in speeds.items()]
 
 
-def peak_memory(
-    paths: Sequence[str], times: int, vocabulary_file: str, folder: Path, deduplicate: str
-) -> int:
-    """MiB of one process of `data_prep.prepare` that reads the text so many times."""
-    folder = folder / f"{deduplicate}-{times}"
+def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, deduplicate: str) -> int:
+    """MiB of one process of `data_prep.prepare` that reads these books."""
+    folder = folder / f"{deduplicate}-{len(paths)}"
     text = folder / "text"
     text.mkdir(parents=True)
-    for number in range(times):
-        for path in paths:
-            (text / f"{number}-{Path(path).name}").symlink_to(path)
+    for path in paths:
+        (text / Path(path).name).symlink_to(path)
     summary = run_module(
         "data_prep.prepare",
         f"--input={text}",
@@ -218,14 +215,15 @@ def main(argv: list[str]) -> None:
         speeds = dict(compare(paths, vocabulary_file, folder))
         shown = [f"- {side}: {speed:,.0f} tokens per CPU-second" for side, speed in speeds.items()]
         if FLAGS.memory:
+            few, many = books(FLAGS.memory_mb), books(_TIMES * FLAGS.memory_mb)
+            times = sum(map(os.path.getsize, many)) / sum(map(os.path.getsize, few))
             for deduplicate in DEDUPLICATE:
                 small, large = (
-                    peak_memory(paths, times, vocabulary_file, folder, deduplicate)
-                    for times in (1, _TIMES)
+                    peak_memory(some, vocabulary_file, folder, deduplicate) for some in (few, many)
                 )
                 shown.append(
                     f"- peak memory of one process, --deduplicate={deduplicate}: {small} MiB, of"
-                    f" {_TIMES} times the text {large} MiB, {100 * (large / small - 1):+.1f} %"
+                    f" {times:.1f} times the text {large} MiB, {100 * (large / small - 1):+.1f} %"
                 )
                 print(shown[-1])
     print("\n".join(shown))

@@ -8,12 +8,21 @@ import random
 import signal
 import sys
 
+import tensorflow as tf
+
 from experiments import training
 from experiments.training_progress import TrainingProgress
 from tests.experiments.tiny_training import params
 
 
-def _life(model_dir: str, records: str, seconds: float | None) -> int:
+def _on_two_devices() -> None:
+    """Lets every training of this process run on two logical CPUs."""
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    training.create_strategy = lambda _: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+
+
+def _life(model_dir: str, records: str, second: str | None, seconds: float | None) -> int:
     """Runs the training in a forked process; returns how it ended, as `os.waitpid` says."""
     child = os.fork()
     if child:
@@ -28,24 +37,30 @@ def _life(model_dir: str, records: str, seconds: float | None) -> int:
             on_train(reports, output)
 
         TrainingProgress.on_train = first_step
+    if second:
+        _on_two_devices()
     interval = 80 if seconds is None else 2
-    training.run(params(records, interval), "train", model_dir)
+    training.run(params(records, interval, second=second), "train", model_dir)
     os._exit(0)
 
 
 def main() -> None:
-    """Args: records, folder of the undisturbed model, folder of the other, kills, seed."""
-    records, undisturbed, disturbed, kills, seed = sys.argv[1:]
+    """Args: records, folder of the undisturbed model, folder of the other, kills, seed.
+
+    And, for two groups of batches on two devices, the records of the second.
+    """
+    records, undisturbed, disturbed, kills, seed, *second = sys.argv[1:]
+    second = second[0] if second else None
     rng = random.Random(int(seed))
-    if _life(undisturbed, records, None):
+    if _life(undisturbed, records, second, None):
         sys.exit("the undisturbed training failed")
     killed = 0
     for _ in range(int(kills)):
-        status = _life(disturbed, records, rng.uniform(0, 0.4))
+        status = _life(disturbed, records, second, rng.uniform(0, 0.4))
         killed += os.WIFSIGNALED(status)
         if not os.WIFSIGNALED(status) and status:
             sys.exit("a training that went on failed")
-    if _life(disturbed, records, None):
+    if _life(disturbed, records, second, None):
         sys.exit("the last training failed")
     print(f"killed {killed} times")
 

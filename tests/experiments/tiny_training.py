@@ -20,10 +20,14 @@ def params(
     records: str,
     checkpoint_interval: int = 2,
     steps: int = 80,
+    second: str | None = None,
     steps_per_loop: int = 1,
     **runtime,
 ):
-    """CMLM with dropout on one layer × 16, a checkpoint every second step by default."""
+    """CMLM with dropout on one layer × 16, a checkpoint every second step by default.
+
+    With `second`, MLM on these other records too, in batches of another size.
+    """
     task = {
         "encoder": {
             "hidden_size": 16,
@@ -36,6 +40,9 @@ def params(
         "objectives": {"cmlm": {"num_projections": 3}, "quick_thought": None},
         "train_data": {"input_path": records, **_DATA},
     }
+    if second:
+        own = {"input_path": second, **_DATA, "global_batch_size": 12, "seed": 4}
+        task["objectives"]["mlm"] = {"train_data": own}
     trainer = {
         "train_steps": steps,
         "steps_per_loop": steps_per_loop,
