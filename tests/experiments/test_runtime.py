@@ -105,6 +105,7 @@ def test_xla_on_one_device():
     assert params.runtime.distribution_strategy == "one_device" and params.task.static_shapes
 
 
+@pytest.mark.long
 def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch):
     """The trainer compiles the step, and training with dropout comes to the same weights."""
     compiled = []
@@ -130,7 +131,9 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch)
 
 
 @pytest.mark.usefixtures("float32_after")
-@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"]
+)
 def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     """As the documents spell it: weights and figures stay float32, float16 scales its loss."""
     params = _with_runtime(tiny_run(records_dir, tmp_path), mixed_precision_dtype=dtype)

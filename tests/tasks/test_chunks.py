@@ -63,7 +63,7 @@ def test_chunks_equal_the_whole(folders, name):
     "name",
     [
         "bitext_retrieval",
-        "cmlm",
+        pytest.param("cmlm", marks=pytest.mark.long),
         pytest.param("cmlm_cse", marks=pytest.mark.long),
         pytest.param("declutr", marks=pytest.mark.long),
     ],
@@ -96,7 +96,7 @@ def test_chunks_on_two_replicas_equal_one_device(folders, name):
             _check_equal(found, expected, single)
 
 
-@pytest.mark.parametrize("name", ["cmlm_cse", "declutr"])
+@pytest.mark.parametrize("name", ["cmlm_cse", pytest.param("declutr", marks=pytest.mark.long)])
 def test_chunks_without_masked_tokens(folders, name):
     """The published ablation, which predicts nothing, has chunks too."""
     task = task_of(folders, name, DROPOUT, mlm_weight=0.0)

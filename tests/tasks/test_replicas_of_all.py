@@ -84,7 +84,14 @@ def _check_unequal_masks(*halves):
     assert counts[0] != counts[1] or not any(counts)
 
 
-@pytest.mark.parametrize("case", CASES)
+# Vectors of both kinds, labels, and masked tokens beside vectors; the rest among the long ones.
+_SHORT = ("contrastive", "nli", "cmlm_cse")
+
+
+@pytest.mark.parametrize(
+    "case",
+    [pytest.param(case, marks=() if case in _SHORT else pytest.mark.long) for case in CASES],
+)
 def test_loss_gradients_and_metrics_equal_one_device(folders, case):
     """Loss, every gradient and metric, and a clipped step of Adam, are those of one device."""
     name, settings = CASES[case]

@@ -87,6 +87,7 @@ def test_the_same_seed_in_a_graph(folders):
     _check_same_bits(*(model.get_weights() for model in models))
 
 
+@pytest.mark.long
 def test_deterministic_ops_on_two_replicas(folders):
     """TensorFlow's switch, dropout and several replicas go together, and give the same bits."""
     task = task_of(folders, "contrastive", DROPOUT)
