@@ -5,6 +5,7 @@ import re
 # Titles, and initials. In French novels one break in 27 follows a "M." that means Monsieur.
 _FRENCH = r"(?:MM?|Mmes?|Mlles?|Mgr|Mtre|Me|Dr|Drs|Pr|Vve|Ste?|[A-ZÀÂÇÉÈÊÎÔÛ])\.\s*$"
 _UNFINISHED = {"fr": re.compile(rf"(?<![\w'’.-]){_FRENCH}")}
+MENDED_LANGUAGES = frozenset(_UNFINISHED)
 
 
 def rejoined(pieces: list[str], language: str) -> list[str]:
