@@ -25,9 +25,9 @@ def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("text", "", "Text to read, a folder or pattern. Default: see above.")
     flags.DEFINE_integer("batch_size", 16384, "Pairs of the large batch.", lower_bound=2)
-    flags.DEFINE_integer("chunk_size", 512, "Pairs of it at a time.", lower_bound=1)
+    flags.DEFINE_integer("chunk_size", 1024, "Pairs of it at a time.", lower_bound=1)
     flags.DEFINE_integer("direct_size", 1024, "Pairs of the batch at once.", lower_bound=2)
-    flags.DEFINE_integer("seq_length", 32, "Tokens of a sentence; longer ones are left out.")
+    flags.DEFINE_integer("seq_length", 32, "Tokens of a sentence; longer ones are cut.")
     flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
     flags.DEFINE_string("records", "", "Records to measure one side on. Default: both sides.")
 
