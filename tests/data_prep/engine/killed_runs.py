@@ -13,7 +13,7 @@ from pathlib import Path
 
 import tensorflow_text  # noqa: F401 - imported once, for all forks; that starts no threads
 
-from tests.data_prep.engine.runs import run
+from tests.data_prep.engine.runs import contents, run
 
 
 def killed_run(folder: Path, seconds: float, values: dict[str, str]) -> bool:
@@ -60,12 +60,14 @@ def main(folder: Path, wanted: int, values: dict[str, str]) -> None:
     while kills < wanted:
         left = list((folder / "out.partial" / "work").glob("*.json"))
         # Early and late ones alike; a run that gets done is begun anew.
-        if killed_run(folder, rng.uniform(0.02, 0.9) * whole, values):
-            assert not (folder / "out").exists()
+        killed = killed_run(folder, rng.uniform(0.02, 0.9) * whole, values)
+        if (folder / "out").exists():
+            # Done, or killed behind the last rename: what has the name must be the whole.
+            assert contents(folder / "out") == contents(folder / "whole")
+            remove(folder / "out")
+        elif killed:
             kills += 1
             resumed += bool(left)
-        else:
-            remove(folder / "out")
     killed_run(folder, 0, values)
     print(json.dumps({"kills": kills, "runs_with_results_left": resumed}))
 
