@@ -1,20 +1,16 @@
-"""The main-content classifier: its optimum, its file, its stage and its binary."""
+"""The main-content classifier: its optimum, its file, its stage."""
 
 import base64
 import json
 import math
-import random
-import weakref
 from collections import Counter
 
 import numpy as np
 import pytest
-from absl.testing import flagsaver
 from scipy.optimize import check_grad
 from scipy.sparse import csr_matrix
 
 from data_prep import quality_training as training
-from data_prep import train_quality_classifier as binary
 from data_prep.readers import Document
 from data_prep.stages.quality_classifier import (
     SIGNALS,
@@ -26,28 +22,9 @@ from data_prep.stages.quality_classifier import (
 )
 from data_prep.stages.quality_signals import Words
 from official_cmlm.errors import UserError
+from tests.data_prep.quality_examples import menus, prose
 
 SMALL = Features(bits=10)
-
-
-def prose(count, seed=0):
-    """Documents that read a little like text."""
-    rng = random.Random(seed)
-    words = "the of and that house river with have to be garden old was it stood".split()
-    return [
-        Document(f"p{n}", "en", [" ".join(rng.choices(words, k=rng.randint(15, 30))) + "."])
-        for n in range(count)
-    ]
-
-
-def menus(count, seed=1):
-    """Documents that are a list of links."""
-    rng = random.Random(seed)
-    words = "Home News Sports Login Contact Shop Garden House Of The".split()
-    return [
-        Document(f"m{n}", "en", [" | ".join(rng.choices(words, k=rng.randint(6, 12)))])
-        for n in range(count)
-    ]
 
 
 @pytest.fixture(scope="module")
@@ -242,110 +219,9 @@ def test_precision_and_recall_by_hand():
     assert "| 0.5 | 66.7% | 66.7% | 75.0% |" in training.format_table(table)
 
 
-def test_samples_do_not_depend_on_order():
-    documents = prose(50)
-    few = binary.sample(documents, 10, seed=1)
-    assert few == binary.sample(documents[::-1] + documents, 10, seed=1)
-    assert few != binary.sample(documents, 10, seed=2)
-    assert len(binary.sample(documents, 1000, seed=1)) == 50
-
-
-def test_memory_holds_only_the_sample():
-    """Documents beyond the sample are let go while they are read."""
-    alive = []
-
-    class Counted(Document):
-        __slots__ = ("__weakref__",)
-
-    def read():
-        for document in prose(40):
-            counted = Counted(document.id, document.language, document.paragraphs)
-            alive.append(weakref.ref(counted))
-            yield counted
-            del counted
-            assert sum(one() is not None for one in alive) <= 6
-
-    assert len(binary.sample(read(), 5, seed=1)) == 5
-
-
-def test_pieces_of_a_document_are_held_out_together(flags_defined):
-    """And all are in normal form, as `prepare` gives them to the classifier."""
-    texts = [one.paragraphs[0] for one in prose(60)]
-    pieces = [
-        Document(f"{n}/{part}", "en", [f"cafe\u0301 {texts[3 * n + part]}"], part > 0)
-        for n in range(20)
-        for part in range(3)
-    ]
-    held_out = set()
-    with flagsaver.flagsaver():
-        binary.FLAGS(["prog", "--output=x", "--kept=x", "--dropped=x", "--held_out=0.5"])
-        found = list(binary._normal_form(iter(pieces), held_out))
-    assert [one.id for one in found] == [one.id for one in pieces]
-    assert all(one.paragraphs[0].startswith("caf\u00e9 ") for one in found)
-    groups = [sum(f"{n}/{part}" in held_out for part in range(3)) for n in range(20)]
-    assert set(groups) == {0, 3}
-
-
 def test_nothing_to_learn_from():
     with pytest.raises(UserError, match="no example of text to drop is left"):
         training.train(prose(2), [])
-
-
-@pytest.fixture(scope="module")
-def flags_defined():
-    binary.FLAGS.unparse_flags()
-    binary.define_flags()
-    yield
-    for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
-                 "max_examples", "seed", "l2", "bits"):  # fmt: skip
-        delattr(binary.FLAGS, name)
-
-
-def run(tmp_path, *arguments):
-    with flagsaver.flagsaver():
-        binary.FLAGS(["prog", f"--output={tmp_path}/model.json", "--bits=10", *arguments])
-        binary.main(["prog"])
-
-
-def write(path, documents):
-    path.write_text("\n\n".join("\n".join(one.paragraphs) for one in documents) + "\n")
-    return str(path)
-
-
-def test_binary(tmp_path, flags_defined, capsys):
-    kept = write(tmp_path / "kept.txt", prose(80))
-    dropped = write(tmp_path / "dropped.txt", menus(80))
-    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
-    printed = capsys.readouterr().out
-    assert "| threshold | precision" in printed and "learned from" in printed
-    report = load_model(tmp_path / "model.json").report
-    assert report["kept"]["learned_from"] + report["kept"]["held_out"] == 80
-    rows = {row["threshold"]: row for row in report["held_out"]}
-    assert rows[0.5]["precision"] == rows[0.5]["recall"] == 1
-    first = (tmp_path / "model.json").read_bytes()
-    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
-    assert (tmp_path / "model.json").read_bytes() == first
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--kept=nowhere.txt", "--dropped=nowhere.txt"], "nowhere.txt: no such file"),
-        (
-            ["--output=/no/such/model.json", "--kept=x", "--dropped=x"],
-            "/no/such: no such directory",
-        ),
-    ],
-)
-def test_binary_mistakes(tmp_path, flags_defined, arguments, message):
-    with pytest.raises(UserError, match=message):
-        run(tmp_path, *arguments)
-
-
-def test_binary_with_too_few_examples(tmp_path, flags_defined):
-    one = write(tmp_path / "one.txt", prose(1))
-    with pytest.raises(UserError, match=r"--kept: 1 document\(s\) are too few"):
-        run(tmp_path, f"--kept={one}", f"--dropped={one}")
 
 
 def test_an_empty_model_says_one_half():
