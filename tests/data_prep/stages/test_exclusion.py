@@ -93,9 +93,9 @@ def test_two_sentences_of_any_script_in_a_cell(tmp_path, name):
 def test_french_titles_in_a_cell(tmp_path):
     """Split as French text is, where a title ends no sentence."""
     path = tmp_path / "cells.tsv"
-    path.write_text("Il a vu M. Dupont au port. Mme. Durand dort encore.\t1\n")
+    path.write_text("Il a vu Mgr. Roux au port. Mme. Durand dort encore.\t1\n")
     exclusion = Exclusion.of([str(path)])
-    for text in ("Il a vu M. Dupont au port.", "Mme. Durand dort encore."):
+    for text in ("Il a vu Mgr. Roux au port.", "Mme. Durand dort encore."):
         assert not exclusion.keep(text)
 
 
