@@ -12,9 +12,22 @@ class Controller(orbit.Controller):
     Loops end at multiples of `steps_per_loop` likewise.
     """
 
-    def __init__(self, *, unevaluated: Callable[[int], bool], **kwargs: Any) -> None:
-        """Args: `unevaluated`, whether a step that a run begins with lacks its evaluation."""
+    def __init__(
+        self,
+        *,
+        unevaluated: Callable[[int], bool],
+        before_saving: Callable[[], None] = lambda: None,
+        **kwargs: Any,
+    ) -> None:
+        """Wraps Orbit's controller.
+
+        Args:
+          unevaluated: whether a step that a run begins with lacks its evaluation.
+          before_saving: called before each checkpoint.
+          **kwargs: see `orbit.Controller`.
+        """
         self._unevaluated = unevaluated
+        self._before_saving = before_saving
         super().__init__(**kwargs)
 
     @property
@@ -42,3 +55,10 @@ class Controller(orbit.Controller):
             step = int(self.global_step.numpy())
         self._maybe_save_checkpoint(check_interval=False)
         return output
+
+    def _maybe_save_checkpoint(self, check_interval: bool = True) -> bool:
+        manager, step = self.checkpoint_manager, int(self.global_step.numpy())
+        last = manager and manager._last_checkpoint_step
+        if not check_interval or last is None or step >= last + manager.checkpoint_interval:
+            self._before_saving()
+        return super()._maybe_save_checkpoint(check_interval)

@@ -5,7 +5,7 @@ from official.common import distribute_utils
 from official.core import config_definitions as cfg
 
 from official_cmlm.errors import UserError
-from official_cmlm.tasks.config import ALL_GPUS, SentenceEncoderExperimentConfig
+from official_cmlm.tasks.config import ALL_GPUS, PJRT, SentenceEncoderExperimentConfig
 
 _SEVERAL = ("mirrored", "multi_worker_mirrored")
 _PRECISIONS = ("float32", "bfloat16", "float16")
@@ -21,6 +21,14 @@ def num_replicas(runtime: cfg.RuntimeConfig) -> int:
 
 def num_gpus(runtime: cfg.RuntimeConfig) -> int:
     """How many GPUs of this machine a run uses; 0: its CPU."""
+    if runtime.distribution_strategy == PJRT:
+        if runtime.num_gpus > 1:
+            raise UserError(
+                f"runtime.num_gpus is {runtime.num_gpus}, but runtime.distribution_strategy pjrt "
+                "trains on one device; set it to 1, or the strategy to mirrored"
+            )
+        # TensorFlow's own part runs on the CPU.
+        return 0
     if runtime.num_gpus != ALL_GPUS:
         return runtime.num_gpus
     found = len(tf.config.list_physical_devices("GPU"))
@@ -39,15 +47,18 @@ def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperime
     runtime = params.runtime
     runtime = runtime.replace(num_gpus=num_gpus(runtime), mixed_precision_dtype=_precision(runtime))
     name = runtime.distribution_strategy
-    if not (runtime.enable_xla or name == "tpu"):
+    if not (runtime.enable_xla or name in ("tpu", PJRT)):
         return params.replace(runtime=runtime)
     if params.task.chunk_size:
-        remedy = "" if name == "tpu" else ", or runtime.enable_xla to false"
+        remedy = "" if name in ("tpu", PJRT) else ", or runtime.enable_xla to false"
         raise UserError(
             f"task.chunk_size is {params.task.chunk_size}, but XLA compiles no step in chunks of "
             f"unequal size; set it to 0{remedy}"
         )
-    if name == "mirrored" and runtime.num_gpus <= 1:
+    if name == PJRT:
+        # The whole step is one program of JAX's; TensorFlow compiles no part of it.
+        runtime = runtime.replace(enable_xla=False)
+    elif name == "mirrored" and runtime.num_gpus <= 1:
         # One device needs no merging of replicas, which XLA cannot compile on a CPU.
         runtime = runtime.replace(distribution_strategy="one_device")
     elif name == "multi_worker_mirrored" and not runtime.num_gpus:
@@ -74,7 +85,7 @@ def _precision(runtime: cfg.RuntimeConfig) -> str | None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> str:
-    """What a person would call the devices of a run, e.g. `8 GPUs`."""
+    """What a person would call the devices of a strategy, e.g. `8 GPUs`."""
     kinds = [tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices]
     workers = strategy.num_replicas_in_sync // len(kinds)
     text = f"{len(kinds)} {kinds[0]}{'s' if len(kinds) > 1 else ''}"
@@ -93,6 +104,10 @@ def create_strategy(runtime: cfg.RuntimeConfig) -> tf.distribute.Strategy:
             "runtime.distribution_strategy is tpu but no TPU is named; pass --tpu=…, or set "
             "runtime.distribution_strategy to mirrored or one_device"
         )
+    if name == PJRT:
+        # JAX needs the memory of the GPUs that TensorFlow might see.
+        tf.config.set_visible_devices([], "GPU")
+        return tf.distribute.OneDeviceStrategy("CPU:0")
     try:
         return distribute_utils.get_distribution_strategy(
             distribution_strategy=name,

@@ -80,6 +80,11 @@ class Stopwatch:
         self._waited.assign_add(tf.cast(after - before, tf.float32))
         return inputs
 
+    def correct(self, waited: float, left_out: float) -> None:
+        """Adds seconds of waiting, and leaves out seconds, that the graph cannot measure."""
+        self._waited.assign_add(waited)
+        self._started += left_out
+
     def read(self) -> tuple[float, float]:
         """(seconds, waited) since `start`."""
         return self._now() - self._started, float(self._waited.numpy())

@@ -8,13 +8,15 @@ from official.core import train_lib
 
 from experiments.controller import Controller
 from experiments.failed_step import failed_step
+from experiments.full_disk import last_checkpoint
 from experiments.runtime import is_chief
 from experiments.train_summary import write_summary
 from experiments.trainer import GivenUp, StepFailed, Trainer
 from experiments.training_progress import TrainingProgress, evaluated_steps, progress_reports
-from official_cmlm.errors import Stopped
+from official_cmlm.errors import Stopped, UserError
 from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.jax_loop import DeviceFailed
 
 
 def runner_of(
@@ -44,6 +46,7 @@ def runner_of(
             unevaluated=lambda step: trainer.anywhere(
                 chief and step not in evaluated_steps(model_dir)
             ),
+            before_saving=trainer.pull,
         ),
     )
     if not chief:
@@ -86,6 +89,11 @@ def train(
                 runner.controller.save_checkpoint()
         except StepFailed as error:
             raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
+        except DeviceFailed as error:
+            advice = "the same command goes on from there"
+            if "RESOURCE_EXHAUSTED" in str(error):
+                advice = f"lower task.train_data.global_batch_size, and {advice}"
+            raise UserError(f"{error}; {last_checkpoint(model_dir)}; {advice}") from None
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)

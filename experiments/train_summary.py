@@ -53,7 +53,7 @@ def write_summary(
         **trainer.rates(),
         **{name: _finite(last.get(metric)) for name, metric in _LAST.items()},
         "peak_memory_mib": round(peak_mib()),
-        "devices": list(trainer.strategy.extended.worker_devices),
+        "devices": trainer.devices,
         "replicas": trainer.strategy.num_replicas_in_sync,
         "seed": seed,
         "checkpoint": checkpoint,

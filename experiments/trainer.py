@@ -1,6 +1,7 @@
 """Model Garden's trainer in short pieces: it can be stopped, says what it does, stops at a NaN."""
 
 import functools
+import sys
 import time
 from collections.abc import Callable
 from typing import Any
@@ -8,10 +9,14 @@ from typing import Any
 import tensorflow as tf
 from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
+from tqdm import tqdm
 
 from experiments.totals import Stopwatch, Totals
 from official_cmlm.tasks.batch_counts import NAMES
+from official_cmlm.tasks.config import PJRT
 from official_cmlm.tasks.finite import Failure
+from official_cmlm.tasks.gradients import optimizer_variables
+from official_cmlm.training.jax_loop import JaxLoop, describe_device
 
 # How long the compiled loop may run before Python looks whether it should stop.
 PIECE_SECONDS = 0.5
@@ -51,11 +56,50 @@ class Trainer(base_trainer.Trainer):
         self._evaluated = 0
         super().__init__(*args, **kwargs)
         self._watch = Stopwatch()
+        self._jax_loop: JaxLoop | None = None
+        if kwargs["train"] and self.config.runtime.distribution_strategy == PJRT:
+            variables = self._variables_of_the_host()
+            self._jax_loop = JaxLoop(
+                self._step,
+                variables,
+                functools.partial(optimizer_variables, self.optimizer),
+                _print_above_the_bar,
+            )
         # Workers must take the same number of steps: they cannot stop each for itself.
         self._several = self.strategy.extended._in_multi_worker_mode()
 
+    def _variables_of_the_host(self) -> list[tf.Variable]:
+        """What is read, or reset, between two pieces of a loop."""
+        metrics = [self._train_loss, *self.train_metrics]
+        return [
+            self.global_step,
+            self.optimizer.iterations,
+            *(variable for metric in metrics for variable in metric.variables),
+            *self.model.guard.variables,
+            *self.model.data_positions.by_group.values(),
+        ]
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices that compute the steps."""
+        if self._jax_loop:
+            return [describe_device()]
+        return list(self.strategy.extended.worker_devices)
+
+    def pull(self) -> None:
+        """Brings TensorFlow's variables up to date, where JAX has the newest."""
+        if self._jax_loop:
+            self._jax_loop.pull()
+
     def create_train_loop_fn(self) -> Callable:
-        return functools.partial(self._in_pieces, super().create_train_loop_fn())
+        loop = self._loop_on_jax if self._jax_loop else super().create_train_loop_fn()
+        return functools.partial(self._in_pieces, loop)
+
+    def _loop_on_jax(self, iterator: Any, num_steps: tf.Tensor) -> None:
+        loop = self._jax_loop
+        waited, compiling = loop.waited, loop.compiling
+        loop.run(iterator, int(num_steps))
+        self._watch.correct(loop.waited - waited, loop.compiling - compiling)
 
     def _in_pieces(self, loop: Callable, iterator: Any, num_steps: tf.Tensor) -> None:
         """Runs the compiled loop for a moment at a time, up to `num_steps` or a stop.
@@ -85,7 +129,9 @@ class Trainer(base_trainer.Trainer):
 
     def train_step(self, iterator: Any) -> None:
         """As its base's, but for XLA, which its base leaves to GPUs."""
-        inputs = self.next_train_inputs(iterator)
+        self._step(self.next_train_inputs(iterator))
+
+    def _step(self, inputs: Any) -> None:
         self.strategy.run(self._replica_step, args=(inputs,), options=self._runtime_options)
 
     def _replica_step(self, inputs: Any) -> None:
@@ -159,7 +205,14 @@ class Trainer(base_trainer.Trainer):
 
     def eval_begin(self) -> Any:
         self._evaluated = 0
+        self.pull()
         return super().eval_begin()
+
+    def eval_end(self, logs: Any = None) -> Any:
+        if self._jax_loop:
+            # An evaluation may swap the weights for their average and back.
+            self._jax_loop.forget()
+        return super().eval_end(logs)
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
         # Traced into one graph, an evaluation cannot be given up.
@@ -172,3 +225,7 @@ class Trainer(base_trainer.Trainer):
                     self.optimizer.swap_weights()
                 raise GivenUp
         return super().eval_reduce(state, step_outputs)
+
+
+def _print_above_the_bar(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)

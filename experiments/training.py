@@ -31,8 +31,13 @@ from official_cmlm.checkpoints.integrity import (
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.records.corruption import naming_damage
-from official_cmlm.tasks.config import SentenceEncoderExperimentConfig, chosen_objectives
+from official_cmlm.tasks.config import (
+    PJRT,
+    SentenceEncoderExperimentConfig,
+    chosen_objectives,
+)
 from official_cmlm.tasks.sentence_encoder import STS_METRIC, SentenceEncoderTask
+from official_cmlm.training.jax_loop import describe_device
 
 
 def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
@@ -62,7 +67,8 @@ def _run(
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
     check_run(params, task, mode, strategy.num_replicas_in_sync)
-    print(f"{mode} on {devices(strategy)}", file=sys.stderr)
+    on_jax = "train" in mode and params.runtime.distribution_strategy == PJRT
+    print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
     for line in task.notes() if "train" in mode else ():
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))

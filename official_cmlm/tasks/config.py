@@ -120,6 +120,8 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
 
 # `runtime.num_gpus`: all that this machine has, or its CPU.
 ALL_GPUS = -1
+# `runtime.distribution_strategy`: steps run on JAX's device, see `training.jax_loop`.
+PJRT = "pjrt"
 
 
 @dataclasses.dataclass

@@ -14,12 +14,13 @@ class DataPositions:
     """One position a group; what a step has read is remembered with what it has learned.
 
     Attributes:
+      by_group: group -> its variable.
       variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.position`.
     """
 
     def __init__(self, groups: Iterable[str]) -> None:
         """Makes the variables; within the scope of the strategy."""
-        self._by_group = {
+        self.by_group = {
             group: tf.Variable(
                 tf.zeros([SIZE], tf.int64),
                 trainable=False,
@@ -29,13 +30,13 @@ class DataPositions:
             for group in groups
         }
         # No part of the model: its weights are what is learned.
-        self.variables = tf.train.Checkpoint(**self._by_group)
+        self.variables = tf.train.Checkpoint(**self.by_group)
 
     def take(self, features: dict[str, dict]) -> dict[str, dict]:
         """Notes where a batch ends; returns its features without that."""
         for group, batch in features.items():
             if "position" in batch:
-                self._by_group[group].assign(batch["position"])
+                self.by_group[group].assign(batch["position"])
         return {
             group: {name: value for name, value in batch.items() if name != "position"}
             for group, batch in features.items()
@@ -43,7 +44,7 @@ class DataPositions:
 
     def epochs(self) -> dict[str, int]:
         """Group -> the epoch of the oldest example that waits for its batch, from 0."""
-        return {group: epoch_of(value.numpy()) for group, value in self._by_group.items()}
+        return {group: epoch_of(value.numpy()) for group, value in self.by_group.items()}
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:

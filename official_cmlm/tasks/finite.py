@@ -36,6 +36,9 @@ class FiniteGuard:
     """Remembers the first step that was not finite; not part of any checkpoint.
 
     Make it in the scope of the strategy that the model is made in.
+
+    Attributes:
+      variables: all that it remembers.
     """
 
     def __init__(self) -> None:
@@ -44,6 +47,7 @@ class FiniteGuard:
         self._values = _own_variable(tf.zeros([2]))
         self._keys = _own_variable(tf.fill([MOST_KEYS], tf.constant(_NONE, tf.int64)))
         self._left_out = _own_variable(tf.constant(0, tf.int64))
+        self.variables = [self._step, self._values, self._keys, self._left_out]
         # Of the features that the step was made for, in the order of the keys.
         self._groups: tuple[str, ...] = ()
 

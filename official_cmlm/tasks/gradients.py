@@ -54,6 +54,16 @@ def apply_summed(
         optimizer.apply_gradients(pairs, skip_gradients_aggregation=True)
 
 
+def optimizer_variables(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:
+    """All variables of an optimizer and of those that it wraps, slots included."""
+    found: list[tf.Variable] = []
+    wrapped = optimizer
+    while wrapped is not None:
+        found.extend(wrapped.variables())
+        wrapped = getattr(wrapped, "inner_optimizer", getattr(wrapped, "_optimizer", None))
+    return found
+
+
 def clip_norm_of(optimizer: tf_keras.optimizers.Optimizer) -> float:
     """`gradient_clip_norm` of Model Garden's AdamW; 0 for other optimizers."""
     inner = _inner(optimizer)

@@ -1,0 +1,1 @@
+"""Training: how a step is compiled and where it runs."""

@@ -1,0 +1,302 @@
+"""Training steps on JAX's device, built by TensorFlow: `runtime.distribution_strategy: pjrt`.
+
+TensorFlow, on the CPU, reads the batches, lowers the step, evaluates and saves; JAX's client, which
+has a build for most accelerators, compiles and executes the step. The only file that imports JAX.
+"""
+
+import concurrent.futures
+import dataclasses
+import sys
+import time
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from official_cmlm.errors import UserError
+from official_cmlm.training.step_module import StepModule, lower
+
+INSTALL = "pip install jax for a CPU, jax[cuda13] or jax[tpu] for an accelerator"
+# Steps that may be on their way to the device: enough that it never waits for Python.
+_AHEAD = 3
+
+
+class DeviceFailed(Exception):
+    """The device, or JAX, could not execute a step; the weights on the device are lost."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Jax:
+    """The names of JAX that are used here; all public."""
+
+    api: Any
+    export: Callable[..., Any]
+    hlo_to_stablehlo: Callable[[bytes], bytes]
+    serialize: Callable[[bytes, str], bytes]
+    stablehlo_version: str
+
+    @classmethod
+    def load(cls) -> "_Jax":
+        """Imports JAX and switches 64-bit integers on, which are keys of examples.
+
+        Raises:
+          UserError: if JAX is missing, or a version that lacks what is needed.
+        """
+        try:
+            import jax
+        except ImportError:
+            raise UserError(
+                f"runtime.distribution_strategy is pjrt, which needs JAX; {INSTALL}"
+            ) from None
+        try:
+            import jax.export
+            from jax.extend import mlir
+            from jax.extend.mlir.dialects import stablehlo
+
+            names = cls(
+                jax,
+                jax.export.export,
+                mlir.hlo_to_stablehlo,
+                mlir.serialize_portable_artifact,
+                stablehlo.get_current_version(),
+            )
+        except (ImportError, AttributeError) as error:
+            raise UserError(
+                f"runtime.distribution_strategy pjrt: JAX {jax.__version__} lacks what is needed "
+                f"({error}); install a version from 0.10 on ({INSTALL})"
+            ) from None
+        jax.config.update("jax_enable_x64", True)
+        return names
+
+    def devices(self) -> list[Any]:
+        """All devices of JAX's default backend.
+
+        Raises:
+          UserError: if there is none.
+        """
+        try:
+            return self.api.devices()
+        except RuntimeError as error:
+            raise UserError(
+                f"runtime.distribution_strategy pjrt: JAX found no device ({_first_line(error)})"
+            ) from None
+
+
+def describe_device() -> str:
+    """What a person would call the device that steps run on, e.g. `NVIDIA H100 by JAX 0.10.2`.
+
+    Raises:
+      UserError: if JAX or its device is missing.
+    """
+    jax = _Jax.load()
+    first, *others = jax.devices()
+    more = f", the first of {len(others) + 1}" if others else ""
+    return f"{first.device_kind} by JAX {jax.api.__version__}{more}"
+
+
+@dataclasses.dataclass(frozen=True)
+class _Executable:
+    """A compiled step for batches of one shape; `read` and `updated` are variables by reference."""
+
+    run: Callable[..., tuple[list[Any], Any]]
+    updated: list[Any]
+    read: list[Any]
+
+
+class JaxLoop:
+    """Takes training steps; the variables live on the device until they are asked for.
+
+    Variables of the host, e.g. metrics, which TensorFlow reads and resets between two runs of the
+    loop, are copied to the device before a run and back after it. All others are copied to the
+    device once, and back by `pull`.
+
+    Attributes:
+      waited: seconds in which the device had nothing to do because the next batch was not there.
+      compiling: seconds in which steps were lowered and compiled.
+    """
+
+    def __init__(
+        self,
+        step: Callable[[Any], None],
+        host_variables: Iterable[tf.Variable],
+        variables: Callable[[], Iterable[tf.Variable]] = tuple,
+        report: Callable[[str], None] | None = None,
+    ) -> None:
+        """Starts JAX; nothing is compiled yet.
+
+        Args:
+          step, variables: see `step_module.lower`.
+          host_variables: those of the host.
+          report: called with a line for a person before each compilation. Default: prints it.
+
+        Raises:
+          UserError: if JAX or its device is missing.
+        """
+        self._jax = _Jax.load()
+        self._device = self._jax.devices()[0]
+        self._step, self._variables = step, variables
+        self._host = {variable.ref() for variable in host_variables}
+        self._report = report or (lambda line: print(line, file=sys.stderr))
+        self._executables: dict[Any, _Executable] = {}
+        # Variable's reference -> array on the device.
+        self._state: dict[Any, Any] = {}
+        # Whether the device's variables are newer than TensorFlow's.
+        self._newer = False
+        self.waited = 0.0
+        self.compiling = 0.0
+
+    def run(self, iterator: Any, num_steps: int) -> None:
+        """Takes `num_steps` steps on the batches of an iterator.
+
+        Raises:
+          DeviceFailed: if the device or JAX fails.
+        """
+        try:
+            self._run(iterator, int(num_steps))
+        except self._jax.api.errors.JaxRuntimeError as error:
+            raise DeviceFailed(f"{self._device.device_kind}: {_first_line(error)}") from error
+
+    def _run(self, iterator: Any, num_steps: int) -> None:
+        self._push([ref for ref in self._state if ref in self._host])
+        self._newer = True
+        done_before, ends = None, deque()
+        with concurrent.futures.ThreadPoolExecutor(1) as watcher:
+            for _ in range(num_steps):
+                batch = next(iterator)
+                arrived = time.monotonic()
+                executable = self._executable(batch)
+                features = [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
+                # Copied while the step before it runs.
+                features = self._jax.api.device_put(features, self._device)
+                end = self._take(executable, features)
+                ends.append((arrived, watcher.submit(self._wait_for, end)))
+                if len(ends) > _AHEAD:
+                    done_before = self._count(ends.popleft(), done_before)
+            while ends:
+                done_before = self._count(ends.popleft(), done_before)
+        self._pull([ref for ref in self._state if ref in self._host])
+
+    def _take(self, executable: _Executable, features: list[Any]) -> Any:
+        """Starts a step, and returns an array that is there as soon as it is done."""
+        updated = [self._state[ref] for ref in executable.updated]
+        read = [self._state[ref] for ref in executable.read]
+        results, end = executable.run(updated, read, features)
+        self._state.update(zip(executable.updated, results))
+        return end
+
+    def _wait_for(self, array: Any) -> float:
+        """When an array is there, by the host's clock."""
+        self._jax.api.block_until_ready(array)
+        return time.monotonic()
+
+    def _count(self, step: tuple[float, concurrent.futures.Future], before: float | None) -> float:
+        """Adds the time from the end of the step before until a batch had arrived.
+
+        Returns:
+          When the step itself was done.
+        """
+        arrived, end = step
+        if before is not None:
+            self.waited += max(0.0, arrived - before)
+        return end.result()
+
+    def pull(self) -> None:
+        """Copies all variables that the device has updated to TensorFlow's."""
+        if self._newer:
+            self._pull(list(self._state))
+            self._newer = False
+
+    def forget(self) -> None:
+        """Lets the next step begin with TensorFlow's variables; call it after changing them."""
+        self._state.clear()
+        self._newer = False
+
+    def _push(self, refs: list[Any]) -> None:
+        # Copies: on a CPU the device may use the host's own memory.
+        values = [np.array(ref.deref().numpy()) for ref in refs]
+        self._state.update(zip(refs, self._jax.api.device_put(values, self._device)))
+
+    def _pull(self, refs: list[Any]) -> None:
+        arrays = [self._state[ref] for ref in refs]
+        try:
+            values = self._jax.api.device_get(arrays)
+        except self._jax.api.errors.JaxRuntimeError as error:
+            raise DeviceFailed(f"{self._device.device_kind}: {_first_line(error)}") from error
+        for ref, value in zip(refs, values):
+            ref.deref().assign(value)
+
+    def _executable(self, batch: Any) -> _Executable:
+        """The compiled step for a batch's shapes, with its variables on the device."""
+        shapes = tuple((tuple(t.shape), t.dtype) for t in tf.nest.flatten(batch))
+        if shapes not in self._executables:
+            started = time.monotonic()
+            self._report(f"compiling the step for batches of {_sizes(batch)}")
+            self._executables[shapes] = self._compile(batch)
+            self.compiling += time.monotonic() - started
+        executable = self._executables[shapes]
+        if missing := [
+            ref for ref in [*executable.updated, *executable.read] if ref not in self._state
+        ]:
+            self._push(missing)
+        return executable
+
+    def _compile(self, batch: Any) -> _Executable:
+        jax, module = self._jax, lower(self._step, batch, self._variables)
+        exported = _as_exported(jax, module, tf.nest.flatten(batch))
+        num_captured = len(module.captured)
+        constants = {
+            i: jax.api.device_put(value, self._device)
+            for i, value in enumerate(module.captured)
+            if isinstance(value, np.ndarray)
+        }
+        updated = list(module.updated)
+        read = [i for i in range(num_captured) if i not in {*updated, *constants}]
+
+        def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
+            known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
+            results = exported.call(*features, *(known[i] for i in range(num_captured)))
+            # A result of its own: the next step takes over the memory of all others.
+            return list(results), jax.api.numpy.ravel(results[0])[:1]
+
+        refs = [None if i in constants else v.ref() for i, v in enumerate(module.captured)]
+        run = jax.api.jit(run, donate_argnums=0)
+        return _Executable(run, [refs[i] for i in updated], [refs[i] for i in read])
+
+
+def _as_exported(jax: _Jax, module: StepModule, batch: list[tf.Tensor]) -> Any:
+    """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
+
+    JAX exports a function of the same arguments and results that does nothing; the step takes the
+    place of its code.
+    """
+
+    def shape_of(value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
+        dtype = tf.as_dtype(value.dtype).as_numpy_dtype
+        return jax.api.ShapeDtypeStruct(tuple(value.shape), dtype)
+
+    arguments = [shape_of(value) for value in (*batch, *module.captured)]
+    results = [shape_of(module.captured[i]) for i in module.updated]
+
+    def nothing(*_: Any) -> list[Any]:
+        return [jax.api.numpy.zeros(result.shape, result.dtype) for result in results]
+
+    exported = jax.export(jax.api.jit(nothing, keep_unused=True))(*arguments)
+    code = jax.serialize(jax.hlo_to_stablehlo(module.hlo), jax.stablehlo_version)
+    return dataclasses.replace(exported, mlir_module_serialized=code)
+
+
+def _sizes(batch: dict[str, dict]) -> str:
+    """The shapes of a batch's token ids, e.g. `64 × 128 tokens`."""
+    shapes = {
+        tuple(feature["input_word_ids"].shape)
+        for features in batch.values()
+        for feature in features.values()
+        if isinstance(feature, dict)
+    }
+    return ", ".join(" × ".join(map(str, shape)) for shape in sorted(shapes)) + " tokens"
+
+
+def _first_line(error: Exception) -> str:
+    return str(error).strip().split("\n", 1)[0][:200]

@@ -1,0 +1,99 @@
+"""The compiled training step as a module that any XLA runtime can execute.
+
+TensorFlow traces and lowers the step; the result is XLA's own portable form (HLO). Its arguments
+are a batch and all variables that the step reads, its results the variables that it updates.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+from tensorflow.compiler.xla.service import hlo_pb2
+
+
+@dataclasses.dataclass(frozen=True)
+class StepModule:
+    """A training step for batches of one shape.
+
+    Attributes:
+      hlo: a serialized `HloModuleProto`. Its arguments are the tensors of the batch in the order of
+        `tf.nest.flatten`, then `captured`.
+      captured: what the step reads beside the batch: variables, and constants as arrays.
+      updated: for each result of the module, the index in `captured` of the variable that it
+        updates.
+    """
+
+    hlo: bytes
+    captured: tuple[tf.Variable | np.ndarray, ...]
+    updated: tuple[int, ...]
+
+
+def lower(
+    step: Callable[[Any], None],
+    batch: Any,
+    variables: Callable[[], Iterable[tf.Variable]] = tuple,
+) -> StepModule:
+    """Traces and lowers a step for batches with the shapes of `batch`.
+
+    Args:
+      step: takes a batch, updates variables and returns nothing. Variables that it creates, as
+        optimizers create their slots, are created while it is traced.
+      batch: nested tensors of static shape.
+      variables: called after the tracing; returns the variables that the step reaches through their
+        handles only, as raw optimizer ops do with their slots. Others are found without.
+
+    Raises:
+      RuntimeError: if TensorFlow lowers the step to something else than a function from batch and
+        variables to updated variables.
+    """
+    function = tf.function(step, jit_compile=True, autograph=False)
+    concrete = function.get_concrete_function(batch)
+    known = {id(v.handle): v for v in (*concrete.graph.variables, *variables())}
+    captured = tuple(
+        known[id(tensor)] if tensor.dtype == tf.resource else tensor.numpy()
+        for tensor in concrete.captured_inputs
+    )
+    module = hlo_pb2.HloModuleProto.FromString(
+        function.experimental_get_compiler_ir(batch)(stage="hlo_serialized")
+    )
+    first = len(tf.nest.flatten(batch))
+    arguments = len(module.host_program_shape.parameters)
+    results = len(module.host_program_shape.result.tuple_shapes)
+    # TensorFlow lets each updated variable take the place of the old one.
+    updated = {
+        entry.output_shape_index[0]: entry.parameter_number - first
+        for entry in module.input_output_alias.entries
+    }
+    if arguments != first + len(captured) or sorted(updated) != list(range(results)):
+        raise RuntimeError(
+            f"the lowered step has {arguments} arguments and {results} results, {len(updated)} of "
+            f"them updated variables; expected {first} tensors of the batch, {len(captured)} "
+            "captured ones, and updated variables only"
+        )
+    # The runtime decides by itself which buffers are used again.
+    module.ClearField("input_output_alias")
+    _remove_copies(module)
+    return StepModule(
+        module.SerializeToString(), captured, tuple(updated[i] for i in range(results))
+    )
+
+
+def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
+    """Lets all users of a copy read the original: StableHLO has no copies."""
+    for computation in module.computations:
+        original: dict[int, int] = {}
+        # Operands stand before their users.
+        for instruction in computation.instructions:
+            for name in ("operand_ids", "control_predecessor_ids"):
+                ids = [original.get(each, each) for each in getattr(instruction, name)]
+                instruction.ClearField(name)
+                getattr(instruction, name).extend(ids)
+            if instruction.opcode == "copy":
+                original[instruction.id] = instruction.operand_ids[0]
+        computation.root_id = original.get(computation.root_id, computation.root_id)
+        kept = hlo_pb2.HloComputationProto()
+        kept.instructions.extend(i for i in computation.instructions if i.id not in original)
+        computation.ClearField("instructions")
+        computation.instructions.extend(kept.instructions)
