@@ -80,5 +80,6 @@ def check_completed(model_dir: Path) -> None:
 
 def versions() -> dict[str, str]:
     """Python's and those of the packages that the numbers depend on."""
-    found = {name: importlib.metadata.version(name) for name in _PACKAGES}
+    packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
+    found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": sys.version.split()[0], **found}

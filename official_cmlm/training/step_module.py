@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.compiler.xla import xla_data_pb2
 from tensorflow.compiler.xla.service import hlo_pb2
 
 
@@ -52,7 +53,7 @@ def lower(
     concrete = function.get_concrete_function(batch)
     known = {id(v.handle): v for v in (*concrete.graph.variables, *variables())}
     captured = tuple(
-        known[id(tensor)] if tensor.dtype == tf.resource else tensor.numpy()
+        known[id(tensor)] if tensor.dtype == tf.resource else np.asarray(tensor)
         for tensor in concrete.captured_inputs
     )
     module = hlo_pb2.HloModuleProto.FromString(
@@ -60,10 +61,12 @@ def lower(
     )
     first = len(tf.nest.flatten(batch))
     arguments = len(module.host_program_shape.parameters)
-    results = len(module.host_program_shape.result.tuple_shapes)
+    result = module.host_program_shape.result
+    # A single result is no tuple, and has no index.
+    results = len(result.tuple_shapes) if result.element_type == xla_data_pb2.TUPLE else 1
     # TensorFlow lets each updated variable take the place of the old one.
     updated = {
-        entry.output_shape_index[0]: entry.parameter_number - first
+        (*entry.output_shape_index, 0)[0]: entry.parameter_number - first
         for entry in module.input_output_alias.entries
     }
     if arguments != first + len(captured) or sorted(updated) != list(range(results)):

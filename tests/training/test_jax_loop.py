@@ -1,4 +1,4 @@
-"""Steps on JAX's device: the same as TensorFlow's, whatever is trained, and across interruptions."""
+"""Steps on JAX's device: the same as TensorFlow's, whatever is trained."""
 
 import concurrent.futures
 import itertools
@@ -10,13 +10,10 @@ import tensorflow as tf
 import tf_keras
 from official.modeling import optimization
 
-from experiments import registry, runtime
-from experiments.training import run
-from official_cmlm.errors import Stopped, UserError
+from official_cmlm.errors import UserError
 from official_cmlm.tasks.gradients import optimizer_variables
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 from official_cmlm.training.jax_loop import JaxLoop
-from tests.experiments.test_training import tiny_run, weights_of
 from tests.modeling.helpers import randomize
 from tests.tasks.all_objectives import SETTINGS, batch_of, records_of, write_folders
 from tests.tasks.helpers import data, task_config
@@ -113,3 +110,116 @@ def test_every_objective(folders, name):
     """Each alone, by the two optimizers of the experiments."""
     for kind in ("adamw", "lamb"):
         _assert_equal_training(folders, [name], kind, 1e-3)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("dtype", ["mixed_bfloat16", "mixed_float16"])
+def test_half_precision(folders, dtype):
+    """Activations of 16 bits, weights of 32: as TensorFlow's own step, but for rounding."""
+    tf_keras.mixed_precision.set_global_policy(dtype)
+    try:
+        names = ["cmlm", "contrastive"]
+        found, weights = _trained(folders, names, "adamw", 1e-3, on_jax=True)
+        expected, expected_weights = _trained(folders, names, "adamw", 1e-3, on_jax=False)
+    finally:
+        tf_keras.mixed_precision.set_global_policy("float32")
+    np.testing.assert_allclose(found[:, 0], expected[:, 0], rtol=2e-2)
+    assert {value.dtype for value in weights.values()} == {np.dtype(np.float32)}
+    for name, value in expected_weights.items():
+        np.testing.assert_allclose(weights[name], value, rtol=0, atol=2e-2, err_msg=name)
+
+
+def _counting_loop(counter, weight):
+    def step(batch):
+        weight.assign_add(batch["group"]["x"])
+        counter.assign_add(1.0)
+
+    return JaxLoop(step, [counter], report=lambda line: None)
+
+
+def _batches(*lengths):
+    for length in lengths:
+        yield {"group": {"x": tf.fill([length], 1.0)}}
+
+
+def test_where_the_newest_values_are():
+    """The host's variables come back after each run, the others when they are pulled."""
+    counter, weight = tf.Variable(0.0), tf.Variable([0.0, 0.0])
+    loop = _counting_loop(counter, weight)
+    loop.run(_batches(2, 2, 2), 3)
+    assert counter.numpy() == 3 and weight.numpy().tolist() == [0.0, 0.0]
+    # A reset on the host is seen by the next run.
+    counter.assign(0.0)
+    loop.run(_batches(2), 1)
+    assert counter.numpy() == 1
+    loop.pull()
+    assert weight.numpy().tolist() == [4.0, 4.0]
+    # Without `forget` the device keeps its own value, with it it takes the host's.
+    weight.assign([10.0, 10.0])
+    loop.run(_batches(2), 1)
+    loop.pull()
+    assert weight.numpy().tolist() == [5.0, 5.0]
+    weight.assign([10.0, 10.0])
+    loop.forget()
+    loop.run(_batches(2), 1)
+    loop.pull()
+    assert weight.numpy().tolist() == [11.0, 11.0]
+
+
+def test_one_state_for_batches_of_all_shapes():
+    """A program a shape, compiled once; all update the same variables."""
+    counter, weight, lines = tf.Variable(0.0), tf.Variable(0.0), []
+
+    def step(batch):
+        weight.assign_add(tf.reduce_sum(tf.cast(batch["g"]["s"]["input_word_ids"], tf.float32)))
+        counter.assign_add(1.0)
+
+    loop = JaxLoop(step, [counter], report=lines.append)
+    batches = ({"g": {"s": {"input_word_ids": tf.ones([2, n], tf.int32)}}} for n in (4, 8, 4, 8))
+    loop.run(batches, 4)
+    loop.pull()
+    assert weight.numpy() == 2 * (4 + 8 + 4 + 8) and counter.numpy() == 4
+    assert [line.split("of ")[1] for line in lines] == ["2 × 4 tokens", "2 × 8 tokens"]
+    assert loop.compiling > 0
+
+
+def test_waiting_is_the_time_between_a_step_and_the_next_batch():
+    """By clocks that are given: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
+    loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
+
+    def ended(at):
+        future = concurrent.futures.Future()
+        future.set_result(at)
+        return future
+
+    before = None
+    for arrived, end in ((0.0, 2.0), (3.0, 5.0), (4.0, 9.0), (10.0, 12.0)):
+        before = loop._count((arrived, ended(end)), before)
+    assert loop.waited == (3.0 - 2.0) + 0.0 + (10.0 - 9.0)
+
+
+def test_without_jax(monkeypatch):
+    """One line that says what to install."""
+    monkeypatch.setitem(sys.modules, "jax", None)
+    with pytest.raises(UserError, match="needs JAX; pip install jax"):
+        _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
+
+
+def test_a_version_that_lacks_what_is_needed(monkeypatch):
+    """Named with its version."""
+    import jax.extend.mlir
+
+    monkeypatch.delattr(jax.extend.mlir, "hlo_to_stablehlo")
+    with pytest.raises(UserError, match=rf"JAX {jax.__version__} lacks .*hlo_to_stablehlo"):
+        _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
+
+
+def test_no_device(monkeypatch):
+    """JAX's own reason in one line."""
+
+    def devices():
+        raise RuntimeError("Unable to initialize backend 'cuda'\nmore")
+
+    monkeypatch.setattr(jax, "devices", devices)
+    with pytest.raises(UserError, match=r"no device \(Unable to initialize backend 'cuda'\)$"):
+        _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
