@@ -78,8 +78,11 @@ def lower(
     # The runtime decides by itself which buffers are used again.
     module.ClearField("input_output_alias")
     _remove_copies(module)
+    _remove_names(module)
     return StepModule(
-        module.SerializeToString(), captured, tuple(updated[i] for i in range(results))
+        module.SerializeToString(deterministic=True),
+        captured,
+        tuple(updated[i] for i in range(results)),
     )
 
 
@@ -100,3 +103,35 @@ def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
         kept.instructions.extend(i for i in computation.instructions if i.id not in original)
         computation.ClearField("instructions")
         computation.instructions.extend(kept.instructions)
+
+
+def _remove_names(module: hlo_pb2.HloModuleProto) -> None:
+    """Numbers everything anew: TensorFlow's names count what the process has traced before.
+
+    Equal steps of two processes are then equal bytes, as a cache of compiled programs needs.
+    """
+    module.name = "train_step"
+    computations = {each.id: number for number, each in enumerate(module.computations, 1)}
+    for computation in module.computations:
+        instructions = {each.id: number for number, each in enumerate(computation.instructions, 1)}
+        for instruction in computation.instructions:
+            instruction.ClearField("metadata")
+            instruction.id = instructions[instruction.id]
+            # Unique in the module.
+            instruction.name = f"i{instruction.id}.{computations[computation.id]}"
+            for name, ids in (
+                ("operand_ids", instructions),
+                ("control_predecessor_ids", instructions),
+                ("called_computation_ids", computations),
+            ):
+                numbers = [ids[each] for each in getattr(instruction, name)]
+                instruction.ClearField(name)
+                getattr(instruction, name).extend(numbers)
+        computation.root_id = instructions[computation.root_id]
+        computation.id = computations[computation.id]
+        computation.name = f"c{computation.id}"
+        if computation.HasField("program_shape"):
+            del computation.program_shape.parameter_names[:]
+    module.entry_computation_id = computations[module.entry_computation_id]
+    module.entry_computation_name = f"c{module.entry_computation_id}"
+    module.id = 0
