@@ -70,14 +70,14 @@ def main(argv: list[str]) -> int:
         unknown = [name for name in names if name not in SUITES and name != "all"]
         names = [name for name in SUITES if name in names or name != "mteb"] + unknown
     cli.quiet_tensorflow()
-    from experiments import evaluation
+    from official_cmlm.evaluation.report import driver
 
-    options = evaluation.parse_options(names, FLAGS.set)
-    compare = evaluation.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
-    from experiments.encoders import open_encoder
+    options = driver.parse_options(names, FLAGS.set)
+    compare = driver.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
+    from official_cmlm.encoders import open_encoder
 
     encoder = open_encoder(FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision)
-    results = evaluation.run(
+    results = driver.run(
         encoder,
         FLAGS.encoder,
         FLAGS.name or encoder.name,

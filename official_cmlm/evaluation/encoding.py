@@ -1,5 +1,6 @@
 """What an encoder is here, the checks of what it returns, and how one is named."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 
@@ -13,6 +14,25 @@ Encode = Callable[[list[str]], np.ndarray]
 
 # (texts, int labels [n], number of classes, seed) -> a function from texts to int labels.
 FineTune = Callable[[list[str], np.ndarray, int, int], Callable[[list[str]], np.ndarray]]
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedEncoder:
+    """An encoder and what it is called.
+
+    Attributes:
+      name: for tables.
+      kind: `encoder_directory`, `tfhub`, `sentence_transformers` or `python`.
+      fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
+      encode: n strings -> float array `[n, dim]`.
+      fine_tune: trains a copy with a classifier; None where that cannot be done here.
+    """
+
+    name: str
+    kind: str
+    fingerprint: str
+    encode: Encode
+    fine_tune: FineTune | None = None
 
 
 class EncoderError(UserError):

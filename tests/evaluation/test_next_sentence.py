@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.evaluation.next_sentence import next_sentence_recall
+from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
 
 
 def lookup(**vectors):
