@@ -1,4 +1,8 @@
-"""Opens whatever encodes: our folders, exported modules, sentence-transformers, Python objects."""
+"""Opens encoders of any kind: encoder directories, TF-Hub exports, sentence-transformers, Python.
+
+The one place where evaluation meets models: it returns an `OpenedEncoder`, of which evaluation
+knows no more than `encode`.
+"""
 
 import functools
 import hashlib
@@ -23,21 +27,21 @@ def open_encoder(
     """Opens an encoder.
 
     Args:
-      path: an encoder directory (also of a training that runs: its latest checkpoint), a folder of
+      path: an encoder directory (of a running training: its latest checkpoint), a folder of
         `export.export_tfhub`, a sentence-transformers folder, or `package.module:object`, where
-        the object is or makes a function or something with `encode`.
-      max_seq_length: in tokens, for encoder directories and modules. Default: their own.
+        the object is a function, has a method `encode`, or is a class whose instances do.
+      max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
       precision: for encoder directories, see `SentenceEncoder.load`.
 
     Raises:
-      UserError: if it is none of these.
+      UserError: if `path` is none of these.
     """
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
-        raise UserError(f"--max_seq_length has no meaning for {path}: it is a Python object")
+        raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
     if precision != "float32" and not (folder / "encoder_config.json").exists():
-        raise UserError(f"--precision={precision} is for encoder directories; {path} is none")
+        raise UserError(f"--precision={precision} is for encoder directories; {path} is not one")
     if is_python:
         return _python_object(path)
     settings = f"{max_seq_length} {precision}"
@@ -61,7 +65,7 @@ def _encoder_directory(
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     prefix = Path(checkpoint_of(folder))
-    # What the vector depends on; other files of a model directory change while it trains.
+    # The files that embeddings depend on; others in a model directory change during training.
     names = ("encoder_config.json", "vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
     files = [folder / name for name in names if (folder / name).exists()]
     files += sorted(prefix.parent.glob(f"{prefix.name}.*"))
@@ -129,22 +133,22 @@ def _python_object(path: str) -> OpenedEncoder:
         found = functools.reduce(getattr, attribute.split("."), module)
         found = found() if isinstance(found, type) else found
     except Exception as error:
-        # Anybody's module: whatever it raises is for its owner to read.
+        # The user's own module may raise anything.
         raise UserError(
             f"{path}: cannot be imported ({type(error).__name__}: {error}); name "
-            "package.module:object, where object is or makes something with encode"
+            "package.module:object, where object is a function or has encode(list of str)"
         ) from None
     encode = getattr(found, "encode", found)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
-    # What it computes, and the source of its module: all that is known of it.
+    # All that is known of it: some of its vectors, and the source of its module.
     source = getattr(module, "__file__", None)
     digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}")
     return OpenedEncoder(path, "python", digest, encode)
 
 
 def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
-    """Encodes in batches, of similar length as the texts come sorted."""
+    """Encodes in batches; the texts come sorted by length, so there is little padding."""
 
     def encode_batches(texts: list[str]) -> np.ndarray:
         starts = range(0, len(texts), batch_size)
@@ -154,7 +158,7 @@ def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
 
 
 def _digest(files: Iterable[Path], settings: str) -> str:
-    """Names an encoder by the contents of its files and by its settings."""
+    """Sixteen hexadecimal digits computed from an encoder's files and settings."""
     digest: Callable = hashlib.sha256(settings.encode())
     for path in files:
         with path.open("rb") as file:

@@ -80,7 +80,7 @@ def test_python_objects(tmp_path, monkeypatch):
     ):
         with pytest.raises(UserError, match=message):
             open_encoder(path)
-    with pytest.raises(UserError, match="has no meaning for my_encoders:one"):
+    with pytest.raises(UserError, match="does not apply to my_encoders:one"):
         open_encoder("my_encoders:one", max_seq_length=8)
     with pytest.raises(UserError, match="is for encoder directories"):
         open_encoder("my_encoders:one", precision="bfloat16")

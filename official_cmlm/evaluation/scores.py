@@ -1,4 +1,4 @@
-"""What a suite writes down: scores, figures, notes and what could not be done."""
+"""What a suite reports: scores, data of figures, notes and failures."""
 
 import contextlib
 import dataclasses
@@ -14,15 +14,15 @@ from official_cmlm.evaluation.encoding import EncoderError
 
 @dataclasses.dataclass(frozen=True)
 class Score:
-    """One number.
+    """One score.
 
     Attributes:
-      task: what was measured, e.g. `MR`, `STS14`, `de`.
-      metric: how, e.g. `accuracy`, `spearman_all`; shares, accuracies and correlations are times
-        100, other figures as their formula gives them.
-      value: the number; the mean where there are several seeds.
-      count: examples that were scored.
-      deviation: standard deviation over seeds, None where there is one seed or none.
+      task: e.g. `MR`, `STS14`, `de`.
+      metric: e.g. `accuracy`, `spearman_all`. Shares, accuracies and correlations are times 100,
+        other measures as their formula gives them.
+      value: the score; with several seeds their mean.
+      count: number of examples scored.
+      deviation: standard deviation over seeds; None for a single run.
     """
 
     task: str
@@ -37,14 +37,14 @@ class SuiteReport:
     """Collects the results of a suite.
 
     Attributes:
-      scores: in the order in which they were found; a (task, metric) comes once.
-      figures: name -> plain data (lists, dicts, numbers) that a drawing needs.
-      notes: what a reader should know, e.g. how many lines were skipped.
-      failures: what was asked for and could not be done, one line each.
-      seeds: of what is random in the suite.
-      traces: stack traces of faults of this project, for its developers.
-      progress: called with (what is done, how many steps it has) before long work that is not
-        encoding; returns what is called with the number of steps that are done. Default: silent.
+      scores: in the order in which they were added; each (task, metric) once.
+      figures: name -> plain data (lists, dicts, numbers) of a figure.
+      notes: remarks for the reader, e.g. how many lines were skipped.
+      failures: what was requested and could not be scored, one line each.
+      seeds: the random seeds used.
+      traces: stack traces of unexpected exceptions, for developers.
+      progress: called with (title, number of steps) before long work other than encoding; returns
+        a function to call with the number of steps just finished. Default: silent.
     """
 
     scores: list[Score] = dataclasses.field(default_factory=list)
@@ -56,30 +56,30 @@ class SuiteReport:
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
     def add(self, task: str, metric: str, values: float | list[float], count: int) -> None:
-        """Writes a score down; of several values, one a seed, their mean and deviation.
+        """Adds a score; for several values, one per seed, their mean and standard deviation.
 
         Raises:
-          ValueError: for a (task, metric) that is there already, or values that are no numbers.
+          ValueError: if (task, metric) was added before, or a value is not finite.
         """
         if any((score.task, score.metric) == (task, metric) for score in self.scores):
             raise ValueError(f"{task}/{metric} was already scored")
         row = np.atleast_1d(np.asarray(values, np.float64))
         if not row.size or not np.isfinite(row).all():
-            raise ValueError(f"{task}/{metric}: needs numbers, got {row.tolist()}")
+            raise ValueError(f"{task}/{metric}: needs finite numbers, got {row.tolist()}")
         deviation = float(row.std(ddof=1)) if row.size > 1 else None
         self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation))
 
     def get(self, task: str, metric: str) -> float | None:
-        """The value of a score, or None where it is missing."""
+        """The value of a score, or None if it was not added."""
         found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
         return found[0] if found else None
 
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:
-        """A block whose errors become a failure line; what follows it still runs.
+        """A block whose exceptions become a line of `failures`; the code after it still runs.
 
-        A fault of the encoder itself is passed on: it concerns every task. Of a fault of ours the
-        trace is kept in `traces`.
+        `EncoderError` is re-raised, since it concerns every task. The stack trace of an unexpected
+        exception is kept in `traces`.
         """
         try:
             yield

@@ -55,7 +55,7 @@ def test_twice():
 def test_no_value():
     """No seed, no score; no number, no score."""
     for values in ([], [1.0, float("nan")], float("inf")):
-        with pytest.raises(ValueError, match="needs numbers"):
+        with pytest.raises(ValueError, match="needs finite numbers"):
             SuiteReport().add("a", "b", values, 1)
 
 

@@ -1,4 +1,4 @@
-"""Reads Amazon reviews in several languages, in the forms in which they are published."""
+"""Amazon reviews in several languages, in three published formats."""
 
 import dataclasses
 import html
@@ -15,7 +15,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 
 HINT = (
     "reviews in several languages (Webis-CLS-10, Prettenhofer and Stein 2010) belong into "
-    " DATA_DIR/amazon as <language>/{train,test}.tsv (stars, tab, text), "
+    "DATA_DIR/amazon as <language>/{train,test}.tsv (stars, tab, text), "
     "dataset_<language>_{train,test}.json (amazon_reviews_multi) or "
     "<language>/<category>/{train,test}.review (cls-acl10-unprocessed)"
 )
@@ -23,12 +23,12 @@ HINT = (
 
 @dataclasses.dataclass(frozen=True)
 class Reviews:
-    """Reviews with their sentiment.
+    """Reviews with binary sentiment labels.
 
     Attributes:
       texts: n reviews.
       labels: int `[n]`, 1 for more than 3 stars (CMLM, section 4.5.2), otherwise 0.
-      skipped: entries of the file that were malformed.
+      skipped: number of malformed entries of the file.
     """
 
     texts: list[str]
@@ -36,12 +36,12 @@ class Reviews:
     skipped: int
 
     def take(self, rows: np.ndarray) -> "Reviews":
-        """The reviews of some rows, in that order."""
+        """The reviews with these indices, in this order."""
         return Reviews([self.texts[i] for i in rows], self.labels[rows], self.skipped)
 
 
 def languages(folder: Path) -> list[str]:
-    """Languages with test reviews, as their files or folders name them."""
+    """Languages with test reviews, as named by files or folders."""
     found = {path.parent.name for path in folder.glob("*/test.tsv")}
     found |= {path.parent.parent.name for path in folder.glob("*/*/test.review")}
     names = (path.name for path in folder.glob("dataset_*_test.json"))
@@ -50,12 +50,12 @@ def languages(folder: Path) -> list[str]:
 
 
 def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
-    """Reviews of a language, in the first of the forms that is there; all categories together.
+    """Reads a language's reviews of all categories, in whichever format is found.
 
     Args:
-      data: what reads the files.
-      folder: holds the languages.
-      language: as `languages` names it.
+      data: reads the files.
+      folder: contains the languages' files or folders.
+      language: as `languages` returns it.
       part: `train` or `test`.
 
     Raises:
@@ -79,13 +79,13 @@ Rows = list[tuple[float, str] | None]
 
 
 def parse_table(lines: Sequence[str]) -> Rows:
-    """(stars, text) of each line `stars<TAB>text`; None for a malformed one."""
+    """(stars, text) of each line `stars<TAB>text`; None for a malformed line."""
     split = (line.split("\t") for line in lines if line.strip())
     return [_row(*cells) if len(cells) == 2 else None for cells in split]
 
 
 def parse_records(lines: Sequence[str]) -> Rows:
-    """(stars, text) of each line, a JSON object with `stars` and `review_body`."""
+    """(stars, text) of JSON lines with `stars` and `review_body`; None for a malformed line."""
     rows: Rows = []
     for line in lines:
         if not line.strip():
@@ -102,10 +102,10 @@ def parse_records(lines: Sequence[str]) -> Rows:
 
 
 def parse_markup(lines: Sequence[str]) -> Rows:
-    """(stars, text) of each `<item>` by its `<rating>` and `<text>`.
+    """(stars, text) from `<rating>` and `<text>` of each `<item>`; None if malformed.
 
-    The files are no well-formed XML, so items are cut out by pattern; no entity is expanded but
-    the characters that HTML names.
+    The files are not well-formed XML, so items are found by pattern. Of entities, only HTML's
+    character references are replaced.
     """
     items = re.findall(r"<item>(.*?)</item>", "\n".join(lines), flags=re.DOTALL)
     return [_row(_field(item, "rating"), _field(item, "text")) for item in items]

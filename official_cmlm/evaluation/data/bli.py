@@ -1,4 +1,4 @@
-"""Bilingual dictionaries in files: which there are, and their pairs of words."""
+"""Files of bilingual dictionaries (Glavaš et al. 2019)."""
 
 import dataclasses
 import re
@@ -18,14 +18,14 @@ _FILE = re.compile(r"(?:.+\.)?(train|test)\.(?:.+\.)?([^.]+)\.([^.-]+)-([^.]+)\.
 
 @dataclasses.dataclass(frozen=True)
 class Direction:
-    """The dictionaries from one language to another.
+    """The dictionaries of one translation direction.
 
     Attributes:
       name: `<src>-<trg>`.
-      folder: where they lie.
-      training: size as the file says it, e.g. `5k` -> file.
-      tests: files; their pairs belong together.
-      vocabularies: files of more source and of more target words, which need not be there.
+      folder: contains the files.
+      training: size, e.g. `5k` (from the file's name) -> file.
+      tests: files whose pairs together are the test set.
+      vocabularies: optional files of additional source words and target words.
     """
 
     name: str
@@ -36,7 +36,7 @@ class Direction:
 
 
 def discover(folder: Path) -> list[Direction]:
-    """All directions below a folder, by name; of files of the same name the first counts.
+    """All directions below a folder, sorted by name; of files with the same name the first is used.
 
     Raises:
       UserError: if there is no dictionary.
@@ -57,12 +57,12 @@ def discover(folder: Path) -> list[Direction]:
         else:
             direction.training.setdefault(size, path)
     if not found:
-        raise UserError(f"{folder}: no dictionary in it; {HINT}")
+        raise UserError(f"{folder}: contains no dictionary; {HINT}")
     return [found[name] for name in sorted(found)]
 
 
 def read_pairs(data: DataFolder, path: Path, report: SuiteReport) -> list[tuple[str, str]]:
-    """Pairs of words; lines that are not two words with a tab between are skipped and noted.
+    """Pairs of words; lines other than `word<TAB>word` are skipped and counted in a note.
 
     Raises:
       UserError: if no line is a pair.
@@ -80,7 +80,7 @@ def read_pairs(data: DataFolder, path: Path, report: SuiteReport) -> list[tuple[
 
 
 def read_words(data: DataFolder, path: Path) -> list[str]:
-    """Words, one a line; none if there is no such file."""
+    """Words, one per line; none if the file does not exist."""
     if not path.is_file():
         return []
     return [word for line in data.lines(path, HINT) if (word := line.strip())]

@@ -13,18 +13,18 @@ MENTIONS_HINT = (
     "biocreative.bioinformatics.udel.edu)"
 )
 
-# What corpora write where a mention stands for nothing in the dictionary.
+# Ids of mentions that are not linked to any entity.
 _UNLINKED = {"", "-", "-1", "cui-less"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Mention:
-    """A name in a text.
+    """An occurrence of an entity's name in a text.
 
     Attributes:
-      parts: what is looked up; several for a composite mention such as "breast and ovarian
-        cancer", one name each.
-      ids: the entities it stands for.
+      parts: the names to look up; one, or several for a composite mention such as "breast and
+        ovarian cancer".
+      ids: ids of the entities it refers to.
       kind: type of entity, or an empty string.
     """
 
@@ -34,17 +34,17 @@ class Mention:
 
 
 def split_ids(text: str) -> frozenset[str]:
-    """The ids of a cell; `|` and `+` join several."""
+    """The ids in a cell, separated by `|` or `+`."""
     return frozenset(part.strip() for part in re.split(r"[|+]", text)) - {""}
 
 
 def parse_dictionary(
     lines: Sequence[str], source: str
 ) -> tuple[list[str], list[frozenset[str]], int]:
-    """Names, the ids of each, and how many lines were malformed.
+    """(names, ids of each name, number of malformed lines) of a dictionary.
 
     Raises:
-      UserError: if no name is left.
+      UserError: if no line is well-formed.
     """
     names, ids, skipped = [], [], 0
     for line in lines:
@@ -60,11 +60,11 @@ def parse_dictionary(
 
 
 def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Mentions of a file in PubTator's form and how many lines were left out, by reason.
+    """(mentions, number of lines left out by reason) of a file in PubTator format.
 
     Its lines are `pmid|t|title`, `pmid|a|abstract`, relations (four columns) and mentions: pmid,
-    start, end, text, type, ids, and for composite mentions a seventh column with their parts,
-    joined by `|`.
+    start, end, text, type, ids, and for composite mentions a seventh column with the parts,
+    separated by `|`.
     """
     mentions, left_out = [], Counter()
     for line in lines:
@@ -84,10 +84,10 @@ def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
 
 
 def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """Mentions of a file of two columns (mention, ids) and how many were left out, by reason.
+    """(mentions, number of lines left out by reason) of a file with columns mention and ids.
 
-    A mention with several ids whose text holds `|` or `+` is composite, its parts stand between
-    them; with one id these are letters of the name ("CD4+").
+    In a mention with several ids, `|` and `+` separate the parts of a composite mention; with a
+    single id they belong to the name ("CD4+").
     """
     mentions, left_out = [], Counter()
     for line in lines:

@@ -1,4 +1,4 @@
-"""The folder of evaluation data: reads its files, says what is missing, remembers what it read."""
+"""Reads files of the evaluation data folder, with their checksums and the published row counts."""
 
 import fnmatch
 import hashlib
@@ -16,14 +16,14 @@ class DataFolder:
 
     Attributes:
       root: the folder.
-      strict: a file that differs from the published one is an error, not a warning.
-      files: path below `root` -> SHA-256 of each file that was read.
-      warnings: one line for each file that is not as published.
+      strict: whether a file that differs from the published one is an error instead of a warning.
+      files: path below `root` -> SHA-256, of each file read.
+      warnings: one line for each file that differs from the published one.
     """
 
     def __init__(self, root: Path, strict: bool = False) -> None:
         if not root.is_dir():
-            raise UserError(f"{root}: no such folder; name the evaluation data's with --data_dir")
+            raise UserError(f"{root}: no such folder; set --data_dir to the evaluation data")
         self.root = root
         self.strict = strict
         self.files: dict[str, str] = {}
@@ -34,12 +34,12 @@ class DataFolder:
         """The first of the folders below `root` that exists.
 
         Args:
-          *candidates: paths below `root`, best first; `.` is the root itself.
-          hint: where the data comes from and how it is laid out, for the error.
-          holding: names of which the root itself must hold one to be taken.
+          *candidates: paths below `root`, tried in this order; `.` is the root itself.
+          hint: source and layout of the data, for the error message.
+          holding: the root itself is taken only if it contains one of these names.
 
         Raises:
-          UserError: if there is none.
+          UserError: if none of them exists.
         """
         for candidate in candidates:
             folder = self.root / candidate
@@ -57,20 +57,20 @@ class DataFolder:
         rows: int | None = None,
         header: str = "",
     ) -> list[str]:
-        """Lines of a text file without their ends (LF, CR LF or CR) and without a BOM.
+        """Lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
 
         Args:
           path: the file.
-          hint: where it comes from and what is expected, for the error.
+          hint: its source and format, for the error message.
           encodings: tried in turn.
-          rows: lines of the published file, header and empty last line left out; a file with
-            others is warned of. Default: the table of known files.
-          header: how the first line begins where it is one of headings; it is left out then.
-            Default: there is none.
+          rows: number of lines of the published file, without header and empty last line; another
+            number gives a warning. Default: as in `published_files.json`.
+          header: start of a header line; a first line that starts so is left out. Default: the file
+            has no header.
 
         Raises:
-          UserError: if it is missing or has none of the encodings, and, with `strict`, if it is
-            not as published.
+          UserError: if the file is missing or in none of the encodings; with `strict` also if it
+            differs from the published one.
         """
         try:
             content = path.read_bytes()
@@ -95,13 +95,13 @@ class DataFolder:
 
 
 def _verdict(path: Path, name: str, digest: str, found: int, rows: int | None) -> str | None:
-    """What is wrong with a file that differs from the published one."""
+    """How a file differs from the published one; None if it does not, or is unknown."""
     known = _known(name)
     wanted = rows if rows is not None else known.get("rows")
     if wanted is not None and found != wanted:
-        return f"{path}: {found} rows, published with {wanted}; fetch it anew"
+        return f"{path}: {found} rows, published with {wanted}; download it again"
     if "sha256" in known and digest not in known["sha256"]:
-        return f"{path}: its checksum {digest[:12]}… is not that of the published file"
+        return f"{path}: its checksum {digest[:12]}… differs from the published file's"
     return None
 
 
@@ -112,22 +112,22 @@ def _decode(content: bytes, path: Path, encodings: Sequence[str]) -> str:
             return content.decode(encoding)
         except UnicodeDecodeError as error:
             where = len(re.findall(rb"\r\n|\n|\r", content[: error.start])) + 1
-    raise UserError(f"{path}: line {where} is not {' or '.join(encodings)}; fetch it anew")
+    raise UserError(f"{path}: line {where} is not {' or '.join(encodings)}; download it again")
 
 
 def _split(text: str) -> list[str]:
-    """Lines at LF, CR LF and CR only: a form feed or U+2028 may stand inside a sentence."""
+    """Splits at LF, CR LF and CR only: form feed and U+2028 may occur inside a sentence."""
     lines = re.split(r"\r\n|\n|\r", text)
     return lines[:-1] if lines[-1] == "" else lines
 
 
-# Folders that may stand before a name of the table, or be the data folder itself.
+# Names in the table omit the `_ABOVE` folders and include those of `_ROOTS`; users' files may not.
 _ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/")
 _ROOTS = ("", "tatoeba/v1/", "pawsx/", "multi_simlex/", "qnli/", "stsb_multi_mt/")
 
 
 def _known(name: str) -> dict:
-    """What is known of a published file: `rows`, and `sha256`, a list, where it is at hand."""
+    """The published file's `rows` and, if known, `sha256` (a list); empty for unknown files."""
     table = _table()
     for above in _ABOVE:
         name = name.removeprefix(above)

@@ -1,4 +1,4 @@
-"""Sentences that stand row by row in several languages, each once."""
+"""PAWS-X: sentences row-aligned over several languages, without repetitions."""
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -6,17 +6,16 @@ from pathlib import Path
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 
-# What PAWS-X writes where a sentence was not translated.
+# PAWS-X's mark of a sentence that was not translated.
 _NOT_TRANSLATED = "NS"
 _COLUMNS = 3
 
 
 def first_sentences(data: DataFolder, path: Path, hint: str) -> list[str]:
-    """The column `sentence1` of a PAWS-X file, "" where the row has none.
+    """The column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
-    Without a header the columns are sentence1, sentence2 and label; a header, where there is one,
-    says which they are. Rows with another number of columns have no sentence, nor do those that
-    say `NS`.
+    Files come with a header that names the columns, or without one and with the columns sentence1,
+    sentence2, label. Rows with another number of columns, or with `NS`, have no sentence.
 
     Raises:
       UserError: if the file cannot be read.
@@ -33,18 +32,18 @@ def first_sentences(data: DataFolder, path: Path, hint: str) -> list[str]:
 def aligned_distinct(
     columns: Mapping[str, Sequence[str]], sources: Mapping[str, str], max_rows: int = 0
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Rows that every language has and whose sentences stand in no earlier row that is kept.
+    """Rows present in every language, none of whose sentences occurs in an earlier kept row.
 
-    A sentence that stood twice in a language would be its own nearest neighbour there, whatever the
-    encoder does; that can happen in one language where another tells two sentences apart.
+    A sentence that occurs twice in a language would find its copy as nearest neighbour, whatever
+    the encoder. Two sentences that differ in one language can have the same translation in another.
 
     Args:
-      columns: language -> n sentences, row-aligned; "" is missing.
-      sources: language -> where they come from, for the error.
-      max_rows: at most so many rows, from the first; 0 is all.
+      columns: language -> n sentences, row-aligned; "" where one is missing.
+      sources: language -> name of its file, for errors.
+      max_rows: keep at most this many rows; 0 keeps all.
 
     Returns:
-      (language -> sentences, notes on what was left out).
+      (language -> sentences, notes on the rows left out).
 
     Raises:
       UserError: if the numbers of rows differ or no row is left.
@@ -55,8 +54,8 @@ def aligned_distinct(
     if len(columns[shortest]) != len(columns[longest]):
         raise UserError(
             f"{sources[shortest]} has {len(columns[shortest])} rows, {sources[longest]} has "
-            f"{len(columns[longest])}; row i of one must translate row i of the other: fetch both "
-            f"anew"
+            f"{len(columns[longest])}; row i of one must translate row i of the other; download "
+            f"both again"
         )
     kept: list[tuple[str, ...]] = []
     seen: list[set[str]] = [set() for _ in columns]
@@ -80,5 +79,5 @@ def aligned_distinct(
     if missing:
         notes.append(f"{missing} rows skipped: malformed or without a sentence in some language")
     if repeated:
-        notes.append(f"{repeated} rows skipped: a sentence that stands in an earlier row")
+        notes.append(f"{repeated} rows skipped: a sentence that occurs in an earlier row")
     return {name: [row[i] for row in kept] for i, name in enumerate(columns)}, notes

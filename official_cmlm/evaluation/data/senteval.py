@@ -13,22 +13,22 @@ HINT = (
     "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
     "DATA_DIR/senteval/downstream, a translated one into DATA_DIR/xeval/<language>"
 )
-# Folders of tasks: what tells that a folder is the downstream one.
+# Folders of tasks; a folder that holds one of them is the downstream folder.
 FOLDERS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SICK", "STS", "SNLI")
 _TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _SICK = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 _SNLI = ("entailment", "neutral", "contradiction")
-# The toolkit reads these files as Latin-1; some are, others are UTF-8.
+# The toolkit reads all files as Latin-1, but most of them are UTF-8.
 _EITHER = ("utf-8", "latin-1")
 
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
-    """One part of a task, in the toolkit's order: by number of words, then by label.
+    """One part of a task in the toolkit's order: by number of words, then by label.
 
     Attributes:
-      first: n sentences, their words separated by single spaces.
-      second: n sentences, or empty for tasks on single ones.
+      first: n sentences, words separated by single spaces.
+      second: n second sentences, or empty for tasks on single sentences.
       labels: `[n]`, int classes or float scores.
     """
 
@@ -42,13 +42,14 @@ Parts = dict[str, Examples]
 
 @dataclasses.dataclass(frozen=True)
 class Task:
-    """A task.
+    """One of SentEval's tasks.
 
     Attributes:
       name: as in the toolkit's results.
-      protocol: `inner_kfold`, `kfold`, `split` or `relatedness`.
-      num_classes: of the labels; 5 for scores.
-      read: (data, downstream folder, notes) -> parts `train`, `dev`, `test`, those that exist.
+      protocol: `inner_kfold`, `kfold`, `split` or `relatedness`; see `metrics.cross_validation` and
+        `metrics.senteval_relatedness`.
+      num_classes: number of labels; 5 for relatedness scores.
+      read: (data, downstream folder, notes) -> the task's parts: `train` and perhaps `dev`, `test`.
     """
 
     name: str
@@ -58,9 +59,10 @@ class Task:
 
 
 def ordered(rows: list[tuple[str, str, float]]) -> Examples:
-    """Sentences, second sentences and labels as the toolkit sorts them before it encodes.
+    """Examples of rows (sentence, second sentence, label), in the order of the toolkit.
 
-    It sorts SNLI alone by the second sentence first; only the order of batches depends on that.
+    The toolkit sorts SNLI by the second sentence first. That is not done here; it only changes
+    which examples share a batch.
     """
     split = [(first.split(), second.split(), label) for first, second, label in rows]
     split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
@@ -73,7 +75,7 @@ def ordered(rows: list[tuple[str, str, float]]) -> Examples:
 
 
 def _joined(words: list[str]) -> str:
-    """An empty sentence is a full stop, as in the toolkit's examples."""
+    """Words joined by spaces; an empty sentence becomes ".", as in the toolkit."""
     return " ".join(words) or "."
 
 
@@ -83,10 +85,10 @@ def parsed(
     parse: Callable[[str], tuple[str, str, float]],
     notes: list[str],
 ) -> list[tuple[str, str, float]]:
-    """Rows of a file; those that cannot be parsed are skipped and counted in a note.
+    """Parses lines; malformed ones are skipped and counted in a note.
 
     Raises:
-      UserError: if none can.
+      UserError: if all are malformed.
     """
     rows = []
     for line in lines:
@@ -167,7 +169,7 @@ def _sts_benchmark(line: str) -> tuple[str, str, float]:
 
 
 def _score(text: str) -> float:
-    """A score between 0 and 5; ValueError for anything else, which is then a malformed line."""
+    """Parses a score between 0 and 5; raises ValueError for anything else."""
     score = float(text)
     if not 0 <= score <= 5:
         raise ValueError(text)
@@ -184,7 +186,7 @@ def _snli(data: DataFolder, root: Path, notes: list[str]) -> Parts:
         if not len(first) == len(second) == len(labels):
             raise UserError(
                 f"{root / 'SNLI'}: s1, s2 and labels.{part} have {len(first)}, {len(second)} and "
-                f"{len(labels)} lines; fetch them anew"
+                f"{len(labels)} lines; download them again"
             )
         known = [row for row in zip(first, second, labels) if row[2] in _SNLI]
         if len(known) < len(labels):

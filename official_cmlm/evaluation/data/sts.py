@@ -107,7 +107,7 @@ def _read_subset(data: DataFolder, folder: Path, name: str) -> ScoredPairs:
     # The last score may be empty and without a line end.
     scores += [""] * (len(texts) - len(scores) == 1)
     if len(texts) != len(scores):
-        raise UserError(f"{path}: {len(texts)} pairs but {len(scores)} scores; fetch both anew")
+        raise UserError(f"{path}: {len(texts)} pairs but {len(scores)} scores; download both again")
     return scored_pairs(path, [(*text.split("\t")[:2], s) for text, s in zip(texts, scores)])
 
 

@@ -1,4 +1,8 @@
-"""SentEval's three ways to choose the regularisation and to test (`tools/validation.py`)."""
+"""SentEval's three protocols of training, model selection and testing (`tools/validation.py`).
+
+Each works with either of two solvers: `MiniBatchSolver`, the toolkit's PyTorch classifier, whose
+scores are the published ones; and `LogisticRegressionSolver`, the toolkit's option without PyTorch.
+"""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,7 +19,7 @@ from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfi
 Part = tuple[Rows, np.ndarray]
 """Features by row and int labels."""
 
-# The toolkit's own seed of the folds of tasks without a test set; it does not follow `seed`.
+# The toolkit fixes the seed of the folds of tasks without a test set.
 _FOLD_SEED = 1111
 
 
@@ -26,10 +30,10 @@ class Predictor(Protocol):
 
 
 class Solver(Protocol):
-    """Trains classifiers for several strengths of regularisation at once."""
+    """Trains one classifier for each of several regularisation strengths."""
 
     def grid(self, kind: str) -> Sequence[float]:
-        """Strengths to try for `inner_kfold`, `kfold` or `split`."""
+        """The strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
 
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
@@ -62,14 +66,14 @@ class LogisticRegressionSolver:
     max_iter: int = 1000
 
     def grid(self, kind: str) -> Sequence[float]:
-        """scikit-learn's C; the range of tasks with a test set but no development set is higher."""
+        """Values of scikit-learn's C; as in the toolkit, larger ones for `kfold`."""
         first, last = (-1, 6) if kind == "kfold" else (-2, 4)
         return [2.0**power for power in range(first, last)]
 
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
     ) -> list[Predictor]:
-        """Fits to all of `train`; there is no early stopping."""
+        """Fits to all of `train`, without early stopping."""
         del dev, num_classes
         rows, labels = train
         rows = rows[np.arange(len(rows))]
@@ -95,16 +99,16 @@ def inner_kfold(
 ) -> float:
     """Accuracy, 0 to 1, of tasks with a training set only: MR, CR, SUBJ, MPQA.
 
-    Each fold is tested by a classifier that the others trained, with the strength that did best
-    in as many folds of those others. The mean is over folds.
+    Nested cross-validation: each fold is classified by a classifier trained on the other folds,
+    whose strength is chosen by cross-validation within those. The result is the mean over folds.
 
     Args:
       rows: float `[n, dim]`.
       labels: int `[n]`.
-      num_classes: of the labels.
-      solver: trains.
-      folds: outer and inner ones.
-      seed: of the trainings; the folds have a fixed one, as in the toolkit.
+      num_classes: number of classes.
+      solver: trains the classifiers.
+      folds: number of outer and of inner folds.
+      seed: of the trainings; the seed of the folds is fixed, as in the toolkit.
       tick: called with 1 after each outer fold.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=_FOLD_SEED)
@@ -128,7 +132,7 @@ def kfold(
 ) -> np.ndarray:
     """Predicted classes, int `[m]`, of tasks with a training and a test set: TREC, MRPC.
 
-    The strength is that which does best in the folds of the training set.
+    The strength is chosen by cross-validation on the training set.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
     strength = _best(train, num_classes, solver, "kfold", split, seed)
@@ -147,16 +151,16 @@ def train_dev_test(
 ) -> np.ndarray:
     """Predicted classes, int `[m]`, of tasks with all three sets: SST, SICK-E, SNLI, probing.
 
-    The toolkit trains once more with the best strength; from the same seed that is the same
-    classifier, so it is kept.
+    The strength is chosen by the accuracy on `dev`. The toolkit then trains again with the chosen
+    strength and the same seed; that gives the same classifier, so it is not repeated here.
 
     Args:
       train, dev: features and labels.
       test_rows: features.
-      num_classes: of the labels.
-      solver: trains.
+      num_classes: number of classes.
+      solver: trains the classifiers.
       seed: of the trainings.
-      strengths: to choose from by the accuracy on `dev`. Default: the solver's grid.
+      strengths: the strengths to choose from. Default: the solver's grid.
     """
     strengths = solver.grid("split") if strengths is None else strengths
     return best_on_dev(train, dev, num_classes, solver, seed, strengths).predict(test_rows)
@@ -170,9 +174,9 @@ def best_on_dev(
     seed: int,
     strengths: Sequence[float],
 ) -> Predictor:
-    """The classifier with the best accuracy on `dev`, to two decimals as in the toolkit.
+    """The classifier with the best accuracy on `dev`, rounded to 0.01 % as in the toolkit.
 
-    Of equally good ones it is that of the first strength.
+    Ties go to the first strength.
     """
     classifiers = solver.fit(train, dev, num_classes, strengths, seed)
     scores = [round(100 * _accuracy(c, *dev), 2) for c in classifiers]
@@ -187,7 +191,7 @@ def _best(
     split: StratifiedKFold,
     seed: int,
 ) -> float:
-    """The strength with the best mean accuracy over folds, to two decimals as in the toolkit."""
+    """The strength with the best mean accuracy over folds, rounded to 0.01 % as in the toolkit."""
     rows, labels = train
     strengths = solver.grid(kind)
     scores = []

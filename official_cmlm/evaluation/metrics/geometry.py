@@ -1,58 +1,58 @@
-"""Measures of how embeddings fill their space."""
+"""Isotropy, mean vector, alignment, uniformity and cosine histograms of embeddings."""
 
 import numpy as np
 from scipy.special import logsumexp
 
 from official_cmlm.evaluation.metrics.nearest import unit, unit64
 
-# Rows of one block of distances: 10,000 vectors take 40 MB at a time.
+# Rows of one block of distances; with 10,000 vectors a block takes 40 MB.
 _ROWS = 1024
 
 
 def isotropy_score(vectors: np.ndarray) -> float:
-    """Isotropy score, 0 (narrow cone) to 1 (the same in all directions).
+    """Isotropy score, 0 (all vectors in a narrow cone) to 1 (isotropic); higher is better.
 
-    min F(c) / max F(c) over unit vectors c, with F(c) the sum of exp(c·v) over the vectors v as
-    they are, not scaled; the unit vectors are the eigenvectors of VᵀV (Mirror-BERT,
-    Equation 2, after Mu and Viswanath 2018). An eigenvector has no sign, so both count. Where
-    eigenvalues are equal the eigenvectors, and so the score, are not unique.
+    min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c runs
+    over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and Viswanath
+    2018). If eigenvalues coincide, eigenvectors and score are not unique.
 
     Args:
       vectors: float `[n, dim]`.
 
     Raises:
-      ValueError: if there are none or they are no numbers.
+      ValueError: for no vectors or non-finite values.
     """
     matrix = _checked(vectors)
     _, directions = np.linalg.eigh(matrix.T @ matrix)
     products = matrix @ directions
-    # Logarithms: exp of a vector of length 800 is beyond float64.
+    # In logarithms: exp(800) overflows float64.
     sums = np.concatenate([logsumexp(products, axis=0), logsumexp(-products, axis=0)])
     return float(np.exp(sums.min() - sums.max()))
 
 
 def mean_vector_norm(vectors: np.ndarray) -> float:
-    """Length of the mean of the vectors as they are (Mirror-BERT, Equation 3); 0 if centred.
+    """Norm of the mean of the unscaled vectors (Mirror-BERT, Equation 3); 0 if they are centred.
 
     Args:
       vectors: float `[n, dim]`.
 
     Raises:
-      ValueError: if there are none or they are no numbers.
+      ValueError: for no vectors or non-finite values.
     """
     return float(np.linalg.norm(_checked(vectors).mean(axis=0)))
 
 
 def alignment(first: np.ndarray, second: np.ndarray) -> float:
-    """Mean squared distance of positive pairs on the unit sphere, 0 to 4; less is better.
+    """Mean squared distance of positive pairs on the unit sphere, 0 to 4; lower is better.
 
     Wang and Isola (2020), alpha = 2.
 
     Args:
-      first, second: float `[n, dim]`; row i of both is a pair. They are scaled to length 1.
+      first, second: float `[n, dim]`; row i of one is paired with row i of the other. Scaled to
+        length 1 here.
 
     Raises:
-      ValueError: if there are none, they are no numbers or their shapes differ.
+      ValueError: for no vectors, non-finite values or different shapes.
     """
     if np.shape(first) != np.shape(second):
         raise ValueError(f"need pairs, got {np.shape(first)} and {np.shape(second)}")
@@ -61,7 +61,7 @@ def alignment(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def uniformity(vectors: np.ndarray) -> float:
-    """Logarithm of the mean of exp(-2 d²) over all pairs of rows; less is better, 0 at worst.
+    """Logarithm of the mean of exp(-2 d²) over all pairs of rows, at most 0; lower is better.
 
     d is the distance on the unit sphere (Wang and Isola 2020, t = 2).
 
@@ -69,7 +69,7 @@ def uniformity(vectors: np.ndarray) -> float:
       vectors: float `[n, dim]`, scaled to length 1 here.
 
     Raises:
-      ValueError: for fewer than two or values that are no numbers.
+      ValueError: for fewer than two vectors or non-finite values.
     """
     scaled = unit(_checked(vectors))
     count = len(scaled)
@@ -81,7 +81,7 @@ def uniformity(vectors: np.ndarray) -> float:
         block = scaled[start : start + _ROWS]
         squared = lengths[start : start + _ROWS, np.newaxis] + lengths - 2.0 * (block @ scaled.T)
         kernel = np.exp(-2.0 * np.maximum(squared, 0.0))
-        # Each pair once: what stands right of the diagonal.
+        # Each pair once: the entries right of the diagonal.
         total += float(np.triu(kernel, k=start + 1).sum(dtype=np.float64))
     return float(np.log(total / (count * (count - 1) / 2)))
 
@@ -95,7 +95,7 @@ def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarra
       seed: of the draw.
 
     Raises:
-      ValueError: for fewer than two vectors or values that are no numbers.
+      ValueError: for fewer than two vectors or non-finite values.
     """
     scaled = unit64(_checked(vectors))
     if len(scaled) < 2:
@@ -107,7 +107,7 @@ def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarra
 
 
 def histogram(cosines: np.ndarray, bins: int) -> list[float]:
-    """Shares of cosines in equal bins from -1 to 1; none for no cosines."""
+    """Shares of cosines in equal bins from -1 to 1; empty for no cosines."""
     if not len(cosines):
         return []
     counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))

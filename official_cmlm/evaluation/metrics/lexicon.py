@@ -1,4 +1,4 @@
-"""Bilingual lexicon induction on arrays: an orthogonal map and retrieval by CSLS."""
+"""Bilingual lexicon induction on arrays: orthogonal mapping, CSLS retrieval, precision at k."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ RETRIEVALS = ("csls", "cosine")
 
 
 def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The orthogonal W that makes source @ W nearest to target (Schönemann 1966; MUSE).
+    """The orthogonal W for which source @ W is closest to target (Schönemann 1966; MUSE).
 
     W = U Vᵀ of the singular value decomposition of sourceᵀ · target minimises ‖source W − target‖
     over all orthogonal matrices.
@@ -31,7 +31,7 @@ def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def centred(vectors: np.ndarray) -> np.ndarray:
-    """Unit rows, their mean subtracted, of length 1 again (Artetxe et al. 2018): float32."""
+    """Unit rows, minus their mean, scaled to length 1 again (Artetxe et al. 2018): float32."""
     scaled = unit(vectors)
     return unit(scaled - scaled.mean(axis=0, dtype=np.float64))
 
@@ -46,20 +46,21 @@ def translations(
 ) -> np.ndarray:
     """The best candidates of each query, best first.
 
-    CSLS (Conneau et al. 2018) of x and y is 2 cos(x, y) − r(x) − r(y), with r the mean cosine with
-    the k nearest of the other language. r(x) is the same for all candidates of x and left out.
+    CSLS (Conneau et al. 2018) of x and y is 2 cos(x, y) − r(x) − r(y), where r is the mean cosine
+    with the k nearest neighbours in the other language. r(x) does not change the order of x's
+    candidates and is left out.
 
     Args:
       queries: float `[n, dim]`, unit rows.
       candidates: float `[m, dim]`, unit rows.
-      vocabulary: float `[v, dim]`, unit rows: words of the queries' language, among which a
-        candidate's r is taken.
-      most: candidates per query; all where there are fewer.
+      vocabulary: float `[v, dim]`, unit rows: the words of the queries' language from which a
+        candidate's r is computed.
+      most: number of candidates per query; all if there are fewer.
       retrieval: `csls` or `cosine`.
-      k: neighbours of CSLS.
+      k: number of neighbours in r.
 
     Returns:
-      int64 `[n, min(most, m)]`; of equal ones the lower index first.
+      int64 `[n, min(most, m)]`; ties are ordered by index.
 
     Raises:
       ValueError: for an unknown retrieval.
@@ -73,15 +74,15 @@ def translations(
 
 
 def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
-    """Share, times 100, of queries with any right candidate among their first k (MUSE).
+    """Percentage of queries with a correct candidate among the first k (MUSE).
 
     Args:
       found: int `[n, most]`, best first.
-      gold: for each query the right candidates.
-      k: how many count; all where there are fewer.
+      gold: the correct candidates of each query.
+      k: number of candidates to look at; all if there are fewer.
 
     Raises:
-      ValueError: if there are no queries or their number differs.
+      ValueError: if there are no queries or `gold` has another length.
     """
     if len(found) != len(gold) or not len(gold):
         raise ValueError(f"need gold for each query, got {len(gold)} for {len(found)}")

@@ -1,8 +1,8 @@
-"""Margin-based bitext mining (Artetxe and Schwenk 2019) and the threshold of BUCC.
+"""Margin-based bitext mining (Artetxe and Schwenk 2019) and the choice of a threshold for BUCC.
 
-The score of a pair is its cosine against the mean cosine of both sentences with their k nearest
-neighbours in the other language, so that a sentence that is near to everything does not win.
-Steps and their order are those of LASER's `mine_bitexts.py` and `bucc.py`.
+The score of a pair is its cosine relative to the mean cosine of both sentences with their k nearest
+neighbours in the other language; that corrects for sentences that are close to all others (hubs).
+The algorithm follows LASER's `mine_bitexts.py` and `bucc.py`.
 """
 
 import dataclasses
@@ -15,16 +15,16 @@ from official_cmlm.evaluation.metrics.nearest import nearest
 MARGINS = ("ratio", "distance", "absolute")
 RETRIEVALS = ("max", "intersect", "forward", "backward")
 
-# Queries between two signs of progress.
+# Queries per progress update.
 _STEP = 4096
 
 
 @dataclasses.dataclass(frozen=True)
 class Candidates:
-    """Scored pairs.
+    """Candidate pairs with their scores.
 
     Attributes:
-      pairs: int64 `[c, 2]`, rows of source and target.
+      pairs: int64 `[c, 2]`, row in source and row in target.
       scores: float64 `[c]`, margins.
     """
 
@@ -34,11 +34,11 @@ class Candidates:
 
 @dataclasses.dataclass(frozen=True)
 class Extraction:
-    """What is extracted at a threshold.
+    """Quality of the pairs extracted at a threshold.
 
     Attributes:
-      threshold: pairs that reach it are extracted.
-      precision, recall, f1: 0 to 1; 0 where nothing right is extracted.
+      threshold: pairs with at least this score are extracted.
+      precision, recall, f1: 0 to 1; 0 if no correct pair is extracted.
     """
 
     threshold: float
@@ -55,24 +55,25 @@ def mine(
     retrieval: str = "max",
     progress: Callable[[int], None] = lambda done: None,
 ) -> Candidates:
-    """Finds the pairs that are likely translations, each with its margin.
+    """Finds candidate translation pairs and their margins.
 
-    Each sentence proposes the best-scored of its k neighbours. `forward` takes the source's
-    proposals, `backward` the target's, `intersect` those that both make, and `max` all of them from
-    the best downwards while neither sentence is taken.
+    Each sentence proposes the pair with the highest margin among its k neighbours. `forward` keeps
+    the proposals of the source side, `backward` those of the target side, `intersect` the pairs
+    proposed by both, and `max` all of them, taken greedily from the highest margin down so that
+    each sentence is used once.
 
     Args:
       source, target: float `[n, dim]` and `[m, dim]`, rows of length 1 (`unit`).
-      k: neighbours, at least 1; fewer where there are not as many sentences.
-      margin: `ratio`, `distance` or `absolute`.
+      k: number of neighbours, at least 1; all if there are fewer.
+      margin: `ratio`, `distance` or `absolute`; see `margins`.
       retrieval: see above.
-      progress: called with the number of sentences whose neighbours were found, n + m in all.
+      progress: called with the number of sentences just searched, n + m in total.
 
     Raises:
       ValueError: for an unknown margin or retrieval, a k below 1 or an empty side.
     """
     if margin not in MARGINS or retrieval not in RETRIEVALS:
-        raise ValueError(f"no margin {margin!r} or no retrieval {retrieval!r}")
+        raise ValueError(f"unknown margin {margin!r} or retrieval {retrieval!r}")
     if k < 1 or not len(source) or not len(target):
         raise ValueError(f"need k >= 1 and sentences, got {k}, {len(source)}, {len(target)}")
     ahead, ahead_cosines = _neighbours(source, target, k, progress)
@@ -101,8 +102,8 @@ def margins(
 ) -> np.ndarray:
     """Margins of pairs: float64 of the arguments' common shape.
 
-    With b the mean of both means: `ratio` is cosine / b, `distance` cosine − b, `absolute` the
-    cosine. A ratio to 0, as vectors of zeros give it, is 0.
+    With b the mean of both means: `ratio` is cosine / b (0 if b is 0), `distance` is cosine − b,
+    `absolute` is the cosine.
     """
     cosines = np.asarray(cosines, np.float64)
     if margin == "absolute":
@@ -115,13 +116,13 @@ def margins(
 
 
 def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:
-    """Precision, recall and F1 of the candidates that reach a threshold.
+    """Precision, recall and F1 of the candidates whose score is at least the threshold.
 
     Args:
       scores: float `[c]`.
       correct: bool `[c]`, whether a candidate is a gold pair.
       gold: number of gold pairs.
-      threshold: what a score must reach.
+      threshold: minimum score.
 
     Raises:
       ValueError: if there are no gold pairs.
@@ -133,10 +134,10 @@ def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float
 
 
 def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extraction:
-    """The extraction with the largest F1 of all thresholds; of equal ones the highest threshold.
+    """The extraction with the highest F1 over all thresholds; of ties the highest threshold.
 
-    The threshold is the mean of the last score that is taken and the next; where all are taken,
-    the lowest score. Equal scores are taken together. Nothing right to find: infinity, F1 0.
+    The threshold is the mean of the lowest extracted score and the next lower one, or the lowest
+    score if all are extracted. Without a correct candidate the threshold is infinity and F1 is 0.
 
     Args:
       scores, correct, gold: as in `extract`.
@@ -152,14 +153,14 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
     ordered = np.asarray(scores, np.float64)[order]
     hits = np.cumsum(np.asarray(correct)[order])
     taken = np.arange(1, len(ordered) + 1)
-    # 2·hits / (taken + gold) is F1. A cut within equal scores cannot be made by a threshold.
+    # 2·hits / (taken + gold) is F1. No threshold separates equal scores.
     f1 = 2 * hits / (taken + gold)
     f1[:-1][ordered[:-1] == ordered[1:]] = -1.0
     last = int(np.argmax(f1))
     threshold = float(ordered[last])
     if last + 1 < len(ordered):
         middle = (ordered[last] + ordered[last + 1]) / 2
-        # The mean of two neighbouring floats can be the lower one, which is not taken.
+        # The mean of two adjacent floats can be rounded to the lower one.
         threshold = float(middle) if middle > ordered[last + 1] else threshold
     return _extraction(threshold, int(taken[last]), int(hits[last]), gold)
 
@@ -188,7 +189,7 @@ def _proposals(neighbours: np.ndarray, scores: np.ndarray) -> Candidates:
 
 
 def _greedy(pairs: np.ndarray, scores: np.ndarray) -> Candidates:
-    """From the best score downwards, the pairs of whose sentences neither is taken."""
+    """Pairs in descending order of score, skipping those with a sentence already used."""
     sources: set[int] = set()
     targets: set[int] = set()
     kept = []

@@ -1,9 +1,9 @@
-"""SentEval's regression of relatedness: a softmax over five scores fitted to their neighbours.
+"""SentEval's regression of relatedness scores (SICK-R, STS-B) by a softmax over five classes.
 
-Tai et al. (2015): a score of 3.6 becomes 0.4 for class 3 and 0.6 for class 4; the prediction is
-the expected class. The toolkit (`tools/relatedness.py`) minimises the mean squared error of the
-probabilities with Adam and keeps the weights with the best Pearson correlation on the development
-set.
+Tai et al. (2015): a score of 3.6 is encoded as probability 0.4 of class 3 and 0.6 of class 4; the
+prediction is the expected class. The toolkit (`tools/relatedness.py`) minimises the mean squared
+error of the probabilities with Adam and keeps the weights with the best Pearson correlation on the
+development set.
 """
 
 import numpy as np
@@ -22,7 +22,7 @@ _TENACITY = 3
 def encode_scores(scores: np.ndarray) -> np.ndarray:
     """Scores as distributions over the classes 1 to 5: float32 `[n, 5]`.
 
-    As in the toolkit a score below 1, which STS-B has, leaves the rest of its mass nowhere.
+    As in the toolkit, the probabilities of a score below 1 (STS-B has some) sum to less than 1.
     """
     scores = np.asarray(scores, np.float64)
     below = np.floor(scores).astype(int)
@@ -49,7 +49,7 @@ def predict_relatedness(
       train, dev: features float32 `[n, dim]` and scores `[n]`.
       test: features `[m, dim]`.
       seed: of the initial weights and the order of examples.
-      max_epoch: passes over `train` after which no further 50 are begun. Default 1000.
+      max_epoch: training ends at the first evaluation after more epochs than this. Default 1000.
 
     Returns:
       float64 `[m]`, between 1 and 5.
@@ -95,7 +95,7 @@ def _fit(
 def squared_error_gradient(
     rows: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Gradient of mean((softmax(rows @ weights) - targets)²) by the weights `[dim, 5]`."""
+    """Gradient of mean((softmax(rows @ weights) - targets)²) with respect to weights `[dim, 5]`."""
     probabilities = _softmax(rows @ weights)
     outer = (probabilities - targets) * (2.0 / targets.size)
     inner = (outer * probabilities).sum(axis=1, keepdims=True)
@@ -113,7 +113,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
-    """Pearson's correlation, 0 where one side is constant."""
+    """Pearson's correlation, 0 if one side is constant."""
     if np.ptp(predicted) == 0 or np.ptp(scores) == 0:
         return 0.0
     return float(stats.pearsonr(predicted, scores).statistic)

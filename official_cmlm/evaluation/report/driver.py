@@ -1,4 +1,4 @@
-"""Runs suites on an encoder and keeps their results: a file a suite, then all together."""
+"""Runs suites on an encoder and writes results: one file per suite, then all of them together."""
 
 import contextlib
 import dataclasses
@@ -29,7 +29,7 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
     """Suite -> its options, from settings such as `senteval.seeds=5`.
 
     Raises:
-      UserError: for an unknown suite or option, or a setting of a suite that is not run.
+      UserError: for an unknown suite or option, or a setting of a suite not in `names`.
     """
     for name in names:
         suites.suite(name)
@@ -40,11 +40,11 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
         if not equals or not dot:
             raise UserError(f"--set={setting}: write it as suite.option=value")
         if name not in values:
-            raise UserError(f"--set={setting}: suite {name!r} is not run; it is not in --suites")
+            raise UserError(f"--set={setting}: suite {name!r} is not run; add it to --suites")
         try:
             values[name][option] = yaml.safe_load(text)
         except yaml.YAMLError:
-            raise UserError(f"--set={setting}: {text!r} is no YAML value") from None
+            raise UserError(f"--set={setting}: {text!r} is not a YAML value") from None
     return {name: suites.options(name, values[name]) for name in names}
 
 
@@ -52,7 +52,7 @@ def read_results(path: Path) -> dict[str, Any]:
     """Reads a `results.json`.
 
     Raises:
-      UserError: if it is missing or none.
+      UserError: if it is missing or has another format.
     """
     try:
         results = json.loads(path.read_text(encoding="utf-8"))
@@ -64,7 +64,7 @@ def read_results(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; name a results.json") from None
     except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: no results.json of experiments.evaluate") from None
+        raise UserError(f"{path}: not a results.json of experiments.evaluate") from None
     return results
 
 
@@ -78,23 +78,23 @@ def run(
     strict: bool = False,
     compare: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """Runs suites and writes `results.json`, `results.md` and `report.html` after each.
+    """Runs suites and writes `results.json`, `results.md` and `report.html` after each of them.
 
-    A suite that was finished before, by the same encoder with the same options on the same files,
-    is not run again.
+    A suite finished in an earlier run is not repeated if encoder, options, data and code are
+    unchanged.
 
     Args:
-      encoder: what to score.
-      path: where it came from.
-      name: what tables call it.
-      data_dir: the evaluation data.
-      output_dir: for results, and for embeddings in `embeddings/<fingerprint>`.
+      encoder: the encoder to score.
+      path: where it was loaded from, for the record.
+      name: its name in tables.
+      data_dir: folder of the evaluation data.
+      output_dir: folder of results, and of embeddings in `embeddings/<fingerprint>`.
       options: suite -> its options.
-      strict: data that differs from the published files is an error.
-      compare: results of another encoder to show beside.
+      strict: whether data that differs from the published files is an error.
+      compare: results of another encoder to show beside these.
 
     Returns:
-      What `results.json` holds.
+      The content of `results.json`.
 
     Raises:
       UserError: if the data folder is missing.
@@ -141,7 +141,7 @@ def run(
 def run_suite(
     name: str, encode: CachedEncoder, data_dir: Path, options: Any, strict: bool
 ) -> dict[str, Any]:
-    """Runs one suite; whatever fails in it becomes a line of `failures`."""
+    """Runs one suite; exceptions become lines of `failures`."""
     module = suites.suite(name)
     report = SuiteReport(
         progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
@@ -153,7 +153,7 @@ def run_suite(
     except UserError as error:
         report.failures.append(" ".join(str(error).split()))
     except Exception as error:
-        # A fault of ours must not cost the other suites' hours; its trace belongs to the report.
+        # An unexpected exception must not cost the hours of other suites; its trace is printed.
         report.traces.append(traceback.format_exc())
         report.failures.append(f"stopped by {type(error).__name__}: {error}")
     for trace in report.traces:
@@ -174,7 +174,7 @@ def run_suite(
 
 
 def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
-    """A suite's earlier results if they are whole and nothing that they depend on has changed."""
+    """A suite's earlier results, if complete and nothing that they depend on has changed."""
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
         if found["key"] != key or found["failures"] or not found["scores"]:
@@ -184,7 +184,7 @@ def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
                 return None
     except (OSError, ValueError, KeyError, TypeError):
         return None
-    print(f"{kept.stem}: as before, nothing that it depends on has changed", file=sys.stderr)
+    print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
     return found
 
 
@@ -220,7 +220,7 @@ def _write_all(results: dict[str, Any], folder: Path, compare: dict[str, Any] | 
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes aside and renames, so that a killed run leaves the earlier file or the new one."""
+    """Writes a temporary file and renames it, so that a killed run leaves a complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
     partial = path.with_name(f"{path.name}.partial")
     partial.write_text(text + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Charts of an evaluation as SVG that takes its colours and its font from the page around it."""
+"""Charts of an evaluation, as SVG with colours and font from the surrounding HTML page."""
 
 import dataclasses
 import html
@@ -13,7 +13,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, told apart by colour-blind readers; on a page, custom properties of CSS.
+# Okabe and Ito's colours, safe for colour-blind readers -> custom properties of the style sheet.
 INK, MUTED, GRID = "#1a1c20", "#676d76", "#d9dce1"
 FIRST, SECOND, BACKGROUND = "#0072b2", "#d55e00", "#a3a9b2"
 _MORE = ("#009e73", "#b3589a", "#c98a00", "#3f9fd0", "#7a5c2e")
@@ -21,10 +21,10 @@ PALETTE = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid", FIRST: "--series-1", SECOND: "--series-2",
     BACKGROUND: "--series-0", **{color: f"--series-{i}" for i, color in enumerate(_MORE, 3)},
 }  # fmt: skip
-# What the first principal component's removal does is shown as before and after.
+# Labels of figures before and after principal component removal.
 SIDES = {"before": "embeddings as they are", "after": "component removed"}
 _MARKERS = "osD^vP*X<>"
-_WIDTH = 5.6  # inches; at 96 pixels each it fits a phone with little shrinking
+_WIDTH = 5.6  # inches
 _STYLE = {
     "font.size": 9.0,
     "text.color": INK,
@@ -55,10 +55,10 @@ _STYLE = {
 
 @dataclasses.dataclass(frozen=True)
 class Chart:
-    """A drawing that is not drawn yet.
+    """A chart, drawn when it is rendered.
 
     Attributes:
-      title: what is to be seen.
+      title: shown above it.
       height: inches.
       draw: draws on an empty figure.
     """
@@ -69,9 +69,9 @@ class Chart:
 
 
 def image(chart: Chart, file_format: str, salt: str = "") -> bytes:
-    """The drawing as `svg`, `png` …; the same bytes for the same salt."""
+    """Renders a chart as `svg`, `png` …; deterministic for equal `salt`."""
     with matplotlib.rc_context({**_STYLE, "svg.hashsalt": salt}), warnings.catch_warnings():
-        # The page's fonts have glyphs that Matplotlib's has not.
+        # Glyphs that Matplotlib's font lacks exist in the page's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=(_WIDTH, chart.height))
         chart.draw(figure)
@@ -81,16 +81,15 @@ def image(chart: Chart, file_format: str, salt: str = "") -> bytes:
 
 
 def svg(chart: Chart, key: str) -> str:
-    """An `<svg>` element to stand in HTML.
+    """An `<svg>` element for an HTML page.
 
     Args:
-      chart: what to draw.
-      key: letters, digits and hyphens; precedes every id, so that two drawings on a page with
-        different keys share none.
+      chart: the chart.
+      key: letters, digits and hyphens; prefix of every id, unique on the page.
     """
     text = image(chart, "svg", key).decode("utf-8")
     text = text[text.index("<svg") :]
-    # The metadata names sites, and the style would hold for the whole page.
+    # Metadata contains URLs, and a style element would apply to the whole page.
     text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)
     text = re.sub(r"<[^>]*>", lambda tag: _for_page(tag[0], key), text)
     label = html.escape(chart.title, quote=True)
@@ -98,7 +97,7 @@ def svg(chart: Chart, key: str) -> str:
 
 
 def _for_page(tag: str, key: str) -> str:
-    """A tag with ids of its own and colours of the page's."""
+    """A tag with prefixed ids, and with the page's custom properties as colours."""
     tag = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", tag)
     tag = re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{key}-", tag)
     return re.sub(
@@ -116,15 +115,15 @@ def bars(
     decimals: int = 1,
     colors: Sequence[str] = (FIRST, SECOND),
 ) -> Chart:
-    """Horizontal bars, a group a label and a bar a series; a missing value has none.
+    """Horizontal bars, grouped by label, one bar per series; none for a missing value.
 
     Args:
-      title: what is to be seen.
-      labels: from top to bottom.
-      series: name -> value a label; two at most.
+      title: of the chart.
+      labels: of the groups, from top to bottom.
+      series: name -> one value or None per label; at most two series.
       axis: quantity and unit.
       decimals: of the values beside the bars.
-      colors: a series each, of the palette.
+      colors: one per series, from the palette.
     """
     thick = 0.8 / len(series)
 
@@ -152,15 +151,15 @@ def bars(
 
 
 def language_histograms(title: str, shares: Mapping[str, Any]) -> Chart:
-    """A panel a query language: in which languages its nearest neighbours are.
+    """One panel per query language: the languages of the nearest neighbours.
 
     Args:
-      title: what is to be seen.
+      title: of the chart.
       shares: `before` and perhaps `after`: query's language -> neighbour's language -> percent.
     """
     sides = {name: shares[key] for key, name in SIDES.items() if shares.get(key)}
     queries = list(next(iter(sides.values()), {}))
-    # One scale for all panels, with room above the highest bar.
+    # A common scale for all panels.
     shown = [share for side in sides.values() for row in side.values() for share in row.values()]
     top = 1.08 * max(shown, default=100.0) or 1.0
 
@@ -193,7 +192,7 @@ def embedding_map(title: str, points: Mapping[str, Any]) -> Chart:
     """Sentences as points, coloured by language.
 
     Args:
-      title: what is to be seen.
+      title: of the chart.
       points: `before` and perhaps `after`: language -> [x, y] of each sentence.
     """
     sides = [(name, points[key]) for key, name in SIDES.items() if points.get(key)]
@@ -222,12 +221,12 @@ def embedding_map(title: str, points: Mapping[str, Any]) -> Chart:
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any]) -> Chart:
-    """A panel a set of texts: cosines of random pairs, and of pairs that mean the same.
+    """One panel per set of texts: cosines of random pairs and of positive pairs.
 
     Args:
-      title: what is to be seen.
-      histograms: set -> `edges` of n bins (n + 1), shares `random` and `positive` (n each, or
-        none).
+      title: of the chart.
+      histograms: set -> `edges` of n bins (n + 1 values), shares `random` and `positive` (n values
+        each, or none).
     """
 
     def draw(figure: Figure) -> None:
@@ -251,7 +250,7 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any]) -> Chart:
 
 
 def roc_curves(title: str, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
-    """Curves of `false_positive` and `true_positive` shares by name; chance is the diagonal."""
+    """ROC curves: name -> `false_positive` and `true_positive` rates; the diagonal is chance."""
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -271,7 +270,7 @@ def roc_curves(title: str, curves: Mapping[str, Mapping[str, Sequence[float]]]) 
 
 
 def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
-    """Up to two axes a row; none of them empty."""
+    """Axes in rows of two."""
     columns = min(2, count)
     grid = figure.add_gridspec(max(1, math.ceil(count / 2)), max(1, columns))
     panels: list[Axes] = []
@@ -282,7 +281,7 @@ def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
 
 
 def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
-    """Above the figure, where there is something to tell apart."""
+    """A legend above the figure, unless there is a single name."""
     if len(names) > 1:
         short = [_short(name) for name in names]
         columns = max(1, min(len(names), 84 // (6 + max(map(len, short)))))
@@ -290,5 +289,5 @@ def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
 
 
 def _short(name: str) -> str:
-    """A name that leaves room for what it names."""
+    """A name cut to 30 characters."""
     return name if len(name) <= 30 else name[:29] + "…"

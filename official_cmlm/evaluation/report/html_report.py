@@ -1,4 +1,4 @@
-"""An evaluation as one HTML file: charts, the papers' tables, every score; nothing from outside."""
+"""An evaluation as one self-contained HTML file: charts, the papers' tables, all scores."""
 
 import html
 import math
@@ -10,18 +10,22 @@ from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Results
 from official_cmlm.evaluation.suites import SUITES
 
-# Suite -> metrics of a task, of which the first that was scored is drawn; the axis; the title.
+# Suite -> (metrics, of which the first one scored is drawn; label of the axis; title) of its bars.
 _BARS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "senteval": (
         ("accuracy", "pearson"),
         "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
-        "What a classifier on frozen embeddings reaches, by task",
+        "Classifiers on frozen embeddings, by task",
     ),
-    "probing": (("accuracy",), "accuracy, %", "What a classifier reads out of an embedding"),
+    "probing": (
+        ("accuracy",),
+        "accuracy, %",
+        "Linguistic properties that a classifier finds in embeddings",
+    ),
     "sts": (
         ("spearman_all", "spearman"),
         "Spearman's ρ × 100",
-        "How closely cosines follow people's scores of sentence pairs",
+        "Correlation of cosines with human scores of sentence pairs",
     ),
     "tatoeba": (
         ("accuracy_mean",),
@@ -32,27 +36,27 @@ _BARS: dict[str, tuple[tuple[str, ...], str, str]] = {
     "amazon": (
         ("accuracy_frozen",),
         "accuracy, %",
-        "Sentiment of reviews, learnt in one language, by language; frozen encoder",
+        "Sentiment of reviews, learned in one language, by test language; frozen encoder",
     ),
     "bitext_mining": (("f1_best",), "F1, %", "Translations mined from two corpora"),
     "word_similarity": (
         ("spearman",),
         "Spearman's ρ × 100",
-        "How closely cosines follow people's scores of word pairs",
+        "Correlation of cosines with human scores of word pairs",
     ),
-    "bli": (("p@1",), "found first, %", "Translations of words, by languages and training words"),
-    "entity_linking": (("accuracy@1",), "accuracy at 1, %", "Mentions linked to their entity"),
-    "geometry": (("isotropy",), "isotropy score, 0 to 1", "Isotropy of the space, by texts"),
+    "bli": (("p@1",), "precision at 1, %", "Word translation, by languages and training words"),
+    "entity_linking": (("accuracy@1",), "accuracy at 1, %", "Mentions linked to the right entity"),
+    "geometry": (("isotropy",), "isotropy score, 0 to 1", "Isotropy, by set of texts"),
     "mteb": (("main_score",), "main score × 100", "Tasks of the mteb package"),
 }
 
 
 def html_report(results: Results, compare: Results | None = None) -> str:
-    """The whole evaluation as an HTML document that loads nothing.
+    """The whole evaluation as an HTML document without external resources.
 
     Args:
-      results: what an evaluation wrote: `encoder`, `started`, `seconds` and, by name, `suites`.
-      compare: the same of a second encoder, which is shown beside the first.
+      results: content of a `results.json`: `encoder`, `started`, `seconds` and, by name, `suites`.
+      compare: the same of a second encoder, shown beside the first.
     """
     names = tables.encoder_names(results, compare)
     suites = tables.suite_names(results, compare)
@@ -84,7 +88,7 @@ def html_report(results: Results, compare: Results | None = None) -> str:
 
 
 def charts(suite: str, results: Results, compare: Results | None = None) -> list[figures.Chart]:
-    """What can be drawn of a suite."""
+    """The charts of a suite."""
     names = tables.encoder_names(results, compare)
     parts = [part for part in (results, compare) if part]
     drawn = [_bars(suite, dict(zip(names, parts)))] if suite in _BARS else []
@@ -93,23 +97,23 @@ def charts(suite: str, results: Results, compare: Results | None = None) -> list
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
         whose = f": {name}" if compare else ""
         if shares := data.get("language_bias"):
-            title = f"In which language each query finds its nearest neighbour{whose}"
+            title = f"Language of the nearest neighbour, by language of the query{whose}"
             drawn.append(figures.language_histograms(title, shares))
         if points := data.get("embedding_map"):
-            title = f"Whether sentences gather by language or by meaning{whose}"
+            title = f"Embeddings of translations, coloured by language{whose}"
             drawn.append(figures.embedding_map(title, points))
         if histograms := data.get("cosine_histogram"):
-            title = f"Cosines of random pairs and of pairs of one meaning{whose}"
+            title = f"Cosines of random and of positive pairs{whose}"
             drawn.append(figures.cosine_histograms(title, histograms))
         for task, curve in (data.get("roc_curve") or {}).items():
             curves[f"{task}{whose}"] = curve
     if curves:
-        drawn.append(figures.roc_curves("How well cosines tell right from wrong pairs", curves))
+        drawn.append(figures.roc_curves("ROC curves of cosines", curves))
     return [chart for chart in drawn if chart is not None]
 
 
 def _bars(suite: str, parts: Mapping[str, Results]) -> figures.Chart | None:
-    """A bar a task for each encoder; of one encoder, also with principal components removed."""
+    """One bar per task and encoder; for a single encoder also after component removal."""
     metrics, axis, title = _BARS[suite]
     series = {name: _main_scores(suite, part, metrics) for name, part in parts.items()}
     colors = (figures.FIRST, figures.SECOND)
@@ -127,7 +131,7 @@ def _bars(suite: str, parts: Mapping[str, Results]) -> figures.Chart | None:
 
 
 def _main_scores(suite: str, part: Results, metrics: Sequence[str]) -> dict[str, float]:
-    """Task -> the first of the metrics; without the subsets of a task that was scored whole."""
+    """Task -> value of the first metric scored; without subsets of a task scored as a whole."""
     scores = [s for s in tables.scores(part, suite).values() if s["value"] is not None]
     found: dict[str, float] = {}
     for metric in metrics:
@@ -173,9 +177,10 @@ def _comparison(table: Comparison, level: int) -> str:
 
 
 def _table(header: list[str], rows: list[list[str]], left: int, own: int = 0) -> str:
-    """A table in a box that scrolls; the first `left` columns are text, the first `own` rows ours.
+    """A table in a scrolling box.
 
-    The first cell of a row is its heading.
+    The first cell of a row is its heading, the first `left` columns are text, and the first `own`
+    rows, those of the evaluated encoders, are highlighted.
     """
     kinds = ["text" if i < left else "number" for i in range(len(header))]
     heads = "".join(
@@ -213,7 +218,7 @@ def _failures(failures: Iterable[tuple[str, str]]) -> str:
     items = [f"<li><b>{_text(suite)}</b> {_text(text)}</li>" for suite, text in failures]
     if not items:
         return ""
-    return f'<div class="failures" role="alert"><h2>Not done</h2><ul>{"".join(items)}</ul></div>'
+    return f'<div class="failures" role="alert"><h2>Not scored</h2><ul>{"".join(items)}</ul></div>'
 
 
 def _list(title: str, texts: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""An encoder's scores, beside the papers' own rows and in full: Markdown tables."""
+"""Markdown tables of an encoder's scores: all of them, and beside the papers' own rows."""
 
 import dataclasses
 import math
@@ -9,7 +9,7 @@ from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper
 from official_cmlm.evaluation.suites import SUITES
 
 MISSING = "–"
-# Suites whose figures are no percentages.
+# Decimals of suites whose scores are not percentages.
 _MORE_DECIMALS = {"geometry": 4}
 
 Results = dict[str, Any]
@@ -18,13 +18,13 @@ Row = tuple[str, list[str]]
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A paper's table with our rows, ready to be written.
+    """A paper's table with rows of the evaluated encoders, as text.
 
     Attributes:
       title: one line.
-      header: headings, that of the models first.
-      own, published: (model, a text a column).
-      footnote: protocol and what is missing of ours.
+      header: headings, first that of the models.
+      own, published: (model, one text per column).
+      footnote: the protocol, and the columns without a score of the evaluated encoders.
       ablation: see `PaperTable`.
     """
 
@@ -37,13 +37,13 @@ class Comparison:
 
 
 def suite_names(results: Results, compare: Results | None = None) -> list[str]:
-    """The suites that were run, in their usual order."""
+    """The suites that were run, in the order of `SUITES`."""
     names = {*results.get("suites", {}), *(compare or {}).get("suites", {})}
     return [name for name in SUITES if name in names] + sorted(names - SUITES.keys())
 
 
 def encoder_names(results: Results, compare: Results | None = None) -> list[str]:
-    """The one or two encoders' names; two of one name are told apart by their fingerprints."""
+    """Names of the one or two encoders; equal names get the fingerprint added."""
     encoders = [part["encoder"] for part in (results, compare) if part]
     names = [encoder["name"] for encoder in encoders]
     if len(set(names)) < len(names):
@@ -54,13 +54,13 @@ def encoder_names(results: Results, compare: Results | None = None) -> list[str]
 
 
 def scores(results: Results | None, suite: str) -> dict[str, dict[str, Any]]:
-    """`task/metric` -> score of a suite; empty where it was not run."""
+    """`task/metric` -> score of a suite; empty if the suite was not run."""
     found = (results or {}).get("suites", {}).get(suite, {}).get("scores", [])
     return {f"{score['task']}/{score['metric']}": score for score in found}
 
 
 def comparisons(suite: str, results: Results, compare: Results | None = None) -> list[Comparison]:
-    """The papers' tables of a suite with our rows; none where neither encoder has a score."""
+    """The papers' tables of a suite with the encoders' rows; none if no encoder has a score."""
     parts = [part for part in (results, compare) if part]
     found = [
         (name, {key: score["value"] for key, score in scores(part, suite).items()})
@@ -76,7 +76,7 @@ def _compared(table: PaperTable, found: list[tuple[str, dict[str, float | None]]
     there: set[str] = set()
     for name, values in found:
         rows = [(label, own_values(table, values, ids)) for label, ids in table.variants]
-        # A variant that was not scored says no more than the row that stays.
+        # Rows of variants without any score are left out, but one row always stays.
         rows = [row for row in rows if any(v is not None for v in row[1])] or rows[:1]
         for label, row in rows:
             own.append((f"{name}, {label}" if label else name, [_text(v, table) for v in row]))
@@ -90,7 +90,7 @@ def _compared(table: PaperTable, found: list[tuple[str, dict[str, float | None]]
     footnote = f"Protocol: {table.protocol}."
     if lacking:
         all_of_them = len(lacking) == sum(column is not None for _, column in table.columns)
-        footnote += f" Missing of ours: {_listed(['all'] if all_of_them else lacking)}"
+        footnote += f" Not scored: {_listed(['all'] if all_of_them else lacking)}"
     if never:
         footnote += f" Computed by no suite: {_listed(never)}"
     return Comparison(
@@ -106,7 +106,7 @@ def _compared(table: PaperTable, found: list[tuple[str, dict[str, float | None]]
 def all_scores(
     suite: str, results: Results, compare: Results | None = None
 ) -> tuple[list[str], list[list[str]]]:
-    """Headings and rows of every score of a suite; with `compare`, both and their difference."""
+    """Header and rows of all scores of a suite; with `compare`, both values and the difference."""
     mine, theirs = scores(results, suite), scores(compare, suite)
     names = encoder_names(results, compare)
     decimals = _MORE_DECIMALS.get(suite, 2)
@@ -131,8 +131,8 @@ def markdown(results: Results, compare: Results | None = None) -> str:
     """The whole evaluation as Markdown.
 
     Args:
-      results: what an evaluation wrote: `encoder`, `started`, `seconds` and, by name, `suites`.
-      compare: the same of a second encoder. Differences are the first's value minus its.
+      results: content of a `results.json`: `encoder`, `started`, `seconds` and, by name, `suites`.
+      compare: the same of a second encoder. Differences are first minus second.
     """
     names = encoder_names(results, compare)
     lines = [f"# Evaluation of {escape(' and '.join(names))}", ""]
@@ -147,7 +147,7 @@ def markdown(results: Results, compare: Results | None = None) -> str:
         (s, text) for s in suite_names(results, compare) for text in failures(s, results, compare)
     ]
     if failed:
-        lines += ["", "**Could not be done:**", ""]
+        lines += ["", "**Not scored:**", ""]
         lines += [f"- {suite}: {escape(text)}" for suite, text in failed]
     for suite in suite_names(results, compare):
         lines += ["", *_suite_lines(suite, results, compare)]
@@ -180,7 +180,7 @@ def _suite_lines(suite: str, results: Results, compare: Results | None) -> list[
 
 
 def settings(suite: str, results: Results, compare: Results | None = None) -> list[str]:
-    """How the suite was run: protocol, options, seeds and duration, a line each."""
+    """How the suite was run: protocol, options, seeds and duration, one line each."""
     return _both(_settings, suite, results, compare)
 
 
@@ -190,12 +190,12 @@ def notes(suite: str, results: Results, compare: Results | None = None) -> list[
 
 
 def failures(suite: str, results: Results, compare: Results | None = None) -> list[str]:
-    """What the suite could not do."""
+    """What the suite could not score."""
     return _both(lambda part: part.get("failures", []), suite, results, compare)
 
 
 def all_failures(results: Results, compare: Results | None = None) -> list[tuple[str, str]]:
-    """(suite, what it could not do), of all suites."""
+    """(suite, what it could not score), of all suites."""
     names = suite_names(results, compare)
     return [(name, text) for name in names for text in failures(name, results, compare)]
 
@@ -215,7 +215,7 @@ def _both(
     results: Results,
     compare: Results | None,
 ) -> list[str]:
-    """Lines of one or two encoders; what only one of the two has is named after it."""
+    """Lines of one or two encoders; those that only one of two has begin with its name."""
     mine, theirs = (
         read((part or {}).get("suites", {}).get(suite, {})) for part in (results, compare)
     )
@@ -241,7 +241,7 @@ def duration(seconds: float) -> str:
 
 
 def escape(text: str) -> str:
-    """Text that Markdown shows as it is, on one line."""
+    """Escapes text for Markdown and joins its lines."""
     text = " ".join(text.split())
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     for sign in "\\`*_|[]#~$":
@@ -250,13 +250,13 @@ def escape(text: str) -> str:
 
 
 def _table_lines(header: list[str], rows: list[list[str]], left: int) -> list[str]:
-    """A pipe table; the first `left` columns are flush left, figures flush right."""
+    """A pipe table; the first `left` columns are left-aligned, the others right-aligned."""
     rule = ["---" if i < left else "---:" for i in range(len(header))]
     return ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
 
 
 def _listed(labels: list[str]) -> str:
-    """Labels and one full stop; some of them end in one."""
+    """Labels separated by commas, with a single full stop at the end."""
     return ", ".join(labels).removesuffix(".") + "."
 
 

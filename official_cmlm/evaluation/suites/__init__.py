@@ -14,6 +14,7 @@ arrays, in `metrics/` where suites share them or where they are long.
 
 import dataclasses
 import importlib
+import inspect
 import math
 import types
 from typing import Any
@@ -22,18 +23,18 @@ from official_cmlm.errors import UserError
 
 SUITES = {
     "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",
-    "probing": "SentEval's probing tasks: what an embedding knows of a sentence",
+    "probing": "SentEval's probing tasks: linguistic properties of embeddings",
     "sts": "semantic textual similarity without training",
     "tatoeba": "retrieval of translations",
     "xeval": "SentEval's tasks translated to other languages",
     "amazon": "sentiment transfer from English to other languages",
     "bitext_mining": "translations mined from two monolingual corpora",
     "language_bias": "language of the nearest neighbour among translations",
-    "word_similarity": "people's scores of word pairs",
+    "word_similarity": "correlation with human scores of word pairs",
     "bli": "bilingual lexicon induction",
-    "entity_linking": "names of entities found by their mentions",
-    "qnli": "does a sentence answer a question",
-    "geometry": "isotropy, alignment and uniformity of the space",
+    "entity_linking": "entities found by their mentions",
+    "qnli": "questions and sentences that answer them, without training",
+    "geometry": "isotropy, alignment and uniformity of embeddings",
     "mteb": "tasks of the mteb package",
 }
 
@@ -47,6 +48,29 @@ def suite(name: str) -> types.ModuleType:
     if name not in SUITES:
         raise UserError(f"no suite {name!r}; there are {', '.join(SUITES)}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def expanded(names: list[str]) -> list[str]:
+    """Suite names with `all` replaced by all suites but mteb, each once; unknown names stay."""
+    if "all" not in names:
+        return list(dict.fromkeys(names))
+    known = [name for name in SUITES if name in names or name != "mteb"]
+    return known + [name for name in names if name not in SUITES and name != "all"]
+
+
+def described(names: list[str]) -> str:
+    """One line for each suite; for suites that are named, the options as well.
+
+    Raises:
+      UserError: for an unknown name.
+    """
+    lines = []
+    for name in names or SUITES:
+        lines.append(f"{name}: {SUITES.get(name, '')}")
+        if names:
+            kinds = [kind for kind in suite(name).Options.__mro__ if kind is not object]
+            lines.append("\n\n".join(inspect.getdoc(kind) for kind in kinds))
+    return "\n".join(lines)
 
 
 def options(name: str, values: dict[str, Any]) -> Any:

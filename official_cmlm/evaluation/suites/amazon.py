@@ -1,9 +1,9 @@
-"""Sentiment of Amazon reviews, learnt in English and tested in other languages.
+"""Sentiment of Amazon reviews, learned in English and tested in other languages.
 
 CMLM (Yang et al. 2021), section 4.5.2 and Table 6, on the reviews of Prettenhofer and Stein (2010):
-more than 3 stars is positive; 6,000 English training reviews are split into 90 % for training and
-10 % for development; 6,000 test reviews a language. The paper names the features [u, v, |u - v|,
-u * v] of a pair, but a review is one text: the features here are its embedding u.
+more than 3 stars is positive; 6,000 English reviews, 90 % of them for training and 10 % for
+development; 6,000 test reviews per language. The paper lists the features [u, v, |u - v|, u * v] of
+a sentence pair, but a review is one text: the features here are its embedding u.
 """
 
 import dataclasses
@@ -24,20 +24,19 @@ _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How to train and what to test.
+    """Options of the suite.
 
     Attributes:
-      train_language: whose reviews to learn from. Default: "en" (CMLM, section 4.5.2).
-      max_train: training reviews, development included; of a larger file a random part, the same
-        for every seed. Default: 6000 (same section).
-      max_test: test reviews a language, drawn in the same way. Default: 6000 (same section).
-      dev_share: share of the training reviews that chooses C. Default: 0.1 (same section).
-      grid: values of C, the inverse strength of the classifier's L2 penalty. Default: powers of
-        ten from 0.01 to 1000; the paper does not say.
-      seeds: repetitions with another split, and another start of the encoder's training. Default:
-        1; the paper does not say.
-      train_encoder: also train the encoder, where it can be. Default: True (the lower half of
-        Table 6).
+      train_language: language of the training reviews. Default "en" (CMLM, section 4.5.2).
+      max_train: number of training and development reviews; of a larger file a random sample, the
+        same for every seed. Default 6000 (same section).
+      max_test: number of test reviews per language, sampled likewise. Default 6000 (same section).
+      dev_share: share of the training reviews used to choose C. Default 0.1 (same section).
+      grid: values of C, the inverse strength of the classifier's L2 penalty. Default: powers of ten
+        from 0.01 to 1000; the paper does not state them.
+      seeds: number of repetitions, each with its own split and seed of the encoder's training.
+        Default 1; the paper does not state it.
+      train_encoder: also train the encoder, if possible. Default true (lower half of Table 6).
     """
 
     train_language: str = "en"
@@ -61,14 +60,14 @@ class Options:
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Learns from one language, tests on all that are there.
+    """Trains on one language and tests on all languages found.
 
-    Scores: tasks `<language>` and `mean`, over the languages other than that of training; metrics
+    Tasks: `<language>`, and `mean` over the languages other than the training language. Metrics:
     `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and classifier
     trained together).
 
     Raises:
-      UserError: if the training reviews are missing or all alike.
+      UserError: if the training reviews are missing or all have the same label.
     """
     report.seeds = list(range(options.seeds))
     folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
@@ -92,7 +91,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             (vectors[rows], train.labels[rows]),
             (vectors[dev], train.labels[dev]),
             2,
-            # Strong values of C converge slowly.
+            # Large values of C converge slowly.
             LogisticRegressionSolver(max_iter=2000),
             seed,
             sorted(options.grid),
@@ -106,7 +105,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     elif options.train_encoder:
 
         def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
-            # The other 10 % stay apart, so that both halves of the table learn from the same.
+            # Without the development part, so that both metrics train on the same reviews.
             part = train.take(split(train.labels, options.dev_share, seed)[0])
             return fine_tune(part.texts, part.labels, 2, seed)
 
@@ -114,24 +113,24 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
 
 def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random rows for training and development, with the labels in equal shares in both.
+    """A random stratified split into training and development rows.
 
     Args:
       labels: int `[n]`.
-      dev_share: share for development; of each label at least one row.
-      seed: of the draw.
+      dev_share: share of the development rows; at least one row of each label.
+      seed: of the split.
 
     Returns:
-      (training rows, development rows), int, without a common row.
+      (training rows, development rows), int, disjoint.
 
     Raises:
-      UserError: if there is one label, or one row of a label.
+      UserError: if there is only one label, or a label has only one row.
     """
     generator = np.random.default_rng(seed)
     classes, counts = np.unique(labels, return_counts=True)
     if len(classes) < 2 or counts.min() < 2:
         raise UserError(
-            "the training reviews need two with more than 3 stars and two others; got "
+            "training needs at least two reviews with more than 3 stars and two others; got "
             f"{int(np.sum(np.asarray(labels) == 1))} of {len(labels)} with more"
         )
     train, dev = [], []
@@ -151,7 +150,7 @@ def _test(
     report: SuiteReport,
 ) -> None:
     accuracies: dict[str, list[float]] = {language: [] for language in tests}
-    # One seed after the other: a trained encoder is dropped before the next is made.
+    # One seed after the other, so that one trained encoder is in memory at a time.
     for seed in range(options.seeds):
         predict = train(seed)
         for language, reviews in tests.items():

@@ -1,8 +1,8 @@
-"""Bitext mining: which sentences of two monolingual corpora translate each other (BUCC 2018).
+"""Bitext mining: finding translation pairs in two monolingual corpora (BUCC 2018).
 
-Margins and retrieval of Artetxe and Schwenk (2019); see `margin`. As in LASER's scripts, equal
-sentences are mined as one, and candidates with a sentence that has several ids are not scored,
-since the gold pairs name one of them only.
+Margins and retrieval of Artetxe and Schwenk (2019); see `metrics.margin`. As in LASER's scripts,
+equal sentences are mined once, and candidates with a sentence that has several ids are not scored,
+since the gold pairs name only one of the ids.
 """
 
 import dataclasses
@@ -40,14 +40,14 @@ _RATIO_THRESHOLD = 1.06
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How bitext is mined.
+    """Options of the suite.
 
     Attributes:
-      margin: `ratio`, `distance` or `absolute`. Default `ratio` (Artetxe and Schwenk 2019: best).
-      k: neighbours whose mean is the margin's measure. Default 4 (the same; LASER's `bucc.sh`).
-      retrieval: `max`, `intersect`, `forward` or `backward`. Default `max` (the same).
-      threshold: the fixed threshold. Default 0: for `ratio` 1.06 (CCMatrix, Schwenk et al. 2019),
-        for the other margins none, as none is published; their fixed scores are left out then.
+      margin: `ratio`, `distance` or `absolute`. Default `ratio` (best in Artetxe and Schwenk 2019).
+      k: number of neighbours in the margin. Default 4 (same paper; LASER's `bucc.sh`).
+      retrieval: `max`, `intersect`, `forward` or `backward`. Default `max` (same paper).
+      threshold: the fixed threshold. Default 0: 1.06 for `ratio` (CCMatrix, Schwenk et al. 2019);
+        none for the other margins, for which none is published, and no `_fixed` scores.
     """
 
     margin: str = "ratio"
@@ -66,7 +66,7 @@ class Options:
 
     @property
     def fixed(self) -> float | None:
-        """The fixed threshold, or None where there is none for the margin."""
+        """The fixed threshold, or None if the margin has none."""
         if self.threshold:
             return self.threshold
         return _RATIO_THRESHOLD if self.margin == "ratio" else None
@@ -74,11 +74,11 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Corpus:
-    """One side: each sentence once.
+    """The distinct sentences of one language.
 
     Attributes:
       sentences: n distinct sentences.
-      ids: the id of each, or "" for one that has several.
+      ids: the id of each, or "" if it has several.
       known: all ids.
     """
 
@@ -88,11 +88,7 @@ class Corpus:
 
 
 def unify(rows: list[tuple[str, str]]) -> Corpus:
-    """Makes equal sentences one.
-
-    Args:
-      rows: (id, sentence) each.
-    """
+    """Merges equal sentences of rows (id, sentence)."""
     times = Counter(sentence for _, sentence in rows)
     first = {sentence: name for name, sentence in reversed(rows)}
     sentences = list(times)
@@ -103,7 +99,7 @@ def unify(rows: list[tuple[str, str]]) -> Corpus:
 def judge(
     found: Candidates, source: Corpus, target: Corpus, gold: set[tuple[str, str]]
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Scores of the candidates with one id on each side, and which of them are gold.
+    """Scores of the candidates with a single id on each side, and whether they are gold pairs.
 
     Returns:
       (float64 `[c]`, bool `[c]`).
@@ -117,13 +113,13 @@ def judge(
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores every `<src>-<trg>.<split>` that has a gold file.
 
-    Precision, recall and F1 come as `_best` (at the threshold that is best for these very gold
-    pairs, `threshold_best`), `_fixed` (at the fixed one) and, for other splits of a pair whose
-    `training` is there, `_training` (at the best threshold of its training split: BUCC's protocol
-    for the test). `count` is gold pairs.
+    Precision, recall and F1 are reported as `_best` (at `threshold_best`, the best threshold for
+    these gold pairs), `_fixed` (at the fixed threshold) and, for other splits of a language pair
+    whose `training` split is there, `_training` (at the best threshold of that split: BUCC's
+    protocol for the test set). `count` is the number of gold pairs.
 
     Raises:
-      UserError: if there is no folder or no gold file in it.
+      UserError: if there is no folder, or no gold file in it.
     """
     folder = data.folder("bucc", "bucc2018", "bitext_mining", hint=HINT)
     golds = {path.name: path for path in sorted([*folder.glob("*/*.gold"), *folder.glob("*.gold")])}
@@ -131,7 +127,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     if not found:
         raise UserError(f"{folder}: no <src>-<trg>.<split>.gold; {HINT}")
     tuned: dict[str, float] = {}
-    # Training first: the others of a pair use its threshold.
+    # Training splits first: the others use their thresholds.
     for match, path in sorted(found, key=lambda item: (item[0][3] != _TRAINING, item[0][0])):
         pair, split = f"{match[1]}-{match[2]}", match[3]
         task = f"{pair}.{split}"

@@ -1,12 +1,12 @@
-"""Bilingual lexicon induction: is a word's translation its nearest neighbour (Mirror-BERT §3)?
+"""Bilingual lexicon induction: precision of word translation by retrieval (Mirror-BERT §3).
 
 Dictionaries of Glavaš et al. (2019). An orthogonal map from the source to the target space is
 learned from a training dictionary; then each source word of the test dictionary retrieves target
-words. Without the map the same retrieval tells how well the spaces agree as they are.
+words. The same without the map shows how well the spaces are aligned as they are.
 
-Target words that can be retrieved are those of the training dictionaries, all sizes, and of the
-test dictionary of the direction, and of `bli/<lang>.vocab.txt` where it is there. Published results
-use vocabularies of 200,000 words: harder, so compare figures only where the vocabulary is given.
+The target words are those of the direction's training dictionaries (of all sizes) and test
+dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search vocabularies of
+200,000 words, which is harder: compare figures only with such vocabulary files.
 """
 
 import dataclasses
@@ -33,14 +33,14 @@ MAPPINGS = ("procrustes", "none")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """How lexicons are induced.
+    """Options of the suite.
 
     Attributes:
-      mapping: `procrustes` scores with and without the map, `none` only without. Default
+      mapping: `procrustes` scores with and without the map, `none` without it only. Default
         `procrustes` (Mirror-BERT §3: "the standard mapping-based BLI setup").
       retrieval: `csls` or `cosine`. Default `csls` (Mirror-BERT §3).
-      csls_k: neighbours of CSLS. Default 10 (Conneau et al. 2018; MUSE).
-      center: subtract each language's mean before the map is learned, as Artetxe et al. (2018) do.
+      csls_k: number of neighbours in CSLS. Default 10 (Conneau et al. 2018; MUSE).
+      center: subtract each language's mean before learning the map, as Artetxe et al. (2018) do.
         Default false (MUSE).
     """
 
@@ -61,10 +61,10 @@ class Options:
 
 @dataclasses.dataclass(frozen=True)
 class Space:
-    """The words of a language and where they lie.
+    """The words of a language and their vectors.
 
     Attributes:
-      index: word -> row.
+      index: word -> row of `vectors`.
       vectors: float32 `[n, dim]`, unit rows.
     """
 
@@ -78,11 +78,11 @@ class Space:
 
 @dataclasses.dataclass(frozen=True)
 class Questions:
-    """What is asked and what is right.
+    """The source words of a test dictionary with their correct translations.
 
     Attributes:
       queries: int64 `[n]`, rows of distinct source words.
-      gold: for each query the rows of its translations.
+      gold: for each query, the rows of its translations.
     """
 
     queries: np.ndarray
@@ -90,10 +90,12 @@ class Questions:
 
 
 def questions(pairs: list[tuple[str, str]], source: Space, target: Space) -> Questions:
-    """A source word with several translations is asked once; each of them is right.
+    """Groups the pairs of a dictionary by source word; each of its translations is correct.
 
     Args:
-      pairs: (source word, target word) each, all of them in the spaces.
+      pairs: (source word, target word); all words are in the spaces.
+      source: contains the source words.
+      target: contains the target words.
     """
     gold: dict[int, set[int]] = {}
     for word, translation in pairs:
@@ -107,9 +109,9 @@ def precisions(
     """`p@1` and `p@5`, times 100.
 
     Args:
-      source, target: float32 `[n, dim]`, `[m, dim]`: unit rows, in one space.
-      asked: the questions.
-      options: how to retrieve.
+      source, target: float32 `[n, dim]`, `[m, dim]`: unit rows in a common space.
+      asked: queries and correct translations.
+      options: of the retrieval.
     """
     found = translations(
         source[asked.queries], target, source, max(_AT), options.retrieval, options.csls_k
@@ -120,7 +122,7 @@ def precisions(
 def mapped_precisions(
     source: Space, target: Space, train: list[tuple[str, str]], asked: Questions, options: Options
 ) -> dict[str, float]:
-    """`precisions` after the map that a training dictionary gives."""
+    """`precisions` after mapping the source space by the map learned from `train`."""
     first, second = source.vectors, target.vectors
     if options.center:
         first, second = centred(first), centred(second)
@@ -132,11 +134,12 @@ def mapped_precisions(
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every direction and size of training dictionary that is in the folder.
+    """Scores every direction and size of training dictionary found in the folder.
 
     Task `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, `p@1_unmapped` and
-    `p@5_unmapped` without (the same for every size). A direction without a training dictionary is
-    the task `<src>-<trg>`, without the map. `count` is source words.
+    `p@5_unmapped` without it (the same for every size). A direction without a training dictionary
+    is the task `<src>-<trg>`, with the unmapped metrics only. `count` is the number of source
+    words.
 
     Raises:
       UserError: if there are no dictionaries.
@@ -163,8 +166,8 @@ def _evaluate_direction(
         for side, vocabulary in enumerate(direction.vocabularies)
     )
     report.notes.append(
-        f"{direction.name}: {len(target.index)} target words to choose from, {len(source.index)} "
-        f"source words; published results choose from 200,000"
+        f"{direction.name}: {len(target.index)} target words to search, {len(source.index)} source "
+        f"words; published results search 200,000"
     )
     asked = questions(tests, source, target)
     plain = precisions(source.vectors, target.vectors, asked, options)

@@ -1,9 +1,9 @@
-"""Entity linking: is the nearest name of a dictionary a name of what a mention stands for?
+"""Entity linking: accuracy of finding a mention's entity by the nearest name in a dictionary.
 
 Mirror-BERT (Liu et al. 2021), section 3 and Table 2, with the protocol of SapBERT (Liu et al.
-2021, `evaluation/utils.py`): cosine to all names of the dictionary; a mention is a hit at k if one
-of the k nearest names shares an id with it; each part of a composite mention is looked up by
-itself, and all must hit.
+2021, `evaluation/utils.py`): a mention is a hit at k if one of the k dictionary names with the
+largest cosine shares an id with it. The parts of a composite mention are looked up separately, and
+all of them must hit.
 """
 
 import dataclasses
@@ -32,12 +32,12 @@ _PARSERS = {"mentions.tsv": parse_table, "test_corpus.txt": parse_pubtator}
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to look up.
+    """Options of the suite.
 
     Attributes:
-      unique: score each mention with its ids once, however often it occurs. Default: False, every
-        occurrence counts, as in Mirror-BERT's Table 2 (SapBERT's `filter_duplicate` is off).
-      lower_case: lower-case names and mentions. Default: True (SapBERT, `src/data_loader.py`).
+      unique: score equal mentions with equal ids once. Default false: every occurrence counts, as
+        in Mirror-BERT's Table 2 (SapBERT's `filter_duplicate` is off).
+      lower_case: lower-case names and mentions. Default true (SapBERT, `src/data_loader.py`).
     """
 
     unique: bool = False
@@ -45,12 +45,12 @@ class Options:
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every folder that holds an `entities.txt`, below the data folder or `entity_linking`.
+    """Scores every folder with an `entities.txt`, below the data folder or its `entity_linking`.
 
-    Scores: tasks `<folder>` and, where mentions have types, `<folder>.<type>` (against the same
-    dictionary); metrics `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary` over those
-    mentions of which the dictionary knows an id. In the first two the others are misses, as in
-    the published figures.
+    Tasks: `<folder>` and, if mentions have types, `<folder>.<type>` (with the same dictionary).
+    Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`, over the mentions with an
+    id in the dictionary only. The first two count the other mentions as misses, as published
+    figures do.
 
     Raises:
       UserError: if there is no such folder.
@@ -68,15 +68,15 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 def first_hits(
     found: np.ndarray, name_ids: Sequence[frozenset[str]], gold: Sequence[frozenset[str]]
 ) -> np.ndarray:
-    """Rank, from 0, of the first found name that shares an id with the gold ones.
+    """Rank, from 0, of the first retrieved name that shares an id with the query.
 
     Args:
       found: int `[n, k]`, indices of names, nearest first.
-      name_ids: ids of each name of the dictionary.
-      gold: n sets of ids.
+      name_ids: ids of each name in the dictionary.
+      gold: ids of each of the n queries.
 
     Returns:
-      int `[n]`; k where none of them does.
+      int `[n]`; k if no retrieved name shares an id.
     """
     count, k = found.shape
     ranks = np.full(count, k)
@@ -87,12 +87,12 @@ def first_hits(
 
 
 def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
-    """Rank at which all parts of a mention have hit: the worst of its parts'.
+    """Rank at which all parts of a mention have hit: the maximum over its parts.
 
     Args:
       part_ranks: int `[parts]`.
-      owners: int `[parts]`, the mention of each; every mention has one.
-      count: mentions.
+      owners: int `[parts]`, the mention of each part; every mention has at least one part.
+      count: number of mentions.
 
     Returns:
       int `[count]`.
@@ -140,7 +140,7 @@ def _ranks(
     found, _ = nearest(unit(encode(texts)), unit(encode(names)), k)
     gold = [mentions[owner].ids for owner in owners]
     ranks = first_hits(found[[row[part] for part in parts]], name_ids, gold)
-    # A dictionary of fewer than 5 names: no hit among all of them is no hit at 5.
+    # With fewer than 5 names in the dictionary, no hit among all of them is no hit at 5.
     ranks[ranks == k] = 5
     return mention_ranks(ranks, owners, len(mentions))
 
@@ -165,7 +165,7 @@ def _read_mentions(data: DataFolder, folder: Path) -> tuple[list[Mention], Count
 
 
 def _folders(root: Path) -> list[Path]:
-    """Folders with a dictionary; of two with one name the first counts."""
+    """Folders with a dictionary; of folders with the same name the first by path."""
     files = [*root.glob("*/entities.txt"), *root.glob("entity_linking/*/entities.txt")]
     folders = {path.parent.name: path.parent for path in reversed(sorted(files))}
     return [folders[name] for name in sorted(folders)]

@@ -1,13 +1,13 @@
 """Geometry of the space: isotropy, mean vector, alignment, uniformity, distribution of cosines.
 
-Isotropy score and mean-vector norm after Mirror-BERT (Liu et al. 2021), Equations 2 and 3, on the
-texts that it was tuned on (footnote 15); alignment and uniformity after Wang and Isola (2020), on
-STS-B as SimCSE (Gao et al. 2021) measures them; cosines as in Mirror-BERT's Figure 7.
+Isotropy score and mean-vector norm as in Mirror-BERT (Liu et al. 2021), Equations 2 and 3, on the
+texts used to tune it (footnote 15); alignment and uniformity as in Wang and Isola (2020), on STS-B
+as in SimCSE (Gao et al. 2021); cosines as in Mirror-BERT's Figure 7.
 
-Mirror-BERT's Table 14 has an isotropy score of 0.043 beside a mean vector of length 13.79. Equation
-2 gives about e^-13 or less for such vectors as they are, and at least e^-2 = 0.135 for vectors of
-length 1: the paper does not say how they were scaled, so both are reported and neither compares
-with its table.
+Mirror-BERT's Table 14 has an isotropy score of 0.043 beside a mean-vector norm of 13.79. Equation
+2 gives about e^-13 or less for unscaled vectors of that size, and at least e^-2 = 0.135 for vectors
+of length 1. The paper does not say how it scales vectors, so both are reported; neither is
+comparable with its table.
 """
 
 import dataclasses
@@ -36,16 +36,16 @@ _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "ST
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to measure on.
+    """Options of the suite.
 
     Attributes:
-      max_texts: the first so many lines of a file are used. Default: 10000 (Mirror-BERT, footnote
-        15: "10k items for each task type").
-      min_score: STS-B pairs with a larger score are positive ones. Default: 4 (SimCSE, section 3).
-      random_pairs: random pairs of texts in the histogram. Default: 10000; Mirror-BERT's Figure 7
-        has 1,000 pairs, which draw a rough curve.
-      bins: of the histogram, from -1 to 1. Default: 50.
-      seed: of the random pairs. Default: 0.
+      max_texts: number of lines of a file to use, from the first. Default 10000 (Mirror-BERT,
+        footnote 15: "10k items for each task type").
+      min_score: STS-B pairs with a larger score are positive pairs. Default 4 (SimCSE, section 3).
+      random_pairs: number of random pairs of texts in the histogram. Default 10000; Mirror-BERT's
+        Figure 7 has 1,000, which give a rough curve.
+      bins: of the histogram, from -1 to 1. Default 50.
+      seed: of the random pairs. Default 0.
     """
 
     max_texts: int = 10000
@@ -63,11 +63,11 @@ class Options:
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Measures every `mirror_bert/*.txt` and STS-B's development set.
 
-    Scores: tasks `<file stem>` and `sts-dev`; metrics `isotropy` and `mean_vector_norm` of
-    the vectors as they are (0 to 1, and in the encoder's own unit), `isotropy_unit` of those scaled
-    to length 1 (e^-2 to 1), `uniformity` (0 down to -8) and, for `sts-dev`, `alignment` (0 to 4),
-    both on scaled vectors. None is times 100. Figure `cosine_histogram`: task -> `edges` of the
-    bins, shares of `random` and `positive` pairs; the latter is empty where there are no pairs.
+    Tasks: `<file stem>` and `sts-dev`. Metrics: `isotropy` (0 to 1) and `mean_vector_norm` of the
+    unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to
+    0) and, for `sts-dev`, `alignment` (0 to 4). None is times 100. Figure `cosine_histogram`: task
+    -> `edges` of the bins, shares of `random` and of `positive` pairs; the latter only for
+    `sts-dev`.
     """
     report.seeds = [options.seed]
     report.figures["cosine_histogram"] = {}
@@ -87,7 +87,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
-    """The pairs with a larger score.
+    """The pairs with a score above `min_score`.
 
     Raises:
       UserError: if there are none.

@@ -1,8 +1,8 @@
-"""Self-language bias: in which language is a sentence's nearest neighbour (CMLM §5.2, Fig. 2, 3)?
+"""Self-language bias: the language of a sentence's nearest neighbour (CMLM §5.2, Fig. 2, 3).
 
-The pool holds the first sentences of PAWS-X in all languages. Each of them is a query; its nearest
-neighbour by cosine among the whole pool but itself has a language: a space that does not care for
-languages answers with a translation, a biased one with the query's own language.
+The pool consists of the first sentences of PAWS-X in all languages. Each is a query; its nearest
+neighbour by cosine in the rest of the pool is a translation in a language-agnostic space, and a
+sentence of the query's own language in a biased one.
 """
 
 import dataclasses
@@ -34,12 +34,12 @@ Pool = Mapping[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Options(RemovalOptions):
-    """How the bias is measured: the fields of `RemovalOptions`, and
+    """The options of `RemovalOptions`, and:
 
     Attributes:
-      split: which files, e.g. `dev`. Default "": `test` where it is there, else `dev`, else the
-        first by name; the paper does not name one.
-      max_rows: rows that are used, from the first. Default 0: all.
+      split: of the files, e.g. `dev`. Default "": `test` if found, else `dev`, else the first by
+        name; the paper does not name one.
+      max_rows: number of rows to use, from the first. Default 0: all.
     """
 
     split: str = ""
@@ -52,17 +52,18 @@ class Options(RemovalOptions):
 
 
 def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest neighbour of every sentence among all sentences but itself.
+    """The nearest neighbour of every sentence among all other sentences of the pool.
 
     Args:
-      queries, candidates: the pool as it asks and as it answers; the same languages and rows.
+      queries, candidates: embeddings of the pool as queries and as candidates; they differ if
+        components are removed from the queries only. The same languages and rows.
 
     Returns:
-      (language int64 `[languages, n]` in the order of `queries`, row int64 `[languages, n]`) of
-      each query's neighbour; of equally near ones the first language's, then the first row's.
+      (language int64 `[languages, n]`, an index into `queries`; row int64 `[languages, n]`) of
+      each query's neighbour; ties go to the first language, then to the first row.
 
     Raises:
-      ValueError: if languages or rows differ, or there is nothing but the query.
+      ValueError: if languages or rows differ, or the pool has a single sentence.
     """
     languages = list(queries)
     rows = {len(vectors) for vectors in (*queries.values(), *candidates.values())}
@@ -78,14 +79,14 @@ def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
-    """Shares of the neighbours' languages, times 100, by the query's language.
+    """Shares of the neighbours' languages, times 100, for each language of the queries.
 
     Args:
       queries, candidates: as in `hits`.
 
     Returns:
-      language -> `share_<lang>` for every language, `share_own` and `accuracy`, the share of
-      queries whose neighbour is a translation of theirs.
+      language -> `share_<lang>` for every language, `share_own`, and `accuracy`: the share of
+      queries whose neighbour is one of their translations.
     """
     languages = list(queries)
     found, row = hits(queries, candidates)
@@ -99,20 +100,21 @@ def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
 
 
 def plane(pool: Pool, rows: int = _MAP_SENTENCES) -> dict[str, list[list[float]]]:
-    """Embeddings of length 1 on their first two principal axes, all languages together.
+    """Unit embeddings projected on the first two principal axes of all languages together.
 
     Args:
-      pool: what to draw.
-      rows: sentences per language, from the first.
+      pool: the embeddings.
+      rows: number of sentences per language, from the first.
 
     Returns:
-      language -> [x, y] of each sentence; each axis points to where its largest entry is positive.
+      language -> [x, y] of each sentence; the sign of each axis makes its entry of largest absolute
+      value positive.
     """
     parts = {language: unit(vectors[:rows]) for language, vectors in pool.items()}
     matrix = np.concatenate(list(parts.values())).astype(np.float64)
     matrix -= matrix.mean(axis=0)
     axes = np.linalg.svd(matrix, full_matrices=False)[2][:2]
-    # The sign of a singular vector is the machine's whim.
+    # Singular vectors are unique up to their sign; fix it.
     largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
     points = np.zeros([len(matrix), 2])
     points[:, : len(axes)] = matrix @ (axes * np.sign(largest)[:, np.newaxis]).T
@@ -123,12 +125,12 @@ def plane(pool: Pool, rows: int = _MAP_SENTENCES) -> dict[str, list[list[float]]
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores every language of one split and their unweighted mean, the task `all`.
 
-    Metrics: `share_<lang>`, `share_own`, `accuracy`; with components removed the same with `_pcr`.
-    `count` is queries. Figures: `language_bias` holds the shares, `embedding_map` the points of
-    up to 100 sentences per language.
+    Metrics: `share_<lang>`, `share_own`, `accuracy`; after principal component removal the same
+    with `_pcr`. `count` is the number of queries. Figures: `language_bias` has the shares,
+    `embedding_map` the points of up to 100 sentences per language.
 
     Raises:
-      UserError: if there are no files of two languages, or their rows do not fit together.
+      UserError: if there are files of fewer than two languages, or their rows do not align.
     """
     folder = data.folder("pawsx", "paws-x", "paws_x", hint=HINT)
     paths = _split_files(folder, options.split)
@@ -173,7 +175,7 @@ def _split_files(folder: Path, wanted: str) -> dict[str, Path]:
         raise UserError(f"{folder}: no {wanted}-<lang>.tsv; its splits are {', '.join(splits)}")
     split = wanted or next((name for name in ("test", "dev") if name in splits), min(splits))
     if len(splits[split]) < 2:
-        raise UserError(f"{folder}: {split} is there in one language only; {HINT}")
+        raise UserError(f"{folder}: {split} has files of one language only; {HINT}")
     return splits[split]
 
 
@@ -187,5 +189,5 @@ def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, 
 
 
 def _shares(scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Query's language -> language of the hit -> share, times 100."""
+    """Language of the query -> language of its neighbour -> share, times 100."""
     return {own: {name: scores[own][f"share_{name}"] for name in scores} for own in scores}

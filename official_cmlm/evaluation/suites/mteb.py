@@ -1,7 +1,7 @@
-"""Tasks of the `mteb` package (Muennighoff et al. 2023), which must be installed for them.
+"""Tasks of the `mteb` package (Muennighoff et al. 2023), if it is installed.
 
-The package fetches its data itself and keeps it in a cache of its own; the evaluation data folder
-is not used. Its result cache is not used either, since it tells encoders apart by public names.
+The package downloads its data into its own cache; the evaluation data folder is not used. Its cache
+of results is not used either, since it identifies encoders by public names.
 """
 
 import dataclasses
@@ -23,10 +23,10 @@ _NAMES = 'set mteb.tasks to names that mteb documents, e.g. ["STS12", "Banking77
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to run.
+    """Options of the suite.
 
     Attributes:
-      tasks: names of tasks, as mteb spells them. Default: none, which is an error.
+      tasks: names of tasks, as mteb spells them. Required: the default, none, is an error.
     """
 
     tasks: list[str] = dataclasses.field(default_factory=list)
@@ -36,8 +36,8 @@ class MtebEncoder:
     """An encoder as mteb 1.x and 2.x call it.
 
     Attributes:
-      encoded: texts that were asked for.
-      mteb_model_meta: mteb 2's description of a model; only there for it.
+      encoded: number of texts requested.
+      mteb_model_meta: description of the model that mteb 2 requires.
     """
 
     def __init__(self, encode: Encode) -> None:
@@ -51,21 +51,21 @@ class MtebEncoder:
 
         Args:
           inputs: strings (mteb 1), or batches with their strings under `text` (mteb 2).
-          **kwargs: task, split, prompt and batch size, of which none changes the embeddings.
+          **kwargs: task, split, prompt and batch size; ignored.
 
         Raises:
-          UserError: for inputs that are no text.
+          UserError: for inputs other than text.
         """
         texts = texts_of(inputs)
         self.encoded += len(texts)
         return self._encode(texts)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Cosines of all rows of `[n, dim]` with all of `[m, dim]`: float32 `[n, m]`."""
+        """Cosines of all rows of `[n, dim]` with all rows of `[m, dim]`: float32 `[n, m]`."""
         return _unit_rows(embeddings1) @ _unit_rows(embeddings2).T
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Cosines of row i with row i of two arrays `[n, dim]`: float32 `[n]`."""
+        """Cosine of row i of one array `[n, dim]` with row i of the other: float32 `[n]`."""
         return np.einsum("nd,nd->n", _unit_rows(embeddings1), _unit_rows(embeddings2))
 
 
@@ -80,19 +80,19 @@ def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> l
         if isinstance(item, str):
             texts.append(item)
         elif isinstance(item, Mapping) and "text" in item:
-            # An array of strings from a data loader counts as a list.
+            # A data loader may give one string or an array of strings.
             texts.extend([item["text"]] if isinstance(item["text"], str) else item["text"])
         else:
-            raise UserError("this task has inputs that are no text; choose a task on texts")
+            raise UserError("this task has inputs other than text; choose a text task")
     return [str(text) for text in texts]
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Runs the tasks that `options` names.
 
-    Scores: task `<name>`, metric `main_score` (times 100): the mean over the task's splits and
-    subsets; where there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. The count
-    is that of the texts that the task had embedded.
+    Task `<name>`, metric `main_score` (times 100): the mean over the task's splits and subsets; if
+    there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of
+    texts that the task requested.
 
     Raises:
       UserError: if no task is named or mteb is not installed.
@@ -116,7 +116,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
 
 def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """(split, subset, main score) of what mteb calls the `scores` of a task's result.
+    """(split, subset, main score) from the `scores` of mteb's result of a task.
 
     Raises:
       UserError: if there are none.
@@ -146,13 +146,13 @@ def _run(mteb: types.ModuleType, name: str, adapter: MtebEncoder) -> list[tuple[
             results = mteb.MTEB(tasks=tasks).run(adapter, output_folder=None)
     except OSError as error:
         raise UserError(
-            f"mteb could not read its data ({error}); it fetches them over the network once"
+            f"mteb could not read its data ({error}); it downloads them at first use"
         ) from None
     return [score for result in results for score in main_scores(result.scores)] or main_scores({})
 
 
 def _description() -> Any:
-    """An empty description of a model; None, which mteb replaces by one, where it has none."""
+    """An empty description of a model, or None, for which mteb substitutes one."""
     try:
         return importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
     except (ImportError, AttributeError):

@@ -1,4 +1,4 @@
-"""SentEval's ten probing tasks: what a sentence's embedding knows of it (Conneau et al. 2018)."""
+"""SentEval's ten probing tasks: linguistic properties of embeddings (Conneau et al. 2018)."""
 
 import dataclasses
 from pathlib import Path
@@ -34,11 +34,11 @@ _PARTS = ("tr", "va", "te")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to score and how.
+    """Options of the suite.
 
     Attributes:
       configuration: `fast` (default), `literature` or `hub`, as in the suite `senteval`.
-      seeds: trainings to average, seeded 1111, 1112, …. Default 1.
+      seeds: number of trainings to average, with seeds 1111, 1112, …. Default 1.
       tasks: names of tasks. Default: all ten.
     """
 
@@ -98,13 +98,13 @@ def _read(
     rows = {part: [row for row in rows[part] if row[1] in classes] for part in _PARTS}
     if skipped := len(lines) - sum(map(len, rows.values())):
         report.notes.append(
-            f"{path.name}: skipped {skipped} lines, malformed or of a label that part tr lacks"
+            f"{path.name}: skipped {skipped} lines, malformed or with a label that part tr lacks"
         )
     if not all(rows.values()):
         raise UserError(f"{path}: parts tr, va and te have no label in common; {HINT}")
     parts = []
     for part in _PARTS:
-        # The toolkit's order, on which the order of batches depends.
+        # The toolkit's order; batches depend on it.
         ordered = sorted(rows[part], key=lambda row: (len(row[0].split()), row[1]))
         labels = np.array([classes[label] for _, label in ordered])
         parts.append(([text for text, _ in ordered], labels))

@@ -1,4 +1,4 @@
-"""QNLI without training: is a question nearer to a sentence that answers it?
+"""QNLI without training: do cosines tell sentences that answer a question from those that do not?
 
 Mirror-BERT (Liu et al. 2021), section 3, footnote 4, after Li et al. (2020): area under the ROC
 curve of the cosines on GLUE's development set of 5,463 pairs.
@@ -23,20 +23,20 @@ _HINT = (
 )
 _LABELS = {"entailment": 1, "not_entailment": 0}
 
-# A curve of more points looks the same on paper.
+# Enough for a smooth figure.
 _CURVE_POINTS = 200
 
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """There is nothing to choose: the pairs, cosine and the area are the protocol."""
+    """No options: pairs, cosine and area under the ROC curve are fixed by the protocol."""
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores `qnli/dev.tsv`.
 
-    Scores: task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> shares of false and
-    true positives (Mirror-BERT's Figure 4).
+    Task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> rates of false and true
+    positives (Mirror-BERT's Figure 4).
     """
     with report.task("dev"):
         path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
@@ -50,9 +50,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Share, times 100, of (positive, negative) pairs in which the positive scores higher.
-
-    A tie counts half.
+    """Percentage of (positive, negative) pairs whose positive scores higher; ties count half.
 
     Args:
       scores: float `[n]`.
@@ -60,17 +58,17 @@ def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
 
     Raises:
       UserError: if one of the labels does not occur.
-      ValueError: for scores that are no numbers.
+      ValueError: for non-finite scores.
     """
     if not np.isfinite(scores).all():
         raise ValueError("the scores hold NaN or infinity")
     if len(np.unique(labels)) < 2:
-        raise UserError("all pairs have one label; need entailment and not_entailment")
+        raise UserError("all pairs have the same label; need entailment and not_entailment")
     return 100.0 * float(metrics.roc_auc_score(labels, scores))
 
 
 def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
-    """The ROC curve thinned to at most 200 points: `false_positive` and `true_positive` shares."""
+    """The ROC curve, thinned to at most 200 points: `false_positive` and `true_positive` rates."""
     false_positive, true_positive, _ = metrics.roc_curve(labels, scores)
     count = min(_CURVE_POINTS, len(false_positive))
     kept = np.linspace(0, len(false_positive) - 1, count).round().astype(int)
@@ -81,13 +79,12 @@ def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]
 
 
 def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
-    """Questions with sentences and how many lines were malformed; `gold` is 1 for entailment.
-
-    Quotation marks are text.
+    """(pairs of question and sentence, number of malformed lines); `gold` is 1 for entailment.
 
     Args:
-      lines: index, question, sentence, label, tab-separated, without the header.
-      source: what to call the lines in an error.
+      lines: index, question, sentence, label, tab-separated, without the header; quotation marks
+        are part of the text.
+      source: name of the file, for errors.
 
     Raises:
       UserError: if no pair is left.

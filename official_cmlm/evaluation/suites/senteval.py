@@ -24,8 +24,8 @@ from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relate
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport
 
-# Name -> folds and training. `literature` is the toolkit's README for comparable numbers, `fast`
-# its prototyping one, `hub` that of the colab beside the published CMLM modules.
+# Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
+# `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.
 CONFIGURATIONS = {
     "literature": (10, ClassifierConfig()),
     "hub": (10, ClassifierConfig(batch_size=16, epoch_size=6)),
@@ -33,7 +33,7 @@ CONFIGURATIONS = {
 }
 # CMLM's Table 1 averages these; SST is SST2, SICK-R the supervised Pearson correlation.
 CMLM_TASKS = ("MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E", "SICK-R")
-# DeCLUTR's appendix C.2, without caption retrieval, which needs embeddings of images.
+# The tasks of DeCLUTR's appendix C.2, without caption retrieval, which needs image embeddings.
 DECLUTR_TASKS = (*CMLM_TASKS, "SST5", "STS-B")
 _FOLDED = "inner_kfold"
 DECLUTR_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
@@ -41,14 +41,15 @@ DECLUTR_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to score and how.
+    """Options of the suite.
 
     Attributes:
-      configuration: `fast` (default), `literature` or `hub`; see CONFIGURATIONS.
+      configuration: folds and training: `fast` (default), `literature` or `hub`; see
+        CONFIGURATIONS.
       solver: `mini_batch` (default), the toolkit's PyTorch classifier, or `logistic_regression`,
-        what the toolkit does without PyTorch.
-      seeds: trainings to average, seeded 1111, 1112, … (the toolkit's is 1111). Default 1; CMLM's
-        paper averages 5.
+        which the toolkit uses without PyTorch.
+      seeds: number of trainings to average, with seeds 1111, 1112, … (the toolkit's is 1111).
+        Default 1; CMLM's paper averages 5.
       tasks: names of tasks. Default: all twelve.
     """
 
@@ -76,9 +77,9 @@ class Options:
 
 
 class PairFeatures:
-    """|u - v| and u∗v of sentence pairs, with u and v before them for SNLI, made when asked for.
+    """Features |u - v| and u∗v of sentence pairs, for SNLI also u and v, computed on access.
 
-    So SNLI's half a million pairs take the memory of their embeddings only.
+    So SNLI's half a million pairs take no more memory than their embeddings.
     """
 
     def __init__(self, first: np.ndarray, second: np.ndarray, with_both: bool = False) -> None:
@@ -95,7 +96,7 @@ class PairFeatures:
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores SentEval's tasks; see the package for the arguments."""
+    """Scores SentEval's tasks and the papers' averages; see the package for the arguments."""
     report.seeds = list(range(1111, 1111 + options.seeds))
     root = data.folder(
         *("senteval/downstream", "downstream", "."),
@@ -114,7 +115,7 @@ def score_tasks(
     report: SuiteReport,
     prefix: str = "",
 ) -> None:
-    """Scores the tasks of a downstream folder; `prefix` goes before their names in the report."""
+    """Scores the tasks of a downstream folder; `prefix` is put before their names in the report."""
     for name in options.tasks:
         task = senteval_data.TASKS[name]
         with report.task(f"{prefix}{name}"):
@@ -185,7 +186,7 @@ def _score(
 
 def _check_folds(labels: np.ndarray, folds: int) -> None:
     counts = np.bincount(labels.astype(int))
-    # Each of the folds is split once more.
+    # Nested cross-validation splits each training fold again.
     if counts[counts > 0].min() < 2 * folds or (counts > 0).sum() < 2:
         raise UserError(
             f"{folds} folds need two classes of at least {2 * folds} examples, got "
@@ -196,7 +197,7 @@ def _check_folds(labels: np.ndarray, folds: int) -> None:
 def _averages(
     encode: Encode, data: DataFolder, root: Path, options: Options, report: SuiteReport
 ) -> None:
-    """CMLM's nine-task average, and DeCLUTR's; each only where all of its tasks were scored."""
+    """Adds CMLM's nine-task average and DeCLUTR's, each if all of its tasks were scored."""
     single = {
         name: report.get(name, "pearson" if name == "SICK-R" else "accuracy") for name in CMLM_TASKS
     }

@@ -1,4 +1,8 @@
-"""Semantic textual similarity without training: cosines against people's scores, in every form."""
+"""Semantic textual similarity: correlation of cosines with human scores, without training.
+
+SemEval's STS tasks in SentEval's files (Conneau and Kiela 2018), in every convention that papers
+use; see `metrics.similarity`.
+"""
 
 import dataclasses
 import re
@@ -28,12 +32,12 @@ _OTHER_LANGUAGES = (
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What to score.
+    """Options of the suite.
 
     Attributes:
-      subsets: report each subset of a year too. Default true.
-      other_languages: score STS-B in the languages that are there. Default true.
-      split: STS-B's part, `test` (default) or `dev`; papers choose models by the latter.
+      subsets: also report each subset of a year. Default true.
+      other_languages: also score the translations of STS-B that are found. Default true.
+      split: part of STS-B: `test` (default), `dev`, by which papers select models, or `train`.
     """
 
     subsets: bool = True
@@ -90,7 +94,9 @@ def _year(
         f"STS.input.{name}.txt" for name in subsets
     }
     if extra:
-        report.notes.append(f"{year}: {', '.join(sorted(extra))} is not SentEval's; left out")
+        report.notes.append(
+            f"{year}: {', '.join(sorted(extra))} is not a subset that SentEval scores; left out"
+        )
 
 
 def _single(
@@ -121,7 +127,7 @@ def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> 
 
 
 def _languages(encode: Encode, data: DataFolder, split: str, report: SuiteReport) -> None:
-    """STS-B's translations, a file a language."""
+    """STS-B's translations, one file per language."""
     paths = sorted(data.root.glob(f"stsb_multi_mt/stsb-*-{split}.csv"))
     if not paths:
         report.notes.append(f"no STS-B in other languages: {_OTHER_LANGUAGES}")

@@ -1,8 +1,8 @@
-"""Tatoeba: does a sentence find its translation among all translations?
+"""Tatoeba: accuracy of retrieving a sentence's translation among all translations.
 
-LASER's files (Artetxe and Schwenk 2019), the protocol of XTREME (Hu et al. 2020): the one nearest
+LASER's files (Artetxe and Schwenk 2019) and XTREME's protocol (Hu et al. 2020): the nearest
 neighbour by cosine, accuracy per language, unweighted mean over 36 languages (CMLM §4.6, Table 5).
-XTREME's direction is from English; CMLM does not say which, so both and their mean are reported.
+XTREME queries in English; CMLM does not name the direction, so both and their mean are reported.
 """
 
 import dataclasses
@@ -37,7 +37,7 @@ _FILE = re.compile(r"tatoeba\.([^.-]+)-eng\.(?:\1|eng)")
 
 @dataclasses.dataclass(frozen=True)
 class Options(RemovalOptions):
-    """How Tatoeba is measured: with the fields of `RemovalOptions`."""
+    """The options of `RemovalOptions`."""
 
 
 def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
@@ -47,7 +47,7 @@ def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
       english, foreign: float `[n, dim]`, row i of one translates row i of the other.
 
     Returns:
-      `accuracy_from_english` (queries are English: XTREME's direction), `accuracy_to_english` and
+      `accuracy_from_english` (English queries, as in XTREME), `accuracy_to_english` and
       `accuracy_mean`.
     """
     return _both_directions(finds_own_row(english, foreign), finds_own_row(foreign, english))
@@ -56,10 +56,10 @@ def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
 def accuracies_removed(
     english: np.ndarray, foreign: np.ndarray, options: Options
 ) -> dict[str, float]:
-    """`accuracies` with principal components removed; their names end in `_pcr`.
+    """`accuracies` after principal component removal; the names end in `_pcr`.
 
-    Components are those of the sentences that are compared (CMLM §5.2: "computed with texts in
-    language l1 in Tatoeba"), English ones of this language's English side.
+    The components are computed from the compared sentences themselves (CMLM §5.2: "computed with
+    texts in language l1 in Tatoeba"); English ones from the English side of this language's file.
 
     Raises:
       UserError: if there are more components to remove than rows or dimensions.
@@ -79,11 +79,11 @@ def accuracies_removed(
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every language that is in the folder and their unweighted means.
+    """Scores every language found in the folder, and unweighted means over languages.
 
-    Tasks: XTREME's two-letter code, or the file's code for other languages; `macro` over all that
-    could be scored, `macro36` over XTREME's 36 if none is missing. `count` is sentence pairs of a
-    language, languages of a mean.
+    Tasks: XTREME's two-letter code, or the file's code for other languages; `macro`, the mean over
+    all scored languages; `macro36`, over XTREME's 36 if all are there. `count` is the number of
+    sentence pairs, for means the number of languages.
 
     Raises:
       UserError: if there are no files.
@@ -95,7 +95,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         raise UserError(f"{folder}: no tatoeba.<xxx>-eng.<xxx>; {HINT}")
     results: dict[str, dict[str, float]] = {}
     for code in codes:
-        # A folder with both names of a language keeps them apart.
+        # If the folder has files under both codes of a language, each keeps its own.
         task = code if XTREME.get(code, code) in codes else XTREME.get(code, code)
         with report.task(task):
             stem = folder / f"tatoeba.{code}-eng"
@@ -105,7 +105,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             if len(foreign) != len(english) or not english:
                 raise UserError(
                     f"{stem}.{code} has {len(foreign)} rows, {stem}.eng has {len(english)}; row i "
-                    f"of one must translate row i of the other: fetch both anew"
+                    f"of one must translate row i of the other; download both again"
                 )
             foreign_vectors, english_vectors = encode(foreign), encode(english)
             results[task] = accuracies(english_vectors, foreign_vectors)
@@ -133,7 +133,7 @@ def _add(report: SuiteReport, task: str, metrics: dict[str, float], count: int) 
 
 
 def _add_means(results: dict[str, dict[str, float]], report: SuiteReport) -> None:
-    """Unweighted means over languages: one of 200 sentences counts as much as one of 1,000."""
+    """Adds unweighted means over languages."""
     for name in dict.fromkeys(name for metrics in results.values() for name in metrics):
         values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
         report.add("macro", name, float(np.mean(list(values.values()))), len(values))

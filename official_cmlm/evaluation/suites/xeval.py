@@ -1,4 +1,4 @@
-"""XEVAL: SentEval's tasks translated to other languages (CMLM §4.5.1), as one folder a language."""
+"""XEVAL: SentEval's tasks translated to other languages (CMLM §4.5.1), one folder per language."""
 
 import dataclasses
 from pathlib import Path
@@ -20,10 +20,10 @@ HINT = (
 
 @dataclasses.dataclass(frozen=True)
 class Options(senteval_suite.Options):
-    """As in the suite `senteval`; a language is scored by those tasks of which it has a folder.
+    """Options of the suite `senteval`; each language is scored on the tasks found in its folder.
 
     Attributes:
-      languages: codes of languages. Default: all that are there.
+      languages: language codes. Default: all in the data folder.
     """
 
     languages: list = dataclasses.field(default_factory=list)
@@ -35,10 +35,10 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     root = data.root / "xeval" if (data.root / "xeval").is_dir() else data.root
     there = sorted(path.name for path in root.iterdir() if path.is_dir() and _tasks(path, options))
     if unknown := set(options.languages) - set(there):
-        raise UserError(f"{root / min(unknown)}: no folder of a task in this language; {HINT}")
+        raise UserError(f"{root / min(unknown)}: no task folder for this language; {HINT}")
     languages = options.languages or there
     if not languages:
-        raise UserError(f"{root}: no folder of a language with one of a task in it; {HINT}")
+        raise UserError(f"{root}: no language folder that contains a task folder; {HINT}")
     averages, scored = {}, {}
     for language in languages:
         tasks = _tasks(root / language, options)
@@ -64,13 +64,13 @@ def _tasks(folder: Path, options: Options) -> list[str]:
 
 
 def _folder(name: str) -> str:
-    """Where SentEval keeps a task."""
+    """SentEval's folder of a task."""
     folders = {"SST2": "SST/binary", "SST5": "SST/fine", "STS-B": "STS/STSBenchmark"}
     return folders.get(name, "SICK" if name.startswith("SICK") else name)
 
 
 def _score(report: SuiteReport, task: str) -> float | None:
-    """The figure that enters averages: accuracy, or Pearson's correlation as in Table 1."""
+    """The score that enters averages: accuracy, or Pearson's correlation as in Table 1."""
     name = task.partition(".")[2]
     relatedness = senteval_data.TASKS[name].protocol == "relatedness"
     return report.get(task, "pearson" if relatedness else "accuracy")

@@ -63,7 +63,7 @@ def test_encodings_in_turn(tmp_path):
 
 def test_wrong_encoding(tmp_path):
     """The error has the file, the line and what was tried."""
-    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8; fetch"):
+    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8; download"):
         _lines(tmp_path, b"a\nb\nc\xe9\n")
     with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8"):
         _lines(tmp_path, b"a\rb\rc\xe9\r")

@@ -117,7 +117,10 @@ def test_new_data_is_noticed_and_results_are_no_data(tmp_path):
     [
         (lambda texts: np.full([len(texts), 2], np.nan), "returned NaN or infinity"),
         (lambda texts: np.zeros([len(texts) + 1, 2]), "returned an array of shape"),
-        (lambda texts: np.ones([len(texts), 1 + len(texts[0]) % 3]), "all must have one width"),
+        (
+            lambda texts: np.ones([len(texts), 1 + len(texts[0]) % 3]),
+            "must have the same width",
+        ),
         (lambda texts: 1 / 0, "the encoder failed on .* ZeroDivisionError"),
     ],
 )
@@ -156,7 +159,7 @@ def test_strict(data, tmp_path):
         (["senteval.seeds=0"], "senteval: seeds must be at least 1"),
         (["senteval.seeds"], "write it as suite.option=value"),
         (["tatoeba.pcr=false"], "suite 'tatoeba' is not run"),
-        (["senteval.tasks=[a"], "is no YAML value"),
+        (["senteval.tasks=[a"], "is not a YAML value"),
     ],
 )
 def test_bad_settings(settings, message):
@@ -172,7 +175,7 @@ def test_unknown_suite_and_results(tmp_path):
     with pytest.raises(UserError, match="name a results.json"):
         driver.read_results(tmp_path / "none.json")
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"no results\.json of"):
+    with pytest.raises(UserError, match=r"not a results\.json of"):
         driver.read_results(tmp_path / "other.json")
 
 
@@ -203,4 +206,4 @@ def test_lists_suites():
     ended = _binary("--suites=?", cwd=ROOT)
     assert "tatoeba: retrieval of translations" in ended.stdout
     ended = _binary("--suites=senteval,?", cwd=ROOT)
-    assert "configuration: `fast` (default)" in ended.stdout
+    assert "configuration: folds and training: `fast` (default)" in ended.stdout

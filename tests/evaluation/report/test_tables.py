@@ -66,7 +66,7 @@ def test_own_row_comes_first_and_missing_is_a_dash():
     assert rule == ["---"] + ["---:"] * 8
     assert own == ["**mine**", "61.23", "–", "–", "–", "–", "70.00", "–", "–"]
     assert published[-2][0] == "CMLM base" and published[-2][1] == "58.20"
-    assert "Missing of ours: STS13, STS14, STS15, STS16, SICK-R, Avg.\n" in text
+    assert "Not scored: STS13, STS14, STS15, STS16, SICK-R, Avg.\n" in text
 
 
 def test_protocol_stands_below_the_table():
@@ -113,7 +113,7 @@ def test_variants_have_a_row_each():
     text = tables.markdown(results(bli=suite(score("en-xx.5k", "p@1", 9.0))))
     rows = section(text, "Mirror-BERT, Table 19")
     assert [row[0] for row in rows if row[0].startswith("**")] == ["**mine, 5k training words**"]
-    assert "Missing of ours: all." in text
+    assert "Not scored: all." in text
 
 
 def test_a_mean_of_our_own_values():
@@ -176,7 +176,7 @@ def test_notes_and_failures():
     """Notes and failures are listed; failures at the top as well; one of two is named."""
     mine = results(sts=suite(notes=["STS15: 3 pairs"], failures=["STS13: missing"]))
     text = tables.markdown(mine)
-    assert text.index("**Could not be done:**") < text.index("- sts: STS13: missing")
+    assert text.index("**Not scored:**") < text.index("- sts: STS13: missing")
     assert text.count("STS13: missing") == 2
     assert "### Notes\n\n- STS15: 3 pairs" in text and "All scores" not in text
     other = results("other", sts=suite(notes=["STS15: 3 pairs", "one more"]))

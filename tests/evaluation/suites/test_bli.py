@@ -172,7 +172,7 @@ def test_sizes_and_directions_are_those_of_the_folder(tmp_path):
         assert report.get(task, "p@1_unmapped") <= report.get(task, "p@5_unmapped") < 60
     assert {s.count for s in report.scores if s.task == "xx-yy.5k"} == {10}
     assert {s.count for s in report.scores if s.task == "yy-xx.5k"} == {5}
-    assert any("xx-yy: 50 target words to choose from" in note for note in report.notes)
+    assert any("xx-yy: 50 target words to search" in note for note in report.notes)
 
 
 def test_scores_are_the_formulas_on_the_files(tmp_path):

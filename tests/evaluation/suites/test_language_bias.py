@@ -169,7 +169,7 @@ def test_rows_are_complete_and_distinct_in_every_language():
     kept, notes = aligned_distinct(columns, sources)
     assert kept == {"en": ["a", "b", "d", "e"], "de": ["A", "B", "D", "F"]}
     assert notes[0].startswith("1 rows skipped: malformed")
-    assert notes[1].startswith("2 rows skipped: a sentence that stands")
+    assert notes[1].startswith("2 rows skipped: a sentence that occurs")
     assert aligned_distinct(columns, sources, 2) == ({"en": ["a", "b"], "de": ["A", "B"]}, [])
     assert aligned_distinct(columns, sources, 3)[0]["en"] == ["a", "b", "d"]
 

@@ -116,7 +116,7 @@ def test_no_texts():
 
 def test_inputs_that_are_no_text():
     """Images are refused by name of the fault."""
-    with pytest.raises(UserError, match="no text"):
+    with pytest.raises(UserError, match="other than text"):
         MtebEncoder(_encode).encode([{"image": [1]}])
 
 

@@ -51,8 +51,8 @@ def test_bad_probing_files(tmp_path):
     assert "parts tr, va and te have no label in common" in number
     assert "tree_depth.txt: missing" in depth
     assert report.notes == [
-        "subj_number.txt: skipped 1 lines, malformed or of a label that part tr lacks",
-        "odd_man_out.txt: skipped 1 lines, malformed or of a label that part tr lacks",
+        "subj_number.txt: skipped 1 lines, malformed or with a label that part tr lacks",
+        "odd_man_out.txt: skipped 1 lines, malformed or with a label that part tr lacks",
     ]
     assert [score.task for score in report.scores] == ["OddManOut"]
     with pytest.raises(ValueError, match="no task 'Voice'"):
@@ -84,12 +84,12 @@ def test_xeval_without_data(tmp_path):
     """The layout is told; a language that was asked for is named."""
     for folder in (".", "xeval/de"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        with pytest.raises(UserError, match=r"no folder of a language .*xeval/<language>/<task>"):
+        with pytest.raises(UserError, match=r"no language folder .*xeval/<language>/<task>"):
             xeval_suite.evaluate(
                 toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
             )
     options = xeval_suite.Options(languages=["sw"])
-    with pytest.raises(UserError, match="xeval/sw: no folder of a task in this language"):
+    with pytest.raises(UserError, match="xeval/sw: no task folder for this language"):
         xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
 
 

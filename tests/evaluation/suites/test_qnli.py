@@ -23,7 +23,7 @@ def test_area_counts_pairs(rows):
     """Share of (positive, negative) pairs in order, ties half: by two loops."""
     scores, labels = np.array([r[0] for r in rows], float), np.array([int(r[1]) for r in rows])
     if len(set(labels.tolist())) < 2:
-        with pytest.raises(UserError, match="one label"):
+        with pytest.raises(UserError, match="the same label"):
             area_under_curve(scores, labels)
         return
     wins, pairs = 0.0, 0
@@ -81,7 +81,7 @@ def test_file_with_quotes_and_bad_lines(tmp_path):
 def test_one_label(tmp_path):
     """No curve without both labels: a failure, no score."""
     report = _run(tmp_path, HEADER + "0\ta\ta\tentailment\n1\ta\tb\tentailment\n")
-    assert not report.scores and "one label" in report.failures[0]
+    assert not report.scores and "the same label" in report.failures[0]
 
 
 def test_missing_file(tmp_path):

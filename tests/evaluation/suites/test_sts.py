@@ -61,7 +61,7 @@ def test_a_missing_subset_is_no_smaller_year(tmp_path):
     report = _run(tmp_path)
     assert any("STS12: " in line and "MSRvid.txt: missing" in line for line in report.failures)
     assert next(s.count for s in report.scores if s.task == "STS13") == 9
-    assert "STS13: STS.input.SMT.txt is not SentEval's; left out" in report.notes
+    assert "STS13: STS.input.SMT.txt is not a subset that SentEval scores; left out" in report.notes
 
 
 def test_scores_that_are_missing_or_none(tmp_path):

@@ -1,10 +1,10 @@
-"""The papers' own tables, copied as printed, and which scores of ours stand in their columns.
+"""The papers' tables, copied as printed, with the scores that belong in their columns.
 
-Each `*.json` beside this file holds the tables of a paper. A column's `id` is a score of ours,
-`task/metric`, or several with `|` between them, of which the first that is there counts; `=mean`
-is the mean of the row's other columns; null is a figure that no suite computes. `*` in an id
-stands for each of the table's `variants` in turn, a row of ours each: where a paper does not state
-its protocol, all that it may have been are shown.
+Each `*.json` beside this file has the tables of one paper. A column's `id` is a score of a suite,
+`task/metric`; several ids separated by `|` mean the first that was scored; `=mean` is the mean of
+the row's other columns; null is a figure that no suite computes. A `*` in an id is replaced by each
+of the table's `variants` in turn, which gives a row each: for a protocol that the paper does not
+state, every candidate is shown.
 """
 
 import dataclasses
@@ -21,15 +21,17 @@ class PaperTable:
     """A table of a paper.
 
     Attributes:
-      paper, table, caption: whose, which, what it shows.
+      paper: short name of the paper.
+      table: its number in the paper, e.g. `Table 2`.
+      caption: what it shows.
       suite: the suite that computes its figures.
-      protocol: how the paper says they were found, and what it does not say.
-      columns: (the paper's heading, our id or None).
-      rows: (model, a value a column or None), as printed.
-      variants: (what our row is, what `*` in ids stands for).
-      scale: printed values times this are in our unit.
-      decimals: of values in our unit.
-      ablation: compares variants of one model.
+      protocol: the protocol as far as the paper states it.
+      columns: (the paper's heading, id of the score or None).
+      rows: (model, one value or None per column), as printed.
+      variants: (label of the row, replacement of `*` in ids).
+      scale: factor from printed values to the unit of the suite's scores.
+      decimals: shown, after scaling.
+      ablation: whether it compares variants of one model.
     """
 
     paper: str
@@ -47,7 +49,7 @@ class PaperTable:
 
 @functools.cache
 def paper_tables() -> tuple[PaperTable, ...]:
-    """All tables, in the order of the files and in them."""
+    """All tables, in the order of the files and of the tables in each file."""
     documents = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(Path(__file__).parent.glob("*.json"))
@@ -73,12 +75,12 @@ def _table(entry: dict[str, Any], paper: str) -> PaperTable:
 def own_values(
     table: PaperTable, found: Mapping[str, float | None], variant: str = ""
 ) -> list[float | None]:
-    """Our value for each column, None where there is none.
+    """An encoder's value for each column of a table; None where it was not scored.
 
     Args:
-      table: whose columns.
+      table: the table.
       found: `task/metric` -> value.
-      variant: what `*` in ids stands for.
+      variant: replacement of `*` in ids.
     """
     values: list[float | None] = []
     for _, column in table.columns:
