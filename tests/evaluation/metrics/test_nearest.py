@@ -5,7 +5,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.evaluation.metrics.nearest import mean_of_nearest, nearest, unit
+from official_cmlm.evaluation.metrics.nearest import (
+    finds_own_row,
+    mean_of_nearest,
+    nearest,
+    next_sentence_recall,
+    unit,
+)
 
 # One, a few and all queries in a block of 40 candidates.
 BLOCKS = [1, 4 * 40 * 3, 1 << 28]
@@ -159,3 +165,60 @@ def test_vector_of_zeros_takes_the_first_candidate():
     indices, values = nearest(unit(np.array([[0, 0], [1, 0]], np.float32)), candidates)
     assert indices.tolist() == [[0], [2]]
     assert values[:, 0].tolist() == [0, 1]
+
+
+def test_equal_candidates_and_zeros_go_to_the_lowest_index():
+    """Copies of a sentence are found by the first of them, zeros find the first row."""
+    same = np.array([[1, 0], [1, 0], [0, 1]])
+    assert finds_own_row(same, same).tolist() == [True, False, True]
+    zeros = np.array([[0, 0], [0, 0], [0, 1]])
+    assert finds_own_row(zeros, same).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("queries", "candidates"), [(0, 0), (2, 3)])
+def test_rows_that_do_not_fit_are_misuse(queries, candidates):
+    """Nothing to find, or not one translation each."""
+    with pytest.raises(ValueError, match="as many"):
+        finds_own_row(np.ones([queries, 2]), np.ones([candidates, 2]))
+
+
+def lookup(**vectors):
+    return lambda texts: np.array([vectors[text] for text in texts])
+
+
+def test_hand_worked():
+    """b's successor is nearer to a than to b, so two of three are found; lengths do not matter."""
+    encode = lookup(
+        a=[1, 0, 0], b=[0.9, 0.1, 0], c=[0, 0, 5], A=[3, 0.5, 0], B=[0, 1, 0], C=[0, 0.1, 1]
+    )
+    assert next_sentence_recall(encode, ["a", "c"], ["A", "C"]) == 1
+    assert next_sentence_recall(encode, ["a", "b", "c"], ["A", "B", "C"]) == pytest.approx(2 / 3)
+
+
+def test_ties_count_by_chance():
+    """An encoder that gives everything one vector finds 1 of n, not all and not none."""
+    constant = lambda texts: np.ones([len(texts), 4])  # noqa: E731
+    assert next_sentence_recall(constant, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
+    zeros = lambda texts: np.zeros([len(texts), 4])  # noqa: E731
+    assert next_sentence_recall(zeros, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
+
+
+def test_against_a_plain_loop():
+    rng = np.random.default_rng(0)
+    table = {text: rng.normal(size=6) for text in "abcdefghijABCDEFGHIJ"}
+    first, second = "abcdefghij", "ABCDEFGHIJ"
+    hits = 0
+    for a, b in zip(first, second):
+        cosines = [
+            table[a] @ table[c] / np.linalg.norm(table[a]) / np.linalg.norm(table[c])
+            for c in second
+        ]
+        hits += second[int(np.argmax(cosines))] == b
+    encode = lambda texts: np.array([table[t] for t in texts])  # noqa: E731
+    assert next_sentence_recall(encode, list(first), list(second)) == pytest.approx(hits / 10)
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), (["a"], ["A", "B"])])
+def test_no_pairs(first, second):
+    with pytest.raises(ValueError, match="as many first as second"):
+        next_sentence_recall(lambda texts: np.ones([len(texts), 2]), first, second)

@@ -1,4 +1,4 @@
-"""The evaluation binary: results, restarts, faulty encoders and faulty data."""
+"""The driver and its binary: results, restarts, faulty encoders and faulty data."""
 
 import json
 import re

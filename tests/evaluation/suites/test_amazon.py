@@ -1,4 +1,4 @@
-"""Amazon reviews: three file forms, the split, the classifier, and training through the encoder."""
+"""Amazon reviews: the split, the classifier, training through the encoder."""
 
 import json
 
@@ -14,6 +14,7 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.amazon import Options, evaluate, split
+from tests.evaluation.data.test_amazon import ITEMS
 
 
 def _encode(texts):
@@ -113,25 +114,6 @@ def test_json_lines(tmp_path):
     ]
 
 
-ITEMS = """<?xml version="1.0" encoding="UTF-8"?><items>
-<item><rating>5.0</rating><text>good &amp; fine
-two lines</text><title>x</title></item>
-<item><text><![CDATA[bad & <b>]]></text><rating>2.0</rating></item>
-<item><rating>4.0</rating></item>
-<item><rating>3.0</rating><text>bad &bomb; &quot;so so&quot;</text></item>
-"""
-
-
-def test_markup():
-    """Items of a file that is no well-formed XML; entities that it defines stay as they stand."""
-    assert amazon_reviews.parse_markup(ITEMS.splitlines()) == [
-        (5.0, "good & fine\ntwo lines"),
-        (2.0, "bad & <b>"),
-        None,
-        (3.0, 'bad &bomb; "so so"'),
-    ]
-
-
 def test_markup_folders(tmp_path):
     """All categories of a language count together; three stars are negative."""
     for category in ("books", "dvd"):
@@ -142,12 +124,6 @@ def test_markup_folders(tmp_path):
     reviews = amazon_reviews.read(data, folder, "en", "train")
     assert reviews.labels.tolist() == [1, 0, 0, 1, 0, 0] and reviews.skipped == 2
     assert _run(tmp_path).get("en", "accuracy_frozen") == 100.0
-
-
-def test_table_lines():
-    """Exactly two columns, a number and a text."""
-    lines = ["5\ta", "x\ta", "4", "4\t ", "nan\ta", "3\ta\tb", ""]
-    assert amazon_reviews.parse_table(lines) == [(5.0, "a"), None, None, None, None, None]
 
 
 @settings(deadline=None)

@@ -1,11 +1,11 @@
-"""SentEval's transfer tasks end to end on toy files, and its formats line by line."""
+"""SentEval's transfer tasks end to end on toy files."""
 
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.senteval import TASKS, ordered
+from official_cmlm.evaluation.data.senteval import TASKS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
@@ -104,33 +104,6 @@ def test_configurations_and_solvers(toy_data, configuration, solver):
     senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
     assert report.get("SST2", "accuracy") > 80
     assert report.get("TREC", "accuracy") > 90
-
-
-def test_order_is_the_toolkits():
-    """By words of the first sentence, then of the second, then by label; spaces are made single."""
-    rows = [("b  b", "x", 1), ("a", "x y", 0), ("a", "x", 1), ("a", "", 0)]
-    found = ordered(rows)
-    assert found.first == ["a", "a", "a", "b b"]
-    assert found.second == [".", "x", "x y", "x"]
-    assert found.labels.tolist() == [0, 1, 0, 1]
-    assert ordered([("", "", 0)]).first == ["."]
-
-
-def test_files_as_they_are(toy_data):
-    """A byte order mark, Latin-1, and labels of every task."""
-    data, root, notes = DataFolder(toy_data), toy_data / "senteval/downstream", []
-    trec = TASKS["TREC"].read(data, root, notes)["train"]
-    assert any("café" in text for text in trec.first)
-    assert set(trec.labels) == {4, 5}
-    assert set(TASKS["MRPC"].read(data, root, notes)["test"].labels) == {0, 1}
-    assert set(TASKS["SICK-E"].read(data, root, notes)["dev"].labels) == {0, 2}
-    assert set(TASKS["SICK-R"].read(data, root, notes)["dev"].labels) == {1.0, 5.0}
-    mr = TASKS["MR"].read(data, root, notes)["train"]
-    assert all(
-        (label == 1) == (text.split()[0] in ("fine", "great"))
-        for text, label in zip(mr.first, mr.labels)
-    )
-    assert notes == []
 
 
 def test_pair_features():

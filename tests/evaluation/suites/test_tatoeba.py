@@ -8,7 +8,6 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.tatoeba import (
     XTREME,
@@ -93,21 +92,6 @@ def test_direction_from_english_by_hand():
         "accuracy_to_english": 100.0,
         "accuracy_mean": 75.0,
     }
-
-
-def test_equal_candidates_and_zeros_go_to_the_lowest_index():
-    """Copies of a sentence are found by the first of them, zeros find the first row."""
-    same = np.array([[1, 0], [1, 0], [0, 1]])
-    assert finds_own_row(same, same).tolist() == [True, False, True]
-    zeros = np.array([[0, 0], [0, 0], [0, 1]])
-    assert finds_own_row(zeros, same).tolist() == [True, False, True]
-
-
-@pytest.mark.parametrize(("queries", "candidates"), [(0, 0), (2, 3)])
-def test_rows_that_do_not_fit_are_misuse(queries, candidates):
-    """Nothing to find, or not one translation each."""
-    with pytest.raises(ValueError, match="as many"):
-        finds_own_row(np.ones([queries, 2]), np.ones([candidates, 2]))
 
 
 @pytest.mark.parametrize("sides", ["both", "queries"])
