@@ -1,5 +1,6 @@
 """An evaluation as one self-contained HTML file: charts, the papers' tables, all scores."""
 
+import dataclasses
 import html
 import math
 from collections.abc import Iterable, Mapping, Sequence
@@ -10,44 +11,66 @@ from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Results
 from official_cmlm.evaluation.suites import SUITES
 
-# Suite -> (metrics, of which the first one scored is drawn; label of the axis; title) of its bars.
-_BARS: dict[str, tuple[tuple[str, ...], str, str]] = {
-    "senteval": (
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """The bar chart of a suite.
+
+    Attributes:
+      metrics: of a task the first of these that was scored is drawn.
+      axis: quantity and unit.
+      title: of the chart.
+      decimals: of the values beside the bars.
+    """
+
+    metrics: tuple[str, ...]
+    axis: str
+    title: str
+    decimals: int = 1
+
+
+# By suite; the others have no bars.
+BARS = {
+    "senteval": Bars(
         ("accuracy", "pearson"),
         "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
         "Classifiers on frozen embeddings, by task",
     ),
-    "probing": (
-        ("accuracy",),
-        "accuracy, %",
-        "Linguistic properties that a classifier finds in embeddings",
+    "probing": Bars(
+        ("accuracy",), "accuracy, %", "Linguistic properties that a classifier finds in embeddings"
     ),
-    "sts": (
+    "sts": Bars(
         ("spearman_all", "spearman"),
         "Spearman's ρ × 100",
         "Correlation of cosines with human scores of sentence pairs",
     ),
-    "tatoeba": (
+    "tatoeba": Bars(
         ("accuracy_mean",),
         "accuracy, %, mean of both directions",
         "Translations found as the nearest neighbour, by language",
     ),
-    "xeval": (("average",), "mean over tasks, %", "SentEval's tasks, by language"),
-    "amazon": (
+    "xeval": Bars(("average",), "mean over tasks, %", "SentEval's tasks, by language"),
+    "amazon": Bars(
         ("accuracy_frozen",),
         "accuracy, %",
         "Sentiment of reviews, learned in one language, by test language; frozen encoder",
     ),
-    "bitext_mining": (("f1_best",), "F1, %", "Translations mined from two corpora"),
-    "word_similarity": (
+    "bitext_mining": Bars(("f1_best",), "F1, %", "Translations mined from two corpora"),
+    "word_similarity": Bars(
         ("spearman",),
         "Spearman's ρ × 100",
         "Correlation of cosines with human scores of word pairs",
     ),
-    "bli": (("p@1",), "precision at 1, %", "Word translation, by languages and training words"),
-    "entity_linking": (("accuracy@1",), "accuracy at 1, %", "Mentions linked to the right entity"),
-    "geometry": (("isotropy",), "isotropy score, 0 to 1", "Isotropy, by set of texts"),
-    "mteb": (("main_score",), "main score × 100", "Tasks of the mteb package"),
+    "bli": Bars(
+        ("p@1",), "precision at 1, %", "Word translation, by languages and training dictionary"
+    ),
+    "entity_linking": Bars(
+        ("accuracy@1",), "accuracy at 1, %", "Mentions linked to the right entity"
+    ),
+    "geometry": Bars(
+        ("isotropy",), "isotropy score, 0 to 1", "Isotropy, by set of texts", decimals=3
+    ),
+    "mteb": Bars(("main_score",), "main score × 100", "Tasks of the mteb package"),
 }
 
 
@@ -91,7 +114,7 @@ def charts(suite: str, results: Results, compare: Results | None = None) -> list
     """The charts of a suite."""
     names = tables.encoder_names(results, compare)
     parts = [part for part in (results, compare) if part]
-    drawn = [_bars(suite, dict(zip(names, parts)))] if suite in _BARS else []
+    drawn = [_bars(suite, dict(zip(names, parts)))] if suite in BARS else []
     curves = {}
     for name, part in zip(names, parts):
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
@@ -114,11 +137,13 @@ def charts(suite: str, results: Results, compare: Results | None = None) -> list
 
 def _bars(suite: str, parts: Mapping[str, Results]) -> figures.Chart | None:
     """One bar per task and encoder; for a single encoder also after component removal."""
-    metrics, axis, title = _BARS[suite]
-    series = {name: _main_scores(suite, part, metrics) for name, part in parts.items()}
+    chart = BARS[suite]
+    series = {name: _main_scores(suite, part, chart.metrics) for name, part in parts.items()}
     colors = (figures.FIRST, figures.SECOND)
     if len(parts) == 1:
-        removed = _main_scores(suite, *parts.values(), [f"{metric}_pcr" for metric in metrics])
+        removed = _main_scores(
+            suite, *parts.values(), [f"{metric}_pcr" for metric in chart.metrics]
+        )
         if removed:
             series = dict(zip(figures.SIDES.values(), [*series.values(), removed]))
             colors = (figures.BACKGROUND, figures.FIRST)
@@ -126,8 +151,7 @@ def _bars(suite: str, parts: Mapping[str, Results]) -> figures.Chart | None:
     if len(tasks) * len(series) < 2:
         return None
     values = {name: [found.get(task) for task in tasks] for name, found in series.items()}
-    decimals = 3 if suite == "geometry" else 1
-    return figures.bars(title, tasks, values, axis, decimals, colors)
+    return figures.bars(chart.title, tasks, values, chart.axis, chart.decimals, colors)
 
 
 def _main_scores(suite: str, part: Results, metrics: Sequence[str]) -> dict[str, float]:

@@ -34,7 +34,7 @@ def test_ties_share_their_rank():
     assert similarity_spearman(_encode, pairs) == pytest.approx(100 * 3**0.5 / 2)
 
 
-def test_a_vector_of_zeros_is_like_nothing():
+def test_a_zero_vector_has_cosine_zero():
     pairs = _pairs(("x", "-x", 0), ("x", "0", 1), ("x", "x", 2))
     assert similarity_spearman(_encode, pairs) == pytest.approx(100.0)
 

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -90,6 +91,22 @@ def test_runs_again_after_a_change(data, tmp_path):
     assert second["sts"] == first["sts"]
     third = _run(Counting(), data, tmp_path / "out", (*FAST, "senteval.seeds=2"))["suites"]
     assert third["senteval"]["seeds"] == [1111, 1112]
+
+
+def test_scores_depend_on_the_code_but_not_on_the_report(data, tmp_path, monkeypatch):
+    """A change of a measure repeats the suites, a change of tables or figures does not."""
+    shutil.copytree(Path(driver.__file__).parents[1], tmp_path / "code")
+    monkeypatch.setattr(driver, "_PACKAGE", tmp_path / "code")
+
+    def changed(name):
+        with (tmp_path / "code" / name).open("a") as file:
+            file.write("# changed\n")
+        return driver._state(data, tmp_path / "out")
+
+    before = driver._state(data, tmp_path / "out")
+    assert changed("report/tables.py") == before
+    after = changed("metrics/similarity.py")
+    assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
 
 
 def test_new_data_is_noticed_and_results_are_no_data(tmp_path):

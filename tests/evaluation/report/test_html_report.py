@@ -7,7 +7,8 @@ from html.parser import HTMLParser
 import pytest
 
 from official_cmlm.evaluation.report import figures
-from official_cmlm.evaluation.report.html_report import charts, html_report
+from official_cmlm.evaluation.report.html_report import BARS, charts, html_report
+from official_cmlm.evaluation.suites import SUITES
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 LANGUAGES = ["de", "en", "fr"]
@@ -173,6 +174,17 @@ def test_every_figure_is_drawn():
     assert html_report(full()).count("<svg") == sum(counts.values())
     assert len(charts("language_bias", full(), full("other"))) == 4
     assert len(charts("senteval", full(), full("other"))) == 1
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_every_suite_with_bars_draws_each_of_its_metrics(name):
+    """Two tasks scored by any of a suite's metrics make a chart."""
+    # A string in place of a tuple would be read letter by letter.
+    assert name in SUITES and isinstance(BARS[name].metrics, tuple)
+    for metric in BARS[name].metrics:
+        scores = [score("a", metric, 0.5), score("b", metric, 0.4)]
+        (chart,) = charts(name, results(**{name: suite(*scores)}))
+        assert chart.title == BARS[name].title
 
 
 def test_drawings_say_what_they_show():

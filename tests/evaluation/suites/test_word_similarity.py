@@ -67,7 +67,7 @@ def test_cross_lingual_pairs(tmp_path):
     ]
 
 
-def test_zero_vector_is_like_nothing(tmp_path):
+def test_a_zero_vector_has_cosine_zero(tmp_path):
     """Its cosine is 0, between -1 and 1."""
     _write(tmp_path / "simlex/simlex-x.txt", "a\tb\tc\nx\t-x\t0\nx\t0\t1\nx\tx\t2\n")
     assert _run(tmp_path).get("simlex.x", "spearman") == pytest.approx(100)
