@@ -5,7 +5,6 @@ import re
 
 import pytest
 
-from experiments.registry import experiment_files
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
 
@@ -207,8 +206,3 @@ def test_own_values():
     assert own_values(table, {"a/x": 1.0, "b/x": 2.0, "c/x": 3.0}, "x") == [1.0, 2.0, 1.5]
     assert own_values(table, {"a/x": 1.0, "b/x": float("nan")}, "x") == [1.0, None, None]
     assert own_values(table, {"a/y": 1.0, "b/x": None}, "x") == [None, None, None]
-
-
-def test_papers_are_no_experiments():
-    """The folder is not taken for experiments."""
-    assert not [name for name in experiment_files() if name.startswith("papers")]
