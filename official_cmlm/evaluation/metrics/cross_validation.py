@@ -196,9 +196,9 @@ def _best(
     strengths = solver.grid(kind)
     scores = []
     for others, fold in split.split(rows, labels):
-        apart = rows[fold], labels[fold]
-        fitted = solver.fit((rows[others], labels[others]), apart, num_classes, strengths, seed)
-        scores.append([_accuracy(classifier, *apart) for classifier in fitted])
+        held_out = rows[fold], labels[fold]
+        fitted = solver.fit((rows[others], labels[others]), held_out, num_classes, strengths, seed)
+        scores.append([_accuracy(classifier, *held_out) for classifier in fitted])
     means = np.round(100 * np.mean(scores, axis=0), 2)
     return strengths[int(np.argmax(means))]
 

@@ -41,8 +41,8 @@ class ClassifierConfig:
     Attributes:
       optimizer: `adam` (learning rate 0.001) or `rmsprop` (0.01), PyTorch's default values.
       batch_size: examples per step. Default 64.
-      tenacity: number of evaluations without a better accuracy after which training goes on; the
-        next such evaluation ends it. Default 5.
+      tenacity: number of evaluations without improvement that are tolerated; the next one ends the
+        training. Default 5.
       epoch_size: epochs between two evaluations. Default 4.
       max_epoch: training ends at the first evaluation after more epochs than this. Default 200.
     """

@@ -184,8 +184,8 @@ def _read_corpus(data: DataFolder, path: Path, task: str, report: SuiteReport) -
     corpus = unify(rows)
     if repeated := len(rows) - sum(map(bool, corpus.ids)):
         report.notes.append(
-            f"{task}: {repeated} of {len(rows)} lines of {path.name} have a sentence that stands "
-            f"in several; candidates with it are not scored"
+            f"{task}: {repeated} of {len(rows)} lines of {path.name} have a sentence that "
+            f"occurs more than once; candidates with it are not scored"
         )
     return corpus
 
