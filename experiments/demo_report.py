@@ -96,7 +96,7 @@ def main(argv: list[str]) -> None:
     import tf_keras
     from sklearn.feature_extraction.text import TfidfVectorizer
 
-    from official_cmlm.evaluation.next_sentence import next_sentence_recall
+    from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.sentence_encoder import SentenceEncoder
 

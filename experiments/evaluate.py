@@ -1,11 +1,10 @@
 """Scores an encoder by the papers' protocols: `python -m experiments.evaluate --encoder=… …`.
 
 Writes `results.json`, `results.md` with the papers' own rows and `report.html` with the figures.
-Embeddings are kept beside them, so a run that was stopped goes on where it was. `--suites=?` lists
-the suites, `--suites=sts,?` the options of one.
+Embeddings are kept beside them, so an interrupted run resumes. `--suites=?` lists the suites,
+`--suites=sts,?` the options of one.
 """
 
-import inspect
 import os
 from pathlib import Path
 
@@ -39,45 +38,46 @@ def define_flags() -> None:
         [],
         "An option of a suite, e.g. senteval.seeds=5 or sts.split=dev; may be repeated.",
     )
-    flags.DEFINE_string("name", None, "What tables call the encoder. Default: its folder's name.")
+    flags.DEFINE_string("name", None, "Name of the encoder in tables. Default: its folder's name.")
     flags.DEFINE_integer(
-        "max_seq_length", None, "Longer texts are cut, in tokens. Default: the encoder's own."
+        "max_seq_length",
+        None,
+        "Texts are truncated to this many tokens. Default: the encoder's own length.",
     )
     flags.DEFINE_enum(
-        "precision", "float32", ["float32", "bfloat16"], "Of encoder directories' products."
+        "precision",
+        "float32",
+        ["float32", "bfloat16"],
+        "Precision of matrix products, for encoder directories.",
     )
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
     )
     flags.DEFINE_string(
-        "compare", None, "results.json of another encoder to show beside. Default: none."
+        "compare", None, "results.json of another encoder to show beside this one. Default: none."
     )
 
 
 def main(argv: list[str]) -> int:
-    """Runs the binary; 1 if something that was asked for could not be scored."""
+    """Runs the binary; returns 1 if something that was requested could not be scored."""
     del argv
-    from official_cmlm.evaluation.suites import SUITES
+    from official_cmlm.evaluation import suites
 
     if "?" in FLAGS.suites:
-        _list_suites([name for name in FLAGS.suites if name != "?"])
+        print(suites.described([name for name in FLAGS.suites if name != "?"]))
         return 0
     for name in ("encoder", "data_dir", "output_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
-    names = list(FLAGS.suites)
-    if "all" in names:
-        unknown = [name for name in names if name not in SUITES and name != "all"]
-        names = [name for name in SUITES if name in names or name != "mteb"] + unknown
     cli.quiet_tensorflow()
-    from experiments import evaluation
+    from official_cmlm.encoders import open_encoder
+    from official_cmlm.evaluation.report import driver
 
-    options = evaluation.parse_options(names, FLAGS.set)
-    compare = evaluation.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
-    from experiments.encoders import open_encoder
-
+    names = suites.expanded(FLAGS.suites)
+    options = driver.parse_options(names, FLAGS.set)
+    compare = driver.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
     encoder = open_encoder(FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision)
-    results = evaluation.run(
+    results = driver.run(
         encoder,
         FLAGS.encoder,
         FLAGS.name or encoder.name,
@@ -92,16 +92,6 @@ def main(argv: list[str]) -> int:
         print(f"failed: {line}")
     print(f"results: {FLAGS.output_dir}/results.md, report.html, results.json")
     return cli.EXIT_USER_ERROR if failures else 0
-
-
-def _list_suites(names: list[str]) -> None:
-    from official_cmlm.evaluation.suites import SUITES, suite
-
-    for name in names or SUITES:
-        print(f"{name}: {SUITES.get(name, '')}")
-        if names:
-            kinds = [kind for kind in suite(name).Options.__mro__ if kind is not object]
-            print("\n\n".join(inspect.getdoc(kind) for kind in kinds))
 
 
 if __name__ == "__main__":

@@ -92,8 +92,9 @@ def _compare_tensors(source: Path, back: Path) -> None:
 
 def _sts(encoder_dir: str, folder: Path) -> None:
     cli.quiet_tensorflow()
-    from official_cmlm.evaluation import sts
-    from official_cmlm.evaluation.data import DataFolder
+    from official_cmlm.evaluation.data import sts
+    from official_cmlm.evaluation.data.folder import DataFolder
+    from official_cmlm.evaluation.metrics.similarity import similarity_spearman
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     data = DataFolder(folder)
@@ -107,7 +108,7 @@ def _sts(encoder_dir: str, folder: Path) -> None:
     for precision in ("float32", "bfloat16"):
         encode = SentenceEncoder.load(encoder_dir, precision=precision).encode
         for name, pairs in sets.items():
-            figure = sts.similarity_spearman(encode, pairs)
+            figure = similarity_spearman(encode, pairs)
             print(f"figure {name}_spearman_{precision} {figure:.2f}")
 
 

@@ -259,8 +259,9 @@ def _scorer(
         import tf_keras
 
         from experiments import registry
-        from official_cmlm.evaluation import sts
-        from official_cmlm.evaluation.next_sentence import next_sentence_recall
+        from official_cmlm.evaluation.data.sts import read_sts_benchmark
+        from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
+        from official_cmlm.evaluation.metrics.similarity import similarity_spearman
         from official_cmlm.sentence_encoder import SentenceEncoder
         from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
@@ -273,7 +274,7 @@ def _scorer(
             return 100 * _validate(task, model, method.score)
         encoder = SentenceEncoder(model.encoder, task.vocabulary, 64)
         if method.score == "sts":
-            return sts.similarity_spearman(encoder.encode, sts.read_sts_benchmark(folders["sts"]))
+            return similarity_spearman(encoder.encode, read_sts_benchmark(folders["sts"]))
         from experiments.benchmarks.methods_data import held_out_pairs
 
         return 100 * next_sentence_recall(encoder.encode, *held_out_pairs(work_dir))

@@ -26,7 +26,7 @@ def main(argv: list[str]) -> None:
     del argv
     import numpy as np
 
-    from official_cmlm.evaluation.nearest import mean_of_nearest, nearest, unit
+    from official_cmlm.evaluation.metrics.nearest import mean_of_nearest, nearest, unit
 
     generator = np.random.default_rng(0)
     candidates = generator.standard_normal([FLAGS.candidates, FLAGS.dimension], np.float32)

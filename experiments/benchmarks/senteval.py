@@ -68,20 +68,20 @@ def main(argv: list[str]) -> None:
             "official_cmlm.checkpoints.import_checkpoint",
             *(f"--source={packaged_weights(FLAGS.model)}", f"--output_dir={encoder_dir}"),
         )
-    from experiments import evaluation
-    from experiments.encoders import open_encoder
+    from official_cmlm.encoders import open_encoder
+    from official_cmlm.evaluation.report import driver
 
     encoder = open_encoder(str(encoder_dir))
 
     def run(folder: str, **options: Any) -> dict[tuple[str, str], float]:
         settings = [f"senteval.{name}={value}" for name, value in options.items()]
-        results = evaluation.run(
+        results = driver.run(
             encoder,
             str(encoder_dir),
             "all-MiniLM-L6-v2",
             Path(data_dir),
             work / folder,
-            evaluation.parse_options(["senteval"], settings),
+            driver.parse_options(["senteval"], settings),
         )
         scores = results["suites"]["senteval"]["scores"]
         return {(score["task"], score["metric"]): score["value"] for score in scores}
@@ -117,9 +117,9 @@ def _plain(data_dir: Path, embeddings: Path) -> dict[tuple[str, str], float]:
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedKFold
 
-    from official_cmlm.evaluation.data import DataFolder
+    from official_cmlm.evaluation.data.folder import DataFolder
+    from official_cmlm.evaluation.data.senteval import TASKS as READERS
     from official_cmlm.evaluation.embedding_cache import CachedEncoder
-    from official_cmlm.evaluation.senteval_data import TASKS as READERS
 
     def unseen(texts: list[str]) -> np.ndarray:
         raise UserError(f"{len(texts)} sentences were not encoded by the runs before")

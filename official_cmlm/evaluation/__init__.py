@@ -1,12 +1,13 @@
-"""Protocols over anything that has `encode(list of str) -> float array [n, dim]`.
+"""Evaluation of anything that has `encode(list of str) -> float array [n, dim]`.
 
-A suite is a module with
+    encoding.py         that protocol, and the checks of what an encoder returns
+    embedding_cache.py  an encoder that embeds no text twice
+    scores.py           what a suite writes into: `SuiteReport`
+    data/               readers of published files
+    metrics/            pure functions on arrays
+    suites/             one module a suite; the package's docstring says what it must have
+    report/             runs of several suites, tables, figures, the papers' own rows
 
-- `Options`: a frozen dataclass; every field says meaning, default and source;
-- `evaluate(encode, data, options, report) -> None`: reads from a `DataFolder`, embeds by `encode`
-  (calling it again with the same text costs nothing), writes into a `SuiteReport`.
-
-It wraps each task in `with report.task(name):`, so that one missing file does not stop the rest.
-What it computes is a pure function on arrays in the same module, or in one that suites share. No
-suite knows how the encoder was made.
+Each imports only what stands above it. Nothing here knows how an encoder was made:
+`official_cmlm.encoders` opens encoder directories and other formats.
 """

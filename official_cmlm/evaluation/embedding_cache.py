@@ -1,4 +1,4 @@
-"""An encoder's memory: no text is embedded twice."""
+"""A cache of embeddings, in memory and on disk: no text is embedded twice."""
 
 import fcntl
 import hashlib
@@ -11,17 +11,18 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, checked
 
-# Bytes of a text's name in the store: of a million texts, two share one with chance 1e-27.
+# Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
-# Texts handed to the encoder at once; what they cost is lost when a run is killed.
+# Texts per call of the encoder; a killed run loses at most this much work.
 _CHUNK = 2048
 
 
 class CachedEncoder:
-    """An encoder that embeds no text twice, nor in the next run where a folder is given.
+    """An encoder that embeds no text twice; with a folder, not even across runs.
 
-    The store is two files that only grow: names of texts and their vectors, row by row. What a
-    killed run, or a full disk, left unfinished behind them is cut off. One run at a time has it.
+    The store consists of two append-only files: hashes of texts, and their vectors, row by row. An
+    incomplete last row, left by a killed run or a full disk, is cut off. The folder is locked: one
+    run at a time uses it.
 
     >>> calls = []
     >>> def encode(texts):
@@ -32,10 +33,9 @@ class CachedEncoder:
     ((3, 2), (2, 2), ['a', 'b', 'c'])
 
     Attributes:
-      encoded: texts that were handed to the encoder.
-      asked: texts that were asked for.
-      fine_tune: trains a copy of the encoder with a classifier on it, or None where the encoder
-        cannot be trained here.
+      encoded: number of texts passed to the encoder.
+      asked: number of texts requested.
+      fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
     """
 
     def __init__(
@@ -45,18 +45,18 @@ class CachedEncoder:
         progress: Callable[[int], Callable[[int], None]] | None = None,
         fine_tune: FineTune | None = None,
     ) -> None:
-        """Opens or makes the store.
+        """Opens or creates the store.
 
         Args:
-          encode: the encoder; its answers are checked.
-          folder: where vectors outlive the run; must belong to this one encoder. They are read from
-            there, so that memory holds what is in use only. Default: nowhere.
-          progress: called with the number of texts to encode, returns what is called with the
-            number that are done. Default: silent.
+          encode: the encoder; what it returns is checked (`encoding.checked`).
+          folder: keeps the vectors for later runs; one folder per encoder. Vectors are
+            memory-mapped from there. Default: kept in memory only.
+          progress: called with the number of texts to encode; returns a function to call with the
+            number just encoded. Default: silent.
           fine_tune: see the class. Default: none.
 
         Raises:
-          UserError: if the folder's files are none of these, or another run uses them.
+          UserError: if the folder's files are invalid, or another run uses them.
         """
         self._encode = checked(encode)
         self._progress = progress or (lambda total: lambda done: None)
@@ -74,19 +74,19 @@ class CachedEncoder:
                 fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError:
                 raise UserError(
-                    f"{folder}: another run uses these embeddings; wait for it, or name another "
+                    f"{folder}: another run uses these embeddings; wait for it, or set another "
                     "--output_dir"
                 ) from None
             self._load(folder)
 
     def close(self) -> None:
-        """Lets other runs use the folder."""
+        """Unlocks the folder for other runs."""
         if self._folder is not None:
             self._lock.close()
 
     @property
     def dimension(self) -> int | None:
-        """Width of the vectors; None before the first."""
+        """Width of the vectors; None before the first one."""
         return self._blocks[0].shape[1] if self._blocks else None
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
@@ -95,7 +95,7 @@ class CachedEncoder:
         new = {key: text for key, text in zip(keys, texts) if key not in self._rows}
         self.asked += len(keys)
         report = self._progress(len(new)) if new else None
-        # The longest first, so that texts of a length meet and the time left is not too hopeful.
+        # Longest first: similar lengths share a batch, and the estimated time left is not too low.
         order = sorted(new, key=lambda key: -len(new[key]))
         for start in range(0, len(order), _CHUNK):
             chunk = order[start : start + _CHUNK]
@@ -117,8 +117,8 @@ class CachedEncoder:
     def _add(self, keys: list[bytes], vectors: np.ndarray) -> None:
         if self._blocks and vectors.shape[1] != self._blocks[0].shape[1]:
             raise EncoderError(
-                f"the encoder returned vectors of {vectors.shape[1]} values, but its stored ones "
-                f"have {self._blocks[0].shape[1]}; give it an empty cache"
+                f"the encoder returned vectors of width {vectors.shape[1]}, the stored ones have "
+                f"{self._blocks[0].shape[1]}; delete the stored embeddings"
             )
         if self._folder is not None:
             vectors = self._store(keys, vectors)
@@ -126,20 +126,20 @@ class CachedEncoder:
         self.encoded += len(keys)
 
     def _store(self, keys: list[bytes], vectors: np.ndarray) -> np.ndarray:
-        """Appends to the files; returns the vectors as they lie there."""
+        """Appends to the files; returns the vectors memory-mapped from there."""
         rows, width = len(self._rows), vectors.shape[1]
         if not rows:
             partial = self._folder / "width.partial"
             partial.write_text(str(width))
             partial.replace(self._folder / "width")
-        # Vectors first: a name without its vector would be an error, the reverse is waste.
+        # Vectors first: a vector without its hash is ignored, a hash without its vector is not.
         for name, size, content in (
             ("vectors.f32", 4 * width, vectors.tobytes()),
             ("names.bin", _KEY_BYTES, b"".join(keys)),
         ):
             path = self._folder / name
             path.touch()
-            # Behind the known rows there is at most what an earlier write could not finish.
+            # Cut off what an interrupted write may have left behind the known rows.
             os.truncate(path, rows * size)
             with path.open("ab") as file:
                 file.write(content)
@@ -163,7 +163,7 @@ class CachedEncoder:
         except ValueError:
             width = 0
         if width < 1:
-            raise UserError(f"{width_file}: no width of vectors; delete the folder {folder}")
+            raise UserError(f"{width_file}: not a vector width; delete the folder {folder}")
         rows = min(vectors.stat().st_size // (4 * width), names.stat().st_size // _KEY_BYTES)
         os.truncate(vectors, rows * 4 * width)
         os.truncate(names, rows * _KEY_BYTES)

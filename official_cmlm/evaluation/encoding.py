@@ -1,5 +1,6 @@
-"""What an encoder is here, the checks of what it returns, and how one is named."""
+"""The protocol of an encoder, the checks of what it returns, and its fingerprint."""
 
+import dataclasses
 import hashlib
 from collections.abc import Callable
 
@@ -8,22 +9,40 @@ import numpy as np
 from official_cmlm.errors import UserError
 
 Encode = Callable[[list[str]], np.ndarray]
-"""n strings -> float array `[n, dim]`, row i for string i; `dim` never changes."""
+"""n strings -> float array `[n, dim]`, row i for string i; `dim` is the same in every call."""
 
-
-# (texts, int labels [n], number of classes, seed) -> a function from texts to int labels.
 FineTune = Callable[[list[str], np.ndarray, int, int], Callable[[list[str]], np.ndarray]]
+"""(texts, int labels `[n]`, number of classes, seed) -> trained function from texts to labels."""
+
+
+@dataclasses.dataclass(frozen=True)
+class OpenedEncoder:
+    """An encoder with what identifies it in results; `official_cmlm.encoders` opens one.
+
+    Attributes:
+      name: shown in tables.
+      kind: `encoder_directory`, `tfhub`, `sentence_transformers` or `python`.
+      fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
+      encode: n strings -> float array `[n, dim]`.
+      fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+    """
+
+    name: str
+    kind: str
+    fingerprint: str
+    encode: Encode
+    fine_tune: FineTune | None = None
 
 
 class EncoderError(UserError):
-    """The encoder returned something that is no matrix of embeddings of what it was given."""
+    """The encoder failed, or did not return one finite vector per text."""
 
 
 def checked(encode: Encode) -> Encode:
-    """`encode` with its answers checked.
+    """Wraps `encode` with checks of what it returns; the result is a float32 copy.
 
-    Raises (the returned function):
-      EncoderError: for another number of rows, a width that changes, or values that are no numbers.
+    The returned function raises `EncoderError` for a wrong number of rows, a width that changes
+    between calls, or non-finite values.
     """
     width: list[int] = []
 
@@ -33,7 +52,7 @@ def checked(encode: Encode) -> Encode:
         except UserError:
             raise
         except Exception as error:
-            # Anybody's code: whatever it raises concerns the encoder, not the suite.
+            # The user's own code: any exception is a fault of the encoder, not of the suite.
             raise EncoderError(
                 f"the encoder failed on {len(texts)} texts, the first of them {texts[0]!r:.80}: "
                 f"{type(error).__name__}: {error}"
@@ -47,13 +66,13 @@ def checked(encode: Encode) -> Encode:
             raise EncoderError(f"the encoder returned {vectors.dtype}; expected real numbers")
         width[:] = width or [vectors.shape[1]]
         if not width[0]:
-            raise EncoderError("the encoder returned vectors without any value")
+            raise EncoderError("the encoder returned vectors of width 0")
         if vectors.shape[1] != width[0]:
             raise EncoderError(
-                f"the encoder returned vectors of {vectors.shape[1]} values after vectors of "
-                f"{width[0]}; all must have one width"
+                f"the encoder returned vectors of width {vectors.shape[1]} after vectors of width "
+                f"{width[0]}; all must have the same width"
             )
-        # A copy: an encoder may use its buffer again.
+        # A copy, since an encoder may reuse its buffer.
         with np.errstate(over="ignore"):
             vectors = np.array(vectors, np.float32)
         bad = ~np.isfinite(vectors).all(axis=1)
@@ -75,10 +94,10 @@ _PROBES = (
 
 
 def fingerprint(encode: Encode) -> str:
-    """Sixteen hexadecimal digits that name an encoder by what it makes of a few dozen texts.
+    """Sixteen hexadecimal digits computed from an encoder's vectors of a few dozen texts.
 
-    For encoders that are known only as Python objects; a folder is better named by its files. An
-    encoder that fails on a text is named by that too.
+    For encoders that exist only as Python objects; for a folder use a digest of its files. If the
+    encoder fails on a text, its error message enters the digest instead.
     """
     digest = hashlib.sha256()
     for probe in _PROBES:

@@ -11,11 +11,8 @@ from official_cmlm.checkpoints.encoder_directory import DEFAULT_SEQ_LENGTH, rest
 from official_cmlm.checkpoints.objective_weights import restore_objectives
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.sts import (
-    ScoredPairs,
-    read_sts_benchmark,
-    similarity_spearman,
-)
+from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
+from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.inputs.examples import check_examples
 from official_cmlm.inputs.pipeline import (
     Augment,

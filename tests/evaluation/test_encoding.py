@@ -1,154 +1,20 @@
-"""The cache of embeddings: nothing is embedded twice, nothing is lost or mixed up by a kill."""
-
-import contextlib
-import shutil
+"""The checks of what an encoder returns, and its fingerprint."""
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import EncoderError, checked, fingerprint
 
 
-class _Encoder:
-    """Embeds a text by its length and code points; remembers what it was given."""
-
-    def __init__(self):
-        self.seen = []
-
-    def __call__(self, texts):
-        self.seen.extend(texts)
-        return np.array([[len(t), sum(map(ord, t)), 1.0] for t in texts], np.float64)
-
-
-def _vectors(texts):
-    return _Encoder()(texts).astype(np.float32)
-
-
-@settings(deadline=None)
-@given(st.lists(st.lists(st.sampled_from(["", "a", "b", "aa", "\ud800"]), max_size=6), max_size=6))
-def test_never_twice(requests):
-    """Whatever is asked in whatever order, rows are right and each text is encoded once."""
-    encoder = _Encoder()
-    cached = CachedEncoder(encoder)
-    for texts in requests:
-        if texts:
-            answer = cached(texts)
-            assert answer.dtype == np.float32 and np.array_equal(answer, _vectors(texts))
-    asked = [text for texts in requests for text in texts]
-    assert sorted(encoder.seen) == sorted(set(asked))
-    assert (cached.asked, cached.encoded) == (len(asked), len(set(asked)))
-
-
-def test_never_twice_across_runs(tmp_path):
-    """A second run with the same folder encodes what is new and answers with the same numbers."""
-    first = CachedEncoder(_Encoder(), tmp_path)(["a", "bb", "a"])
-    encoder = _Encoder()
-    cached = CachedEncoder(encoder, tmp_path)
-    assert np.array_equal(cached(["a", "bb", "a"]), first) and encoder.seen == []
-    assert np.array_equal(cached(["ccc", "bb"]), _vectors(["ccc", "bb"]))
-    assert encoder.seen == ["ccc"]
-    cached.close()
-    third = _Encoder()
-    assert np.array_equal(CachedEncoder(third, tmp_path)(["ccc", "a"]), _vectors(["ccc", "a"]))
-    assert third.seen == []
-
-
-@pytest.mark.parametrize("name", ["vectors.f32", "names.bin", "width"])
-def test_survives_a_kill_at_any_byte(tmp_path, name):
-    """Cut anywhere, a file costs work but no right answer, then and in the run after."""
-    texts = ["a", "bb", "ccc"]
-    whole = tmp_path / "whole"
-    CachedEncoder(_Encoder(), whole)(texts)
-    size = (whole / name).stat().st_size
-    for left in range(size + 1):
-        folder = tmp_path / f"{left}"
-        shutil.copytree(whole, folder)
-        (folder / name).write_bytes((whole / name).read_bytes()[:left])
-        if name == "width" and left == 0:
-            # Half a number would be another width; none at all is told.
-            with pytest.raises(UserError, match="delete the folder"):
-                CachedEncoder(_Encoder(), folder)
-            continue
-        encoder = _Encoder()
-        assert np.array_equal(CachedEncoder(encoder, folder)(texts), _vectors(texts)), left
-        rows = left // (size // 3) if size > 3 else 3
-        assert len(encoder.seen) == 3 - rows, left
-        after = _Encoder()
-        assert np.array_equal(CachedEncoder(after, folder)(texts), _vectors(texts)), left
-        assert after.seen == [], left
-
-
-def test_killed_while_encoding(tmp_path, monkeypatch):
-    """What was encoded before stays; the rest is done by the next run."""
-    monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
-    texts = ["aaaa", "bbb", "cc", "d"]
-
-    def failing(batch):
-        if "cc" in batch:
-            raise KeyboardInterrupt
-        return _vectors(batch)
-
-    with contextlib.suppress(KeyboardInterrupt):
-        CachedEncoder(failing, tmp_path)(texts)
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == ["cc", "d"]
-
-
-def test_vectors_without_a_width(tmp_path):
-    """Files whose width was never written are begun anew."""
-    CachedEncoder(_Encoder(), tmp_path)(["a", "b"])
-    (tmp_path / "width").unlink()
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(["b", "c"]), _vectors(["b", "c"]))
-    assert encoder.seen == ["b", "c"]
-
-
-def test_longest_first_in_chunks(monkeypatch):
-    """Texts of a length meet, chunk by chunk; progress counts texts."""
-    monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
-    encoder, totals, done = _Encoder(), [], []
-
-    def progress(total):
-        totals.append(total)
-        return done.append
-
-    cached = CachedEncoder(encoder, progress=progress)
-    texts = ["a", "ccc", "bb", "ccc"]
-    assert np.array_equal(cached(texts), _vectors(texts))
-    assert encoder.seen == ["ccc", "bb", "a"] and totals == [3] and done == [2, 1]
-    cached(texts)
-    assert totals == [3]
-
-
-def test_empty_list(tmp_path):
-    """No rows of the right width, before and after anything was encoded, with a folder or not."""
-    assert CachedEncoder(_Encoder())([]).shape == (0, 3)
-    cached = CachedEncoder(_Encoder(), tmp_path)
-    cached(["a"])
-    empty = cached([])
-    assert empty.shape == (0, 3) and empty.dtype == np.float32
-    cached.close()
-    assert CachedEncoder(_Encoder(), tmp_path)([]).shape == (0, 3)
-
-
-def test_lone_surrogates(tmp_path):
-    """Texts that are no valid Unicode have names of their own in the store."""
-    texts = ["\ud800", "\udfff", "?"]
-    CachedEncoder(_Encoder(), tmp_path)(texts)
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == []
+def _encode(texts):
+    """Length and code points."""
+    return np.array([[len(t), sum(map(ord, t)), 1.0] for t in texts])
 
 
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_values_that_are_no_numbers(tmp_path, bad):
-    """They are told with their text and not stored; the good ones are right afterwards."""
+def test_non_finite_values(tmp_path, bad):
+    """The error quotes the text; nothing of the batch is stored."""
 
     def encode(texts):
         return np.array([[bad if t == "bad" else 1.0] for t in texts])
@@ -169,7 +35,7 @@ def test_values_that_are_no_numbers(tmp_path, bad):
         None,
     ],
 )
-def test_answers_that_are_no_matrix_of_numbers(answer):
+def test_answers_of_another_shape_or_type(answer):
     """Wrong rows, wrong rank, letters, complex numbers, nothing."""
     with pytest.raises(EncoderError, match="the encoder returned"):
         CachedEncoder(lambda texts: answer)(["a", "b"])
@@ -179,18 +45,8 @@ def test_changing_width():
     """Within a run it is told by the check."""
     encode = checked(lambda texts: np.ones([len(texts), len(texts[0])]))
     assert encode(["ab"]).shape == (1, 2)
-    with pytest.raises(EncoderError, match="3 values after vectors of 2"):
+    with pytest.raises(EncoderError, match="width 3 after vectors of width 2"):
         encode(["abc"])
-
-
-def test_another_width_than_stored(tmp_path):
-    """A folder of another encoder is told and left as it is."""
-    CachedEncoder(_Encoder(), tmp_path)(["a"])
-    with pytest.raises(EncoderError, match="empty cache"):
-        CachedEncoder(lambda texts: np.ones([len(texts), 2]), tmp_path)(["b"])
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(["a"]), _vectors(["a"]))
-    assert encoder.seen == []
 
 
 def test_integers_become_floats():
@@ -198,90 +54,18 @@ def test_integers_become_floats():
     assert checked(lambda texts: np.ones([1, 2], int))(["a"]).dtype == np.float32
 
 
-def test_answers_are_copies():
-    """What a suite does to its answer does not reach the store."""
-    cached = CachedEncoder(_Encoder())
-    cached(["a"])[:] = 9
-    assert np.array_equal(cached(["a"]), _vectors(["a"]))
-
-
 def test_fingerprint():
-    """The same encoder has one, another has another."""
-    assert fingerprint(_Encoder()) == fingerprint(_Encoder())
-    assert fingerprint(_Encoder()) != fingerprint(lambda texts: 2 * _vectors(texts))
-    assert len(fingerprint(_Encoder())) == 16
+    """Equal for equal encoders, different for others."""
+    assert fingerprint(_encode) == fingerprint(lambda texts: _encode(texts))
+    assert fingerprint(_encode) != fingerprint(lambda texts: 2 * _encode(texts))
+    assert len(fingerprint(_encode)) == 16
 
 
-def test_fine_tune_is_handed_on():
-    """None unless given."""
-    assert CachedEncoder(_Encoder()).fine_tune is None
-    assert CachedEncoder(_Encoder(), fine_tune=print).fine_tune is print
-
-
-@pytest.mark.parametrize("name", ["width", "names.bin", "vectors.f32"])
-def test_a_lost_file_starts_anew(tmp_path, name):
-    """Without one of its files a store is empty, and right afterwards."""
-    CachedEncoder(_Encoder(), tmp_path)(["a", "bb"])
-    (tmp_path / name).unlink()
-    for encoded in (2, 0):
-        encoder = _Encoder()
-        assert np.array_equal(CachedEncoder(encoder, tmp_path)(["bb", "a"]), _vectors(["bb", "a"]))
-        assert len(encoder.seen) == encoded
-
-
-def test_an_encoder_may_use_its_buffer_again(tmp_path):
-    """What was answered stays, in memory and in the folder."""
-    buffer = np.zeros([4, 1])
-
-    def encode(texts):
-        buffer[: len(texts), 0] = [len(text) for text in texts]
-        return buffer[: len(texts)]
-
-    for folder in (None, tmp_path):
-        cached = CachedEncoder(encode, folder)
-        cached(["a", "bb"])
-        cached(["cccc", "ddddd"])
-        assert cached(["a", "bb", "cccc"])[:, 0].tolist() == [1, 2, 4]
-        cached.close()
-
-
-def test_one_run_at_a_time(tmp_path):
-    """A second one would write between the first one's lines."""
-    first = CachedEncoder(_Encoder(), tmp_path)
-    with pytest.raises(UserError, match="another run uses these embeddings"):
-        CachedEncoder(_Encoder(), tmp_path)
-    first.close()
-    CachedEncoder(_Encoder(), tmp_path).close()
-
-
-def test_a_write_that_failed_halfway(tmp_path):
-    """What a full disk left behind the known rows is written over."""
-    cached = CachedEncoder(_Encoder(), tmp_path)
-    cached(["a", "bb"])
-    with (tmp_path / "vectors.f32").open("ab") as file:
-        file.write(b"12345")
-    cached(["ccc"])
-    cached.close()
-    encoder = _Encoder()
-    texts = ["ccc", "a", "bb"]
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == []
-
-
-@pytest.mark.parametrize("width", ["", "0", "many"])
-def test_a_broken_width(tmp_path, width):
-    """It is named, with what to do."""
-    CachedEncoder(_Encoder(), tmp_path)(["a"])
-    (tmp_path / "width").write_text(width)
-    with pytest.raises(UserError, match="width: no width of vectors; delete the folder"):
-        CachedEncoder(_Encoder(), tmp_path)
-
-
-def test_numbers_beyond_float32_and_no_numbers():
+def test_values_beyond_float32_and_empty_vectors():
     """What float32 cannot hold is infinite; a vector needs a value."""
     with pytest.raises(EncoderError, match="NaN or infinity"):
         checked(lambda texts: np.full([len(texts), 2], 1e200))(["a"])
-    with pytest.raises(EncoderError, match="without any value"):
+    with pytest.raises(EncoderError, match="width 0"):
         checked(lambda texts: np.zeros([len(texts), 0]))(["a"])
 
 

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from official_cmlm.evaluation.sts import SUBSETS
+from official_cmlm.evaluation.data.sts import SUBSETS
 
 
 def encode(texts, dim=64):

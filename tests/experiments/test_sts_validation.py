@@ -7,7 +7,8 @@ import pytest
 
 from experiments.training import check_best_metric, run
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import sts
+from official_cmlm.evaluation.data import sts
+from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import WORDS
 from tests.experiments.test_training import tiny_run
@@ -58,7 +59,7 @@ def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
     pairs = sts.read_sts_benchmark(sts_file)
     for folder, expected in (("model", scores[-1]), ("model/best", max(scores))):
         encoder = SentenceEncoder.load(tmp_path / folder)
-        got = sts.similarity_spearman(encoder.encode, pairs)
+        got = similarity_spearman(encoder.encode, pairs)
         assert got == pytest.approx(expected, abs=0.2)
 
 

@@ -1,0 +1,167 @@
+"""Opens encoders of any kind: encoder directories, TF-Hub exports, sentence-transformers, Python.
+
+The one place where evaluation meets models: it returns an `OpenedEncoder`, of which evaluation
+knows no more than `encode`.
+"""
+
+import functools
+import hashlib
+import importlib
+import os
+import sys
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm import progress
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, fingerprint
+
+_HASH_CHUNK = 1 << 22
+
+
+def open_encoder(
+    path: str, max_seq_length: int | None = None, precision: str = "float32"
+) -> OpenedEncoder:
+    """Opens an encoder.
+
+    Args:
+      path: an encoder directory (of a running training: its latest checkpoint), a folder of
+        `export.export_tfhub`, a sentence-transformers folder, or `package.module:object`, where
+        the object is a function, has a method `encode`, or is a class whose instances do.
+      max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
+      precision: for encoder directories, see `SentenceEncoder.load`.
+
+    Raises:
+      UserError: if `path` is none of these.
+    """
+    folder = Path(os.path.expanduser(path))
+    is_python = ":" in path and not folder.exists()
+    if max_seq_length is not None and is_python:
+        raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
+    if precision != "float32" and not (folder / "encoder_config.json").exists():
+        raise UserError(f"--precision={precision} is for encoder directories; {path} is not one")
+    if is_python:
+        return _python_object(path)
+    settings = f"{max_seq_length} {precision}"
+    if (folder / "encoder_config.json").exists():
+        return _encoder_directory(folder, max_seq_length, precision, settings)
+    if (folder / "preprocess" / "saved_model.pb").exists():
+        return _tfhub_pair(folder, max_seq_length, settings)
+    if (folder / "modules.json").exists():
+        return _sentence_transformers(folder, max_seq_length, settings)
+    raise UserError(
+        f"{path}: no encoder there; name an encoder directory (it has encoder_config.json), a "
+        "folder of export.export_tfhub, a sentence-transformers folder, or package.module:object"
+    )
+
+
+def _encoder_directory(
+    folder: Path, max_seq_length: int | None, precision: str, settings: str
+) -> OpenedEncoder:
+    from official_cmlm.checkpoints.encoder_directory import checkpoint_of
+    from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    prefix = Path(checkpoint_of(folder))
+    # The files that embeddings depend on; others in a model directory change during training.
+    names = ("encoder_config.json", "vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
+    files = [folder / name for name in names if (folder / name).exists()]
+    files += sorted(prefix.parent.glob(f"{prefix.name}.*"))
+    digest = _digest(files, settings)
+    encoder = SentenceEncoder.load(folder, max_seq_length, precision)
+    config = FineTuningConfig(max_seq_length=max_seq_length)
+    return OpenedEncoder(
+        folder.resolve().name,
+        "encoder_directory",
+        digest,
+        encoder.encode,
+        functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
+    )
+
+
+def _fine_tuning_bar(steps: int) -> Callable[[int], None]:
+    return progress.counter(steps, "step", "fine-tuning")
+
+
+def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> OpenedEncoder:
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - registers the ops of the preprocess module
+
+    preprocess, encoder = (tf.saved_model.load(folder / part) for part in ("preprocess", "encoder"))
+
+    def inputs(texts: list[str]) -> dict:
+        if max_seq_length is None:
+            return preprocess(tf.constant(texts))
+        segments = [preprocess.tokenize(tf.constant(texts))]
+        return preprocess.bert_pack_inputs(segments, seq_length=tf.constant(max_seq_length))
+
+    def encode(texts: list[str]) -> np.ndarray:
+        return encoder(inputs(texts))["default"].numpy()
+
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    name = folder.resolve().name
+    return OpenedEncoder(name, "tfhub", _digest(files, settings), _by_length(encode))
+
+
+def _sentence_transformers(
+    folder: Path, max_seq_length: int | None, settings: str
+) -> OpenedEncoder:
+    try:
+        from sentence_transformers import SentenceTransformer
+    except ImportError:
+        raise UserError(
+            f"{folder}: a sentence-transformers folder, and that library is not installed; install "
+            "it, or import the folder with official_cmlm.checkpoints.import_checkpoint"
+        ) from None
+    model = SentenceTransformer(os.fspath(folder))
+    if max_seq_length is not None:
+        model.max_seq_length = max_seq_length
+    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    encode = functools.partial(model.encode, show_progress_bar=False, convert_to_numpy=True)
+    name = folder.resolve().name
+    return OpenedEncoder(name, "sentence_transformers", _digest(files, settings), encode)
+
+
+def _python_object(path: str) -> OpenedEncoder:
+    module_name, _, attribute = path.partition(":")
+    if os.getcwd() not in sys.path:
+        sys.path.insert(0, os.getcwd())
+    try:
+        module = importlib.import_module(module_name)
+        found = functools.reduce(getattr, attribute.split("."), module)
+        found = found() if isinstance(found, type) else found
+    except Exception as error:
+        # The user's own module may raise anything.
+        raise UserError(
+            f"{path}: cannot be imported ({type(error).__name__}: {error}); name "
+            "package.module:object, where object is a function or has encode(list of str)"
+        ) from None
+    encode = getattr(found, "encode", found)
+    if not callable(encode):
+        raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
+    # All that is known of it: some of its vectors, and the source of its module.
+    source = getattr(module, "__file__", None)
+    digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}")
+    return OpenedEncoder(path, "python", digest, encode)
+
+
+def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
+    """Encodes in batches; the texts come sorted by length, so there is little padding."""
+
+    def encode_batches(texts: list[str]) -> np.ndarray:
+        starts = range(0, len(texts), batch_size)
+        return np.concatenate([encode(texts[start : start + batch_size]) for start in starts])
+
+    return encode_batches
+
+
+def _digest(files: Iterable[Path], settings: str) -> str:
+    """Sixteen hexadecimal digits computed from an encoder's files and settings."""
+    digest: Callable = hashlib.sha256(settings.encode())
+    for path in files:
+        with path.open("rb") as file:
+            while chunk := file.read(_HASH_CHUNK):
+                digest.update(chunk)
+    return digest.hexdigest()[:16]

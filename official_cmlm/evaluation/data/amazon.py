@@ -1,0 +1,140 @@
+"""Amazon reviews in several languages, in three published formats."""
+
+import dataclasses
+import html
+import json
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+
+HINT = (
+    "reviews in several languages (Webis-CLS-10, Prettenhofer and Stein 2010) belong into "
+    "DATA_DIR/amazon as <language>/{train,test}.tsv (stars, tab, text), "
+    "dataset_<language>_{train,test}.json (amazon_reviews_multi) or "
+    "<language>/<category>/{train,test}.review (cls-acl10-unprocessed)"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Reviews:
+    """Reviews with binary sentiment labels.
+
+    Attributes:
+      texts: n reviews.
+      labels: int `[n]`, 1 for more than 3 stars (CMLM, section 4.5.2), otherwise 0.
+      skipped: number of malformed entries of the file.
+    """
+
+    texts: list[str]
+    labels: np.ndarray
+    skipped: int
+
+    def take(self, rows: np.ndarray) -> "Reviews":
+        """The reviews with these indices, in this order."""
+        return Reviews([self.texts[i] for i in rows], self.labels[rows], self.skipped)
+
+
+def languages(folder: Path) -> list[str]:
+    """Languages with test reviews, as named by files or folders."""
+    found = {path.parent.name for path in folder.glob("*/test.tsv")}
+    found |= {path.parent.parent.name for path in folder.glob("*/*/test.review")}
+    names = (path.name for path in folder.glob("dataset_*_test.json"))
+    found |= {name.removeprefix("dataset_").removesuffix("_test.json") for name in names}
+    return sorted(found)
+
+
+def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
+    """Reads a language's reviews of all categories, in whichever format is found.
+
+    Args:
+      data: reads the files.
+      folder: contains the languages' files or folders.
+      language: as `languages` returns it.
+      part: `train` or `test`.
+
+    Raises:
+      UserError: if there is no file or no review in it.
+    """
+    table = folder / language / f"{part}.tsv"
+    records = folder / f"dataset_{language}_{part}.json"
+    marked_up = sorted((folder / language).glob(f"*/{part}.review"))
+    if table.is_file():
+        paths, parse = [table], parse_table
+    elif records.is_file():
+        paths, parse = [records], parse_records
+    elif marked_up:
+        paths, parse = marked_up, parse_markup
+    else:
+        raise UserError(f"{table}: missing; {HINT}")
+    return _reviews(data, paths, parse)
+
+
+Rows = list[tuple[float, str] | None]
+
+
+def parse_table(lines: Sequence[str]) -> Rows:
+    """(stars, text) of each line `stars<TAB>text`; None for a malformed line."""
+    split = (line.split("\t") for line in lines if line.strip())
+    return [_row(*cells) if len(cells) == 2 else None for cells in split]
+
+
+def parse_records(lines: Sequence[str]) -> Rows:
+    """(stars, text) of JSON lines with `stars` and `review_body`; None for a malformed line."""
+    rows: Rows = []
+    for line in lines:
+        if not line.strip():
+            continue
+        try:
+            record = json.loads(line)
+        except json.JSONDecodeError:
+            record = None
+        if isinstance(record, dict):
+            rows.append(_row(record.get("stars"), record.get("review_body")))
+        else:
+            rows.append(None)
+    return rows
+
+
+def parse_markup(lines: Sequence[str]) -> Rows:
+    """(stars, text) from `<rating>` and `<text>` of each `<item>`; None if malformed.
+
+    The files are not well-formed XML, so items are found by pattern. Of entities, only HTML's
+    character references are replaced.
+    """
+    items = re.findall(r"<item>(.*?)</item>", "\n".join(lines), flags=re.DOTALL)
+    return [_row(_field(item, "rating"), _field(item, "text")) for item in items]
+
+
+def _reviews(
+    data: DataFolder, paths: Sequence[Path], parse: Callable[[Sequence[str]], Rows]
+) -> Reviews:
+    rows = [row for path in paths for row in parse(data.lines(path, HINT))]
+    good = [row for row in rows if row is not None]
+    if not good:
+        raise UserError(f"{paths[0]}: no review with stars and text; {HINT}")
+    labels = np.array([int(stars > 3) for stars, _ in good])
+    return Reviews([text for _, text in good], labels, len(rows) - len(good))
+
+
+def _field(item: str, name: str) -> str | None:
+    found = re.search(rf"<{name}>(.*?)</{name}>", item, flags=re.DOTALL)
+    if found is None:
+        return None
+    literal = re.fullmatch(r"\s*<!\[CDATA\[(.*?)\]\]>\s*", found[1], flags=re.DOTALL)
+    return literal[1] if literal else html.unescape(found[1])
+
+
+def _row(stars: object, text: object) -> tuple[float, str] | None:
+    try:
+        number = float(stars)
+    except (TypeError, ValueError):
+        return None
+    if not isinstance(text, str) or not text.strip() or not math.isfinite(number):
+        return None
+    return number, text.strip()

@@ -1,0 +1,86 @@
+"""Files of bilingual dictionaries (Glavaš et al. 2019)."""
+
+import dataclasses
+import re
+from pathlib import Path
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import SuiteReport
+
+HINT = (
+    "bli_datasets of github.com/codogogo/xling-eval belongs into DATA_DIR/bli as "
+    "<src>-<trg>/<name>.train.<...>.<size>.<src>-<trg>.tsv and <name>.test.<...>, word, tab, word"
+)
+
+_FILE = re.compile(r"(?:.+\.)?(train|test)\.(?:.+\.)?([^.]+)\.([^.-]+)-([^.]+)\.tsv")
+
+
+@dataclasses.dataclass(frozen=True)
+class Direction:
+    """The dictionaries of one translation direction.
+
+    Attributes:
+      name: `<src>-<trg>`.
+      folder: contains the files.
+      training: size, e.g. `5k` (from the file's name) -> file.
+      tests: files whose pairs together are the test set.
+      vocabularies: optional files of additional source words and target words.
+    """
+
+    name: str
+    folder: Path
+    training: dict[str, Path]
+    tests: list[Path]
+    vocabularies: tuple[Path, Path]
+
+
+def discover(folder: Path) -> list[Direction]:
+    """All directions below a folder, sorted by name; of files with the same name the first is used.
+
+    Raises:
+      UserError: if there is no dictionary.
+    """
+    found: dict[str, Direction] = {}
+    seen: set[str] = set()
+    for path in sorted([*folder.glob("*.tsv"), *folder.glob("*/*.tsv")]):
+        match = _FILE.fullmatch(path.name)
+        if not match or path.name in seen:
+            continue
+        seen.add(path.name)
+        kind, size, source, target = match.groups()
+        vocabularies = (folder / f"{source}.vocab.txt", folder / f"{target}.vocab.txt")
+        name = f"{source}-{target}"
+        direction = found.setdefault(name, Direction(name, path.parent, {}, [], vocabularies))
+        if kind == "test":
+            direction.tests.append(path)
+        else:
+            direction.training.setdefault(size, path)
+    if not found:
+        raise UserError(f"{folder}: contains no dictionary; {HINT}")
+    return [found[name] for name in sorted(found)]
+
+
+def read_pairs(data: DataFolder, path: Path, report: SuiteReport) -> list[tuple[str, str]]:
+    """Pairs of words; lines other than `word<TAB>word` are skipped and counted in a note.
+
+    Raises:
+      UserError: if no line is a pair.
+    """
+    lines = data.lines(path, HINT)
+    rows = [tuple(word.strip() for word in line.split("\t")) for line in lines]
+    pairs = [row for row in rows if len(row) == 2 and all(row)]
+    if not pairs:
+        raise UserError(f"{path}: no line is word, tab, word; {HINT}")
+    if len(pairs) < len(lines):
+        report.notes.append(
+            f"{path.name}: {len(lines) - len(pairs)} of {len(lines)} lines skipped: not two words"
+        )
+    return pairs
+
+
+def read_words(data: DataFolder, path: Path) -> list[str]:
+    """Words, one per line; none if the file does not exist."""
+    if not path.is_file():
+        return []
+    return [word for line in data.lines(path, HINT) if (word := line.strip())]

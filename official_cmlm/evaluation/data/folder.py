@@ -1,0 +1,150 @@
+"""Reads files of the evaluation data folder, with their checksums and the published row counts."""
+
+import fnmatch
+import hashlib
+import json
+import re
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+
+from official_cmlm.errors import UserError
+
+
+class DataFolder:
+    """Reads evaluation files and keeps their checksums.
+
+    Attributes:
+      root: the folder.
+      strict: whether a file that differs from the published one is an error instead of a warning.
+      files: path below `root` -> SHA-256, of each file read.
+      warnings: one line for each file that differs from the published one.
+    """
+
+    def __init__(self, root: Path, strict: bool = False) -> None:
+        if not root.is_dir():
+            raise UserError(f"{root}: no such folder; set --data_dir to the evaluation data")
+        self.root = root
+        self.strict = strict
+        self.files: dict[str, str] = {}
+        self.warnings: list[str] = []
+        self._verdicts: dict[str, str] = {}
+
+    def folder(self, *candidates: str, hint: str, holding: Sequence[str] = ()) -> Path:
+        """The first of the folders below `root` that exists.
+
+        Args:
+          *candidates: paths below `root`, tried in this order; `.` is the root itself.
+          hint: source and layout of the data, for the error message.
+          holding: the root itself is taken only if it contains one of these names.
+
+        Raises:
+          UserError: if none of them exists.
+        """
+        for candidate in candidates:
+            folder = self.root / candidate
+            if candidate == "." and holding and not any((folder / n).exists() for n in holding):
+                continue
+            if folder.is_dir():
+                return folder
+        raise UserError(f"{self.root / candidates[0]}: missing; {hint}")
+
+    def lines(
+        self,
+        path: Path,
+        hint: str,
+        encodings: Sequence[str] = ("utf-8",),
+        rows: int | None = None,
+        header: str = "",
+    ) -> list[str]:
+        """Lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
+
+        Args:
+          path: the file.
+          hint: its source and format, for the error message.
+          encodings: tried in turn.
+          rows: number of lines of the published file, without header and empty last line; another
+            number gives a warning. Default: as in `published_files.json`.
+          header: start of a header line; a first line that starts so is left out. Default: the file
+            has no header.
+
+        Raises:
+          UserError: if the file is missing or in none of the encodings; with `strict` also if it
+            differs from the published one.
+        """
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise UserError(f"{path}: missing; {hint}") from None
+        lines = _split(_decode(content, path, encodings))
+        if header and lines and lines[0].startswith(header):
+            del lines[0]
+        self._remember(path, content, len(lines), rows)
+        return lines
+
+    def _remember(self, path: Path, content: bytes, found: int, rows: int | None) -> None:
+        name = path.relative_to(self.root).as_posix()
+        if name not in self.files:
+            self.files[name] = hashlib.sha256(content).hexdigest()
+            if verdict := _verdict(path, name, self.files[name], found, rows):
+                self._verdicts[name] = verdict
+                if not self.strict:
+                    self.warnings.append(verdict)
+        if self.strict and name in self._verdicts:
+            raise UserError(self._verdicts[name])
+
+
+def _verdict(path: Path, name: str, digest: str, found: int, rows: int | None) -> str | None:
+    """How a file differs from the published one; None if it does not, or is unknown."""
+    known = _known(name)
+    wanted = rows if rows is not None else known.get("rows")
+    if wanted is not None and found != wanted:
+        return f"{path}: {found} rows, published with {wanted}; download it again"
+    if "sha256" in known and digest not in known["sha256"]:
+        return f"{path}: its checksum {digest[:12]}… differs from the published file's"
+    return None
+
+
+def _decode(content: bytes, path: Path, encodings: Sequence[str]) -> str:
+    content = content.removeprefix(b"\xef\xbb\xbf")
+    for encoding in encodings:
+        try:
+            return content.decode(encoding)
+        except UnicodeDecodeError as error:
+            where = len(re.findall(rb"\r\n|\n|\r", content[: error.start])) + 1
+    raise UserError(f"{path}: line {where} is not {' or '.join(encodings)}; download it again")
+
+
+def _split(text: str) -> list[str]:
+    """Splits at LF, CR LF and CR only: form feed and U+2028 may occur inside a sentence."""
+    lines = re.split(r"\r\n|\n|\r", text)
+    return lines[:-1] if lines[-1] == "" else lines
+
+
+# Names in the table omit the `_ABOVE` folders and include those of `_ROOTS`; users' files may not.
+_ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/")
+_ROOTS = ("", "tatoeba/v1/", "pawsx/", "multi_simlex/", "qnli/", "stsb_multi_mt/")
+
+
+def _known(name: str) -> dict:
+    """The published file's `rows` and, if known, `sha256` (a list); empty for unknown files."""
+    table = _table()
+    for above in _ABOVE:
+        name = name.removeprefix(above)
+    for root in _ROOTS:
+        if (entry := table["files"].get(root + name)) is not None:
+            return entry
+        for pattern, rows in table["rows"].items():
+            if fnmatch.fnmatchcase(root + name, pattern):
+                return {"rows": rows}
+    return {}
+
+
+def _table() -> dict[str, dict]:
+    if not _TABLE:
+        text = resources.files(__package__).joinpath("published_files.json").read_text("utf-8")
+        _TABLE.update(json.loads(text))
+    return _TABLE
+
+
+_TABLE: dict[str, dict] = {}

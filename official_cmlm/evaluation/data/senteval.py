@@ -1,0 +1,227 @@
+"""SentEval's downstream tasks: their files, classes and protocols."""
+
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+
+HINT = (
+    "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
+    "DATA_DIR/senteval/downstream, a translated one into DATA_DIR/xeval/<language>"
+)
+# Folders of tasks; a folder that holds one of them is the downstream folder.
+FOLDERS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SICK", "STS", "SNLI")
+_TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
+_SICK = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
+_SNLI = ("entailment", "neutral", "contradiction")
+# The toolkit reads all files as Latin-1, but most of them are UTF-8.
+_EITHER = ("utf-8", "latin-1")
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """One part of a task in the toolkit's order: by number of words, then by label.
+
+    Attributes:
+      first: n sentences, words separated by single spaces.
+      second: n second sentences, or empty for tasks on single sentences.
+      labels: `[n]`, int classes or float scores.
+    """
+
+    first: list[str]
+    second: list[str]
+    labels: np.ndarray
+
+
+Parts = dict[str, Examples]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """One of SentEval's tasks.
+
+    Attributes:
+      name: as in the toolkit's results.
+      protocol: `inner_kfold`, `kfold`, `split` or `relatedness`; see `metrics.cross_validation` and
+        `metrics.senteval_relatedness`.
+      num_classes: number of labels; 5 for relatedness scores.
+      read: (data, downstream folder, notes) -> the task's parts: `train` and perhaps `dev`, `test`.
+    """
+
+    name: str
+    protocol: str
+    num_classes: int
+    read: Callable[[DataFolder, Path, list[str]], Parts]
+
+
+def ordered(rows: list[tuple[str, str, float]]) -> Examples:
+    """Examples of rows (sentence, second sentence, label), in the order of the toolkit.
+
+    The toolkit sorts SNLI by the second sentence first. That is not done here; it only changes
+    which examples share a batch.
+    """
+    split = [(first.split(), second.split(), label) for first, second, label in rows]
+    split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
+    paired = any(second for _, second, _ in split)
+    return Examples(
+        [_joined(first) for first, _, _ in split],
+        [_joined(second) for _, second, _ in split] if paired else [],
+        np.array([label for _, _, label in split]),
+    )
+
+
+def _joined(words: list[str]) -> str:
+    """Words joined by spaces; an empty sentence becomes ".", as in the toolkit."""
+    return " ".join(words) or "."
+
+
+def parsed(
+    path: Path,
+    lines: list[str],
+    parse: Callable[[str], tuple[str, str, float]],
+    notes: list[str],
+) -> list[tuple[str, str, float]]:
+    """Parses lines; malformed ones are skipped and counted in a note.
+
+    Raises:
+      UserError: if all are malformed.
+    """
+    rows = []
+    for line in lines:
+        try:
+            rows.append(parse(line))
+        except (ValueError, IndexError):
+            continue
+    if not rows:
+        raise UserError(f"{path}: none of its {len(lines)} lines has the expected columns; {HINT}")
+    if len(rows) < len(lines):
+        notes.append(f"{path.name}: skipped {len(lines) - len(rows)} malformed lines")
+    return rows
+
+
+def _two_files(folder: str, positive: str, negative: str) -> Callable[..., Parts]:
+    def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
+        del notes
+        rows = [
+            (line, "", label)
+            for name, label in ((positive, 1), (negative, 0))
+            for line in data.lines(root / folder / name, HINT, _EITHER)
+        ]
+        return {"train": ordered(rows)}
+
+    return read
+
+
+def _files(
+    names: dict[str, str],
+    parse: Callable[[str], tuple[str, str, float]],
+    header: str = "",
+) -> Callable[..., Parts]:
+    """A reader of one file a part."""
+
+    def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
+        parts = {}
+        for part, name in names.items():
+            lines = data.lines(root / name, HINT, _EITHER, header=header)
+            parts[part] = ordered(parsed(root / name, lines, parse, notes))
+        return parts
+
+    return read
+
+
+def _sst_binary(line: str) -> tuple[str, str, float]:
+    sentence, label = line.strip().split("\t")
+    return sentence, "", ("0", "1").index(label)
+
+
+def _sst_fine(line: str) -> tuple[str, str, float]:
+    label, sentence = line.strip().split(" ", 1)
+    return sentence, "", ("0", "1", "2", "3", "4").index(label)
+
+
+def _trec(line: str) -> tuple[str, str, float]:
+    label, rest = line.strip().split(":", 1)
+    return rest.split(" ", 1)[1], "", _TREC.index(label)
+
+
+def _mrpc(line: str) -> tuple[str, str, float]:
+    columns = line.strip().split("\t")
+    return columns[3], columns[4], ("0", "1").index(columns[0])
+
+
+def _sick_entailment(line: str) -> tuple[str, str, float]:
+    columns = line.strip().split("\t")
+    return columns[1], columns[2], _SICK.index(columns[4])
+
+
+def _sick_relatedness(line: str) -> tuple[str, str, float]:
+    columns = line.strip().split("\t")
+    return columns[1], columns[2], _score(columns[3])
+
+
+def _sts_benchmark(line: str) -> tuple[str, str, float]:
+    columns = line.strip().split("\t")
+    return columns[5], columns[6], _score(columns[4])
+
+
+def _score(text: str) -> float:
+    """Parses a score between 0 and 5; raises ValueError for anything else."""
+    score = float(text)
+    if not 0 <= score <= 5:
+        raise ValueError(text)
+    return score
+
+
+def _snli(data: DataFolder, root: Path, notes: list[str]) -> Parts:
+    parts = {}
+    for part in ("train", "dev", "test"):
+        first, second, labels = (
+            data.lines(root / "SNLI" / f"{name}.{part}", HINT, _EITHER)
+            for name in ("s1", "s2", "labels")
+        )
+        if not len(first) == len(second) == len(labels):
+            raise UserError(
+                f"{root / 'SNLI'}: s1, s2 and labels.{part} have {len(first)}, {len(second)} and "
+                f"{len(labels)} lines; download them again"
+            )
+        known = [row for row in zip(first, second, labels) if row[2] in _SNLI]
+        if len(known) < len(labels):
+            notes.append(f"SNLI {part}: skipped {len(labels) - len(known)} rows without a label")
+        parts[part] = ordered([(a, b, _SNLI.index(label)) for a, b, label in known])
+    return parts
+
+
+def _sst_files(folder: str) -> dict[str, str]:
+    return {part: f"SST/{folder}/sentiment-{part}" for part in ("train", "dev", "test")}
+
+
+_SICK_FILES = {
+    "train": "SICK/SICK_train.txt",
+    "dev": "SICK/SICK_trial.txt",
+    "test": "SICK/SICK_test_annotated.txt",
+}
+_STS_FILES = {part: f"STS/STSBenchmark/sts-{part}.csv" for part in ("train", "dev", "test")}
+_MRPC_FILES = {part: f"MRPC/msr_paraphrase_{part}.txt" for part in ("train", "test")}
+_TREC_FILES = {"train": "TREC/train_5500.label", "test": "TREC/TREC_10.label"}
+
+TASKS = {
+    task.name: task
+    for task in (
+        Task("MR", "inner_kfold", 2, _two_files("MR", "rt-polarity.pos", "rt-polarity.neg")),
+        Task("CR", "inner_kfold", 2, _two_files("CR", "custrev.pos", "custrev.neg")),
+        Task("SUBJ", "inner_kfold", 2, _two_files("SUBJ", "subj.objective", "subj.subjective")),
+        Task("MPQA", "inner_kfold", 2, _two_files("MPQA", "mpqa.pos", "mpqa.neg")),
+        Task("SST2", "split", 2, _files(_sst_files("binary"), _sst_binary)),
+        Task("SST5", "split", 5, _files(_sst_files("fine"), _sst_fine)),
+        Task("TREC", "kfold", 6, _files(_TREC_FILES, _trec)),
+        Task("MRPC", "kfold", 2, _files(_MRPC_FILES, _mrpc, header="Quality")),
+        Task("SICK-E", "split", 3, _files(_SICK_FILES, _sick_entailment, header="pair_ID")),
+        Task("SICK-R", "relatedness", 5, _files(_SICK_FILES, _sick_relatedness, header="pair_ID")),
+        Task("STS-B", "relatedness", 5, _files(_STS_FILES, _sts_benchmark)),
+        Task("SNLI", "split", 3, _snli),
+    )
+}

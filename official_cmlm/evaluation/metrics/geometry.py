@@ -1,0 +1,123 @@
+"""Isotropy, mean vector, alignment, uniformity and cosine histograms of embeddings."""
+
+import numpy as np
+from scipy.special import logsumexp
+
+from official_cmlm.evaluation.metrics.nearest import unit, unit64
+
+# Rows of one block of distances; with 10,000 vectors a block takes 40 MB.
+_ROWS = 1024
+
+
+def isotropy_score(vectors: np.ndarray) -> float:
+    """Isotropy score, 0 (all vectors in a narrow cone) to 1 (isotropic); higher is better.
+
+    min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c runs
+    over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and Viswanath
+    2018). If eigenvalues coincide, eigenvectors and score are not unique.
+
+    Args:
+      vectors: float `[n, dim]`.
+
+    Raises:
+      ValueError: for no vectors or non-finite values.
+    """
+    matrix = _checked(vectors)
+    _, directions = np.linalg.eigh(matrix.T @ matrix)
+    products = matrix @ directions
+    # In logarithms: exp(800) overflows float64.
+    sums = np.concatenate([logsumexp(products, axis=0), logsumexp(-products, axis=0)])
+    return float(np.exp(sums.min() - sums.max()))
+
+
+def mean_vector_norm(vectors: np.ndarray) -> float:
+    """Norm of the mean of the unscaled vectors (Mirror-BERT, Equation 3); 0 if they are centred.
+
+    Args:
+      vectors: float `[n, dim]`.
+
+    Raises:
+      ValueError: for no vectors or non-finite values.
+    """
+    return float(np.linalg.norm(_checked(vectors).mean(axis=0)))
+
+
+def alignment(first: np.ndarray, second: np.ndarray) -> float:
+    """Mean squared distance of positive pairs on the unit sphere, 0 to 4; lower is better.
+
+    Wang and Isola (2020), alpha = 2.
+
+    Args:
+      first, second: float `[n, dim]`; row i of one is paired with row i of the other. Scaled to
+        length 1 here.
+
+    Raises:
+      ValueError: for no vectors, non-finite values or different shapes.
+    """
+    if np.shape(first) != np.shape(second):
+        raise ValueError(f"need pairs, got {np.shape(first)} and {np.shape(second)}")
+    difference = unit64(_checked(first)) - unit64(_checked(second))
+    return float(np.mean(np.sum(difference**2, axis=1)))
+
+
+def uniformity(vectors: np.ndarray) -> float:
+    """Logarithm of the mean of exp(-2 d²) over all pairs of rows, at most 0; lower is better.
+
+    d is the distance on the unit sphere (Wang and Isola 2020, t = 2).
+
+    Args:
+      vectors: float `[n, dim]`, scaled to length 1 here.
+
+    Raises:
+      ValueError: for fewer than two vectors or non-finite values.
+    """
+    scaled = unit(_checked(vectors))
+    count = len(scaled)
+    if count < 2:
+        raise ValueError(f"need at least 2 vectors, got {count}")
+    lengths = np.einsum("nd,nd->n", scaled, scaled)
+    total = 0.0
+    for start in range(0, count, _ROWS):
+        block = scaled[start : start + _ROWS]
+        squared = lengths[start : start + _ROWS, np.newaxis] + lengths - 2.0 * (block @ scaled.T)
+        kernel = np.exp(-2.0 * np.maximum(squared, 0.0))
+        # Each pair once: the entries right of the diagonal.
+        total += float(np.triu(kernel, k=start + 1).sum(dtype=np.float64))
+    return float(np.log(total / (count * (count - 1) / 2)))
+
+
+def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
+    """Cosines of random pairs of different rows, drawn with replacement: float64 `[count]`.
+
+    Args:
+      vectors: float `[n, dim]`.
+      count: pairs.
+      seed: of the draw.
+
+    Raises:
+      ValueError: for fewer than two vectors or non-finite values.
+    """
+    scaled = unit64(_checked(vectors))
+    if len(scaled) < 2:
+        raise ValueError(f"need at least 2 vectors, got {len(scaled)}")
+    generator = np.random.default_rng(seed)
+    first = generator.integers(len(scaled), size=count)
+    second = (first + generator.integers(1, len(scaled), size=count)) % len(scaled)
+    return np.einsum("nd,nd->n", scaled[first], scaled[second])
+
+
+def histogram(cosines: np.ndarray, bins: int) -> list[float]:
+    """Shares of cosines in equal bins from -1 to 1; empty for no cosines."""
+    if not len(cosines):
+        return []
+    counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))
+    return (counts / len(cosines)).tolist()
+
+
+def _checked(vectors: np.ndarray) -> np.ndarray:
+    matrix = np.asarray(vectors, np.float64)
+    if matrix.ndim != 2 or not len(matrix):
+        raise ValueError(f"need vectors [n, dim], got shape {matrix.shape}")
+    if not np.isfinite(matrix).all():
+        raise ValueError("the vectors hold NaN or infinity")
+    return matrix

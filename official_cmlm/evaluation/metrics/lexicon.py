@@ -1,0 +1,90 @@
+"""Bilingual lexicon induction on arrays: orthogonal mapping, CSLS retrieval, precision at k."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from official_cmlm.evaluation.metrics.nearest import mean_of_nearest, nearest, unit
+
+RETRIEVALS = ("csls", "cosine")
+
+
+def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
+    """The orthogonal W for which source @ W is closest to target (Schönemann 1966; MUSE).
+
+    W = U Vᵀ of the singular value decomposition of sourceᵀ · target minimises ‖source W − target‖
+    over all orthogonal matrices.
+
+    Args:
+      source, target: float `[n, dim]`, row i of one translates row i of the other.
+
+    Returns:
+      float64 `[dim, dim]`.
+
+    Raises:
+      ValueError: if the shapes differ or there are no rows.
+    """
+    if source.shape != target.shape or not len(source):
+        raise ValueError(f"need pairs, got {list(source.shape)} and {list(target.shape)}")
+    left, _, right = np.linalg.svd(source.astype(np.float64).T @ target.astype(np.float64))
+    return left @ right
+
+
+def centred(vectors: np.ndarray) -> np.ndarray:
+    """Unit rows, minus their mean, scaled to length 1 again (Artetxe et al. 2018): float32."""
+    scaled = unit(vectors)
+    return unit(scaled - scaled.mean(axis=0, dtype=np.float64))
+
+
+def translations(
+    queries: np.ndarray,
+    candidates: np.ndarray,
+    vocabulary: np.ndarray,
+    most: int,
+    retrieval: str = "csls",
+    k: int = 10,
+) -> np.ndarray:
+    """The best candidates of each query, best first.
+
+    CSLS (Conneau et al. 2018) of x and y is 2 cos(x, y) − r(x) − r(y), where r is the mean cosine
+    with the k nearest neighbours in the other language. r(x) does not change the order of x's
+    candidates and is left out.
+
+    Args:
+      queries: float `[n, dim]`, unit rows.
+      candidates: float `[m, dim]`, unit rows.
+      vocabulary: float `[v, dim]`, unit rows: the words of the queries' language from which a
+        candidate's r is computed.
+      most: number of candidates per query; all if there are fewer.
+      retrieval: `csls` or `cosine`.
+      k: number of neighbours in r.
+
+    Returns:
+      int64 `[n, min(most, m)]`; ties are ordered by index.
+
+    Raises:
+      ValueError: for an unknown retrieval.
+    """
+    if retrieval not in RETRIEVALS:
+        raise ValueError(f"retrieval must be one of {', '.join(RETRIEVALS)}, got {retrieval!r}")
+    penalties = None
+    if retrieval == "csls":
+        penalties = mean_of_nearest(candidates, vocabulary, k) / 2
+    return nearest(queries, candidates, min(most, len(candidates)), penalties)[0]
+
+
+def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
+    """Percentage of queries with a correct candidate among the first k (MUSE).
+
+    Args:
+      found: int `[n, most]`, best first.
+      gold: the correct candidates of each query.
+      k: number of candidates to look at; all if there are fewer.
+
+    Raises:
+      ValueError: if there are no queries or `gold` has another length.
+    """
+    if len(found) != len(gold) or not len(gold):
+        raise ValueError(f"need gold for each query, got {len(gold)} for {len(found)}")
+    right = [not known.isdisjoint(row) for row, known in zip(found[:, :k].tolist(), gold)]
+    return 100.0 * float(np.mean(right))

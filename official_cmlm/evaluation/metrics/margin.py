@@ -1,0 +1,202 @@
+"""Margin-based bitext mining (Artetxe and Schwenk 2019) and the choice of a threshold for BUCC.
+
+The score of a pair is its cosine relative to the mean cosine of both sentences with their k nearest
+neighbours in the other language; that corrects for sentences that are close to all others (hubs).
+The algorithm follows LASER's `mine_bitexts.py` and `bucc.py`.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from official_cmlm.evaluation.metrics.nearest import nearest
+
+MARGINS = ("ratio", "distance", "absolute")
+RETRIEVALS = ("max", "intersect", "forward", "backward")
+
+# Queries per progress update.
+_STEP = 4096
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidates:
+    """Candidate pairs with their scores.
+
+    Attributes:
+      pairs: int64 `[c, 2]`, row in source and row in target.
+      scores: float64 `[c]`, margins.
+    """
+
+    pairs: np.ndarray
+    scores: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class Extraction:
+    """Quality of the pairs extracted at a threshold.
+
+    Attributes:
+      threshold: pairs with at least this score are extracted.
+      precision, recall, f1: 0 to 1; 0 if no correct pair is extracted.
+    """
+
+    threshold: float
+    precision: float
+    recall: float
+    f1: float
+
+
+def mine(
+    source: np.ndarray,
+    target: np.ndarray,
+    k: int = 4,
+    margin: str = "ratio",
+    retrieval: str = "max",
+    progress: Callable[[int], None] = lambda done: None,
+) -> Candidates:
+    """Finds candidate translation pairs and their margins.
+
+    Each sentence proposes the pair with the highest margin among its k neighbours. `forward` keeps
+    the proposals of the source side, `backward` those of the target side, `intersect` the pairs
+    proposed by both, and `max` all of them, taken greedily from the highest margin down so that
+    each sentence is used once.
+
+    Args:
+      source, target: float `[n, dim]` and `[m, dim]`, rows of length 1 (`unit`).
+      k: number of neighbours, at least 1; all if there are fewer.
+      margin: `ratio`, `distance` or `absolute`; see `margins`.
+      retrieval: see above.
+      progress: called with the number of sentences just searched, n + m in total.
+
+    Raises:
+      ValueError: for an unknown margin or retrieval, a k below 1 or an empty side.
+    """
+    if margin not in MARGINS or retrieval not in RETRIEVALS:
+        raise ValueError(f"unknown margin {margin!r} or retrieval {retrieval!r}")
+    if k < 1 or not len(source) or not len(target):
+        raise ValueError(f"need k >= 1 and sentences, got {k}, {len(source)}, {len(target)}")
+    ahead, ahead_cosines = _neighbours(source, target, k, progress)
+    back, back_cosines = _neighbours(target, source, k, progress)
+    source_means, target_means = ahead_cosines.mean(axis=1), back_cosines.mean(axis=1)
+    ahead_scores = margins(ahead_cosines, source_means[:, np.newaxis], target_means[ahead], margin)
+    back_scores = margins(back_cosines, target_means[:, np.newaxis], source_means[back], margin)
+    forward = _proposals(ahead, ahead_scores)
+    backward = _proposals(back, back_scores)
+    backward = Candidates(backward.pairs[:, ::-1], backward.scores)
+    if retrieval == "forward":
+        return forward
+    if retrieval == "backward":
+        return backward
+    if retrieval == "intersect":
+        mutual = backward.pairs[forward.pairs[:, 1], 0] == forward.pairs[:, 0]
+        return Candidates(forward.pairs[mutual], forward.scores[mutual])
+    return _greedy(
+        np.concatenate([forward.pairs, backward.pairs]),
+        np.concatenate([forward.scores, backward.scores]),
+    )
+
+
+def margins(
+    cosines: np.ndarray, source_means: np.ndarray, target_means: np.ndarray, margin: str
+) -> np.ndarray:
+    """Margins of pairs: float64 of the arguments' common shape.
+
+    With b the mean of both means: `ratio` is cosine / b (0 if b is 0), `distance` is cosine − b,
+    `absolute` is the cosine.
+    """
+    cosines = np.asarray(cosines, np.float64)
+    if margin == "absolute":
+        return cosines
+    usual = (np.asarray(source_means, np.float64) + np.asarray(target_means, np.float64)) / 2
+    if margin == "distance":
+        return cosines - usual
+    cosines, usual = np.broadcast_arrays(cosines, usual)
+    return np.divide(cosines, usual, out=np.zeros(cosines.shape), where=usual != 0)
+
+
+def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:
+    """Precision, recall and F1 of the candidates whose score is at least the threshold.
+
+    Args:
+      scores: float `[c]`.
+      correct: bool `[c]`, whether a candidate is a gold pair.
+      gold: number of gold pairs.
+      threshold: minimum score.
+
+    Raises:
+      ValueError: if there are no gold pairs.
+    """
+    if gold < 1:
+        raise ValueError("need gold pairs")
+    taken = np.asarray(scores) >= threshold
+    return _extraction(threshold, int(taken.sum()), int((taken & correct).sum()), gold)
+
+
+def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extraction:
+    """The extraction with the highest F1 over all thresholds; of ties the highest threshold.
+
+    The threshold is the mean of the lowest extracted score and the next lower one, or the lowest
+    score if all are extracted. Without a correct candidate the threshold is infinity and F1 is 0.
+
+    Args:
+      scores, correct, gold: as in `extract`.
+
+    Raises:
+      ValueError: if there are no gold pairs.
+    """
+    if gold < 1:
+        raise ValueError("need gold pairs")
+    if not np.any(correct):
+        return Extraction(float("inf"), 0.0, 0.0, 0.0)
+    order = np.argsort(-np.asarray(scores), kind="stable")
+    ordered = np.asarray(scores, np.float64)[order]
+    hits = np.cumsum(np.asarray(correct)[order])
+    taken = np.arange(1, len(ordered) + 1)
+    # 2·hits / (taken + gold) is F1. No threshold separates equal scores.
+    f1 = 2 * hits / (taken + gold)
+    f1[:-1][ordered[:-1] == ordered[1:]] = -1.0
+    last = int(np.argmax(f1))
+    threshold = float(ordered[last])
+    if last + 1 < len(ordered):
+        middle = (ordered[last] + ordered[last + 1]) / 2
+        # The mean of two adjacent floats can be rounded to the lower one.
+        threshold = float(middle) if middle > ordered[last + 1] else threshold
+    return _extraction(threshold, int(taken[last]), int(hits[last]), gold)
+
+
+def _extraction(threshold: float, taken: int, hits: int, gold: int) -> Extraction:
+    precision = hits / taken if taken else 0.0
+    return Extraction(threshold, precision, hits / gold, 2 * hits / (taken + gold))
+
+
+def _neighbours(
+    queries: np.ndarray, candidates: np.ndarray, k: int, progress: Callable[[int], None]
+) -> tuple[np.ndarray, np.ndarray]:
+    parts = []
+    for start in range(0, len(queries), _STEP):
+        chunk = queries[start : start + _STEP]
+        parts.append(nearest(chunk, candidates, min(k, len(candidates))))
+        progress(len(chunk))
+    indices, cosines = zip(*parts)
+    return np.concatenate(indices), np.concatenate(cosines)
+
+
+def _proposals(neighbours: np.ndarray, scores: np.ndarray) -> Candidates:
+    rows = np.arange(len(neighbours))
+    best = scores.argmax(axis=1)
+    return Candidates(np.stack([rows, neighbours[rows, best]], axis=1), scores[rows, best])
+
+
+def _greedy(pairs: np.ndarray, scores: np.ndarray) -> Candidates:
+    """Pairs in descending order of score, skipping those with a sentence already used."""
+    sources: set[int] = set()
+    targets: set[int] = set()
+    kept = []
+    for i in np.argsort(-scores, kind="stable").tolist():
+        source, target = pairs[i].tolist()
+        if source not in sources and target not in targets:
+            sources.add(source)
+            targets.add(target)
+            kept.append(i)
+    return Candidates(pairs[kept], scores[kept])

@@ -1,0 +1,195 @@
+"""Principal component removal (PCR, CMLM §5.2): takes out what a language's sentences share.
+
+"Removing the first principal component of each monolingual space from sentence representations
+effectively eliminates the self language bias." The components are the right singular vectors of the
+matrix whose rows are a language's embeddings. That matrix is not centred, so the first component is
+close to the direction of the mean embedding.
+"""
+
+import dataclasses
+import os
+import zipfile
+from collections.abc import Mapping
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.nearest import unit64
+
+SIDES = ("both", "queries")
+
+
+@dataclasses.dataclass(frozen=True)
+class PrincipalComponentRemoval:
+    """Removes each language's principal components from its embeddings.
+
+    >>> rng = np.random.default_rng(0)
+    >>> embeddings = {"en": rng.normal(size=[50, 4]) + 3, "de": rng.normal(size=[50, 4]) - 3}
+    >>> removal = PrincipalComponentRemoval.fit(embeddings)
+    >>> removed = removal(embeddings["en"], "en")
+    >>> bool(np.abs(removed @ removal.components["en"][0]).max() < 1e-6)
+    True
+
+    Attributes:
+      components: language -> float64 `[num_components, dim]`, orthonormal rows.
+      means: language -> float64 `[dim]`, subtracted first; zeros unless fitted with `center`.
+      normalize: scale vectors to length 1 first. The paper's formula divides by ‖v‖, so it is a
+        projection for vectors of length 1 only.
+    """
+
+    components: Mapping[str, np.ndarray]
+    means: Mapping[str, np.ndarray]
+    normalize: bool = True
+
+    @classmethod
+    def fit(
+        cls,
+        embeddings: Mapping[str, np.ndarray],
+        num_components: int = 1,
+        center: bool = False,
+        normalize: bool = True,
+    ) -> "PrincipalComponentRemoval":
+        """Computes each language's components.
+
+        Args:
+          embeddings: language -> float `[n, dim]`, e.g. of the texts to be compared.
+          num_components: number of components to remove. Default 1 (§5.2).
+          center: subtract each language's mean first. Default false, as published.
+          normalize: see the class. Default true.
+
+        Raises:
+          ValueError: if a language has fewer rows, or vectors fewer dimensions, than components.
+        """
+        components, means = {}, {}
+        for language, vectors in embeddings.items():
+            matrix = _prepared(vectors, normalize)
+            if not 1 <= num_components <= min(matrix.shape):
+                raise ValueError(
+                    f"num_components must be 1 to {min(matrix.shape)} for the "
+                    f"{matrix.shape[0]} vectors of {matrix.shape[1]} dimensions of {language!r}, "
+                    f"got {num_components}"
+                )
+            mean = matrix.mean(axis=0) if center else np.zeros(matrix.shape[1])
+            # Right singular vectors are the eigenvectors of the small Gram matrix, largest last.
+            centred = matrix - mean
+            _, vectors_by_size = np.linalg.eigh(centred.T @ centred)
+            components[language] = vectors_by_size[:, ::-1][:, :num_components].T.copy()
+            means[language] = mean
+        return cls(components, means, normalize)
+
+    def __call__(self, vectors: np.ndarray, language: str) -> np.ndarray:
+        """Removes the language's components from float `[n, dim]`: float32 of the same shape.
+
+        Raises:
+          ValueError: for a language that was not fitted.
+        """
+        if language not in self.components:
+            known = ", ".join(sorted(self.components))
+            raise ValueError(f"no components for language {language!r}; fitted: {known}")
+        matrix = _prepared(vectors, self.normalize) - self.means[language]
+        components = self.components[language]
+        return (matrix - matrix @ components.T @ components).astype(np.float32)
+
+    def encoder(self, encode: Encode, language: str) -> Encode:
+        """`encode` followed by the removal; usable wherever an evaluation takes an encoder."""
+        return lambda sentences: self(encode(sentences), language)
+
+    def retrieval(
+        self,
+        queries: np.ndarray,
+        candidates: np.ndarray,
+        query_language: str,
+        candidate_language: str,
+        sides: str = "both",
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Queries and candidates of a retrieval, with the components removed.
+
+        Args:
+          queries, candidates: float `[n, dim]` and `[m, dim]`.
+          query_language, candidate_language: their languages.
+          sides: `both` (default), or `queries` only, as the formula of §5.2 has it.
+        """
+        if sides not in SIDES:
+            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {sides!r}")
+        removed = self(queries, query_language)
+        if sides == "queries":
+            return removed, np.asarray(candidates, np.float32)
+        return removed, self(candidates, candidate_language)
+
+    def save(self, path: str | os.PathLike) -> None:
+        """Writes an `.npz` file; `load` reads it."""
+        languages = sorted(self.components)
+        arrays = {f"components/{name}": self.components[name] for name in languages}
+        arrays |= {f"mean/{name}": self.means[name] for name in languages}
+        with open(path, "wb") as file:
+            np.savez(file, normalize=np.array(self.normalize), **arrays)
+
+    @classmethod
+    def load(cls, path: str | os.PathLike) -> "PrincipalComponentRemoval":
+        """Reads what `save` wrote.
+
+        Raises:
+          UserError: if the file is missing or was not written by `save`.
+        """
+        try:
+            with np.load(path, allow_pickle=False) as arrays:
+                split = {name: name.partition("/") for name in arrays.files}
+                components = {k[2]: arrays[n] for n, k in split.items() if k[0] == "components"}
+                means = {k[2]: arrays[n] for n, k in split.items() if k[0] == "mean"}
+                normalize = bool(arrays["normalize"])
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file") from None
+        except (ValueError, KeyError, OSError, zipfile.BadZipFile) as error:
+            raise UserError(
+                f"{path}: not a file of principal components ({error}); fit and save them again"
+            ) from None
+        if not components or components.keys() != means.keys():
+            raise UserError(f"{path}: holds no principal components; fit and save them again")
+        return cls(components, means, normalize)
+
+
+@dataclasses.dataclass(frozen=True)
+class RemovalOptions:
+    """Options of suites that score retrieval with and without principal component removal.
+
+    Attributes:
+      pcr: also score with principal component removal. Default true (CMLM §5.2, Table 8, Fig. 2).
+      num_components: components to remove per language. Default 1 (CMLM §5.2).
+      center: subtract each language's mean before the components are computed. Default false: the
+        paper's component is the first right singular vector of the uncentred embeddings.
+      sides: remove the components from `both` sides of a retrieval or from the `queries` only.
+        Default `both`: the text of CMLM §5.2 says each language, its formula the query.
+    """
+
+    pcr: bool = True
+    num_components: int = 1
+    center: bool = False
+    sides: str = "both"
+
+    def __post_init__(self) -> None:
+        if self.sides not in SIDES:
+            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
+        if self.num_components < 1:
+            raise ValueError(f"num_components must be at least 1, got {self.num_components}")
+
+
+def fit_removal(
+    embeddings: Mapping[str, np.ndarray], num_components: int, center: bool
+) -> PrincipalComponentRemoval:
+    """`PrincipalComponentRemoval.fit` for a user's options.
+
+    Raises:
+      UserError: if a language has fewer rows, or vectors fewer dimensions, than components.
+    """
+    for language, vectors in embeddings.items():
+        if num_components > min(vectors.shape):
+            raise UserError(
+                f"{num_components} components cannot be removed from the {vectors.shape[0]} "
+                f"vectors of {vectors.shape[1]} dimensions of {language!r}; lower num_components"
+            )
+    return PrincipalComponentRemoval.fit(embeddings, num_components, center)
+
+
+def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:
+    return unit64(vectors) if normalize else np.asarray(vectors, np.float64)

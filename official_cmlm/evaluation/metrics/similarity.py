@@ -1,0 +1,83 @@
+"""Cosines of sentence pairs, and their correlation with human scores.
+
+An STS year has several subsets, and papers combine them in three ways: `all` correlates all pairs
+of the year together (Reimers and Gurevych 2019, Gao et al. 2021), `mean` averages the subsets'
+correlations (DeCLUTR), `wmean` weights that average by the number of pairs (SentEval).
+"""
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+from scipy import stats
+
+from official_cmlm.evaluation.data.sts import ScoredPairs
+from official_cmlm.evaluation.encoding import Encode
+
+
+def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
+    """Cosine of each pair: float `[n]`; 0 where one of the vectors is zero."""
+    first, second = encode(pairs.first), encode(pairs.second)
+    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
+    dots = np.einsum("nd,nd->n", first, second)
+    return np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
+
+
+def spearman(values: np.ndarray, gold: np.ndarray) -> float:
+    """Spearman's correlation times 100; ties share their rank; 0 if one side is constant.
+
+    Raises:
+      ValueError: for fewer than two pairs.
+    """
+    return _correlation(stats.spearmanr, values, gold)
+
+
+def pearson(values: np.ndarray, gold: np.ndarray) -> float:
+    """Pearson's correlation times 100; 0 if one side is constant.
+
+    Raises:
+      ValueError: for fewer than two pairs.
+    """
+    return _correlation(stats.pearsonr, values, gold)
+
+
+def _correlation(function: Callable, values: np.ndarray, gold: np.ndarray) -> float:
+    if len(gold) < 2:
+        raise ValueError(f"need at least 2 scored pairs, got {len(gold)}")
+    if np.ptp(values) == 0 or np.ptp(gold) == 0:
+        return 0.0
+    return 100.0 * float(function(values, gold).statistic)
+
+
+def similarity_spearman(encode: Encode, pairs: ScoredPairs) -> float:
+    """Spearman's correlation, times 100, between cosines and human scores.
+
+    Args:
+      encode: maps n strings to an array `[n, dim]`.
+      pairs: the pairs to score.
+
+    Raises:
+      ValueError: for fewer than two pairs.
+    """
+    return spearman(cosines(encode, pairs), pairs.gold)
+
+
+def subset_correlations(encode: Encode, subsets: Mapping[str, ScoredPairs]) -> dict[str, float]:
+    """Spearman's and Pearson's correlations of a year, combined in all three ways.
+
+    Returns:
+      `{spearman,pearson}_{all,mean,wmean}` -> correlation times 100.
+
+    Raises:
+      ValueError: if a subset has fewer than two pairs.
+    """
+    similarity = {name: cosines(encode, pairs) for name, pairs in subsets.items()}
+    together = np.concatenate([similarity[name] for name in subsets])
+    gold = np.concatenate([pairs.gold for pairs in subsets.values()])
+    sizes = np.array([len(pairs.gold) for pairs in subsets.values()])
+    found = {}
+    for label, function in (("spearman", spearman), ("pearson", pearson)):
+        single = np.array([function(similarity[n], pairs.gold) for n, pairs in subsets.items()])
+        found[f"{label}_all"] = function(together, gold)
+        found[f"{label}_mean"] = float(single.mean())
+        found[f"{label}_wmean"] = float((single * sizes).sum() / sizes.sum())
+    return found

@@ -1,0 +1,227 @@
+"""Runs suites on an encoder and writes results: one file per suite, then all of them together."""
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import json
+import sys
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from official_cmlm import progress
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import suites
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.evaluation.scores import SuiteReport
+
+_PACKAGE = Path(__file__).parents[1]
+
+
+def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
+    """Suite -> its options, from settings such as `senteval.seeds=5`.
+
+    Raises:
+      UserError: for an unknown suite or option, or a setting of a suite not in `names`.
+    """
+    for name in names:
+        suites.suite(name)
+    values: dict[str, dict[str, Any]] = {name: {} for name in names}
+    for setting in settings:
+        key, equals, text = setting.partition("=")
+        name, dot, option = key.partition(".")
+        if not equals or not dot:
+            raise UserError(f"--set={setting}: write it as suite.option=value")
+        if name not in values:
+            raise UserError(f"--set={setting}: suite {name!r} is not run; add it to --suites")
+        try:
+            values[name][option] = yaml.safe_load(text)
+        except yaml.YAMLError:
+            raise UserError(f"--set={setting}: {text!r} is not a YAML value") from None
+    return {name: suites.options(name, values[name]) for name in names}
+
+
+def read_results(path: Path) -> dict[str, Any]:
+    """Reads a `results.json`.
+
+    Raises:
+      UserError: if it is missing or has another format.
+    """
+    try:
+        results = json.loads(path.read_text(encoding="utf-8"))
+        for key in ("name", "path", "kind", "fingerprint", "dimension"):
+            results["encoder"][key]
+        for suite in results["suites"].values():
+            [(s["task"], s["metric"], float(s["value"]), s["count"]) for s in suite["scores"]]
+            [suite[key] for key in ("figures", "notes", "failures", "protocol", "seconds")]
+    except OSError as error:
+        raise UserError(f"{path}: {error.strerror}; name a results.json") from None
+    except (ValueError, KeyError, TypeError, AttributeError):
+        raise UserError(f"{path}: not a results.json of experiments.evaluate") from None
+    return results
+
+
+def run(
+    encoder: OpenedEncoder,
+    path: str,
+    name: str,
+    data_dir: Path,
+    output_dir: Path,
+    options: Mapping[str, Any],
+    strict: bool = False,
+    compare: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """Runs suites and writes `results.json`, `results.md` and `report.html` after each of them.
+
+    A suite finished in an earlier run is not repeated if encoder, options, data and code are
+    unchanged.
+
+    Args:
+      encoder: the encoder to score.
+      path: where it was loaded from, for the record.
+      name: its name in tables.
+      data_dir: folder of the evaluation data.
+      output_dir: folder of results, and of embeddings in `embeddings/<fingerprint>`.
+      options: suite -> its options.
+      strict: whether data that differs from the published files is an error.
+      compare: results of another encoder to show beside these.
+
+    Returns:
+      The content of `results.json`.
+
+    Raises:
+      UserError: if the data folder is missing.
+    """
+    if not options:
+        raise UserError("no suite to run; --suites=? lists them")
+    DataFolder(data_dir)
+    output_dir.mkdir(parents=True, exist_ok=True)
+    cached = CachedEncoder(
+        encoder.encode,
+        output_dir / "embeddings" / encoder.fingerprint,
+        lambda total: progress.counter(total, "text", "encode"),
+        encoder.fine_tune,
+    )
+    results: dict[str, Any] = {
+        "encoder": {
+            "name": name,
+            "path": path,
+            "kind": encoder.kind,
+            "fingerprint": encoder.fingerprint,
+        },
+        "data_dir": str(data_dir),
+        "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+        "seconds": 0.0,
+        "suites": {},
+    }
+    state = _state(data_dir, output_dir)
+    began = time.monotonic()
+    with contextlib.closing(cached):
+        for suite in options:
+            kept = output_dir / "suites" / f"{suite}.json"
+            key = _key(encoder.fingerprint, suite, options[suite], strict, state)
+            found = _finished(kept, key, data_dir)
+            if found is None:
+                found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
+                _write(kept, json.dumps(found, indent=1))
+            results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
+            results["encoder"]["dimension"] = cached.dimension
+            results["seconds"] = round(time.monotonic() - began, 1)
+            _write_all(results, output_dir, compare)
+    return results
+
+
+def run_suite(
+    name: str, encode: CachedEncoder, data_dir: Path, options: Any, strict: bool
+) -> dict[str, Any]:
+    """Runs one suite; exceptions become lines of `failures`."""
+    module = suites.suite(name)
+    report = SuiteReport(
+        progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
+    )
+    data = DataFolder(data_dir, strict)
+    began = time.monotonic()
+    try:
+        module.evaluate(encode, data, options, report)
+    except UserError as error:
+        report.failures.append(" ".join(str(error).split()))
+    except Exception as error:
+        # An unexpected exception must not cost the hours of other suites; its trace is printed.
+        report.traces.append(traceback.format_exc())
+        report.failures.append(f"stopped by {type(error).__name__}: {error}")
+    for trace in report.traces:
+        print(trace, file=sys.stderr)
+    for warning in data.warnings:
+        print(f"warning: {warning}", file=sys.stderr)
+    return {
+        "protocol": module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
+        "options": dataclasses.asdict(options),
+        "seeds": report.seeds,
+        "scores": [dataclasses.asdict(score) for score in report.scores],
+        "figures": report.figures,
+        "notes": [*report.notes, *data.warnings],
+        "failures": report.failures,
+        "files": data.files,
+        "seconds": round(time.monotonic() - began, 1),
+    }
+
+
+def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
+    """A suite's earlier results, if complete and nothing that they depend on has changed."""
+    try:
+        found = json.loads(kept.read_text(encoding="utf-8"))
+        if found["key"] != key or found["failures"] or not found["scores"]:
+            return None
+        for path, digest in found["files"].items():
+            if hashlib.sha256((data_dir / path).read_bytes()).hexdigest() != digest:
+                return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
+    return found
+
+
+def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -> str:
+    values = json.dumps(dataclasses.asdict(options), sort_keys=True)
+    return f"{fingerprint} {suite} {values} strict={strict} {state}"
+
+
+def _state(data_dir: Path, output_dir: Path) -> str:
+    """A digest of the data folder's file names and sizes and of the code that computes scores.
+
+    Files below `output_dir` do not count, should it lie in the data folder.
+    """
+    digest = hashlib.sha256()
+    for path in sorted(data_dir.rglob("*")):
+        if path.is_file() and not path.resolve().is_relative_to(output_dir.resolve()):
+            digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        if _PACKAGE / "report" not in path.parents:
+            digest.update(path.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _write_all(results: dict[str, Any], folder: Path, compare: dict[str, Any] | None) -> None:
+    from official_cmlm.evaluation.report.html_report import html_report
+    from official_cmlm.evaluation.report.tables import markdown
+
+    _write(
+        folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
+    )
+    _write(folder / "results.md", markdown(results, compare))
+    _write(folder / "report.html", html_report(results, compare))
+
+
+def _write(path: Path, text: str) -> None:
+    """Writes a temporary file and renames it, so that a killed run leaves a complete file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)

@@ -1,0 +1,94 @@
+"""The papers' tables, copied as printed, with the scores that belong in their columns.
+
+Each `*.json` beside this file has the tables of one paper. A column's `id` is a score of a suite,
+`task/metric`; several ids separated by `|` mean the first that was scored; `=mean` is the mean of
+the row's other columns; null is a figure that no suite computes. A `*` in an id is replaced by each
+of the table's `variants` in turn, which gives a row each: for a protocol that the paper does not
+state, every candidate is shown.
+"""
+
+import dataclasses
+import functools
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperTable:
+    """A table of a paper.
+
+    Attributes:
+      paper: short name of the paper.
+      table: its number in the paper, e.g. `Table 2`.
+      caption: what it shows.
+      suite: the suite that computes its figures.
+      protocol: the protocol as far as the paper states it.
+      columns: (the paper's heading, id of the score or None).
+      rows: (model, one value or None per column), as printed.
+      variants: (label of the row, replacement of `*` in ids).
+      scale: factor from printed values to the unit of the suite's scores.
+      decimals: shown, after scaling.
+      ablation: whether it compares variants of one model.
+    """
+
+    paper: str
+    table: str
+    caption: str
+    suite: str
+    protocol: str
+    columns: list[tuple[str, str | None]]
+    rows: list[tuple[str, list[float | None]]]
+    variants: list[tuple[str, str]]
+    scale: float
+    decimals: int
+    ablation: bool
+
+
+@functools.cache
+def paper_tables() -> tuple[PaperTable, ...]:
+    """All tables, in the order of the files and of the tables in each file."""
+    documents = [
+        json.loads(path.read_text(encoding="utf-8"))
+        for path in sorted(Path(__file__).parent.glob("*.json"))
+    ]
+    return tuple(
+        _table(entry, document["paper"]) for document in documents for entry in document["tables"]
+    )
+
+
+def _table(entry: dict[str, Any], paper: str) -> PaperTable:
+    return PaperTable(
+        paper=paper,
+        columns=[(column["label"], column["id"]) for column in entry["columns"]],
+        rows=[(row["model"], row["values"]) for row in entry["rows"]],
+        variants=[(label, metric) for label, metric in entry.get("variants", [["", ""]])],
+        scale=entry.get("scale", 1.0),
+        decimals=entry.get("decimals", 1),
+        ablation=entry.get("ablation", False),
+        **{key: entry[key] for key in ("table", "caption", "suite", "protocol")},
+    )
+
+
+def own_values(
+    table: PaperTable, found: Mapping[str, float | None], variant: str = ""
+) -> list[float | None]:
+    """An encoder's value for each column of a table; None where it was not scored.
+
+    Args:
+      table: the table.
+      found: `task/metric` -> value.
+      variant: replacement of `*` in ids.
+    """
+    values: list[float | None] = []
+    for _, column in table.columns:
+        ids = (column or "").replace("*", variant).split("|")
+        hits = [found[i] for i in ids if found.get(i) is not None and math.isfinite(found[i])]
+        values.append(hits[0] if hits else None)
+    others = [value for value, (_, column) in zip(values, table.columns) if column != "=mean"]
+    mean = sum(others) / len(others) if None not in others else None
+    return [
+        mean if column == "=mean" else value for value, (_, column) in zip(values, table.columns)
+    ]

@@ -1,0 +1,92 @@
+"""What a suite reports: scores, data of figures, notes and failures."""
+
+import contextlib
+import dataclasses
+import traceback
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import EncoderError
+
+
+@dataclasses.dataclass(frozen=True)
+class Score:
+    """One score.
+
+    Attributes:
+      task: e.g. `MR`, `STS14`, `de`.
+      metric: e.g. `accuracy`, `spearman_all`. Shares, accuracies and correlations are times 100,
+        other measures as their formula gives them.
+      value: the score; with several seeds their mean.
+      count: number of examples scored.
+      deviation: standard deviation over seeds; None for a single run.
+    """
+
+    task: str
+    metric: str
+    value: float
+    count: int
+    deviation: float | None = None
+
+
+@dataclasses.dataclass
+class SuiteReport:
+    """Collects the results of a suite.
+
+    Attributes:
+      scores: in the order in which they were added; each (task, metric) once.
+      figures: name -> plain data (lists, dicts, numbers) of a figure.
+      notes: remarks for the reader, e.g. how many lines were skipped.
+      failures: what was requested and could not be scored, one line each.
+      seeds: the random seeds used.
+      traces: stack traces of unexpected exceptions, for developers.
+      progress: called with (title, number of steps) before long work other than encoding; returns
+        a function to call with the number of steps just finished. Default: silent.
+    """
+
+    scores: list[Score] = dataclasses.field(default_factory=list)
+    figures: dict[str, Any] = dataclasses.field(default_factory=dict)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    failures: list[str] = dataclasses.field(default_factory=list)
+    seeds: list[int] = dataclasses.field(default_factory=list)
+    traces: list[str] = dataclasses.field(default_factory=list)
+    progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
+
+    def add(self, task: str, metric: str, values: float | list[float], count: int) -> None:
+        """Adds a score; for several values, one per seed, their mean and standard deviation.
+
+        Raises:
+          ValueError: if (task, metric) was added before, or a value is not finite.
+        """
+        if any((score.task, score.metric) == (task, metric) for score in self.scores):
+            raise ValueError(f"{task}/{metric} was already scored")
+        row = np.atleast_1d(np.asarray(values, np.float64))
+        if not row.size or not np.isfinite(row).all():
+            raise ValueError(f"{task}/{metric}: needs finite numbers, got {row.tolist()}")
+        deviation = float(row.std(ddof=1)) if row.size > 1 else None
+        self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation))
+
+    def get(self, task: str, metric: str) -> float | None:
+        """The value of a score, or None if it was not added."""
+        found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
+        return found[0] if found else None
+
+    @contextlib.contextmanager
+    def task(self, name: str) -> Iterator[None]:
+        """A block whose exceptions become a line of `failures`; the code after it still runs.
+
+        `EncoderError` is re-raised, since it concerns every task. The stack trace of an unexpected
+        exception is kept in `traces`.
+        """
+        try:
+            yield
+        except EncoderError:
+            raise
+        except (UserError, ValueError) as error:
+            self.failures.append(f"{name}: {' '.join(str(error).split())}")
+        except Exception as error:
+            self.failures.append(f"{name}: stopped by {type(error).__name__}: {error}")
+            self.traces.append(traceback.format_exc())

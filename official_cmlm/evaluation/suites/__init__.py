@@ -1,0 +1,114 @@
+"""The suites by name.
+
+A suite is a module of this package with
+
+- `Options`: a frozen dataclass; every field says meaning, default and source;
+- `evaluate(encode, data, options, report) -> None`: reads files from a `DataFolder`, embeds texts
+  with `encode` (which caches, so the same text may be passed again), adds scores to a
+  `SuiteReport`.
+
+It wraps each task in `with report.task(name):`, so that a missing file fails one task only. Its
+docstring's first paragraph is shown as the protocol in results. Measures are pure functions on
+arrays, in `metrics/` where suites share them or where they are long.
+"""
+
+import dataclasses
+import importlib
+import inspect
+import math
+import types
+from typing import Any
+
+from official_cmlm.errors import UserError
+
+SUITES = {
+    "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",
+    "probing": "SentEval's probing tasks: linguistic properties of embeddings",
+    "sts": "semantic textual similarity without training",
+    "tatoeba": "retrieval of translations",
+    "xeval": "SentEval's tasks translated to other languages",
+    "amazon": "sentiment transfer from English to other languages",
+    "bitext_mining": "translations mined from two monolingual corpora",
+    "language_bias": "language of the nearest neighbour among translations",
+    "word_similarity": "correlation with human scores of word pairs",
+    "bli": "bilingual lexicon induction",
+    "entity_linking": "entities found by their mentions",
+    "qnli": "questions and sentences that answer them, without training",
+    "geometry": "isotropy, alignment and uniformity of embeddings",
+    "mteb": "tasks of the mteb package",
+}
+
+
+def suite(name: str) -> types.ModuleType:
+    """Imports the module of a suite.
+
+    Raises:
+      UserError: for an unknown name.
+    """
+    if name not in SUITES:
+        raise UserError(f"no suite {name!r}; there are {', '.join(SUITES)}")
+    return importlib.import_module(f"{__name__}.{name}")
+
+
+def expanded(names: list[str]) -> list[str]:
+    """Suite names with `all` replaced by all suites but mteb, each once; unknown names stay."""
+    if "all" not in names:
+        return list(dict.fromkeys(names))
+    known = [name for name in SUITES if name in names or name != "mteb"]
+    return known + [name for name in names if name not in SUITES and name != "all"]
+
+
+def described(names: list[str]) -> str:
+    """One line for each suite; for suites that are named, the options as well.
+
+    Raises:
+      UserError: for an unknown name.
+    """
+    lines = []
+    for name in names or SUITES:
+        lines.append(f"{name}: {SUITES.get(name, '')}")
+        if names:
+            kinds = [kind for kind in suite(name).Options.__mro__ if kind is not object]
+            lines.append("\n\n".join(inspect.getdoc(kind) for kind in kinds))
+    return "\n".join(lines)
+
+
+def options(name: str, values: dict[str, Any]) -> Any:
+    """A suite's options, with `values` in place of defaults.
+
+    Raises:
+      UserError: for an unknown option or an invalid value.
+    """
+    kind = suite(name).Options
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    for key in values:
+        if key not in fields:
+            known = ", ".join(fields) or "none"
+            raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
+    for key, value in values.items():
+        _check(f"{name}.{key}", value, getattr(kind(), key))
+    try:
+        return kind(**values)
+    except ValueError as error:
+        raise UserError(f"{name}: {error}") from None
+
+
+def _check(where: str, value: Any, default: Any) -> None:
+    """Raises `UserError` unless a value has its default's type; lists are checked item by item."""
+    if not _is_like(value, default):
+        raise UserError(f"{where} must be {type(default).__name__} like {default!r}, got {value!r}")
+    if not isinstance(default, list):
+        return
+    example = default[0] if default else ""
+    for item in value:
+        if not _is_like(item, example):
+            kind = type(example).__name__
+            raise UserError(f"{where} must be a list of {kind}, got {item!r}; quote it")
+    if len(set(value)) < len(value):
+        raise UserError(f"{where} has a repeated item: {value!r}")
+
+
+def _is_like(value: Any, default: Any) -> bool:
+    if isinstance(default, float):
+        return type(value) in (int, float) and math.isfinite(value)
+    return type(value) is type(default)

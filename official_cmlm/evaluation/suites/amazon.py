@@ -1,0 +1,171 @@
+"""Sentiment of Amazon reviews, learned in English and tested in other languages.
+
+CMLM (Yang et al. 2021), section 4.5.2 and Table 6, on the reviews of Prettenhofer and Stein (2010):
+more than 3 stars is positive; 6,000 English reviews, 90 % of them for training and 10 % for
+development; 6,000 test reviews per language. The paper lists the features [u, v, |u - v|, u * v] of
+a sentence pair, but a review is one text: the features here are its embedding u.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import amazon as amazon_reviews
+from official_cmlm.evaluation.data.amazon import Reviews
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
+from official_cmlm.evaluation.scores import SuiteReport
+
+_FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      train_language: language of the training reviews. Default "en" (CMLM, section 4.5.2).
+      max_train: number of training and development reviews; of a larger file a random sample, the
+        same for every seed. Default 6000 (same section).
+      max_test: number of test reviews per language, sampled likewise. Default 6000 (same section).
+      dev_share: share of the training reviews used to choose C. Default 0.1 (same section).
+      grid: values of C, the inverse strength of the classifier's L2 penalty. Default: powers of ten
+        from 0.01 to 1000; the paper does not state them.
+      seeds: number of repetitions, each with its own split and seed of the encoder's training.
+        Default 1; the paper does not state it.
+      train_encoder: also train the encoder, if possible. Default true (lower half of Table 6).
+    """
+
+    train_language: str = "en"
+    max_train: int = 6000
+    max_test: int = 6000
+    dev_share: float = 0.1
+    grid: list[float] = dataclasses.field(
+        default_factory=lambda: [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]
+    )
+    seeds: int = 1
+    train_encoder: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("max_train", "max_test", "seeds"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
+        if not 0 < self.dev_share < 1:
+            raise ValueError(f"dev_share must be between 0 and 1, got {self.dev_share}")
+        if not self.grid or min(self.grid) <= 0:
+            raise ValueError(f"grid must hold positive numbers, got {self.grid}")
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Trains on one language and tests on all languages found.
+
+    Tasks: `<language>`, and `mean` over the languages other than the training language. Metrics:
+    `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and classifier
+    trained together).
+
+    Raises:
+      UserError: if the training reviews are missing or all have the same label.
+    """
+    report.seeds = list(range(options.seeds))
+    folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
+    source = options.train_language
+    train = _sample(amazon_reviews.read(data, folder, source, "train"), options.max_train)
+    tests: dict[str, Reviews] = {}
+    for language in dict.fromkeys([source, *amazon_reviews.languages(folder)]):
+        with report.task(language):
+            reviews = amazon_reviews.read(data, folder, language, "test")
+            tests[language] = _sample(reviews, options.max_test)
+    for name, reviews in [(f"{source} (train)", train), *tests.items()]:
+        if reviews.skipped:
+            report.notes.append(f"{name}: {reviews.skipped} malformed reviews skipped")
+    if not tests:
+        return
+
+    def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
+        rows, dev = split(train.labels, options.dev_share, seed)
+        vectors = encode(train.texts)
+        classifier = best_on_dev(
+            (vectors[rows], train.labels[rows]),
+            (vectors[dev], train.labels[dev]),
+            2,
+            # Large values of C converge slowly.
+            LogisticRegressionSolver(max_iter=2000),
+            seed,
+            sorted(options.grid),
+        )
+        return lambda texts: classifier.predict(encode(texts))
+
+    _test("accuracy_frozen", frozen, tests, options, report)
+    fine_tune = getattr(encode, "fine_tune", None)
+    if options.train_encoder and fine_tune is None:
+        report.notes.append("accuracy_trained: this encoder cannot be trained here")
+    elif options.train_encoder:
+
+        def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
+            # Without the development part, so that both metrics train on the same reviews.
+            part = train.take(split(train.labels, options.dev_share, seed)[0])
+            return fine_tune(part.texts, part.labels, 2, seed)
+
+        _test("accuracy_trained", trained, tests, options, report)
+
+
+def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
+    """A random stratified split into training and development rows.
+
+    Args:
+      labels: int `[n]`.
+      dev_share: share of the development rows; at least one row of each label.
+      seed: of the split.
+
+    Returns:
+      (training rows, development rows), int, disjoint.
+
+    Raises:
+      UserError: if there is only one label, or a label has only one row.
+    """
+    generator = np.random.default_rng(seed)
+    classes, counts = np.unique(labels, return_counts=True)
+    if len(classes) < 2 or counts.min() < 2:
+        raise UserError(
+            "training needs at least two reviews with more than 3 stars and two others; got "
+            f"{int(np.sum(np.asarray(labels) == 1))} of {len(labels)} with more"
+        )
+    train, dev = [], []
+    for label, count in zip(classes, counts):
+        mixed = generator.permutation(np.flatnonzero(labels == label))
+        border = min(count - 1, max(1, round(dev_share * count)))
+        dev.append(mixed[:border])
+        train.append(mixed[border:])
+    return generator.permutation(np.concatenate(train)), np.concatenate(dev)
+
+
+def _test(
+    metric: str,
+    train: Callable[[int], Callable[[list[str]], np.ndarray]],
+    tests: dict[str, Reviews],
+    options: Options,
+    report: SuiteReport,
+) -> None:
+    accuracies: dict[str, list[float]] = {language: [] for language in tests}
+    # One seed after the other, so that one trained encoder is in memory at a time.
+    for seed in range(options.seeds):
+        predict = train(seed)
+        for language, reviews in tests.items():
+            right = np.asarray(predict(reviews.texts)) == reviews.labels
+            accuracies[language].append(100.0 * float(np.mean(right)))
+    for language, values in accuracies.items():
+        report.add(language, metric, values, len(tests[language].texts))
+    others = [language for language in tests if language != options.train_language]
+    if others:
+        means = np.mean([accuracies[language] for language in others], axis=0)
+        count = sum(len(tests[language].texts) for language in others)
+        report.add("mean", metric, means.tolist(), count)
+
+
+def _sample(reviews: Reviews, most: int) -> Reviews:
+    if len(reviews.texts) <= most:
+        return reviews
+    return reviews.take(np.random.default_rng(0).permutation(len(reviews.texts))[:most])

@@ -1,0 +1,223 @@
+"""Bitext mining: finding translation pairs in two monolingual corpora (BUCC 2018).
+
+Margins and retrieval of Artetxe and Schwenk (2019); see `metrics.margin`. As in LASER's scripts,
+equal sentences are mined once, and candidates with a sentence that has several ids are not scored,
+since the gold pairs name only one of the ids.
+"""
+
+import dataclasses
+import re
+from collections import Counter
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.margin import (
+    MARGINS,
+    RETRIEVALS,
+    Candidates,
+    Extraction,
+    best_extraction,
+    extract,
+    mine,
+)
+from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.scores import SuiteReport
+
+HINT = (
+    "BUCC 2018 (comparable.limsi.fr/bucc2018/bucc2018-task.html) belongs into DATA_DIR/bucc as "
+    "<src>-<trg>/<src>-<trg>.<split>.<lang> (id, tab, sentence) and <src>-<trg>.<split>.gold "
+    "(id, tab, id)"
+)
+
+_GOLD = re.compile(r"([^.-]+)-([^.]+)\.([^.]+)\.gold")
+_TRAINING = "training"
+_RATIO_THRESHOLD = 1.06
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      margin: `ratio`, `distance` or `absolute`. Default `ratio` (best in Artetxe and Schwenk 2019).
+      k: number of neighbours in the margin. Default 4 (same paper; LASER's `bucc.sh`).
+      retrieval: `max`, `intersect`, `forward` or `backward`. Default `max` (same paper).
+      threshold: the fixed threshold. Default 0: 1.06 for `ratio` (CCMatrix, Schwenk et al. 2019);
+        none for the other margins, for which none is published, and no `_fixed` scores.
+    """
+
+    margin: str = "ratio"
+    k: int = 4
+    retrieval: str = "max"
+    threshold: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.margin not in MARGINS:
+            raise ValueError(f"margin must be one of {', '.join(MARGINS)}, got {self.margin!r}")
+        if self.retrieval not in RETRIEVALS:
+            known = ", ".join(RETRIEVALS)
+            raise ValueError(f"retrieval must be one of {known}, got {self.retrieval!r}")
+        if self.k < 1:
+            raise ValueError(f"k must be at least 1, got {self.k}")
+
+    @property
+    def fixed(self) -> float | None:
+        """The fixed threshold, or None if the margin has none."""
+        if self.threshold:
+            return self.threshold
+        return _RATIO_THRESHOLD if self.margin == "ratio" else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Corpus:
+    """The distinct sentences of one language.
+
+    Attributes:
+      sentences: n distinct sentences.
+      ids: the id of each, or "" if it has several.
+      known: all ids.
+    """
+
+    sentences: list[str]
+    ids: list[str]
+    known: frozenset[str]
+
+
+def unify(rows: list[tuple[str, str]]) -> Corpus:
+    """Merges equal sentences of rows (id, sentence)."""
+    times = Counter(sentence for _, sentence in rows)
+    first = {sentence: name for name, sentence in reversed(rows)}
+    sentences = list(times)
+    ids = [first[sentence] if times[sentence] == 1 else "" for sentence in sentences]
+    return Corpus(sentences, ids, frozenset(name for name, _ in rows))
+
+
+def judge(
+    found: Candidates, source: Corpus, target: Corpus, gold: set[tuple[str, str]]
+) -> tuple[np.ndarray, np.ndarray]:
+    """Scores of the candidates with a single id on each side, and whether they are gold pairs.
+
+    Returns:
+      (float64 `[c]`, bool `[c]`).
+    """
+    names = [(source.ids[i], target.ids[j]) for i, j in found.pairs.tolist()]
+    single = np.array([bool(i and j) for i, j in names], bool)
+    correct = np.array([pair in gold for pair in names], bool)
+    return found.scores[single], correct[single]
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores every `<src>-<trg>.<split>` that has a gold file.
+
+    Precision, recall and F1 are reported as `_best` (at `threshold_best`, the best threshold for
+    these gold pairs), `_fixed` (at the fixed threshold) and, for other splits of a language pair
+    whose `training` split is there, `_training` (at the best threshold of that split: BUCC's
+    protocol for the test set). `count` is the number of gold pairs.
+
+    Raises:
+      UserError: if there is no folder, or no gold file in it.
+    """
+    folder = data.folder("bucc", "bucc2018", "bitext_mining", hint=HINT)
+    golds = {path.name: path for path in sorted([*folder.glob("*/*.gold"), *folder.glob("*.gold")])}
+    found = [(match, golds[name]) for name in golds if (match := _GOLD.fullmatch(name))]
+    if not found:
+        raise UserError(f"{folder}: no <src>-<trg>.<split>.gold; {HINT}")
+    tuned: dict[str, float] = {}
+    # Training splits first: the others use their thresholds.
+    for match, path in sorted(found, key=lambda item: (item[0][3] != _TRAINING, item[0][0])):
+        pair, split = f"{match[1]}-{match[2]}", match[3]
+        task = f"{pair}.{split}"
+        with report.task(task):
+            gold = _read_gold(data, path, task, report)
+            source, target = (
+                _read_corpus(data, path.with_name(f"{task}.{language}"), task, report)
+                for language in (match[1], match[2])
+            )
+            _check_ids(path, gold, source, target, task, report)
+            done = report.progress(f"mining {task}", len(source.sentences) + len(target.sentences))
+            candidates = mine(
+                unit(encode(source.sentences), in_place=True),
+                unit(encode(target.sentences), in_place=True),
+                options.k,
+                options.margin,
+                options.retrieval,
+                done,
+            )
+            scores, correct = judge(candidates, source, target, gold)
+            best = best_extraction(scores, correct, len(gold))
+            _add(report, task, "best", best, len(gold))
+            if np.isfinite(best.threshold):
+                report.add(task, "threshold_best", best.threshold, len(gold))
+            if options.fixed is not None:
+                fixed = extract(scores, correct, len(gold), options.fixed)
+                _add(report, task, "fixed", fixed, len(gold))
+            if split == _TRAINING:
+                tuned[pair] = best.threshold
+            elif pair in tuned:
+                transferred = extract(scores, correct, len(gold), tuned[pair])
+                _add(report, task, "training", transferred, len(gold))
+
+
+def _add(report: SuiteReport, task: str, where: str, found: Extraction, count: int) -> None:
+    report.add(task, f"precision_{where}", 100.0 * found.precision, count)
+    report.add(task, f"recall_{where}", 100.0 * found.recall, count)
+    report.add(task, f"f1_{where}", 100.0 * found.f1, count)
+
+
+def _read_gold(
+    data: DataFolder, path: Path, task: str, report: SuiteReport
+) -> set[tuple[str, str]]:
+    rows = _rows(data, path, task, report)
+    if not rows:
+        raise UserError(f"{path}: no gold pair in it; {HINT}")
+    return set(rows)
+
+
+def _read_corpus(data: DataFolder, path: Path, task: str, report: SuiteReport) -> Corpus:
+    rows = _rows(data, path, task, report)
+    if not rows:
+        raise UserError(f"{path}: no sentence in it; {HINT}")
+    corpus = unify(rows)
+    if repeated := len(rows) - sum(map(bool, corpus.ids)):
+        report.notes.append(
+            f"{task}: {repeated} of {len(rows)} lines of {path.name} have a sentence that "
+            f"occurs more than once; candidates with it are not scored"
+        )
+    return corpus
+
+
+def _rows(data: DataFolder, path: Path, task: str, report: SuiteReport) -> list[tuple[str, str]]:
+    lines = data.lines(path, HINT)
+    split = [tuple(part.strip() for part in line.split("\t")) for line in lines]
+    rows = [row for row in split if len(row) == 2 and all(row)]
+    if len(rows) < len(lines):
+        report.notes.append(
+            f"{task}: {len(lines) - len(rows)} of {len(lines)} lines of {path.name} skipped: not "
+            f"two columns"
+        )
+    return rows
+
+
+def _check_ids(
+    path: Path,
+    gold: set[tuple[str, str]],
+    source: Corpus,
+    target: Corpus,
+    task: str,
+    report: SuiteReport,
+) -> None:
+    known = sum(first in source.known and second in target.known for first, second in gold)
+    if not known:
+        raise UserError(
+            f"{path}: none of its {len(gold)} pairs has both ids in the sentences beside it; fetch "
+            f"all three files of one split"
+        )
+    if known < len(gold):
+        report.notes.append(
+            f"{task}: {len(gold) - known} of {len(gold)} gold pairs have ids that are in no "
+            f"sentence file; they count as not found"
+        )

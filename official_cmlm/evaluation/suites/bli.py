@@ -1,0 +1,186 @@
+"""Bilingual lexicon induction: precision of word translation by retrieval (Mirror-BERT §3).
+
+Dictionaries of Glavaš et al. (2019). An orthogonal map from the source to the target space is
+learned from a training dictionary; then each source word of the test dictionary retrieves target
+words. The same without the map shows how well the spaces are aligned as they are.
+
+The target words are those of the direction's training dictionaries (of all sizes) and test
+dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search vocabularies of
+200,000 words, which is harder: compare figures only with such vocabulary files.
+"""
+
+import dataclasses
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_pairs, read_words
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.lexicon import (
+    RETRIEVALS,
+    centred,
+    precision_at,
+    procrustes,
+    translations,
+)
+from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.scores import SuiteReport
+
+_AT = (1, 5)
+MAPPINGS = ("procrustes", "none")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      mapping: `procrustes` scores with and without the map, `none` without it only. Default
+        `procrustes` (Mirror-BERT §3: "the standard mapping-based BLI setup").
+      retrieval: `csls` or `cosine`. Default `csls` (Mirror-BERT §3).
+      csls_k: number of neighbours in CSLS. Default 10 (Conneau et al. 2018; MUSE).
+      center: subtract each language's mean before learning the map, as Artetxe et al. (2018) do.
+        Default false (MUSE).
+    """
+
+    mapping: str = "procrustes"
+    retrieval: str = "csls"
+    csls_k: int = 10
+    center: bool = False
+
+    def __post_init__(self) -> None:
+        if self.mapping not in MAPPINGS:
+            raise ValueError(f"mapping must be one of {', '.join(MAPPINGS)}, got {self.mapping!r}")
+        if self.retrieval not in RETRIEVALS:
+            known = ", ".join(RETRIEVALS)
+            raise ValueError(f"retrieval must be one of {known}, got {self.retrieval!r}")
+        if self.csls_k < 1:
+            raise ValueError(f"csls_k must be at least 1, got {self.csls_k}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Space:
+    """The words of a language and their vectors.
+
+    Attributes:
+      index: word -> row of `vectors`.
+      vectors: float32 `[n, dim]`, unit rows.
+    """
+
+    index: dict[str, int]
+    vectors: np.ndarray
+
+    def rows(self, words: list[str]) -> np.ndarray:
+        """Rows of words: int64 `[len(words)]`."""
+        return np.array([self.index[word] for word in words], np.int64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Questions:
+    """The source words of a test dictionary with their correct translations.
+
+    Attributes:
+      queries: int64 `[n]`, rows of distinct source words.
+      gold: for each query, the rows of its translations.
+    """
+
+    queries: np.ndarray
+    gold: list[set[int]]
+
+
+def questions(pairs: list[tuple[str, str]], source: Space, target: Space) -> Questions:
+    """Groups the pairs of a dictionary by source word; each of its translations is correct.
+
+    Args:
+      pairs: (source word, target word); all words are in the spaces.
+      source: contains the source words.
+      target: contains the target words.
+    """
+    gold: dict[int, set[int]] = {}
+    for word, translation in pairs:
+        gold.setdefault(source.index[word], set()).add(target.index[translation])
+    return Questions(np.array(list(gold), np.int64), list(gold.values()))
+
+
+def precisions(
+    source: np.ndarray, target: np.ndarray, asked: Questions, options: Options
+) -> dict[str, float]:
+    """`p@1` and `p@5`, times 100.
+
+    Args:
+      source, target: float32 `[n, dim]`, `[m, dim]`: unit rows in a common space.
+      asked: queries and correct translations.
+      options: of the retrieval.
+    """
+    found = translations(
+        source[asked.queries], target, source, max(_AT), options.retrieval, options.csls_k
+    )
+    return {f"p@{k}": precision_at(found, asked.gold, k) for k in _AT}
+
+
+def mapped_precisions(
+    source: Space, target: Space, train: list[tuple[str, str]], asked: Questions, options: Options
+) -> dict[str, float]:
+    """`precisions` after mapping the source space by the map learned from `train`."""
+    first, second = source.vectors, target.vectors
+    if options.center:
+        first, second = centred(first), centred(second)
+    weights = procrustes(
+        first[source.rows([word for word, _ in train])],
+        second[target.rows([word for _, word in train])],
+    )
+    return precisions(unit(first @ weights.astype(np.float32)), second, asked, options)
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores every direction and size of training dictionary found in the folder.
+
+    Task `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, `p@1_unmapped` and
+    `p@5_unmapped` without it (the same for every size). A direction without a training dictionary
+    is the task `<src>-<trg>`, with the unmapped metrics only. `count` is the number of source
+    words.
+
+    Raises:
+      UserError: if there are no dictionaries.
+    """
+    folder = data.folder("bli", "bli_datasets", hint=HINT)
+    for direction in discover(folder):
+        with report.task(direction.name):
+            _evaluate_direction(encode, data, direction, options, report)
+
+
+def _evaluate_direction(
+    encode: Encode, data: DataFolder, direction: Direction, options: Options, report: SuiteReport
+) -> None:
+    if not direction.tests:
+        raise UserError(f"{direction.folder}: no test dictionary of {direction.name}; {HINT}")
+    tests = [pair for path in direction.tests for pair in read_pairs(data, path, report)]
+    training: dict[str, list[tuple[str, str]]] = {}
+    for size, path in direction.training.items():
+        with report.task(f"{direction.name}.{size}"):
+            training[size] = read_pairs(data, path, report)
+    pairs = [*(pair for size in training for pair in training[size]), *tests]
+    source, target = (
+        _space(encode, [pair[side] for pair in pairs] + read_words(data, vocabulary))
+        for side, vocabulary in enumerate(direction.vocabularies)
+    )
+    report.notes.append(
+        f"{direction.name}: {len(target.index)} target words to search, {len(source.index)} source "
+        f"words; published results search 200,000"
+    )
+    asked = questions(tests, source, target)
+    plain = precisions(source.vectors, target.vectors, asked, options)
+    for size in training or [""]:
+        task = f"{direction.name}.{size}" if size else direction.name
+        if size and options.mapping == "procrustes":
+            mapped = mapped_precisions(source, target, training[size], asked, options)
+            for name, value in mapped.items():
+                report.add(task, name, value, len(asked.gold))
+        for name, value in plain.items():
+            report.add(task, f"{name}_unmapped", value, len(asked.gold))
+
+
+def _space(encode: Encode, words: list[str]) -> Space:
+    distinct = list(dict.fromkeys(words))
+    return Space({word: i for i, word in enumerate(distinct)}, unit(encode(distinct)))

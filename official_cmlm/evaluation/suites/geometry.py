@@ -1,0 +1,137 @@
+"""Geometry of the space: isotropy, mean vector, alignment, uniformity, distribution of cosines.
+
+Isotropy score and mean-vector norm as in Mirror-BERT (Liu et al. 2021), Equations 2 and 3, on the
+texts used to tune it (footnote 15); alignment and uniformity as in Wang and Isola (2020), on STS-B
+as in SimCSE (Gao et al. 2021); cosines as in Mirror-BERT's Figure 7.
+
+Mirror-BERT's Table 14 has an isotropy score of 0.043 beside a mean-vector norm of 13.79. Equation
+2 gives about e^-13 or less for unscaled vectors of that size, and at least e^-2 = 0.135 for vectors
+of length 1. The paper does not say how it scales vectors, so both are reported; neither is
+comparable with its table.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.sts import ScoredPairs, parse_sts_benchmark
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics import geometry
+from official_cmlm.evaluation.metrics.nearest import unit64
+from official_cmlm.evaluation.metrics.similarity import cosines
+from official_cmlm.evaluation.scores import SuiteReport
+
+_TEXT_HINT = (
+    "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "
+    "(github.com/cambridgeltl/mirror-bert), belong into DATA_DIR/mirror_bert"
+)
+_NO_TEXTS = ("license", "licence", "readme")
+_PAIR_HINT = "STS-B's sts-dev.csv of SentEval's data/downstream/STS/STSBenchmark"
+_PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      max_texts: number of lines of a file to use, from the first. Default 10000 (Mirror-BERT,
+        footnote 15: "10k items for each task type").
+      min_score: STS-B pairs with a larger score are positive pairs. Default 4 (SimCSE, section 3).
+      random_pairs: number of random pairs of texts in the histogram. Default 10000; Mirror-BERT's
+        Figure 7 has 1,000, which give a rough curve.
+      bins: of the histogram, from -1 to 1. Default 50.
+      seed: of the random pairs. Default 0.
+    """
+
+    max_texts: int = 10000
+    min_score: float = 4.0
+    random_pairs: int = 10000
+    bins: int = 50
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name, least in (("max_texts", 2), ("random_pairs", 1), ("bins", 1), ("seed", 0)):
+            if getattr(self, name) < least:
+                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Measures every `mirror_bert/*.txt` and STS-B's development set.
+
+    Tasks: `<file stem>` and `sts-dev`. Metrics: `isotropy` (0 to 1) and `mean_vector_norm` of the
+    unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to
+    0) and, for `sts-dev`, `alignment` (0 to 4). None is times 100. Figure `cosine_histogram`: task
+    -> `edges` of the bins, shares of `random` and of `positive` pairs; the latter only for
+    `sts-dev`.
+    """
+    report.seeds = [options.seed]
+    report.figures["cosine_histogram"] = {}
+    paths: list[Path] = []
+    with report.task("texts"):
+        paths = _text_files(data.folder("mirror_bert", hint=_TEXT_HINT))
+    for path in paths:
+        with report.task(path.stem):
+            lines = [line for line in data.lines(path, _TEXT_HINT) if line.strip()]
+            _measure(path.stem, lines, None, encode, options, report)
+    with report.task("sts-dev"):
+        path = data.folder(*_PAIR_FOLDERS, hint=_PAIR_HINT) / "sts-dev.csv"
+        pairs = parse_sts_benchmark(path, data.lines(path, _PAIR_HINT))
+        texts = list(dict.fromkeys([*pairs.first, *pairs.second]))
+        positive = positive_pairs(pairs, options.min_score)
+        _measure("sts-dev", texts, positive, encode, options, report)
+
+
+def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
+    """The pairs with a score above `min_score`.
+
+    Raises:
+      UserError: if there are none.
+    """
+    kept = np.flatnonzero(pairs.gold > min_score)
+    if not len(kept):
+        raise UserError(f"no pair has a score above {min_score}; lower geometry.min_score")
+    return ScoredPairs(
+        [pairs.first[i] for i in kept], [pairs.second[i] for i in kept], pairs.gold[kept]
+    )
+
+
+def _text_files(folder: Path) -> list[Path]:
+    paths = sorted(path for path in folder.glob("*.txt") if path.stem.lower() not in _NO_TEXTS)
+    if not paths:
+        raise UserError(f"{folder}: no *.txt; {_TEXT_HINT}")
+    return paths
+
+
+def _measure(
+    task: str,
+    texts: Sequence[str],
+    positive: ScoredPairs | None,
+    encode: Encode,
+    options: Options,
+    report: SuiteReport,
+) -> None:
+    texts = list(texts[: options.max_texts])
+    if len(texts) < 2:
+        raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
+    vectors = encode(texts)
+    report.add(task, "isotropy", geometry.isotropy_score(vectors), len(texts))
+    unit_isotropy = geometry.isotropy_score(unit64(vectors))
+    report.add(task, "isotropy_unit", unit_isotropy, len(texts))
+    report.add(task, "mean_vector_norm", geometry.mean_vector_norm(vectors), len(texts))
+    report.add(task, "uniformity", geometry.uniformity(vectors), len(texts))
+    positive_cosines = np.zeros(0)
+    if positive is not None:
+        first, second = encode(positive.first), encode(positive.second)
+        report.add(task, "alignment", geometry.alignment(first, second), len(first))
+        positive_cosines = cosines(encode, positive)
+    chance = geometry.random_pair_cosines(vectors, options.random_pairs, options.seed)
+    report.figures["cosine_histogram"][task] = {
+        "edges": np.linspace(-1.0, 1.0, options.bins + 1).tolist(),
+        "random": geometry.histogram(chance, options.bins),
+        "positive": geometry.histogram(positive_cosines, options.bins),
+    }

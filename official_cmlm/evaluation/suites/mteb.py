@@ -1,0 +1,163 @@
+"""Tasks of the `mteb` package (Muennighoff et al. 2023), if it is installed.
+
+The package downloads its data into its own cache; the evaluation data folder is not used. Its cache
+of results is not used either, since it identifies encoders by public names.
+"""
+
+import dataclasses
+import importlib
+import types
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.scores import SuiteReport
+
+_NAMES = 'set mteb.tasks to names that mteb documents, e.g. ["STS12", "Banking77Classification"]'
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      tasks: names of tasks, as mteb spells them. Required: the default, none, is an error.
+    """
+
+    tasks: list[str] = dataclasses.field(default_factory=list)
+
+
+class MtebEncoder:
+    """An encoder as mteb 1.x and 2.x call it.
+
+    Attributes:
+      encoded: number of texts requested.
+      mteb_model_meta: description of the model that mteb 2 requires.
+    """
+
+    def __init__(self, encode: Encode) -> None:
+        self._encode = encode
+        self.encoded = 0
+
+    def encode(
+        self, inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]], **kwargs: Any
+    ) -> np.ndarray:
+        """Embeds texts: float32 `[n, dim]`.
+
+        Args:
+          inputs: strings (mteb 1), or batches with their strings under `text` (mteb 2).
+          **kwargs: task, split, prompt and batch size; ignored.
+
+        Raises:
+          UserError: for inputs other than text.
+        """
+        texts = texts_of(inputs)
+        self.encoded += len(texts)
+        return self._encode(texts)
+
+    def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
+        """Cosines of all rows of `[n, dim]` with all rows of `[m, dim]`: float32 `[n, m]`."""
+        return _unit_rows(embeddings1) @ _unit_rows(embeddings2).T
+
+    def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
+        """Cosine of row i of one array `[n, dim]` with row i of the other: float32 `[n]`."""
+        return np.einsum("nd,nd->n", _unit_rows(embeddings1), _unit_rows(embeddings2))
+
+
+def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> list[str]:
+    """All strings of a list of strings or of batches, in order.
+
+    Raises:
+      UserError: for a batch without `text`, e.g. of images.
+    """
+    texts: list[str] = []
+    for item in inputs:
+        if isinstance(item, str):
+            texts.append(item)
+        elif isinstance(item, Mapping) and "text" in item:
+            # A data loader may give one string or an array of strings.
+            texts.extend([item["text"]] if isinstance(item["text"], str) else item["text"])
+        else:
+            raise UserError("this task has inputs other than text; choose a text task")
+    return [str(text) for text in texts]
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Runs the tasks that `options` names.
+
+    Task `<name>`, metric `main_score` (times 100): the mean over the task's splits and subsets; if
+    there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of
+    texts that the task requested.
+
+    Raises:
+      UserError: if no task is named or mteb is not installed.
+    """
+    if not options.tasks:
+        raise UserError(f"no task is named; {_NAMES}")
+    try:
+        mteb = importlib.import_module("mteb")
+    except ImportError as error:
+        raise UserError(f"mteb cannot be imported ({error}); pip install mteb") from None
+    for name in dict.fromkeys(options.tasks):
+        with report.task(name):
+            adapter = MtebEncoder(encode)
+            scores = _run(mteb, name, adapter)
+            values = [value for _, _, value in scores]
+            report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)
+            splits = {part for part, _, _ in scores}
+            for part, subset, value in scores if len(scores) > 1 else ():
+                label = f"{name}.{part}.{subset}" if len(splits) > 1 else f"{name}.{subset}"
+                report.add(label, "main_score", 100.0 * value, adapter.encoded)
+
+
+def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:
+    """(split, subset, main score) from the `scores` of mteb's result of a task.
+
+    Raises:
+      UserError: if there are none.
+    """
+    found = [
+        (split, str(row.get("hf_subset", "default")), float(row["main_score"]))
+        for split, rows in scores.items()
+        for row in rows
+    ]
+    if not found:
+        raise UserError("mteb returned no score")
+    return found
+
+
+def _run(mteb: types.ModuleType, name: str, adapter: MtebEncoder) -> list[tuple[str, str, float]]:
+    try:
+        tasks = list(mteb.get_tasks(tasks=[name]))
+    except (LookupError, ValueError) as error:
+        raise UserError(f"mteb has no such task ({error}); {_NAMES}".replace("\n", " ")) from None
+    if not tasks:
+        raise UserError(f"mteb has no such task; {_NAMES}")
+    try:
+        if hasattr(mteb, "evaluate"):
+            adapter.mteb_model_meta = _description()
+            results = mteb.evaluate(adapter, tasks, cache=None).task_results
+        else:
+            results = mteb.MTEB(tasks=tasks).run(adapter, output_folder=None)
+    except OSError as error:
+        raise UserError(
+            f"mteb could not read its data ({error}); it downloads them at first use"
+        ) from None
+    return [score for result in results for score in main_scores(result.scores)] or main_scores({})
+
+
+def _description() -> Any:
+    """An empty description of a model, or None, for which mteb substitutes one."""
+    try:
+        return importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
+    except (ImportError, AttributeError):
+        return None
+
+
+def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
+    return unit(np.atleast_2d(np.asarray(embeddings, np.float32)))

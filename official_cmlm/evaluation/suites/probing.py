@@ -1,0 +1,111 @@
+"""SentEval's ten probing tasks: linguistic properties of embeddings (Conneau et al. 2018)."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.senteval import CONFIGURATIONS
+
+HINT = (
+    "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "
+    "DATA_DIR/senteval/probing: lines of part (tr, va, te), label and sentence, separated by tabs"
+)
+# The toolkit's names and files.
+TASKS = {
+    "Length": "sentence_length.txt",
+    "WordContent": "word_content.txt",
+    "Depth": "tree_depth.txt",
+    "TopConstituents": "top_constituents.txt",
+    "BigramShift": "bigram_shift.txt",
+    "Tense": "past_present.txt",
+    "SubjNumber": "subj_number.txt",
+    "ObjNumber": "obj_number.txt",
+    "OddManOut": "odd_man_out.txt",
+    "CoordinationInversion": "coordination_inversion.txt",
+}
+_PARTS = ("tr", "va", "te")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Options of the suite.
+
+    Attributes:
+      configuration: `fast` (default), `literature` or `hub`, as in the suite `senteval`.
+      seeds: number of trainings to average, with seeds 1111, 1112, …. Default 1.
+      tasks: names of tasks. Default: all ten.
+    """
+
+    configuration: str = "fast"
+    seeds: int = 1
+    tasks: list = dataclasses.field(default_factory=lambda: list(TASKS))
+
+    def __post_init__(self) -> None:
+        if self.configuration not in CONFIGURATIONS:
+            known = ", ".join(CONFIGURATIONS)
+            raise ValueError(f"configuration must be one of {known}, got {self.configuration!r}")
+        if self.seeds < 1:
+            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        if not self.tasks:
+            raise ValueError("tasks must name at least one")
+        for name in self.tasks:
+            if name not in TASKS:
+                raise ValueError(f"no task {name!r}; there are {', '.join(TASKS)}")
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores the probing tasks; see the package for the arguments."""
+    root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
+    report.seeds = list(range(1111, 1111 + options.seeds))
+    solver = MiniBatchSolver(CONFIGURATIONS[options.configuration][1])
+    for name in options.tasks:
+        with report.task(name):
+            parts, classes = _read(data, root / TASKS[name], report)
+            rows = [(encode(texts), labels) for texts, labels in parts]
+            done = report.progress(name, options.seeds)
+            accuracies = []
+            for seed in range(1111, 1111 + options.seeds):
+                test_rows, test_labels = rows[2]
+                predicted = train_dev_test(rows[0], rows[1], test_rows, classes, solver, seed)
+                accuracies.append(100 * float(np.mean(predicted == test_labels)))
+                done(1)
+            report.add(name, "accuracy", accuracies, len(test_labels))
+    scores = [report.get(name, "accuracy") for name in TASKS]
+    if None not in scores:
+        report.add("average", "accuracy", float(np.mean(scores)), len(scores))
+
+
+def _read(
+    data: DataFolder, path: Path, report: SuiteReport
+) -> tuple[list[tuple[list[str], np.ndarray]], int]:
+    """(texts, labels) of training, development and test set, and the number of classes."""
+    rows: dict[str, list[tuple[str, str]]] = {part: [] for part in _PARTS}
+    lines = data.lines(path, HINT)
+    for line in lines:
+        columns = line.rstrip().split("\t")
+        if len(columns) >= 3 and columns[0] in rows:
+            rows[columns[0]].append((" ".join(columns[-1].split()) or ".", columns[1]))
+    if not all(rows.values()):
+        missing = [part for part in _PARTS if not rows[part]]
+        raise UserError(f"{path}: no line of part {', '.join(missing)}; {HINT}")
+    classes = {label: i for i, label in enumerate(sorted({label for _, label in rows["tr"]}))}
+    rows = {part: [row for row in rows[part] if row[1] in classes] for part in _PARTS}
+    if skipped := len(lines) - sum(map(len, rows.values())):
+        report.notes.append(
+            f"{path.name}: skipped {skipped} lines, malformed or with a label that part tr lacks"
+        )
+    if not all(rows.values()):
+        raise UserError(f"{path}: parts tr, va and te have no label in common; {HINT}")
+    parts = []
+    for part in _PARTS:
+        # The toolkit's order; batches depend on it.
+        ordered = sorted(rows[part], key=lambda row: (len(row[0].split()), row[1]))
+        labels = np.array([classes[label] for _, label in ordered])
+        parts.append(([text for text, _ in ordered], labels))
+    return parts, len(classes)

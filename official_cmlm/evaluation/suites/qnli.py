@@ -1,0 +1,98 @@
+"""QNLI without training: do cosines tell sentences that answer a question from those that do not?
+
+Mirror-BERT (Liu et al. 2021), section 3, footnote 4, after Li et al. (2020): area under the ROC
+curve of the cosines on GLUE's development set of 5,463 pairs.
+"""
+
+import dataclasses
+from collections.abc import Sequence
+
+import numpy as np
+from sklearn import metrics
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.sts import ScoredPairs
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.similarity import cosines
+from official_cmlm.evaluation.scores import SuiteReport
+
+_HINT = (
+    "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
+    "sentence, label, tab-separated, with a header"
+)
+_LABELS = {"entailment": 1, "not_entailment": 0}
+
+# Enough for a smooth figure.
+_CURVE_POINTS = 200
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """No options: pairs, cosine and area under the ROC curve are fixed by the protocol."""
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores `qnli/dev.tsv`.
+
+    Task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> rates of false and true
+    positives (Mirror-BERT's Figure 4).
+    """
+    with report.task("dev"):
+        path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
+        lines = data.lines(path, _HINT, header="index")
+        pairs, skipped = parse_pairs(lines, str(path))
+        if skipped:
+            report.notes.append(f"dev: {skipped} malformed lines skipped")
+        scores = cosines(encode, pairs)
+        report.add("dev", "auc", area_under_curve(scores, pairs.gold), len(pairs.gold))
+        report.figures["roc_curve"] = {"dev": roc_points(scores, pairs.gold)}
+
+
+def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Percentage of (positive, negative) pairs whose positive scores higher; ties count half.
+
+    Args:
+      scores: float `[n]`.
+      labels: int `[n]`, 1 or 0.
+
+    Raises:
+      UserError: if one of the labels does not occur.
+      ValueError: for non-finite scores.
+    """
+    if not np.isfinite(scores).all():
+        raise ValueError("the scores hold NaN or infinity")
+    if len(np.unique(labels)) < 2:
+        raise UserError("all pairs have the same label; need entailment and not_entailment")
+    return 100.0 * float(metrics.roc_auc_score(labels, scores))
+
+
+def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
+    """The ROC curve, thinned to at most 200 points: `false_positive` and `true_positive` rates."""
+    false_positive, true_positive, _ = metrics.roc_curve(labels, scores)
+    count = min(_CURVE_POINTS, len(false_positive))
+    kept = np.linspace(0, len(false_positive) - 1, count).round().astype(int)
+    return {
+        "false_positive": false_positive[kept].tolist(),
+        "true_positive": true_positive[kept].tolist(),
+    }
+
+
+def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
+    """(pairs of question and sentence, number of malformed lines); `gold` is 1 for entailment.
+
+    Args:
+      lines: index, question, sentence, label, tab-separated, without the header; quotation marks
+        are part of the text.
+      source: name of the file, for errors.
+
+    Raises:
+      UserError: if no pair is left.
+    """
+    rows = [line.split("\t") for line in lines if line.strip()]
+    good = [row for row in rows if len(row) == 4 and row[3].strip() in _LABELS]
+    if not good:
+        raise UserError(f"{source}: no pair with a label; {_HINT}")
+    labels = np.array([_LABELS[row[3].strip()] for row in good])
+    pairs = ScoredPairs([row[1] for row in good], [row[2] for row in good], labels)
+    return pairs, len(rows) - len(good)

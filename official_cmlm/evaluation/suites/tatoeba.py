@@ -1,0 +1,147 @@
+"""Tatoeba: accuracy of retrieving a sentence's translation among all translations.
+
+LASER's files (Artetxe and Schwenk 2019) and XTREME's protocol (Hu et al. 2020): the nearest
+neighbour by cosine, accuracy per language, unweighted mean over 36 languages (CMLM §4.6, Table 5).
+XTREME queries in English; CMLM does not name the direction, so both and their mean are reported.
+"""
+
+import dataclasses
+import re
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.nearest import finds_own_row
+from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
+from official_cmlm.evaluation.scores import SuiteReport
+
+HINT = (
+    "Tatoeba is in LASER's repository: data/tatoeba/v1 (github.com/facebookresearch/LASER) as "
+    "tatoeba.<xxx>-eng.<xxx> and tatoeba.<xxx>-eng.eng"
+)
+
+# XTREME's 36 languages: the code in LASER's file names -> the code in XTREME's tables.
+XTREME = {
+    "afr": "af", "ara": "ar", "bul": "bg", "ben": "bn", "deu": "de", "ell": "el",
+    "spa": "es", "est": "et", "eus": "eu", "pes": "fa", "fin": "fi", "fra": "fr",
+    "heb": "he", "hin": "hi", "hun": "hu", "ind": "id", "ita": "it", "jpn": "ja",
+    "jav": "jv", "kat": "ka", "kaz": "kk", "kor": "ko", "mal": "ml", "mar": "mr",
+    "nld": "nl", "por": "pt", "rus": "ru", "swh": "sw", "tam": "ta", "tel": "te",
+    "tha": "th", "tgl": "tl", "tur": "tr", "urd": "ur", "vie": "vi", "cmn": "zh",
+}  # fmt: skip
+
+_FILE = re.compile(r"tatoeba\.([^.-]+)-eng\.(?:\1|eng)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Options(RemovalOptions):
+    """The options of `RemovalOptions`."""
+
+
+def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
+    """Retrieval accuracy, times 100, in both directions and their mean.
+
+    Args:
+      english, foreign: float `[n, dim]`, row i of one translates row i of the other.
+
+    Returns:
+      `accuracy_from_english` (English queries, as in XTREME), `accuracy_to_english` and
+      `accuracy_mean`.
+    """
+    return _both_directions(finds_own_row(english, foreign), finds_own_row(foreign, english))
+
+
+def accuracies_removed(
+    english: np.ndarray, foreign: np.ndarray, options: Options
+) -> dict[str, float]:
+    """`accuracies` after principal component removal; the names end in `_pcr`.
+
+    The components are computed from the compared sentences themselves (CMLM §5.2: "computed with
+    texts in language l1 in Tatoeba"); English ones from the English side of this language's file.
+
+    Raises:
+      UserError: if there are more components to remove than rows or dimensions.
+    """
+    vectors = {"English": english, "foreign": foreign}
+    removal = fit_removal(vectors, options.num_components, options.center)
+
+    def found(queries: str, candidates: str) -> np.ndarray:
+        return finds_own_row(
+            *removal.retrieval(
+                vectors[queries], vectors[candidates], queries, candidates, options.sides
+            )
+        )
+
+    both = _both_directions(found("English", "foreign"), found("foreign", "English"))
+    return {f"{name}_pcr": value for name, value in both.items()}
+
+
+def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
+    """Scores every language found in the folder, and unweighted means over languages.
+
+    Tasks: XTREME's two-letter code, or the file's code for other languages; `macro`, the mean over
+    all scored languages; `macro36`, over XTREME's 36 if all are there. `count` is the number of
+    sentence pairs, for means the number of languages.
+
+    Raises:
+      UserError: if there are no files.
+    """
+    folder = data.folder("tatoeba/v1", "tatoeba", ".", hint=HINT)
+    matches = [_FILE.fullmatch(path.name) for path in sorted(folder.glob("tatoeba.*"))]
+    codes = list(dict.fromkeys(match[1] for match in matches if match))
+    if not codes:
+        raise UserError(f"{folder}: no tatoeba.<xxx>-eng.<xxx>; {HINT}")
+    results: dict[str, dict[str, float]] = {}
+    for code in codes:
+        # If the folder has files under both codes of a language, each keeps its own.
+        task = code if XTREME.get(code, code) in codes else XTREME.get(code, code)
+        with report.task(task):
+            stem = folder / f"tatoeba.{code}-eng"
+            foreign, english = (
+                data.lines(stem.with_name(f"{stem.name}.{side}"), HINT) for side in (code, "eng")
+            )
+            if len(foreign) != len(english) or not english:
+                raise UserError(
+                    f"{stem}.{code} has {len(foreign)} rows, {stem}.eng has {len(english)}; row i "
+                    f"of one must translate row i of the other; download both again"
+                )
+            foreign_vectors, english_vectors = encode(foreign), encode(english)
+            results[task] = accuracies(english_vectors, foreign_vectors)
+            _add(report, task, results[task], len(english))
+            if options.pcr:
+                removed = accuracies_removed(english_vectors, foreign_vectors, options)
+                results[task] |= removed
+                _add(report, task, removed, len(english))
+    _add_means(results, report)
+    report.figures["tatoeba_accuracy"] = results
+
+
+def _both_directions(from_english: np.ndarray, to_english: np.ndarray) -> dict[str, float]:
+    there, back = 100.0 * float(from_english.mean()), 100.0 * float(to_english.mean())
+    return {
+        "accuracy_from_english": there,
+        "accuracy_to_english": back,
+        "accuracy_mean": (there + back) / 2,
+    }
+
+
+def _add(report: SuiteReport, task: str, metrics: dict[str, float], count: int) -> None:
+    for name, value in metrics.items():
+        report.add(task, name, value, count)
+
+
+def _add_means(results: dict[str, dict[str, float]], report: SuiteReport) -> None:
+    """Adds unweighted means over languages."""
+    for name in dict.fromkeys(name for metrics in results.values() for name in metrics):
+        values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
+        report.add("macro", name, float(np.mean(list(values.values()))), len(values))
+        if values.keys() >= set(XTREME.values()):
+            mean = float(np.mean([values[task] for task in XTREME.values()]))
+            report.add("macro36", name, mean, len(XTREME))
+    missing = sorted(set(XTREME.values()) - results.keys())
+    if missing:
+        report.notes.append(
+            f"no macro36: {len(missing)} of XTREME's 36 languages are missing: {' '.join(missing)}"
+        )

@@ -1,0 +1,187 @@
+"""The data folder: line ends, encodings, missing files, and files that are not as published."""
+
+import hashlib
+import json
+from importlib import resources
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import folder as data_module
+from official_cmlm.evaluation.data.folder import DataFolder
+
+
+def _lines(tmp_path, content, **options):
+    (tmp_path / "file.txt").write_bytes(content)
+    return DataFolder(tmp_path).lines(tmp_path / "file.txt", "a hint", **options)
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_line_ends(tmp_path, end):
+    """Each kind alone, with and without one at the end; empty lines in between stay."""
+    for last in (b"", end):
+        assert _lines(tmp_path, b"a" + end + end + b"b c" + last) == ["a", "", "b c"]
+
+
+def test_mixed_line_ends(tmp_path):
+    """A file may mix them; CR LF is one end, LF CR two."""
+    assert _lines(tmp_path, b"a\r\nb\rc\n\rd") == ["a", "b", "c", "", "d"]
+
+
+def test_nothing_else_ends_a_line(tmp_path):
+    """Form feed, next line and U+2028 stand inside of sentences."""
+    text = "a\x0cb\x85c\u2028d\x1ce"
+    assert _lines(tmp_path, text.encode()) == [text]
+
+
+@settings(deadline=None)
+@given(text=st.text(st.sampled_from("ab\n\r\x85"), max_size=12))
+def test_split_against_universal_newlines(text):
+    """As a text file opened with universal newlines has it."""
+    wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    assert data_module._split(text) == (wanted[:-1] if wanted[-1] == "" else wanted)
+
+
+def test_empty_file(tmp_path):
+    """No line at all."""
+    assert _lines(tmp_path, b"") == []
+
+
+def test_bom(tmp_path):
+    """One at the start goes, one inside stays."""
+    assert _lines(tmp_path, "\ufeffa\ufeff\nb".encode()) == ["a\ufeff", "b"]
+
+
+def test_encodings_in_turn(tmp_path):
+    """latin-1 is for what is no UTF-8; UTF-8 comes first."""
+    both = ("utf-8", "latin-1")
+    assert _lines(tmp_path, "é".encode("latin-1"), encodings=both) == ["é"]
+    assert _lines(tmp_path, "é".encode(), encodings=both) == ["é"]
+
+
+def test_wrong_encoding(tmp_path):
+    """The error has the file, the line and what was tried."""
+    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8; download"):
+        _lines(tmp_path, b"a\nb\nc\xe9\n")
+    with pytest.raises(UserError, match=r"file\.txt: line 3 is not utf-8"):
+        _lines(tmp_path, b"a\rb\rc\xe9\r")
+
+
+def test_header(tmp_path):
+    """The line of headings is left out and does not count; another first line stays."""
+    assert _lines(tmp_path, b"id\tx\na\nb\n", header="id\t", rows=2) == ["a", "b"]
+    assert _lines(tmp_path, b"a\nb\n", header="id\t", rows=2) == ["a", "b"]
+    assert _lines(tmp_path, b"", header="id\t") == []
+
+
+def test_mark_before_another_encoding(tmp_path):
+    """A byte order mark is no text, whatever follows it."""
+    content = b"\xef\xbb\xbfcaf\xe9\n"
+    assert _lines(tmp_path, content, encodings=("utf-8", "latin-1")) == ["café"]
+
+
+def test_missing(tmp_path):
+    """A missing file, a folder in its place and a file in the place of its folder."""
+    data = DataFolder(tmp_path)
+    (tmp_path / "file").write_text("")
+    for path in (tmp_path / "none.txt", tmp_path, tmp_path / "file" / "x"):
+        with pytest.raises(UserError, match="missing; a hint"):
+            data.lines(path, "a hint")
+
+
+def test_folders(tmp_path):
+    """The first that exists; `.` is the root; an error names the first and the hint."""
+    (tmp_path / "b").mkdir()
+    (tmp_path / "c").mkdir()
+    (tmp_path / "a").write_text("a file is no folder")
+    data = DataFolder(tmp_path)
+    assert data.folder("a", "b", "c", hint="h") == tmp_path / "b"
+    assert data.folder("z", ".", hint="h").samefile(tmp_path)
+    with pytest.raises(UserError, match=r"a: missing; the hint"):
+        data.folder("a", "z", hint="the hint")
+    with pytest.raises(UserError, match="--data_dir"):
+        DataFolder(tmp_path / "none")
+
+
+def test_row_count(tmp_path):
+    """Another number of rows is warned of once, and an error where that was asked for."""
+    path = tmp_path / "file.txt"
+    path.write_text("a\nb\n")
+    data = DataFolder(tmp_path)
+    for _ in range(2):
+        assert data.lines(path, "h", rows=3) == ["a", "b"]
+    assert len(data.warnings) == 1 and "2 rows, published with 3" in data.warnings[0]
+    with pytest.raises(UserError, match="2 rows, published with 3"):
+        DataFolder(tmp_path, strict=True).lines(path, "h", rows=3)
+    strict = DataFolder(tmp_path, strict=True)
+    assert strict.lines(path, "h", rows=2) == ["a", "b"] and not strict.warnings
+
+
+@pytest.fixture
+def table(monkeypatch):
+    """A table of known files with one entry and one pattern."""
+    checksum = hashlib.sha256(b"a\nb\n").hexdigest()
+    files = {"set/file.txt": {"rows": 2, "sha256": [checksum]}}
+    table = {"files": files, "rows": {"set/dev-*.txt": 3}}
+    monkeypatch.setattr(data_module, "_TABLE", table)
+    return checksum
+
+
+def test_checksum(tmp_path, table):
+    """A known file is told by its path; another content is warned of, or an error."""
+    path = tmp_path / "senteval/downstream/set/file.txt"
+    path.parent.mkdir(parents=True)
+    path.write_bytes(b"a\nb\n")
+    data = DataFolder(tmp_path)
+    data.lines(path, "h")
+    assert data.files == {"senteval/downstream/set/file.txt": table} and not data.warnings
+    path.write_bytes(b"a\nx\n")
+    changed = DataFolder(tmp_path)
+    assert changed.lines(path, "h") == ["a", "x"]
+    assert len(changed.warnings) == 1 and "checksum" in changed.warnings[0]
+    strict = DataFolder(tmp_path, strict=True)
+    # Also for the second that reads the file.
+    for _ in range(2):
+        with pytest.raises(UserError, match="checksum"):
+            strict.lines(path, "h")
+
+
+def test_patterns_of_names(tmp_path, table):
+    """Files of a kind have a known number of rows; a translation's file is nobody's."""
+    for name in ("set/dev-ja.txt", "xeval/de/set/file.txt"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True)
+        path.write_bytes(b"z\n")
+    data = DataFolder(tmp_path)
+    data.lines(tmp_path / "xeval/de/set/file.txt", "h")
+    assert not data.warnings
+    data.lines(tmp_path / "set/dev-ja.txt", "h")
+    assert "1 rows, published with 3" in data.warnings[0]
+
+
+def test_unknown_files_are_remembered(tmp_path, table):
+    """Their checksum is kept, and nothing is warned of, strict or not."""
+    path = tmp_path / "other.txt"
+    path.write_bytes(b"z")
+    data = DataFolder(tmp_path, strict=True)
+    data.lines(path, "h")
+    assert data.files == {"other.txt": hashlib.sha256(b"z").hexdigest()} and not data.warnings
+
+
+def test_published_files():
+    """The table that is shipped: relative paths, row counts, SHA-256."""
+    text = (
+        resources.files("official_cmlm.evaluation.data")
+        .joinpath("published_files.json")
+        .read_text()
+    )
+    table = json.loads(text)
+    entries = table["files"]
+    assert entries and all(rows > 0 for rows in table["rows"].values())
+    for name, entry in entries.items():
+        assert not name.startswith("/") and entry.keys() <= {"rows", "sha256"}
+        assert entry.get("rows", 0) >= 0
+        for checksum in entry.get("sha256", []):
+            assert len(checksum) == 64 and int(checksum, 16) >= 0

@@ -1,0 +1,42 @@
+"""SentEval's files: order, encodings, labels."""
+
+import pytest
+
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.senteval import TASKS, ordered
+from tests.evaluation import toy
+
+
+@pytest.fixture(scope="module")
+def toy_data(tmp_path_factory):
+    """A folder of toy tasks."""
+    root = tmp_path_factory.mktemp("senteval")
+    toy.write_senteval(root / "senteval/downstream")
+    return root
+
+
+def test_order_is_the_toolkits():
+    """By words of the first sentence, then of the second, then by label; spaces are made single."""
+    rows = [("b  b", "x", 1), ("a", "x y", 0), ("a", "x", 1), ("a", "", 0)]
+    found = ordered(rows)
+    assert found.first == ["a", "a", "a", "b b"]
+    assert found.second == [".", "x", "x y", "x"]
+    assert found.labels.tolist() == [0, 1, 0, 1]
+    assert ordered([("", "", 0)]).first == ["."]
+
+
+def test_files_as_they_are(toy_data):
+    """A byte order mark, Latin-1, and labels of every task."""
+    data, root, notes = DataFolder(toy_data), toy_data / "senteval/downstream", []
+    trec = TASKS["TREC"].read(data, root, notes)["train"]
+    assert any("café" in text for text in trec.first)
+    assert set(trec.labels) == {4, 5}
+    assert set(TASKS["MRPC"].read(data, root, notes)["test"].labels) == {0, 1}
+    assert set(TASKS["SICK-E"].read(data, root, notes)["dev"].labels) == {0, 2}
+    assert set(TASKS["SICK-R"].read(data, root, notes)["dev"].labels) == {1.0, 5.0}
+    mr = TASKS["MR"].read(data, root, notes)["train"]
+    assert all(
+        (label == 1) == (text.split()[0] in ("fine", "great"))
+        for text, label in zip(mr.first, mr.labels)
+    )
+    assert notes == []

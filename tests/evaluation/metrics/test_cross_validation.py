@@ -1,0 +1,129 @@
+"""The protocols: what is trained on, what is tested on, which strength is chosen."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from official_cmlm.evaluation.metrics.cross_validation import (
+    LogisticRegressionSolver,
+    MiniBatchSolver,
+    inner_kfold,
+    kfold,
+    train_dev_test,
+)
+from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig
+
+
+class Constant:
+    """Predicts what the row's second column says if it is as good as its strength allows."""
+
+    def __init__(self, strength):
+        self.strength = strength
+
+    def predict(self, rows):
+        right, luck = rows[:, 1].astype(int), rows[:, 2]
+        return np.where(luck < self.strength, right, 1 - right)
+
+
+class FakeSolver:
+    """Records what it is given; a strength is the share of rows that will be right."""
+
+    def __init__(self, strengths=(0.2, 0.9, 0.5)):
+        self.strengths, self.fits = strengths, []
+
+    def grid(self, kind):
+        self.kind = kind
+        return self.strengths
+
+    def fit(self, train, dev, num_classes, strengths, seed):
+        ids = [set(part[0][:, 0].astype(int)) if part else None for part in (train, dev)]
+        self.fits.append((*ids, list(strengths), seed))
+        return [Constant(strength) for strength in strengths]
+
+
+def _task(count=60):
+    """Rows of (number, label, luck in 0 to 1)."""
+    labels = np.arange(count) % 3 == 0
+    luck = np.random.default_rng(0).permutation(count) / count
+    return np.stack([np.arange(count), labels, luck], axis=1), labels.astype(int)
+
+
+def test_inner_kfold_never_sees_what_it_tests():
+    """Each row is tested once, and no training or choice of its fold has seen it."""
+    rows, labels = _task()
+    solver, ticks = FakeSolver(), []
+    accuracy = inner_kfold(rows, labels, 2, solver, 5, seed=8, tick=ticks.append)
+    assert solver.kind == "inner_kfold"
+    assert sum(ticks) == 5
+    tested = []
+    for outer in range(5):
+        *inner, final = solver.fits[6 * outer : 6 * outer + 6]
+        fold = set(range(60)) - final[0]
+        tested += fold
+        assert final[1:] == (None, [0.9], 8)
+        assert len(fold) == 12
+        assert labels[list(fold)].sum() == 4
+        for train, apart, strengths, _ in inner:
+            assert not (train | apart) & fold
+            assert not train & apart
+            assert train | apart == final[0]
+            assert strengths == [0.2, 0.9, 0.5]
+    assert sorted(tested) == list(range(60))
+    assert accuracy == pytest.approx(0.9, abs=1e-9)
+
+
+def test_kfold_chooses_on_the_training_set():
+    """The folds split the training set; the last training has all of it; the test set is unseen."""
+    rows, labels = _task()
+    test = rows + [1000, 0, 0]
+    solver = FakeSolver()
+    predicted = kfold((rows, labels), test, 2, solver, 4, seed=3)
+    assert len(solver.fits) == 4 + 1
+    assert all(max(train) < 1000 for train, *_ in solver.fits)
+    assert sorted(i for fit in solver.fits[:4] for i in fit[1]) == list(range(60))
+    assert solver.fits[4] == (set(range(60)), None, [0.9], 3)
+    assert np.mean(predicted == labels) == pytest.approx(0.9)
+
+
+def test_train_dev_test_keeps_the_best_of_the_development_set():
+    """One training; the first of equally good strengths wins."""
+    rows, labels = _task()
+    solver = FakeSolver((0.3, 0.8, 0.8, 0.1))
+    predicted = train_dev_test((rows, labels), (rows, labels), rows, 2, solver, seed=2)
+    assert len(solver.fits) == 1
+    assert np.mean(predicted == labels) == pytest.approx(0.8, abs=0.01)
+    only = train_dev_test((rows, labels), (rows, labels), rows, 2, solver, 2, strengths=[0.3])
+    assert np.mean(only == labels) == pytest.approx(0.3, abs=0.01)
+
+
+def test_grids_are_the_toolkits():
+    """Weight decays, or C of scikit-learn, which is higher where there is a test set but no dev."""
+    assert MiniBatchSolver(ClassifierConfig()).grid("split") == [1e-5, 1e-4, 1e-3, 1e-2]
+    solver = LogisticRegressionSolver()
+    assert solver.grid("split") == solver.grid("inner_kfold") == [0.25, 0.5, 1.0, 2.0, 4.0, 8.0]
+    assert solver.grid("kfold") == [0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0]
+
+
+def test_logistic_regression_is_scikit_learns():
+    """The solver adds nothing to the library's classifier."""
+    rng = np.random.default_rng(0)
+    labels = rng.integers(0, 3, 200)
+    rows = rng.normal(size=[200, 5]) + labels[:, np.newaxis]
+    (found,) = LogisticRegressionSolver().fit((rows, labels), None, 3, [2.0], 1)
+    expected = LogisticRegression(C=2.0, max_iter=1000).fit(rows, labels)
+    assert np.array_equal(found.predict(rows), expected.predict(rows))
+
+
+@pytest.mark.parametrize(
+    "solver",
+    [MiniBatchSolver(ClassifierConfig("rmsprop", batch_size=16)), LogisticRegressionSolver()],
+)
+def test_real_solvers_go_through_all_protocols(solver):
+    """Separable classes are told apart by either solver in each protocol."""
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 2
+    rows = (rng.normal(size=[200, 4]) + 6.0 * labels[:, np.newaxis]).astype(np.float32)
+    assert inner_kfold(rows, labels, 2, solver, 3, seed=1) == 1.0
+    assert np.array_equal(kfold((rows, labels), rows, 2, solver, 3, seed=1), labels)
+    pairs = (rows, labels)
+    assert np.array_equal(train_dev_test(pairs, pairs, rows, 2, solver, seed=1), labels)

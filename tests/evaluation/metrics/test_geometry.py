@@ -1,0 +1,120 @@
+"""Measures of geometry against their formulas in plain loops, and spaces with known values."""
+
+import math
+
+import numpy as np
+import pytest
+
+from official_cmlm.evaluation.metrics import geometry
+
+
+def _vectors(count=40, dim=5, seed=0, shift=0.3):
+    return np.random.default_rng(seed).normal(size=[count, dim]) + shift
+
+
+def test_isotropy_by_loops():
+    """Smallest over largest sum of exponentials, both signs of each eigenvector."""
+    vectors = _vectors()
+    sums = []
+    for direction in np.linalg.eigh(vectors.T @ vectors)[1].T:
+        for sign in (1, -1):
+            sums.append(sum(math.exp(sign * float(direction @ v)) for v in vectors))
+    assert geometry.isotropy_score(vectors) == pytest.approx(min(sums) / max(sums))
+
+
+def test_isotropy_of_known_spaces():
+    """1 where all axes are alike; e^-2t for one vector of length t, of which no sum overflows."""
+    axes = np.concatenate([np.eye(3), -np.eye(3)])
+    assert geometry.isotropy_score(axes) == pytest.approx(1.0)
+    assert geometry.isotropy_score(np.array([[0.5, 0.0]])) == pytest.approx(math.exp(-1.0))
+    assert geometry.isotropy_score(np.array([[5000.0, 0.0]])) == 0.0
+    assert geometry.isotropy_score(np.zeros([4, 2])) == 1.0
+
+
+def test_isotropy_does_not_depend_on_order_or_rotation():
+    """A rotation turns the eigenvectors with the vectors."""
+    vectors = _vectors()
+    rotation = np.linalg.qr(_vectors(5, 5, seed=1))[0]
+    for other in (vectors[::-1], vectors @ rotation):
+        assert geometry.isotropy_score(other) == pytest.approx(geometry.isotropy_score(vectors))
+
+
+def test_mean_vector_norm():
+    """Of the vectors as they are: twice as long, twice the norm; 0 if centred."""
+    assert geometry.mean_vector_norm(np.array([[3.0, 0.0], [3.0, 8.0]])) == pytest.approx(5.0)
+    vectors = _vectors()
+    norm = geometry.mean_vector_norm(vectors)
+    assert geometry.mean_vector_norm(2 * vectors) == pytest.approx(2 * norm)
+    assert geometry.mean_vector_norm(vectors - vectors.mean(axis=0)) == pytest.approx(0, abs=1e-12)
+
+
+def test_alignment_by_loops():
+    """Mean squared distance of unit vectors; the lengths do not matter."""
+    first, second = _vectors(seed=1), _vectors(seed=2)
+    wanted = 0.0
+    for x, y in zip(first, second):
+        wanted += np.sum((x / np.linalg.norm(x) - y / np.linalg.norm(y)) ** 2) / len(first)
+    assert geometry.alignment(first, second) == pytest.approx(wanted)
+    assert geometry.alignment(first, 7 * first) == pytest.approx(0, abs=1e-12)
+    assert geometry.alignment(first, -first) == pytest.approx(4)
+
+
+@pytest.mark.parametrize("rows", [1, 7, 1024])
+def test_uniformity_by_loops(monkeypatch, rows):
+    """All pairs once, whatever the size of a block."""
+    monkeypatch.setattr(geometry, "_ROWS", rows)
+    vectors = _vectors()
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    terms = [
+        math.exp(-2 * float(np.sum((unit[i] - unit[j]) ** 2)))
+        for i in range(len(unit))
+        for j in range(i)
+    ]
+    wanted = math.log(sum(terms) / len(terms))
+    assert geometry.uniformity(vectors) == pytest.approx(wanted, rel=1e-5)
+
+
+def test_uniformity_of_known_spaces():
+    """0 if all are one, -8 for a pair of opposites, -2 where one is zero: its distance is 1."""
+    assert geometry.uniformity(np.ones([3, 2])) == pytest.approx(0, abs=1e-5)
+    assert geometry.uniformity(np.array([[1.0, 0.0], [-3.0, 0.0]])) == pytest.approx(-8, abs=1e-5)
+    assert geometry.uniformity(np.array([[1.0, 0.0], [0.0, 0.0]])) == pytest.approx(-2, abs=1e-5)
+
+
+def test_random_pairs():
+    """Never a row with itself, every other pair, the same for the same seed."""
+    cosines = geometry.random_pair_cosines(np.eye(3), 500, seed=0)
+    assert not cosines.any()
+    vectors = np.array([[1.0, 0.0], [0.0, 1.0], [1.0, 1.0]])
+    drawn = geometry.random_pair_cosines(vectors, 3000, seed=1)
+    assert np.mean(drawn == 0) == pytest.approx(1 / 3, abs=0.05)
+    assert np.array_equal(drawn, geometry.random_pair_cosines(vectors, 3000, seed=1))
+    assert not np.array_equal(drawn, geometry.random_pair_cosines(vectors, 3000, seed=2))
+
+
+def test_histogram():
+    """Shares that sum to 1; both ends count, and what rounding put beyond them."""
+    assert geometry.histogram(np.array([-1.0, 1.0, 1.0 + 1e-9, 0.1]), 4) == [0.25, 0, 0.25, 0.5]
+    assert geometry.histogram(np.zeros(0), 4) == []
+
+
+@pytest.mark.parametrize(
+    "measure", [geometry.isotropy_score, geometry.mean_vector_norm, geometry.uniformity]
+)
+def test_bad_vectors(measure):
+    """NaN, no rows, no matrix."""
+    for vectors in (np.array([[np.nan, 1.0], [0.0, 1.0]]), np.zeros([0, 2]), np.zeros(3)):
+        with pytest.raises(ValueError):
+            measure(vectors)
+
+
+def test_too_few_vectors():
+    """One vector makes no pair; unequal sides are no pairs."""
+    one = np.ones([1, 2])
+    for call in (
+        lambda: geometry.uniformity(one),
+        lambda: geometry.random_pair_cosines(one, 3, 0),
+        lambda: geometry.alignment(one, np.ones([2, 2])),
+    ):
+        with pytest.raises(ValueError, match="need"):
+            call()

@@ -1,0 +1,224 @@
+"""Exact nearest neighbours: what plain loops say, whatever the blocks."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.evaluation.metrics.nearest import (
+    finds_own_row,
+    mean_of_nearest,
+    nearest,
+    next_sentence_recall,
+    unit,
+)
+
+# One, a few and all queries in a block of 40 candidates.
+BLOCKS = [1, 4 * 40 * 3, 1 << 28]
+
+
+def _random(n, m, dim=5, seed=0):
+    rng = np.random.default_rng(seed)
+    return rng.normal(size=[n, dim]).astype(np.float32), rng.normal(size=[m, dim]).astype(
+        np.float32
+    )
+
+
+def _grid(n, m, seed=0):
+    """Small whole numbers: inner products are exact and many of them equal."""
+    rng = np.random.default_rng(seed)
+    return rng.integers(-1, 2, [n, 3]).astype(np.float32), rng.integers(-1, 2, [m, 3]).astype(
+        np.float32
+    )
+
+
+def _by_loops(queries, candidates, k, penalties=None, exclude=None):
+    indices, values = [], []
+    for i, query in enumerate(queries):
+        scored = []
+        for j, candidate in enumerate(candidates):
+            if exclude is not None and exclude[i] == j:
+                continue
+            score = sum(float(a) * float(b) for a, b in zip(query, candidate))
+            scored.append((score - (float(penalties[j]) if penalties is not None else 0.0), j))
+        best = sorted(scored, key=lambda pair: (-pair[0], pair[1]))[:k]
+        indices.append([j for _, j in best])
+        values.append([score for score, _ in best])
+    return np.array(indices), np.array(values)
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("k", [1, 2, 5, 6, 39, 40])
+def test_neighbours_are_those_of_plain_loops(k, block_bytes):
+    """For every k, also where few, many or all candidates are wanted, and every block size."""
+    queries, candidates = _random(11, 40)
+    indices, values = nearest(queries, candidates, k, block_bytes=block_bytes)
+    expected_indices, expected_values = _by_loops(queries, candidates, k)
+    np.testing.assert_array_equal(indices, expected_indices)
+    np.testing.assert_allclose(values, expected_values, rtol=1e-4, atol=1e-5)
+    assert (indices.dtype, values.dtype) == (np.int64, np.float32)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    seed=st.integers(0, 10_000),
+    k=st.integers(1, 20),
+    more=st.integers(1, 40),
+    block_bytes=st.sampled_from([1, 300, 1 << 20]),
+    excluding=st.booleans(),
+)
+def test_of_equal_candidates_the_lower_index_comes_first(seed, k, more, block_bytes, excluding):
+    """Ties at the border of k and within it, with penalties and exclusions, in any block size."""
+    queries, candidates = _grid(7, k + more, seed)
+    rng = np.random.default_rng(seed)
+    penalties = rng.integers(0, 2, k + more).astype(np.float32)
+    exclude = rng.integers(-1, k + more, 7) if excluding else None
+    found = nearest(queries, candidates, k, penalties, exclude, block_bytes)
+    expected = _by_loops(queries, candidates, k, penalties, exclude)
+    np.testing.assert_array_equal(found[0], expected[0])
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+def test_equal_candidates_by_hand():
+    """Of three copies the first two are returned; the better one behind them comes first."""
+    candidates = np.array([[1, 0], [1, 0], [1, 0], [2, 0], *[[0, 1]] * 30], np.float32)
+    indices, values = nearest(np.array([[1, 0]], np.float32), candidates, 3)
+    assert indices.tolist() == [[3, 0, 1]]
+    assert values.tolist() == [[2, 1, 1]]
+
+
+def test_penalties_are_subtracted_from_each_candidate():
+    """The candidate with the larger product loses if its penalty is larger by more."""
+    queries = np.array([[1.0, 0.0]], np.float32)
+    candidates = np.array([[1.0, 0.0], [0.5, 0.0]], np.float32)
+    assert nearest(queries, candidates)[0].tolist() == [[0]]
+    indices, values = nearest(queries, candidates, penalties=np.array([0.75, 0.0], np.float32))
+    assert indices.tolist() == [[1]] and values.tolist() == [[0.5]]
+
+
+def test_excluded_candidate_is_never_a_neighbour():
+    """Not even where only it is left but one; −1 excludes nothing."""
+    vectors = np.eye(3, dtype=np.float32)
+    indices, _ = nearest(vectors, vectors, 2, exclude=np.array([0, 1, -1]))
+    assert indices.tolist() == [[1, 2], [0, 2], [2, 0]]
+
+
+@pytest.mark.parametrize(("k", "exclude"), [(0, None), (5, None), (-1, None), (4, np.arange(4))])
+def test_impossible_k_is_an_error(k, exclude):
+    """k is 1 to the number of candidates, one less where one is excluded."""
+    vectors = np.eye(4, dtype=np.float32)
+    with pytest.raises(ValueError, match="k must be 1 to"):
+        nearest(vectors, vectors, k, exclude=exclude)
+
+
+def test_largest_possible_k_works():
+    """All candidates, or all but the excluded one."""
+    vectors = np.eye(4, dtype=np.float32)
+    assert nearest(vectors, vectors, 4)[0].shape == (4, 4)
+    left = nearest(vectors, vectors, 3, exclude=np.arange(4))[0]
+    assert all(i not in row for i, row in enumerate(left.tolist()))
+
+
+def test_order_of_candidates_changes_names_only():
+    """A permutation of distinct candidates permutes the indices."""
+    queries, candidates = _random(6, 30)
+    order = np.random.default_rng(1).permutation(30)
+    straight, shuffled = nearest(queries, candidates, 4), nearest(queries, candidates[order], 4)
+    np.testing.assert_array_equal(order[shuffled[0]], straight[0])
+
+
+def test_no_queries_have_no_neighbours():
+    """An empty side of queries is no error."""
+    indices, values = nearest(np.zeros([0, 3]), np.eye(3), 2)
+    assert indices.shape == values.shape == (0, 2)
+
+
+@pytest.mark.parametrize("block_bytes", BLOCKS)
+@pytest.mark.parametrize("k", [1, 4, 40, 100])
+def test_mean_of_the_nearest_is_that_of_plain_loops(k, block_bytes):
+    """The mean of the k largest products; of all where there are fewer."""
+    queries, candidates = _random(9, 40)
+    _, values = _by_loops(queries, candidates, min(k, 40))
+    found = mean_of_nearest(queries, candidates, k, block_bytes)
+    np.testing.assert_allclose(found, values.mean(axis=1), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize(("candidates", "k"), [(0, 1), (3, 0)])
+def test_mean_of_nothing_is_an_error(candidates, k):
+    """No candidates or no neighbours have no mean."""
+    with pytest.raises(ValueError, match="need candidates"):
+        mean_of_nearest(np.ones([2, 3]), np.ones([candidates, 3]), k)
+
+
+def test_unit_rows_have_length_one_and_zeros_stay():
+    """3-4-5 by hand; a row of zeros is near to nothing; the argument is left as it is."""
+    vectors = np.array([[3, 4], [0, 0], [-2, 0]], np.float32)
+    np.testing.assert_allclose(unit(vectors), [[0.6, 0.8], [0, 0], [-1, 0]], rtol=1e-6)
+    assert vectors[0].tolist() == [3, 4]
+    assert unit(vectors, in_place=True) is vectors
+    np.testing.assert_allclose(vectors[0], [0.6, 0.8], rtol=1e-6)
+
+
+def test_vector_of_zeros_takes_the_first_candidate():
+    """Everything is equally far from zeros, and zeros lose against anything near."""
+    candidates = unit(np.array([[0, 0], [1, 1], [1, 0]], np.float32))
+    indices, values = nearest(unit(np.array([[0, 0], [1, 0]], np.float32)), candidates)
+    assert indices.tolist() == [[0], [2]]
+    assert values[:, 0].tolist() == [0, 1]
+
+
+def test_equal_candidates_and_zeros_go_to_the_lowest_index():
+    """Copies of a sentence are found by the first of them, zeros find the first row."""
+    same = np.array([[1, 0], [1, 0], [0, 1]])
+    assert finds_own_row(same, same).tolist() == [True, False, True]
+    zeros = np.array([[0, 0], [0, 0], [0, 1]])
+    assert finds_own_row(zeros, same).tolist() == [True, False, True]
+
+
+@pytest.mark.parametrize(("queries", "candidates"), [(0, 0), (2, 3)])
+def test_rows_that_do_not_fit_are_misuse(queries, candidates):
+    """Nothing to find, or not one translation each."""
+    with pytest.raises(ValueError, match="as many"):
+        finds_own_row(np.ones([queries, 2]), np.ones([candidates, 2]))
+
+
+def lookup(**vectors):
+    return lambda texts: np.array([vectors[text] for text in texts])
+
+
+def test_hand_worked():
+    """b's successor is nearer to a than to b, so two of three are found; lengths do not matter."""
+    encode = lookup(
+        a=[1, 0, 0], b=[0.9, 0.1, 0], c=[0, 0, 5], A=[3, 0.5, 0], B=[0, 1, 0], C=[0, 0.1, 1]
+    )
+    assert next_sentence_recall(encode, ["a", "c"], ["A", "C"]) == 1
+    assert next_sentence_recall(encode, ["a", "b", "c"], ["A", "B", "C"]) == pytest.approx(2 / 3)
+
+
+def test_ties_count_by_chance():
+    """An encoder that gives everything one vector finds 1 of n, not all and not none."""
+    constant = lambda texts: np.ones([len(texts), 4])  # noqa: E731
+    assert next_sentence_recall(constant, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
+    zeros = lambda texts: np.zeros([len(texts), 4])  # noqa: E731
+    assert next_sentence_recall(zeros, list("abcde"), list("ABCDE")) == pytest.approx(0.2)
+
+
+def test_against_a_plain_loop():
+    rng = np.random.default_rng(0)
+    table = {text: rng.normal(size=6) for text in "abcdefghijABCDEFGHIJ"}
+    first, second = "abcdefghij", "ABCDEFGHIJ"
+    hits = 0
+    for a, b in zip(first, second):
+        cosines = [
+            table[a] @ table[c] / np.linalg.norm(table[a]) / np.linalg.norm(table[c])
+            for c in second
+        ]
+        hits += second[int(np.argmax(cosines))] == b
+    encode = lambda texts: np.array([table[t] for t in texts])  # noqa: E731
+    assert next_sentence_recall(encode, list(first), list(second)) == pytest.approx(hits / 10)
+
+
+@pytest.mark.parametrize(("first", "second"), [([], []), (["a"], ["A", "B"])])
+def test_no_pairs(first, second):
+    with pytest.raises(ValueError, match="as many first as second"):
+        next_sentence_recall(lambda texts: np.ones([len(texts), 2]), first, second)

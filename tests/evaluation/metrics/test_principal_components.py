@@ -1,0 +1,127 @@
+"""Principal component removal: what the paper's formula says, and files."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
+
+
+def _languages(rows=60, dim=6):
+    """Two languages: the same sentences, each set moved its own way."""
+    rng = np.random.default_rng(0)
+    meaning = rng.normal(size=[rows, dim])
+    return {
+        "en": (meaning + 4 * np.eye(dim)[0]).astype(np.float32),
+        "de": (meaning - 4 * np.eye(dim)[1]).astype(np.float32),
+    }
+
+
+def _power_iteration(matrix, steps=2000):
+    """The first right singular vector, found another way."""
+    vector = np.ones(matrix.shape[1])
+    for _ in range(steps):
+        vector = matrix.T @ (matrix @ vector)
+        vector /= np.linalg.norm(vector)
+    return vector
+
+
+def _unit(vectors):
+    return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_removed_is_the_projection_onto_the_first_singular_vector(normalize):
+    """v − (vᵀc) c, row by row, with c from power iteration; the mean is not subtracted."""
+    embeddings = _languages()
+    removal = PrincipalComponentRemoval.fit(embeddings, normalize=normalize)
+    for language, vectors in embeddings.items():
+        matrix = _unit(vectors.astype(float)) if normalize else vectors.astype(float)
+        component = _power_iteration(matrix)
+        expected = np.array([v - (v @ component) * component for v in matrix])
+        np.testing.assert_allclose(removal(vectors, language), expected, atol=1e-5)
+
+
+def test_nothing_of_the_components_is_left():
+    """What remains is orthogonal to all removed components, and removing again changes nothing."""
+    vectors = _languages()["en"]
+    removal = PrincipalComponentRemoval.fit({"en": vectors}, num_components=3, normalize=False)
+    assert removal.components["en"].shape == (3, 6)
+    removed = removal(vectors, "en")
+    np.testing.assert_allclose(removed @ removal.components["en"].T, 0, atol=1e-5)
+    np.testing.assert_allclose(removal(removed, "en"), removed, atol=1e-5)
+
+
+def test_centred_removal_subtracts_the_mean():
+    """With `center` the components are those of the centred matrix."""
+    vectors = _languages()["en"]
+    removal = PrincipalComponentRemoval.fit({"en": vectors}, center=True, normalize=False)
+    centred = vectors - vectors.mean(axis=0)
+    component = _power_iteration(centred)
+    expected = centred - np.outer(centred @ component, component)
+    np.testing.assert_allclose(removal(vectors, "en"), expected, atol=1e-5)
+
+
+def test_self_language_bias_is_removed():
+    """Before, a sentence's nearest neighbours have its language; after, its translation wins."""
+    embeddings = _languages(dim=24)
+    removal = PrincipalComponentRemoval.fit(embeddings)
+
+    def translations_found(first, second):
+        both = _unit(np.concatenate([first, second]))
+        similarity = _unit(first) @ both.T
+        similarity[np.arange(len(first)), np.arange(len(first))] = -2
+        return np.mean(similarity.argmax(axis=1) == np.arange(len(first)) + len(first))
+
+    raw = translations_found(embeddings["en"], embeddings["de"])
+    removed = removal.retrieval(embeddings["en"], embeddings["de"], "en", "de")
+    assert raw < 0.2 < 0.6 < translations_found(*removed)
+
+
+def test_one_side_only():
+    """`queries` leaves the candidates as they are."""
+    embeddings = _languages()
+    removal = PrincipalComponentRemoval.fit(embeddings)
+    queries, candidates = removal.retrieval(
+        embeddings["en"], embeddings["de"], "en", "de", sides="queries"
+    )
+    np.testing.assert_array_equal(candidates, embeddings["de"])
+    np.testing.assert_array_equal(queries, removal(embeddings["en"], "en"))
+    with pytest.raises(ValueError, match="sides must be one of both, queries"):
+        removal.retrieval(embeddings["en"], embeddings["de"], "en", "de", sides="one")
+
+
+def test_encoder_passes_to_any_evaluation():
+    """The wrapped encoder maps strings to what is left of their vectors."""
+    vectors = _languages()["en"]
+    removal = PrincipalComponentRemoval.fit({"en": vectors})
+    encode = removal.encoder(lambda sentences: vectors[: len(sentences)], "en")
+    np.testing.assert_array_equal(encode(["a", "b"]), removal(vectors[:2], "en"))
+
+
+def test_file_round_trip(tmp_path):
+    """What is saved is loaded, languages, settings and all."""
+    removal = PrincipalComponentRemoval.fit(_languages(), num_components=2, normalize=False)
+    removal.save(tmp_path / "pcr.npz")
+    again = PrincipalComponentRemoval.load(tmp_path / "pcr.npz")
+    vectors = _languages()["de"]
+    np.testing.assert_array_equal(again(vectors, "de"), removal(vectors, "de"))
+    assert again.normalize is False
+
+
+def test_bad_input_is_named(tmp_path):
+    """Unknown languages, too many components, and files that are none."""
+    removal = PrincipalComponentRemoval.fit(_languages())
+    with pytest.raises(ValueError, match="language 'fr'; fitted: de, en"):
+        removal(np.ones([1, 6]), "fr")
+    with pytest.raises(ValueError, match="num_components must be 1 to 2"):
+        PrincipalComponentRemoval.fit({"en": np.ones([2, 6])}, num_components=3)
+    with pytest.raises(UserError, match="no such file"):
+        PrincipalComponentRemoval.load(tmp_path / "none.npz")
+    for content in (b"text", b"PK\x03\x04 cut"):
+        (tmp_path / "other.npz").write_bytes(content)
+        with pytest.raises(UserError, match="principal components"):
+            PrincipalComponentRemoval.load(tmp_path / "other.npz")
+    np.savez(tmp_path / "else.npz", other=np.ones(2))
+    with pytest.raises(UserError, match=r"else\.npz"):
+        PrincipalComponentRemoval.load(tmp_path / "else.npz")

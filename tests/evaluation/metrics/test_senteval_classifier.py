@@ -1,0 +1,170 @@
+"""SentEval's classifier: PyTorch's numbers, a plain loop, the toolkit's order and stopping."""
+
+import numpy as np
+import pytest
+from sklearn.linear_model import LogisticRegression
+
+from official_cmlm.evaluation.metrics import senteval_classifier
+from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig, fit
+
+# Weights after three steps on these gradients with weight decay 0.01, printed by torch 2.13.
+GRADIENTS = [[0.5, -2.0, 0.0], [0.1, 3.0, 1e-4], [-0.7, 0.2, 1e-4]]
+TORCH = {
+    "adam": [0.99831951, -0.99946594, 0.24699830],
+    "rmsprop": [0.95910949, -0.98843342, 0.06204605],
+}
+
+
+class RecordingRows:
+    """Features that remember which of them were asked for."""
+
+    def __init__(self, rows):
+        self.rows, self.asked = rows, []
+
+    def __len__(self):
+        return len(self.rows)
+
+    def __getitem__(self, index):
+        self.asked.append(np.asarray(index).tolist())
+        return self.rows[index]
+
+
+def _blobs(seed, count=400, classes=2, dim=3, spread=1.5):
+    rng = np.random.default_rng(seed)
+    labels = rng.integers(0, classes, count)
+    centres = np.random.default_rng(99).normal(size=[classes, dim]) * spread
+    return (centres[labels] + rng.normal(size=[count, dim])).astype(np.float32), labels
+
+
+@pytest.mark.parametrize("name", TORCH)
+def test_optimizers_are_pytorchs(name):
+    """Three steps end where PyTorch's end."""
+    weights = np.array([1.0, -1.0, 0.25])
+    first, second = np.zeros(3), np.zeros(3)
+    for step, gradient in enumerate(GRADIENTS, start=1):
+        update = getattr(senteval_classifier, name)
+        update(weights, np.array(gradient) + 0.01 * weights, first, second, step)
+    np.testing.assert_allclose(weights, TORCH[name], atol=1e-6)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_against_a_loop_over_examples(optimizer):
+    """Two evaluations' training equals loops over examples and classes, weight by weight."""
+    rows, labels = _blobs(1, count=23, classes=3)
+    config = ClassifierConfig(optimizer, batch_size=8, epoch_size=1, max_epoch=1)
+    decay, seed = 0.02, 5
+    (found,) = fit((rows, labels), (rows, labels), 3, config, [decay], seed)
+    bound = 1 / np.sqrt(3)
+    weights = np.random.default_rng(seed).uniform(-bound, bound, [4, 3])
+    first, second = np.zeros([4, 3]), np.zeros([4, 3])
+    order, step, best = np.random.RandomState(seed), 0, (-1.0, None)
+    for _ in range(2):
+        mixed = order.permutation(23)
+        for start in range(0, 23, 8):
+            batch, gradient = mixed[start : start + 8], decay * weights
+            for i in batch:
+                features = np.append(rows[i], 1.0)
+                scores = np.exp(features @ weights)
+                for c in range(3):
+                    error = scores[c] / scores.sum() - (labels[i] == c)
+                    gradient[:, c] += features * error / len(batch)
+            step += 1
+            getattr(senteval_classifier, optimizer)(weights, gradient, first, second, step)
+        right = np.mean(np.argmax(rows @ weights[:3] + weights[3], axis=1) == labels)
+        if right > best[0]:
+            best = (right, weights.copy())
+    assert found.dev_accuracy == pytest.approx(best[0])
+    np.testing.assert_allclose(found.weights, best[1], atol=1e-5)
+
+
+def test_side_by_side_is_as_alone():
+    """Trainings in one matrix do not touch each other, although they stop at different times."""
+    train, dev = _blobs(2, count=150), _blobs(3, count=40)
+    config = ClassifierConfig("rmsprop", batch_size=16, tenacity=1, epoch_size=1)
+    decays = [1e-5, 1e-2, 0.5]
+    together = fit(train, dev, 2, config, decays, 7)
+    for decay, found in zip(decays, together):
+        (alone,) = fit(train, dev, 2, config, [decay], 7)
+        assert found.dev_accuracy == alone.dev_accuracy
+        np.testing.assert_allclose(found.weights, alone.weights, atol=1e-5)
+
+
+def test_order_of_examples_is_the_toolkits():
+    """5 % of a seeded permutation are held out; then every pass is a new one of the same stream."""
+    rows, labels = _blobs(4, count=100)
+    recording = RecordingRows(rows)
+    fit((recording, labels), None, 2, ClassifierConfig(batch_size=50, epoch_size=1), [0.0], 1111)
+    stream = np.random.RandomState(1111)
+    permutation = stream.permutation(100)
+    assert recording.asked[0] == permutation[:5].tolist()
+    # One more look at a single row finds the width.
+    batches = recording.asked[2:6]
+    for a, b in (batches[:2], batches[2:]):
+        assert a + b == permutation[5:][stream.permutation(95)].tolist()
+
+
+def test_stops_after_the_forgiven_evaluations():
+    """A constant accuracy: one best, `tenacity` forgiven, one more, and it ends."""
+    rows, labels = _blobs(5, count=40)
+    dev = RecordingRows(np.zeros([4, 3], np.float32))
+    config = ClassifierConfig(tenacity=3, epoch_size=2, batch_size=40)
+    # All or none of the development set is right, so later evaluations may only equal the first.
+    (found,) = fit((rows, labels), (dev, np.full(4, 2)), 3, config, [0.0], 1)
+    assert found.dev_accuracy == 0.0
+    assert len(dev.asked) == 1 + 3 + 1
+
+
+def test_stops_after_the_last_epoch():
+    """No evaluation after the one that reaches beyond max_epoch."""
+    rows, labels = _blobs(6, count=40)
+    dev = RecordingRows(rows)
+    config = ClassifierConfig(tenacity=10**6, epoch_size=4, max_epoch=11, batch_size=40)
+    fit((rows, labels), (dev, labels), 2, config, [0.0], 1)
+    assert len(dev.asked) == 3
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_reaches_the_known_optimum(optimizer):
+    """Two unit Gaussians 3 apart: no classifier is right more often than 93.3 %."""
+    rng = np.random.default_rng(0)
+
+    def draw(count):
+        labels = rng.integers(0, 2, count)
+        rows = rng.normal(size=[count, 4])
+        rows[:, 0] += 3.0 * labels - 1.5
+        return rows.astype(np.float32), labels
+
+    train, dev, test = draw(2000), draw(1000), draw(20000)
+    config = ClassifierConfig(optimizer)
+    for classifier in fit(train, dev, 2, config, [1e-5, 1e-4], 3):
+        assert classifier.accuracy(*test) == pytest.approx(0.9332, abs=0.006)
+
+
+def test_agrees_with_logistic_regression():
+    """On the same features within a point of scikit-learn, where both are far from chance."""
+    train, dev, test = (_blobs(s, 1500, classes=4, dim=8, spread=0.9) for s in (10, 11, 12))
+    (ours,) = fit(train, dev, 4, ClassifierConfig(), [1e-5], 3)
+    theirs = LogisticRegression(C=10.0, max_iter=1000).fit(*train).score(*test)
+    assert 0.5 < theirs < 0.95
+    assert ours.accuracy(*test) == pytest.approx(theirs, abs=0.01)
+
+
+def test_two_runs_are_equal():
+    """A seed fixes every bit; another seed changes the weights."""
+    train, dev = _blobs(2), _blobs(3)
+    runs = [fit(train, dev, 2, ClassifierConfig(), [1e-4], seed)[0] for seed in (1, 1, 2)]
+    assert np.array_equal(runs[0].weights, runs[1].weights)
+    assert not np.array_equal(runs[0].weights, runs[2].weights)
+
+
+def test_bad_values():
+    """Each is named."""
+    rows, labels = _blobs(1, count=10)
+    with pytest.raises(ValueError, match="labels must be 0 to 1, got up to 2"):
+        fit((rows, labels + 1), (rows, labels), 2, ClassifierConfig(), [0.0], 1)
+    with pytest.raises(ValueError, match="at least 20 rows"):
+        fit((rows, labels), None, 2, ClassifierConfig(), [0.0], 1)
+    with pytest.raises(ValueError, match="optimizer must be one of adam, rmsprop"):
+        ClassifierConfig("sgd")
+    with pytest.raises(ValueError, match="batch_size must be at least 1"):
+        ClassifierConfig(batch_size=0)

@@ -1,0 +1,226 @@
+"""The driver and its binary: results, restarts, faulty encoders and faulty data."""
+
+import json
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.evaluation.report import driver
+from tests.evaluation import toy
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A folder with toy files of SentEval."""
+    toy.write_senteval(tmp_path / "data/senteval/downstream")
+    return tmp_path / "data"
+
+
+class Counting:
+    """The toy encoder, counting the texts that it gets; stops after `most`."""
+
+    def __init__(self, most=10**9):
+        self.count, self.most = 0, most
+
+    def __call__(self, texts):
+        self.count += len(texts)
+        if self.count > self.most:
+            raise KeyboardInterrupt
+        return toy.encode(texts)
+
+
+def _run(encode, data, output, settings=(), suites=("senteval", "sts"), **kwargs):
+    options = driver.parse_options(suites, settings)
+    encoder = OpenedEncoder("toy", "python", "0123456789abcdef", encode)
+    return driver.run(encoder, "toy:encode", "toy", data, output, options, **kwargs)
+
+
+FAST = ("senteval.tasks=[MR, SST2]", "sts.subsets=false")
+
+
+def test_writes_results(data, tmp_path):
+    """All files; each number with protocol, checksums, seed and time."""
+    results = _run(Counting(), data, tmp_path / "out", FAST)
+    assert json.loads((tmp_path / "out/results.json").read_text()) == results
+    assert results["encoder"]["dimension"] == 64
+    senteval = results["suites"]["senteval"]
+    assert [score["task"] for score in senteval["scores"]] == ["MR", "SST2"]
+    assert senteval["seeds"] == [1111]
+    assert len(senteval["files"]["senteval/downstream/MR/rt-polarity.pos"]) == 64
+    assert senteval["protocol"].startswith("SentEval's transfer tasks")
+    # The toy's files have not the published number of rows.
+    assert any("60 rows, published with 5331" in note for note in senteval["notes"])
+    assert "toy" in (tmp_path / "out/results.md").read_text()
+    assert "<svg" in (tmp_path / "out/report.html").read_text()
+
+
+def test_goes_on_where_it_was(data, tmp_path):
+    """A killed run's embeddings and finished suites are not computed again; numbers are equal."""
+    whole = Counting()
+    expected = _run(whole, data, tmp_path / "whole", FAST)
+    killed = Counting(most=150)
+    with pytest.raises(KeyboardInterrupt):
+        _run(killed, data, tmp_path / "out", FAST)
+    again = Counting()
+    found = _run(again, data, tmp_path / "out", FAST)
+    assert again.count < whole.count
+    third = Counting()
+    assert _run(third, data, tmp_path / "out", FAST)["suites"] == found["suites"]
+    assert third.count == 0
+    for name, suite in expected["suites"].items():
+        assert found["suites"][name]["scores"] == suite["scores"]
+
+
+def test_runs_again_after_a_change(data, tmp_path):
+    """Other options or another file mean another result; other suites keep theirs."""
+    first = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
+    path = data / "senteval/downstream/SST/binary/sentiment-test"
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:30]))
+    second = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
+    counts = [suites["senteval"]["scores"][1]["count"] for suites in (first, second)]
+    assert counts == [60, 30]
+    assert second["sts"] == first["sts"]
+    third = _run(Counting(), data, tmp_path / "out", (*FAST, "senteval.seeds=2"))["suites"]
+    assert third["senteval"]["seeds"] == [1111, 1112]
+
+
+def test_scores_depend_on_the_code_but_not_on_the_report(data, tmp_path, monkeypatch):
+    """A change of a measure repeats the suites, a change of tables or figures does not."""
+    shutil.copytree(Path(driver.__file__).parents[1], tmp_path / "code")
+    monkeypatch.setattr(driver, "_PACKAGE", tmp_path / "code")
+
+    def changed(name):
+        with (tmp_path / "code" / name).open("a") as file:
+            file.write("# changed\n")
+        return driver._state(data, tmp_path / "out")
+
+    before = driver._state(data, tmp_path / "out")
+    assert changed("report/tables.py") == before
+    after = changed("metrics/similarity.py")
+    assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
+
+
+def test_new_data_is_noticed_and_results_are_no_data(tmp_path):
+    """A language that was added is scored; results below the data folder change nothing."""
+
+    def languages(encode):
+        suites = _run(encode, tmp_path, tmp_path / "scores", suites=("tatoeba",))["suites"]
+        return {score["task"] for score in suites["tatoeba"]["scores"]} - {"macro"}
+
+    def write(code):
+        for side in (code, "eng"):
+            toy.write(tmp_path / f"tatoeba/v1/tatoeba.{code}-eng.{side}", ["one", "two", "three"])
+
+    write("deu")
+    assert languages(Counting()) == {"de"}
+    again = Counting()
+    assert languages(again) == {"de"}
+    assert again.count == 0
+    write("fra")
+    assert languages(Counting()) == {"de", "fr"}
+
+
+@pytest.mark.parametrize(
+    ("encode", "message"),
+    [
+        (lambda texts: np.full([len(texts), 2], np.nan), "returned NaN or infinity"),
+        (lambda texts: np.zeros([len(texts) + 1, 2]), "returned an array of shape"),
+        (
+            lambda texts: np.ones([len(texts), 1 + len(texts[0]) % 3]),
+            "must have the same width",
+        ),
+        (lambda texts: 1 / 0, "the encoder failed on .* ZeroDivisionError"),
+    ],
+)
+def test_faulty_encoders(data, tmp_path, encode, message):
+    """One line a suite, and the run ends in order."""
+    suites = _run(encode, data, tmp_path / "out", FAST)["suites"]
+    assert list(suites) == ["senteval", "sts"]
+    assert len(suites["senteval"]["failures"]) == 1
+    for suite in suites.values():
+        assert re.search(message, suite["failures"][-1])
+
+
+def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsys):
+    """Its trace goes to standard error, a line into the results."""
+    from official_cmlm.evaluation.suites import senteval as senteval_suite
+
+    monkeypatch.setattr(senteval_suite, "score_tasks", lambda *args: 1 / 0)
+    suites = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
+    assert suites["senteval"]["failures"] == ["stopped by ZeroDivisionError: division by zero"]
+    assert "Traceback" in capsys.readouterr().err
+    assert suites["sts"]["scores"]
+
+
+def test_strict(data, tmp_path):
+    """A file with another number of rows than published is an error then."""
+    suites = _run(Counting(), data, tmp_path / "out", FAST, strict=True)["suites"]
+    assert "MR: " in suites["senteval"]["failures"][0]
+    assert "60 rows, published with 5331" in suites["senteval"]["failures"][0]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        (["senteval.seed=2"], "no option 'seed'; it has configuration, solver, seeds, tasks"),
+        (["senteval.seeds=many"], "senteval.seeds must be int like 1, got 'many'"),
+        (["senteval.seeds=0"], "senteval: seeds must be at least 1"),
+        (["senteval.seeds"], "write it as suite.option=value"),
+        (["tatoeba.pcr=false"], "suite 'tatoeba' is not run"),
+        (["senteval.tasks=[a"], "is not a YAML value"),
+    ],
+)
+def test_bad_settings(settings, message):
+    """Each is named with what is possible."""
+    with pytest.raises(UserError, match=message):
+        driver.parse_options(["senteval"], settings)
+
+
+def test_unknown_suite_and_results(tmp_path):
+    """The suites are listed; a file that is no results.json is refused."""
+    with pytest.raises(UserError, match="no suite 'senteva'; there are senteval, probing"):
+        driver.parse_options(["senteva"], [])
+    with pytest.raises(UserError, match="name a results.json"):
+        driver.read_results(tmp_path / "none.json")
+    (tmp_path / "other.json").write_text("[1]")
+    with pytest.raises(UserError, match=r"not a results\.json of"):
+        driver.read_results(tmp_path / "other.json")
+
+
+def _binary(*arguments, **kwargs):
+    command = [sys.executable, "-m", "experiments.evaluate", *arguments]
+    return subprocess.run(command, check=False, capture_output=True, text=True, **kwargs)
+
+
+def test_binary(data, tmp_path):
+    """A Python object by name; status 1 and the lines where something failed, 0 otherwise."""
+    arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}"]
+    arguments += [f"--output_dir={tmp_path / 'out'}", "--suites=sts,senteval", "--name=bag"]
+    settings = ["--set=senteval.tasks=[SST2]", "--set=sts.other_languages=false"]
+    ended = _binary(*arguments, *settings, cwd=ROOT)
+    assert ended.returncode == 1
+    assert "failed: sts: STS12: " in ended.stdout
+    assert "Traceback" not in ended.stderr
+    results = json.loads((tmp_path / "out/results.json").read_text())
+    assert results["encoder"]["name"] == "bag"
+    assert results["suites"]["senteval"]["failures"] == []
+    arguments[3] = "--suites=senteval"
+    ended = _binary(*arguments, *settings[:1], cwd=ROOT)
+    assert ended.returncode == 0, ended.stderr
+
+
+def test_lists_suites():
+    """`?` answers without an encoder; with a suite's name its options are explained."""
+    ended = _binary("--suites=?", cwd=ROOT)
+    assert "tatoeba: retrieval of translations" in ended.stdout
+    ended = _binary("--suites=senteval,?", cwd=ROOT)
+    assert "configuration: folds and training: `fast` (default)" in ended.stdout

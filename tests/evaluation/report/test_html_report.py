@@ -1,0 +1,317 @@
+"""The HTML report: one file, nothing from outside, well-formed whatever the results hold."""
+
+import re
+import warnings
+from html.parser import HTMLParser
+
+import pytest
+
+from official_cmlm.evaluation.report import figures
+from official_cmlm.evaluation.report.html_report import BARS, charts, html_report
+from official_cmlm.evaluation.suites import SUITES
+
+VOID = {"meta", "br", "hr", "img", "link", "input"}
+LANGUAGES = ["de", "en", "fr"]
+
+
+def score(task, metric, value):
+    return {"task": task, "metric": metric, "value": value, "count": 10, "deviation": None}
+
+
+def suite(*scores, **parts):
+    empty = {"figures": {}, "notes": [], "failures": [], "files": {}, "options": {}}
+    return {"scores": list(scores), "protocol": "", "seconds": 1.0, "seeds": []} | empty | parts
+
+
+def results(name="mine", **suites):
+    encoder = {"path": "/models/x", "fingerprint": "0123456789abcdef", "kind": "folder"}
+    return {
+        "encoder": encoder | {"dimension": 8, "name": name},
+        "data_dir": "/data",
+        "started": "2030-01-02T03:04:05+00:00",
+        "seconds": 61.0,
+        "suites": suites,
+    }
+
+
+def shares(own: float) -> dict:
+    other = (100.0 - own) / 2
+    return {q: {x: own if x == q else other for x in LANGUAGES} for q in LANGUAGES}
+
+
+def points(step: float) -> dict:
+    return {x: [[i * step, float(j)] for j in range(4)] for i, x in enumerate(LANGUAGES)}
+
+
+def full(name="mine") -> dict:
+    """Results with every figure."""
+    edges = [-1.0, -0.5, 0.0, 0.5, 1.0]
+    return results(
+        name,
+        senteval=suite(score("MR", "accuracy", 80.0), score("SICK-R", "pearson", 83.0)),
+        sts=suite(
+            score("STS12", "spearman_all", 60.0),
+            score("STS12.MSRpar", "spearman", 50.0),
+            score("STS-B.de", "spearman", 40.0),
+        ),
+        tatoeba=suite(
+            score("fr", "accuracy_mean", 70.0),
+            score("fr", "accuracy_mean_pcr", 75.0),
+            score("de", "accuracy_mean", 80.0),
+        ),
+        language_bias=suite(
+            score("de", "share_own", 90.0),
+            figures={
+                "language_bias": {"before": shares(90.0), "after": shares(40.0)},
+                "embedding_map": {
+                    "languages": LANGUAGES,
+                    "sentences": [0, 1, 2, 3],
+                    "before": points(5.0),
+                    "after": points(0.1),
+                },
+            },
+        ),
+        qnli=suite(
+            score("dev", "auc", 60.0),
+            figures={
+                "roc_curve": {
+                    "dev": {"false_positive": [0.0, 0.5, 1.0], "true_positive": [0.0, 0.7, 1.0]}
+                }
+            },
+        ),
+        geometry=suite(
+            score("words", "isotropy", 0.25),
+            score("sentences", "isotropy", 0.5),
+            figures={
+                "cosine_histogram": {
+                    "words": {"edges": edges, "random": [0.1, 0.2, 0.3, 0.4], "positive": []},
+                    "sts-dev": {
+                        "edges": edges,
+                        "random": [0.1, 0.2, 0.3, 0.4],
+                        "positive": [0.0, 0.0, 0.2, 0.8],
+                    },
+                }
+            },
+        ),
+        amazon=suite(failures=["amazon: /data/amazon: missing; fetch it"]),
+    )
+
+
+class Checker(HTMLParser):
+    """Fails on tags that do not match; gathers ids, references and text."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[str] = []
+        self.ids: list[str] = []
+        self.references: list[str] = []
+        self.texts: list[str] = []
+        self.feed(text)
+        self.close()
+        assert not self.open
+
+    def handle_startendtag(self, tag, attrs):
+        self.gather(tag, attrs)
+
+    def handle_starttag(self, tag, attrs):
+        self.gather(tag, attrs)
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append(data)
+
+    def gather(self, tag, attrs):
+        self.tags.append(tag)
+        for key, value in attrs:
+            assert not key.startswith("on")
+            if key == "id":
+                self.ids.append(value)
+            if key in ("href", "xlink:href"):
+                assert value.startswith("#")
+                self.references.append(value[1:])
+            self.references += re.findall(r"url\(#([^)]*)\)", value or "")
+
+
+CASES = {
+    "one": (full(), None),
+    "two": (full(), full("other")),
+    "empty": (results(), None),
+    "empty and full": (results(), full("other")),
+    "failed": (results(sts=suite(failures=["sts: no data"])), None),
+    "unknown suite": (results(zzz=suite(score("a", "b", 1.0))), None),
+}
+
+
+@pytest.mark.parametrize(("mine", "other"), CASES.values(), ids=CASES)
+def test_document_is_whole(mine, other):
+    """Tags match, ids are unique, references lead to them, nothing is loaded from outside."""
+    text = html_report(mine, other)
+    page = Checker(text)
+    assert len(set(page.ids)) == len(page.ids)
+    assert set(page.references) <= set(page.ids)
+    assert not re.search(r"https?://|@import|<script|<link|<img|<iframe", text)
+    assert "default-src 'none'" in text
+    assert set(page.tags) >= {"html", "title", "h1"}
+
+
+def test_every_figure_is_drawn():
+    """Each kind of data has its drawing; a second encoder has its own, or a bar beside."""
+    counts = {name: len(charts(name, full())) for name in full()["suites"]}
+    assert counts == {
+        "senteval": 1,
+        "sts": 1,
+        "tatoeba": 1,
+        "language_bias": 2,
+        "qnli": 1,
+        "geometry": 2,
+        "amazon": 0,
+    }
+    assert html_report(full()).count("<svg") == sum(counts.values())
+    assert len(charts("language_bias", full(), full("other"))) == 4
+    assert len(charts("senteval", full(), full("other"))) == 1
+
+
+@pytest.mark.parametrize("name", BARS)
+def test_every_suite_with_bars_draws_each_of_its_metrics(name):
+    """Two tasks scored by any of a suite's metrics make a chart."""
+    # A string in place of a tuple would be read letter by letter.
+    assert name in SUITES and isinstance(BARS[name].metrics, tuple)
+    for metric in BARS[name].metrics:
+        scores = [score("a", metric, 0.5), score("b", metric, 0.4)]
+        (chart,) = charts(name, results(**{name: suite(*scores)}))
+        assert chart.title == BARS[name].title
+
+
+def test_drawings_say_what_they_show():
+    """Labels, units and legends are text, and stand in the document."""
+    texts = Checker(html_report(full(), full("other"))).texts
+    for wanted in ("MR", "SICK-R", "STS-B.de", "first principal axis", "cosine", "queries in de"):
+        assert wanted in texts
+    assert "pairs, %" in texts and "isotropy score, 0 to 1" in texts
+    assert texts.count("other") > 3
+
+
+def test_bars_leave_out_parts_of_what_is_drawn_whole():
+    """Subsets of a year have no bar; other languages do."""
+    drawing = figures.svg(charts("sts", full())[0], "k")
+    assert "STS-B.de" in drawing and "STS12" in drawing and "MSRpar" not in drawing
+
+
+def test_colours_come_from_the_page():
+    """A drawing has no colour of its own, so that it fits a dark page, and no style for others."""
+    text = html_report(full())
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, flags=re.S))
+    assert not re.findall(r"(?:fill|stroke): #", drawn)
+    style = text[text.index("<style>") : text.index("</style>")]
+    used = set(re.findall(r"var\((--[\w-]+)\)", text))
+    light, dark = re.findall(r":root \{(.*?)\}", style, flags=re.S)
+    assert used <= set(re.findall(r"(--[\w-]+):", light))
+    assert re.findall(r"(--[\w-]+):", light) == re.findall(r"(--[\w-]+):", dark)
+    assert set(figures.PALETTE.values()) <= set(re.findall(r"(--[\w-]+):", light))
+    assert "<style" not in drawn and "metadata" not in drawn
+
+
+def test_names_are_escaped():
+    """An encoder's name is text, in the tables and in the drawings."""
+    name = '<b>"x" & $y_1^2$ --> <script>alert(1)</script>'
+    mine = results(name, **full()["suites"])
+    mine["suites"]["sts"]["notes"] = ["<i>note</i>"]
+    mine["suites"]["sts"]["scores"].append(score("<u>task</u>", "spearman", 30.0))
+    mine["encoder"]["path"] = "</dd><script>"
+    mine["suites"]["zz<i>"] = suite(failures=["<i>failure</i>"])
+    for other in (None, full("<b>")):
+        text = html_report(mine, other)
+        page = Checker(text)
+        assert not {"i", "u", "script"} & set(page.tags)
+        # Those of the list of failures.
+        assert page.tags.count("b") == text.count("<li><b>")
+        assert "&lt;b&gt;" in text and "<u>task</u>" in page.texts
+
+
+def test_failures_stand_at_the_top():
+    """What could not be done comes before the first suite."""
+    text = html_report(full())
+    assert text.index('role="alert"') < text.index("<section")
+    assert text.index("/data/amazon: missing") < text.index("<section")
+    assert 'role="alert"' not in html_report(results(sts=suite(score("STS12", "x", 1.0))))
+
+
+def test_own_row_is_marked():
+    """Our row is set off from the paper's, and comes first."""
+    text = html_report(full())
+    table = text[text.index("CMLM, Table 2") :]
+    rows = re.findall(r'<tr( class="own")?><th scope="row">([^<]*)', table)
+    assert rows[0] == (' class="own"', "mine") and rows[1] == ("", "Avg. GloVe embeddings")
+
+
+def test_scores_are_folded():
+    """Every score is there, in a folded part."""
+    text = html_report(full())
+    part = re.search(r"<summary>All 3 scores</summary>(.*?)</details>", text, flags=re.S)[1]
+    assert "STS12.MSRpar" in part and "50.00" in part
+
+
+def test_the_same_results_make_the_same_document():
+    """No clock and no chance goes into it."""
+    assert html_report(full(), full("other")) == html_report(full(), full("other"))
+
+
+def test_global_settings_of_matplotlib_stay():
+    """Drawing leaves Matplotlib as it was."""
+    import matplotlib
+
+    before = dict(matplotlib.rcParams)
+    html_report(full())
+    assert dict(matplotlib.rcParams) == before
+
+
+def test_missing_values_have_no_bar():
+    """A task that one encoder lacks has one bar; what is no number has none."""
+    mine = results(senteval=suite(score("MR", "accuracy", 80.0), score("CR", "accuracy", None)))
+    other = results("other", senteval=suite(score("CR", "accuracy", float("nan"))))
+    other["suites"]["senteval"]["scores"].append(score("TREC", "accuracy", 70.0))
+    drawing = figures.svg(charts("senteval", mine, other)[0], "k")
+    assert "MR" in drawing and "TREC" in drawing and "CR" not in drawing
+    assert "80.0" in drawing and "nan" not in drawing
+    assert charts("senteval", results(senteval=suite(score("MR", "accuracy", 80.0)))) == []
+
+
+def test_figures_before_only():
+    """Without component removal there is one side, and no bars of the other."""
+    mine = full()
+    data = mine["suites"]["language_bias"]["figures"]
+    del data["language_bias"]["after"], data["embedding_map"]["after"]
+    text = html_report(mine)
+    Checker(text)
+    section = text[text.index(">language_bias</h2>") :]
+    assert "component removed" not in section[: section.index("</section>")]
+
+
+def test_highest_bar_fits_every_panel():
+    """Panels share a scale that holds the highest share of all, not of the first panel."""
+    chart = figures.language_histograms("t", {"before": {**shares(20.0), "fr": shares(97.0)["fr"]}})
+    figure = figures.Figure()
+    chart.draw(figure)
+    assert all(axes.get_ylim()[1] > 97.0 for axes in figure.axes)
+    assert [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes] == [
+        f"queries in {language}" for language in LANGUAGES
+    ]
+
+
+def test_many_languages_and_long_names():
+    """More languages than colours, and names longer than a figure, still make a drawing."""
+    many = [f"l{i}" for i in range(25)]
+    chart = figures.embedding_map("t", {"before": {x: [[0.0, 1.0]] for x in many}})
+    assert "l24" in figures.svg(chart, "k")
+    chart = figures.bars(
+        "t", ["n" * 80, "中文 $x_1$"], {"a" * 80: [1.0, 2.0], "b": [-3.0, None]}, "x, %"
+    )
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        drawing = figures.svg(chart, "k")
+    assert "n" * 29 + "…" in drawing and "n" * 31 not in drawing and "中文 $x_1$" in drawing

@@ -1,0 +1,218 @@
+"""Amazon reviews: the split, the classifier, training through the encoder."""
+
+import json
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import amazon as amazon_reviews
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.amazon import Options, evaluate, split
+from tests.evaluation.data.test_amazon import ITEMS
+
+
+def _encode(texts):
+    """Good words less bad words, in any language, and the length."""
+    good, bad = ("good", "gut", "bon"), ("bad", "schlecht", "mal")
+    count = [[sum(w in t for w in good) - sum(w in t for w in bad), len(t) % 3] for t in texts]
+    return np.array(count, np.float32)
+
+
+def _rows(count, good, bad):
+    return [(1 + i % 5, f"{good if i % 5 >= 3 else bad} {i}") for i in range(count)]
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def _tables(root, train=50, test=10):
+    table = "".join(f"{s}\t{t}\n" for s, t in _rows(train, "good", "bad"))
+    _write(root / "amazon/en/train.tsv", table)
+    for language, words in (("en", ("good", "bad")), ("de", ("gut", "schlecht"))):
+        table = "".join(f"{s}\t{t}\n" for s, t in _rows(test, *words))
+        _write(root / f"amazon/{language}/test.tsv", table)
+
+
+def _run(root, encode=_encode, **options):
+    report = SuiteReport()
+    evaluate(encode, DataFolder(root), Options(**options), report)
+    return report
+
+
+def test_transfer(tmp_path):
+    """What separates English separates German; a language that does not is at chance."""
+    _tables(tmp_path)
+    table = "".join(f"{s}\t{t}\n" for s, t in _rows(10, "mal", "bon"))
+    _write(tmp_path / "amazon/fr/test.tsv", table)
+    report = _run(tmp_path)
+    assert report.get("en", "accuracy_frozen") == 100.0
+    assert report.get("de", "accuracy_frozen") == 100.0
+    assert report.get("fr", "accuracy_frozen") == 0.0
+    assert report.get("mean", "accuracy_frozen") == 50.0
+    assert {s.task: s.count for s in report.scores} == {"en": 10, "de": 10, "fr": 10, "mean": 20}
+    assert report.notes == ["accuracy_trained: this encoder cannot be trained here"]
+
+
+def test_trained(tmp_path):
+    """The encoder's trainer gets 90 % of the training reviews, each seed once."""
+    _tables(tmp_path)
+    calls = []
+
+    def fine_tune(texts, labels, classes, seed):
+        calls.append((len(texts), classes, seed))
+        assert labels.tolist() == [int("good" in text) for text in texts]
+        return lambda tested: np.full(len(tested), seed)
+
+    report = _run(tmp_path, CachedEncoder(_encode, fine_tune=fine_tune), seeds=2)
+    assert calls == [(45, 2, 0), (45, 2, 1)]
+    # 2 of 5 reviews are positive: seed 0 says never, seed 1 always.
+    scores = {(s.task, s.metric): s for s in report.scores}
+    trained = scores["de", "accuracy_trained"]
+    assert (trained.value, trained.count) == (50.0, 10)
+    assert trained.deviation == pytest.approx(np.std([60, 40], ddof=1))
+    assert scores["mean", "accuracy_trained"].value == 50.0
+    assert scores["en", "accuracy_frozen"].deviation == 0.0
+    assert not report.notes
+
+
+def test_training_can_be_left_out(tmp_path):
+    """Then the trainer is not called."""
+    _tables(tmp_path)
+    encode = CachedEncoder(_encode, fine_tune=lambda *arguments: pytest.fail("called"))
+    report = _run(tmp_path, encode, train_encoder=False)
+    assert {score.metric for score in report.scores} == {"accuracy_frozen"} and not report.notes
+
+
+def test_sizes_are_cut(tmp_path):
+    """Of larger files a random part is used, of which all seeds see the same."""
+    _tables(tmp_path, train=400, test=50)
+    encode = CachedEncoder(_encode)
+    report = _run(tmp_path, encode, max_train=60, max_test=20, seeds=3)
+    assert {s.count for s in report.scores if s.task != "mean"} == {20}
+    assert encode.encoded <= 60 + 2 * 20
+
+
+def test_json_lines(tmp_path):
+    """The form of amazon_reviews_multi; stars may be strings."""
+    for language, part in (("en", "train"), ("en", "test"), ("ja", "test")):
+        rows = [{"stars": str(s), "review_body": t} for s, t in _rows(50, "good", "bad")]
+        text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+        broken = '{"stars": 5}\n{"stars"\n[1]\n{"stars": "x", "review_body": "y"}\n'
+        _write(tmp_path / f"amazon/dataset_{language}_{part}.json", text + broken)
+    report = _run(tmp_path)
+    assert report.get("ja", "accuracy_frozen") == 100.0 and report.scores[0].count == 50
+    assert report.notes[:3] == [
+        f"{name}: 4 malformed reviews skipped" for name in ("en (train)", "en", "ja")
+    ]
+
+
+def test_markup_folders(tmp_path):
+    """All categories of a language count together; three stars are negative."""
+    for category in ("books", "dvd"):
+        for part in ("train", "test"):
+            _write(tmp_path / f"amazon/en/{category}/{part}.review", ITEMS)
+    data, folder = DataFolder(tmp_path), tmp_path / "amazon"
+    assert amazon_reviews.languages(folder) == ["en"]
+    reviews = amazon_reviews.read(data, folder, "en", "train")
+    assert reviews.labels.tolist() == [1, 0, 0, 1, 0, 0] and reviews.skipped == 2
+    assert _run(tmp_path).get("en", "accuracy_frozen") == 100.0
+
+
+@settings(deadline=None)
+@given(st.lists(st.integers(0, 1), min_size=4, max_size=200), st.integers(0, 3))
+def test_split(labels, seed):
+    """Every row once, both labels on both sides, about a tenth for development."""
+    labels = np.array(labels)
+    counts = np.bincount(labels, minlength=2)
+    if counts.min() < 2:
+        with pytest.raises(UserError, match="more than 3 stars"):
+            split(labels, 0.1, seed)
+        return
+    train, dev = split(labels, 0.1, seed)
+    assert sorted([*train, *dev]) == list(range(len(labels)))
+    assert set(labels[train]) == set(labels[dev]) == {0, 1}
+    assert np.bincount(labels[dev]).tolist() == [max(1, round(0.1 * c)) for c in counts]
+    again = split(labels, 0.1, seed)
+    assert np.array_equal(train, again[0]) and np.array_equal(dev, again[1])
+
+
+def test_seeds_split_differently():
+    """Otherwise several seeds would be one."""
+    labels = np.arange(100) % 2
+    assert not np.array_equal(split(labels, 0.1, 0)[1], split(labels, 0.1, 1)[1])
+
+
+def _chosen(train, dev, grid):
+    """The classifier as the suite chooses it."""
+    return best_on_dev(train, dev, 2, LogisticRegressionSolver(max_iter=2000), 0, sorted(grid))
+
+
+def test_classifier_is_chosen_on_the_development_set():
+    """A weak penalty follows the small second feature, which only development rewards."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(2, size=200)
+    rows = np.stack([generator.normal(size=200), 0.01 * (2 * labels - 1)], axis=1)
+    part = (rows[:100], labels[:100]), (rows[100:], labels[100:])
+    weak, strong = 1e6, 1e-3
+    assert _chosen(*part, [strong, weak]).C == weak
+    assert _chosen(*part, [weak, strong]).score(*part[1]) == 1.0
+    # Of equally good ones the strongest penalty.
+    assert _chosen(*part, [1e7, 1e8]).C == 1e7
+
+
+def test_classifier_is_not_chosen_on_the_training_set():
+    """A small feature that is right in training alone lures a weak penalty only."""
+    sign = np.where(np.arange(100) % 2, 1.0, -1.0)
+    mostly = np.where(np.arange(100) < 90, sign, -sign)
+    labels = (sign > 0).astype(int)
+    train = np.stack([mostly, 0.01 * sign], axis=1), labels
+    dev = np.stack([mostly, -0.01 * sign], axis=1), labels
+    chosen = _chosen(train, dev, [1e-2, 1e8])
+    assert chosen.C == 1e-2 and chosen.score(*dev) == 0.9
+
+
+def test_missing_language_does_not_stop_others(tmp_path):
+    """Without an English test set the others are tested."""
+    _tables(tmp_path)
+    (tmp_path / "amazon/en/test.tsv").unlink()
+    report = _run(tmp_path)
+    assert report.get("de", "accuracy_frozen") == 100.0
+    assert len(report.failures) == 1 and report.failures[0].startswith("en: ")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [(None, "missing"), ("nonsense\n", "no review"), ("5\ta\n4\tb\n", "more than 3 stars")],
+)
+def test_bad_training_reviews(tmp_path, text, message):
+    """Nothing can be done without them: an error, one line."""
+    _tables(tmp_path)
+    path = tmp_path / "amazon/en/train.tsv"
+    path.unlink()
+    if text is not None:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        _run(tmp_path)
+
+
+def test_no_folder(tmp_path):
+    """The error names the forms."""
+    with pytest.raises(UserError, match="amazon_reviews_multi"):
+        _run(tmp_path)
+
+
+@pytest.mark.parametrize(
+    "options", [{"seeds": 0}, {"dev_share": 1.0}, {"grid": []}, {"grid": [0.0]}, {"max_test": 0}]
+)
+def test_options(options):
+    """What cannot be trained or tested is refused by name."""
+    with pytest.raises(ValueError, match=next(iter(options))):
+        Options(**options)

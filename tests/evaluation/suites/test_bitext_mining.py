@@ -1,0 +1,173 @@
+"""Bitext mining: BUCC's files, what counts as right, and real sentences."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import suites
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.metrics.margin import Candidates, mine
+from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.bitext_mining import Options, evaluate, judge, unify
+
+
+def test_repeated_sentences_are_mined_once_and_not_scored():
+    """Their candidates have no single id; the others keep theirs."""
+    source = unify([("s1", "a"), ("s2", "b"), ("s3", "a")])
+    target = unify([("t1", "x"), ("t2", "y")])
+    assert source.sentences == ["a", "b"] and source.ids == ["", "s2"]
+    assert source.known == {"s1", "s2", "s3"}
+    found = Candidates(np.array([[0, 0], [1, 1]]), np.array([1.5, 1.2]))
+    scores, correct = judge(found, source, target, {("s1", "t1"), ("s2", "t2")})
+    assert scores.tolist() == [1.2] and correct.tolist() == [True]
+
+
+def _encode(texts):
+    """A text is a list of numbers."""
+    return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
+
+
+def _sentences(n=6, seed=0):
+    rng = np.random.default_rng(seed)
+    return [" ".join(f"{value:.3f}" for value in row) for row in rng.normal(size=[n, 4])]
+
+
+def _write(folder, split, source, target, gold, pair="de-en"):
+    folder.mkdir(parents=True, exist_ok=True)
+    first, second = pair.split("-")
+    for language, sentences in ((first, source), (second, target)):
+        lines = [f"{language}-{i}\t{sentence}" for i, sentence in enumerate(sentences)]
+        (folder / f"{pair}.{split}.{language}").write_text("\n".join(lines) + "\n")
+    lines = [f"{first}-{i}\t{second}-{j}" for i, j in gold]
+    (folder / f"{pair}.{split}.gold").write_text("".join(line + "\n" for line in lines))
+
+
+def _run(root, **options):
+    report = SuiteReport()
+    evaluate(_encode, DataFolder(root), Options(**options), report)
+    return report
+
+
+def test_splits_are_those_with_gold_files(tmp_path):
+    """In the folder and in folders of pairs; the test is also cut where training was best."""
+    sentences = _sentences()
+    same = [(i, i) for i in range(6)]
+    vectors = unit(_encode(sentences))
+    found = mine(vectors, vectors)
+    best = [tuple(pair) for pair in found.pairs[:2].tolist()]
+    _write(tmp_path / "bucc/de-en", "training", sentences, sentences, best)
+    _write(tmp_path / "bucc/de-en", "test", sentences, sentences, same)
+    _write(tmp_path / "bucc", "sample", sentences, sentences[::-1], [(0, 5)], pair="fr-en")
+    report = _run(tmp_path)
+    assert not report.failures
+    assert {s.task for s in report.scores} == {"de-en.training", "de-en.test", "fr-en.sample"}
+    assert report.get("de-en.test", "f1_best") == 100.0
+    assert report.get("de-en.training", "recall_best") == 100.0
+    assert report.get("fr-en.sample", "recall_best") == 100.0
+    tuned = report.get("de-en.training", "threshold_best")
+    assert tuned == pytest.approx(found.scores[1:3].mean())
+    assert report.get("de-en.test", "recall_training") == pytest.approx(100 * 2 / 6)
+    assert report.get("de-en.test", "precision_training") == 100.0
+    assert report.get("de-en.training", "f1_training") is None
+    assert report.get("fr-en.sample", "f1_training") is None
+    fixed = int((found.scores >= 1.06).sum())
+    assert report.get("de-en.test", "recall_fixed") == pytest.approx(100 * fixed / 6)
+    assert {s.count for s in report.scores if s.task == "de-en.training"} == {2}
+
+
+def test_fixed_threshold_belongs_to_its_margin(tmp_path):
+    """1.06 is a ratio's; another margin has none unless it is given."""
+    sentences = _sentences()
+    _write(tmp_path / "bucc", "training", sentences, sentences, [(0, 0)])
+    assert Options().fixed == 1.06
+    distance = _run(tmp_path, margin="distance")
+    assert distance.get("de-en.training", "f1_fixed") is None
+    assert distance.get("de-en.training", "threshold_best") < 1
+    assert _run(tmp_path, margin="absolute", threshold=0.99).get(
+        "de-en.training", "recall_fixed"
+    ) == pytest.approx(100.0)
+    assert _run(tmp_path, threshold=100.0).get("de-en.training", "f1_fixed") == 0.0
+
+
+def test_bad_lines_and_unknown_ids_are_noted(tmp_path):
+    """What is skipped is counted; unknown gold pairs count as not found."""
+    sentences = _sentences()
+    _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0), (1, 1), (77, 1)])
+    with (tmp_path / "bucc/de-en.sample.de").open("a") as file:
+        file.write(f"no tab\n\nde-91\t\nde-90\t{sentences[5]}\n")
+    report = _run(tmp_path)
+    assert report.get("de-en.sample", "recall_best") == pytest.approx(200 / 3)
+    notes = "\n".join(report.notes)
+    assert "3 of 10 lines of de-en.sample.de skipped" in notes
+    assert "2 of 7 lines of de-en.sample.de have a sentence" in notes
+    assert "1 of 3 gold pairs have ids" in notes
+
+
+@pytest.mark.parametrize(
+    ("break_it", "message"),
+    [
+        (lambda folder: (folder / "de-en.sample.gold").write_text(""), "no gold pair"),
+        (lambda folder: (folder / "de-en.sample.gold").write_text("a\tb\n"), "none of its 1 pairs"),
+        (lambda folder: (folder / "de-en.sample.en").write_text("\n"), "no sentence"),
+        (lambda folder: (folder / "de-en.sample.en").unlink(), "missing"),
+    ],
+)
+def test_one_broken_split_does_not_stop_the_others(tmp_path, break_it, message):
+    """Empty gold, foreign gold, an empty or a missing side: one failure line."""
+    sentences = _sentences()
+    _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0)])
+    _write(tmp_path / "bucc", "training", sentences, sentences, [(0, 0)])
+    break_it(tmp_path / "bucc")
+    report = _run(tmp_path)
+    assert len(report.failures) == 1 and message in report.failures[0]
+    assert {score.task for score in report.scores} == {"de-en.training"}
+
+
+def test_missing_data_says_where_it_is(tmp_path):
+    """Without the folder, and without gold in it: where to get BUCC and its layout."""
+    for _ in range(2):
+        with pytest.raises(UserError, match=r"bucc2018.*<src>-<trg>\.<split>\.gold"):
+            _run(tmp_path)
+        (tmp_path / "bucc").mkdir(exist_ok=True)
+
+
+@pytest.mark.parametrize("values", [{"margin": "x"}, {"retrieval": "x"}, {"k": 0}])
+def test_options_that_cannot_be_are_refused(values):
+    """With the suite's name, so that the command line can say it."""
+    with pytest.raises(UserError, match="bitext_mining: "):
+        suites.options("bitext_mining", values)
+
+
+def test_real_sentences(data_dir, tmp_path):
+    """Every second German line of multi-way news against English lines, by shared words."""
+    texts = {
+        language: (data_dir / "ntrex" / name).read_text("utf-8").splitlines()[:200]
+        for language, name in (
+            ("de", "newstest2019-ref.deu.txt"),
+            ("en", "newstest2019-src.eng.txt"),
+        )
+    }
+    _write(
+        tmp_path / "bucc",
+        "sample",
+        texts["de"][::2],
+        texts["en"],
+        [(i, 2 * i) for i in range(100)],
+    )
+    report = SuiteReport()
+    evaluate(_words, DataFolder(tmp_path), Options(), report)
+    assert not report.failures
+    # Numbers and names stand in both languages.
+    assert report.get("de-en.sample", "f1_best") > 25
+
+
+def _words(texts, dim=2048):
+    import hashlib
+
+    vectors = np.zeros([len(texts), dim], np.float32)
+    for row, text in zip(vectors, texts):
+        for word in text.lower().split():
+            digest = hashlib.blake2b(word.strip(".,").encode(), digest_size=4).digest()
+            row[int.from_bytes(digest, "little") % dim] += 1
+    return vectors

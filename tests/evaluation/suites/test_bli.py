@@ -1,0 +1,217 @@
+"""Lexicon induction on dictionary files: directions, sizes, several translations."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import suites
+from official_cmlm.evaluation.data.bli import discover
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.metrics.nearest import unit
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.bli import Options, evaluate
+from tests.evaluation.metrics.test_lexicon import csls_by_loops, random_vectors, rotation_of
+
+
+class _Toy:
+    """Source words `s<i>` lie at random, target words `t<i>` at the same place, turned."""
+
+    def __init__(self, shift=0.0):
+        self.meanings = random_vectors(60, dim=8)
+        self.rotation = rotation_of(8)
+        self.shift = shift
+        self.seen = []
+
+    def __call__(self, texts):
+        self.seen += texts
+        rows = []
+        for text in texts:
+            row = self.meanings[int(text[1:])]
+            turned = row @ self.rotation + self.shift * np.eye(8)[0]
+            rows.append(row if text[0] == "s" else turned)
+        return np.array(rows, np.float32)
+
+
+def _write(path, pairs):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("".join(f"{first}\t{second}\n" for first, second in pairs))
+
+
+def _pairs(rows):
+    return [(f"s{i}", f"t{i}") for i in rows]
+
+
+def _dictionaries(root):
+    folder = root / "bli/xx-yy"
+    _write(folder / "yacle.train.freq.5k.xx-yy.tsv", _pairs(range(40)))
+    _write(folder / "yacle.train.freq.500.xx-yy.tsv", _pairs(range(20)))
+    _write(folder / "yacle.test.freq.2k.xx-yy.tsv", _pairs(range(40, 50)))
+    return folder
+
+
+def _run(root, encode=None, **options):
+    report = SuiteReport()
+    evaluate(encode or _Toy(), DataFolder(root), Options(**options), report)
+    return report
+
+
+def test_sizes_and_directions_are_those_of_the_folder(tmp_path):
+    """Each training size is a task; a turned space is found by the map and not without."""
+    folder = _dictionaries(tmp_path)
+    _write(folder / "yacle.train.freq.5k.yy-xx.tsv", [(t, s) for s, t in _pairs(range(40))])
+    _write(folder / "yacle.test.freq.2k.yy-xx.tsv", [(t, s) for s, t in _pairs(range(40, 45))])
+    report = _run(tmp_path)
+    assert not report.failures
+    metrics = {"p@1", "p@5", "p@1_unmapped", "p@5_unmapped"}
+    tasks = {"xx-yy.5k", "xx-yy.500", "yy-xx.5k"}
+    assert {(s.task, s.metric) for s in report.scores} == {(t, m) for t in tasks for m in metrics}
+    for task in tasks:
+        assert report.get(task, "p@1") == 100.0
+        assert report.get(task, "p@1_unmapped") <= report.get(task, "p@5_unmapped") < 60
+    assert {s.count for s in report.scores if s.task == "xx-yy.5k"} == {10}
+    assert {s.count for s in report.scores if s.task == "yy-xx.5k"} == {5}
+    assert any("xx-yy: 50 target words to search" in note for note in report.notes)
+
+
+def test_scores_are_the_formulas_on_the_files(tmp_path):
+    """The map from the training pairs alone, CSLS over all words: the same by hand."""
+    _dictionaries(tmp_path)
+    rng = np.random.default_rng(3)
+    noise = {f"{side}{i}": 0.2 * rng.normal(size=8) for side in "st" for i in range(60)}
+    toy = _Toy()
+
+    def encode(texts):
+        return toy(texts) + np.array([noise[text] for text in texts], np.float32)
+
+    report, cosine = _run(tmp_path, encode), _run(tmp_path, encode, retrieval="cosine")
+    # The small dictionary is read first; its words are among those of the large one.
+    source, target = (unit(encode([f"{side}{i}" for i in range(50)])) for side in "st")
+    left, _, right = np.linalg.svd(source[:20].T.astype(float) @ target[:20])
+    mapped = source @ (left @ right)
+    for metric, queries in (("p@{}", mapped), ("p@{}_unmapped", source)):
+        found = csls_by_loops(queries[40:], target, queries, 5, 10)
+        for k in (1, 5):
+            hits = [i in row[:k] for i, row in zip(range(40, 50), found.tolist())]
+            assert report.get("xx-yy.500", metric.format(k)) == pytest.approx(100 * np.mean(hits))
+        nearest_one = (queries[40:] @ target.T).argmax(axis=1)
+        right = 100 * np.mean(nearest_one == np.arange(40, 50))
+        assert cosine.get("xx-yy.500", metric.format(1)) == pytest.approx(right)
+    assert 0 < report.get("xx-yy.500", "p@1") < 100
+    assert [s.value for s in cosine.scores] != [s.value for s in report.scores]
+
+
+def test_without_mapping_only_unmapped_scores(tmp_path):
+    """`none` learns nothing; both retrievals run."""
+    _dictionaries(tmp_path)
+    report = _run(tmp_path, mapping="none", retrieval="cosine")
+    assert {score.metric for score in report.scores} == {"p@1_unmapped", "p@5_unmapped"}
+
+
+def test_centering_undoes_a_shift(tmp_path):
+    """A target space moved far away is mapped better once both are centred."""
+    _dictionaries(tmp_path)
+    encode = _Toy(shift=4.0)
+    plain, centre = _run(tmp_path, encode), _run(tmp_path, encode, center=True)
+    assert centre.get("xx-yy.5k", "p@1") > plain.get("xx-yy.5k", "p@1")
+    assert centre.get("xx-yy.5k", "p@1_unmapped") == plain.get("xx-yy.5k", "p@1_unmapped")
+
+
+def test_several_translations_are_one_question(tmp_path):
+    """A source word counts once; any of its translations is right."""
+    folder = _dictionaries(tmp_path)
+    _write(folder / "yacle.test.freq.2k.xx-yy.tsv", [("s41", "t3"), ("s41", "t41"), ("s42", "t7")])
+    report = _run(tmp_path)
+    assert report.get("xx-yy.5k", "p@1") == 50.0
+    assert {score.count for score in report.scores} == {2}
+
+
+def test_vocabularies_add_words(tmp_path):
+    """Words of `bli/<lang>.vocab.txt` can be retrieved, those of the source count for CSLS."""
+    _dictionaries(tmp_path)
+    (tmp_path / "bli/yy.vocab.txt").write_text("t1\nt55\n\nt56\n")
+    (tmp_path / "bli/xx.vocab.txt").write_text("s57\n")
+    toy = _Toy()
+    report = _run(tmp_path, toy)
+    assert any("52 target words" in note and "51 source words" in note for note in report.notes)
+    assert {"t55", "t56", "s57"} <= set(toy.seen)
+
+
+def test_test_without_training_is_scored_unmapped(tmp_path):
+    """Under the direction's name; a direction without a test is a failure."""
+    _write(tmp_path / "bli/a.test.1k.xx-yy.tsv", _pairs(range(3)))
+    _write(tmp_path / "bli/a.train.1k.yy-xx.tsv", [(t, s) for s, t in _pairs(range(3))])
+    report = _run(tmp_path)
+    assert {(s.task, s.metric) for s in report.scores} == {
+        ("xx-yy", "p@1_unmapped"),
+        ("xx-yy", "p@5_unmapped"),
+    }
+    assert len(report.failures) == 1 and "no test dictionary of yy-xx" in report.failures[0]
+
+
+def test_bad_lines_are_counted_and_bad_files_fail_alone(tmp_path):
+    """Lines without two words are noted; a dictionary without any is its own failure."""
+    folder = _dictionaries(tmp_path)
+    with (folder / "yacle.train.freq.5k.xx-yy.tsv").open("a") as file:
+        file.write("one\n\t\na\tb\tc\n")
+    (folder / "yacle.train.freq.500.xx-yy.tsv").write_text("one\n")
+    report = _run(tmp_path)
+    assert any("3 of 43 lines skipped" in note for note in report.notes)
+    assert len(report.failures) == 1 and report.failures[0].startswith("xx-yy.500: ")
+    assert {score.task for score in report.scores} == {"xx-yy.5k"}
+
+
+def test_missing_dictionaries_say_where_they_are(tmp_path):
+    """No folder, or none in it."""
+    with pytest.raises(UserError, match="codogogo/xling-eval"):
+        _run(tmp_path)
+    (tmp_path / "bli").mkdir()
+    with pytest.raises(UserError, match="no dictionary"):
+        _run(tmp_path)
+
+
+@pytest.mark.parametrize("values", [{"mapping": "x"}, {"retrieval": "x"}, {"csls_k": 0}])
+def test_options_that_cannot_be_are_refused(values):
+    """With the suite's name, so that the command line can say it."""
+    with pytest.raises(UserError, match="bli: "):
+        suites.options("bli", values)
+
+
+def test_real_files(data_dir):
+    """All directions are found with their sizes; shared letters find some of the translations."""
+    directions = {d.name: d for d in discover(data_dir / "bli")}
+    assert {"en-de", "en-fr", "en-it", "fr-en"} <= directions.keys()
+    assert directions["en-de"].training.keys() == {"5k", "3k", "1k", "500"}
+    assert directions["fr-en"].training.keys() == {"5k"}
+    memory = {}
+
+    def encode(texts, dim=64):
+        for text in texts:
+            if text not in memory:
+                memory[text] = row = np.zeros(dim, np.float32)
+                padded = f" {text.lower()} "
+                for i in range(len(padded) - 1):
+                    digest = hashlib.blake2b(padded[i : i + 2].encode(), digest_size=4).digest()
+                    row[int.from_bytes(digest, "little") % dim] += 1
+        return np.array([memory[text] for text in texts])
+
+    report = SuiteReport()
+    data = _OneDirection(data_dir, "en-de")
+    evaluate(encode, data, Options(), report)
+    assert report.get("en-de.5k", "p@5_unmapped") > 5
+    assert report.get("en-de.5k", "p@5") > 5
+    assert not data.warnings
+
+
+class _OneDirection(DataFolder):
+    """The first lines of one direction; other dictionaries cannot be read: keeps the test short."""
+
+    def __init__(self, root, name):
+        super().__init__(root)
+        self.name = name
+
+    def lines(self, path, hint, **settings):
+        if f".{self.name}." not in path.name:
+            raise UserError("left out")
+        return super().lines(path, hint, **settings)[:1000]

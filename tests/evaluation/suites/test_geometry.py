@@ -1,0 +1,83 @@
+"""The geometry suite: its scores and figures, positive pairs, missing files."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.sts import ScoredPairs
+from official_cmlm.evaluation.metrics import geometry
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.geometry import Options, evaluate, positive_pairs
+
+
+def test_positive_pairs():
+    """Strictly above; none is an error that names the option."""
+    pairs = ScoredPairs(["a", "b", "c"], ["d", "e", "f"], np.array([4.0, 4.2, 5.0]))
+    kept = positive_pairs(pairs, 4.0)
+    assert (kept.first, kept.second, kept.gold.tolist()) == (["b", "c"], ["e", "f"], [4.2, 5.0])
+    with pytest.raises(UserError, match="min_score"):
+        positive_pairs(pairs, 5.0)
+
+
+def _encode(texts):
+    return np.array([[len(t), t.count("a"), 1.0] for t in texts], np.float32)
+
+
+def test_suite(tmp_path):
+    """Each file is a task named after it, cut to max_texts; STS-B has the alignment."""
+    (tmp_path / "mirror_bert").mkdir()
+    (tmp_path / "mirror_bert/words.txt").write_text("a\naa\n\nbbb\ncccc\n")
+    (tmp_path / "mirror_bert/LICENSE.txt").write_text("a\nb\n")
+    rows = ["g\tf\ty\t1\t5\taa\tbb", "g\tf\ty\t2\t4\tc\tddd", "g\tf\ty\t3\t4.5\ta\taa"]
+    (tmp_path / "sts-dev.csv").write_text("\n".join(rows))
+    report, data = SuiteReport(), DataFolder(tmp_path)
+    evaluate(_encode, data, Options(max_texts=3, bins=4, random_pairs=50), report)
+    assert not report.failures
+    vectors = _encode(["a", "aa", "bbb"])
+    assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)
+    assert report.get("words", "isotropy_unit") == pytest.approx(
+        geometry.isotropy_score(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)), rel=1e-5
+    )
+    assert report.get("words", "mean_vector_norm") == geometry.mean_vector_norm(vectors)
+    assert report.get("words", "uniformity") == geometry.uniformity(vectors)
+    aligned = geometry.alignment(_encode(["aa", "a"]), _encode(["bb", "aa"]))
+    assert report.get("sts-dev", "alignment") == pytest.approx(aligned)
+    assert report.get("words", "alignment") is None
+    drawing = report.figures["cosine_histogram"]
+    assert sorted(drawing) == ["sts-dev", "words"]
+    assert drawing["words"]["edges"] == [-1, -0.5, 0, 0.5, 1] and drawing["words"]["positive"] == []
+    assert sum(drawing["sts-dev"]["positive"]) == pytest.approx(1)
+
+
+def test_missing_files(tmp_path):
+    """Both parts fail by themselves and say what was expected."""
+    report = SuiteReport()
+    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    assert [line.partition(":")[0] for line in report.failures] == ["texts", "sts-dev"]
+
+
+def test_one_text(tmp_path):
+    """A file of one text is a failure, the other file is measured."""
+    (tmp_path / "mirror_bert").mkdir()
+    (tmp_path / "mirror_bert/one.txt").write_text("a\n")
+    (tmp_path / "mirror_bert/two.txt").write_text("a\nb\n")
+    report = SuiteReport()
+    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
+
+
+@pytest.mark.parametrize("name", ["max_texts", "random_pairs", "bins"])
+def test_options(name):
+    """What would leave nothing to measure is refused."""
+    with pytest.raises(ValueError, match=name):
+        Options(**{name: 0})
+
+
+def test_real_files(data_dir):
+    """Every file of texts and STS-B's 1,500 pairs are measured."""
+    report, data = SuiteReport(), DataFolder(data_dir)
+    evaluate(_encode, data, Options(max_texts=500), report)
+    assert not report.failures and not data.warnings
+    assert {"en_words_top_10k", "sts-dev"} < {score.task for score in report.scores}
+    assert [s.count for s in report.scores if s.metric == "alignment"] == [208]

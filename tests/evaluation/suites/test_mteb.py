@@ -1,0 +1,185 @@
+"""The adapter for mteb, called as both of its major versions do, and a stand-in for the package."""
+
+import sys
+import types
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, evaluate, main_scores
+
+
+def _encode(texts):
+    return np.array([[len(t), t.count("a")] for t in texts], np.float32)
+
+
+def _run(tmp_path, encode=_encode, **options):
+    report = SuiteReport()
+    evaluate(encode, DataFolder(tmp_path), Options(**options), report)
+    return report
+
+
+class _Task:
+    def __init__(self, name):
+        self.name = name
+
+
+KNOWN = ("One", "Several", "Splits", "Offline", "Empty")
+
+
+def _get_tasks(tasks):
+    unknown = [name for name in tasks if name not in KNOWN]
+    if unknown:
+        raise KeyError(f"KeyError: '{unknown[0]}'\nDid you mean One?")
+    return [_Task(name) for name in tasks]
+
+
+def _scores(name):
+    if name == "Offline":
+        raise ConnectionError("no network")
+    row = {"main_score": 0.5, "hf_subset": "de", "other": 3}
+    found = {
+        "One": {"test": [row]},
+        "Several": {"test": [row, {"main_score": 0.7, "hf_subset": "fr"}]},
+        "Splits": {"dev": [row], "test": [row | {"main_score": 0.9}]},
+        "Empty": {},
+    }[name]
+    return types.SimpleNamespace(scores=found)
+
+
+@pytest.fixture
+def mteb2(monkeypatch):
+    """A module that calls encoders as mteb 2 does, and remembers how it was called."""
+    module, meta = types.ModuleType("mteb"), types.ModuleType("mteb.models.model_meta")
+
+    class ModelMeta:
+        @classmethod
+        def create_empty(cls):
+            return "empty"
+
+    def run(model, tasks, cache="default"):
+        assert model.mteb_model_meta == "empty" and cache is None
+        batches = [{"text": ["a", "bb"]}, {"text": ["ccc"]}]
+        model.encode(batches, task_metadata=None, hf_split="test", hf_subset="de", prompt_type=None)
+        results = [_scores(task.name) for task in tasks]
+        return types.SimpleNamespace(task_results=results)
+
+    meta.ModelMeta = ModelMeta
+    module.get_tasks, module.evaluate = _get_tasks, run
+    monkeypatch.setitem(sys.modules, "mteb", module)
+    monkeypatch.setitem(sys.modules, "mteb.models", types.ModuleType("mteb.models"))
+    monkeypatch.setitem(sys.modules, "mteb.models.model_meta", meta)
+
+
+@pytest.fixture
+def mteb1(monkeypatch):
+    """A module that calls encoders as mteb 1 does."""
+    module = types.ModuleType("mteb")
+
+    class MTEB:
+        def __init__(self, tasks):
+            self.tasks = tasks
+
+        def run(self, model, output_folder="results"):
+            # mteb 1 reads the attribute's fields wherever there is one.
+            assert not hasattr(model, "mteb_model_meta") and output_folder is None
+            model.encode(["a", "bb"], task_name="x", prompt_type=None, batch_size=2)
+            return [_scores(task.name) for task in self.tasks]
+
+    module.get_tasks, module.MTEB = _get_tasks, MTEB
+    monkeypatch.setitem(sys.modules, "mteb", module)
+
+
+def test_texts_and_batches():
+    """Strings, batches of a data loader, arrays of strings and a generator give the same rows."""
+    wanted = _encode(["a", "bb", "aca"])
+    adapter = MtebEncoder(_encode)
+    for inputs in (
+        ["a", "bb", "aca"],
+        [{"text": ["a", "bb"]}, {"text": ["aca"]}],
+        ({"text": np.array([text])} for text in ("a", "bb", "aca")),
+        [{"text": "a"}, {"text": "bb"}, {"text": "aca"}],
+    ):
+        assert np.array_equal(adapter.encode(inputs, batch_size=1), wanted)
+    assert adapter.encoded == 12
+
+
+def test_no_texts():
+    """An empty list keeps the width."""
+    assert MtebEncoder(CachedEncoder(_encode)).encode([]).shape == (0, 2)
+
+
+def test_inputs_that_are_no_text():
+    """Images are refused by name of the fault."""
+    with pytest.raises(UserError, match="other than text"):
+        MtebEncoder(_encode).encode([{"image": [1]}])
+
+
+def test_similarities():
+    """Cosines by hand, of matrices and of single vectors; a zero vector is like nothing."""
+    adapter = MtebEncoder(_encode)
+    first, second = np.array([[1.0, 0], [0, 0]]), np.array([[2.0, 0], [1, 1]])
+    assert adapter.similarity(first, second) == pytest.approx(np.array([[1, 0.5**0.5], [0, 0]]))
+    assert adapter.similarity_pairwise(first, second) == pytest.approx([1, 0])
+    assert adapter.similarity(first[0], second[1]).shape == (1, 1)
+    assert np.array_equal(second, [[2, 0], [1, 1]])
+
+
+def test_version_2(tmp_path, mteb2):
+    """Main scores times 100, subsets apart, and their mean; no result cache is used."""
+    report = _run(tmp_path, tasks=["One", "Several", "Splits"])
+    assert not report.failures
+    assert {score.task: score.value for score in report.scores} == {
+        "One": 50.0,
+        "Several": pytest.approx(60.0),
+        "Several.de": 50.0,
+        "Several.fr": 70.0,
+        "Splits": pytest.approx(70.0),
+        "Splits.dev.de": 50.0,
+        "Splits.test.de": 90.0,
+    }
+    assert {(score.metric, score.count) for score in report.scores} == {("main_score", 3)}
+
+
+def test_version_1(tmp_path, mteb1):
+    """The same through the class `MTEB`, which writes no folder."""
+    report = _run(tmp_path, tasks=["One", "One"])
+    assert [(s.task, s.value, s.count) for s in report.scores] == [("One", 50.0, 2)]
+
+
+def test_failures_do_not_stop_others(tmp_path, mteb2):
+    """An unknown task, no network, no score: one line each."""
+    report = _run(tmp_path, tasks=["Wrong", "Offline", "Empty", "One"])
+    assert [score.task for score in report.scores] == ["One"]
+    wrong, offline, empty = report.failures
+    assert "no such task" in wrong and "\n" not in wrong
+    assert "no network" in offline and "no score" in empty
+
+
+def test_faults_of_the_encoder_are_passed_on(tmp_path, mteb2):
+    """They concern every task."""
+    with pytest.raises(EncoderError):
+        _run(tmp_path, CachedEncoder(lambda texts: np.full([len(texts), 2], np.nan)), tasks=["One"])
+
+
+def test_main_scores():
+    """Split, subset, score; a result without a subset has the default one."""
+    assert main_scores({"test": [{"main_score": 1}]}) == [("test", "default", 1.0)]
+
+
+def test_no_task(tmp_path):
+    """The error says how to name them."""
+    with pytest.raises(UserError, match=r"mteb\.tasks"):
+        _run(tmp_path)
+
+
+def test_not_installed(tmp_path, monkeypatch):
+    """The error says how to install it."""
+    monkeypatch.setitem(sys.modules, "mteb", None)
+    with pytest.raises(UserError, match="pip install mteb"):
+        _run(tmp_path, tasks=["One"])

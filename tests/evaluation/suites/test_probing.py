@@ -1,0 +1,56 @@
+"""SentEval's probing files, parts and classes."""
+
+import pytest
+
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import probing as probing_suite
+from tests.evaluation import toy
+
+
+def _probe(root, count=60):
+    """All ten tasks; the label is the sentence's first word."""
+    words = ("past", "present", "future")
+    lines = [
+        f"{part}\t{words[i % 3].upper()}\t{words[i % 3]} x{i} y"
+        for part in ("tr", "va", "te")
+        for i in range(count)
+    ]
+    for name in probing_suite.TASKS.values():
+        toy.write(root / name, lines)
+
+
+def test_all_ten(tmp_path):
+    """Each is solved from its own file and averaged."""
+    _probe(tmp_path / "senteval/probing")
+    report = SuiteReport()
+    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), probing_suite.Options(), report)
+    assert report.failures == []
+    assert [s.task for s in report.scores] == [*probing_suite.TASKS, "average"]
+    assert all(score.value > 95 for score in report.scores)
+    assert report.scores[0].count == 60
+
+
+def test_bad_probing_files(tmp_path):
+    """A part that is missing, a label that was never trained, malformed lines."""
+    _probe(tmp_path)
+    path = tmp_path / "past_present.txt"
+    path.write_text("tr\tA\tx\nva\tA\tx\n")
+    (tmp_path / "subj_number.txt").write_text("tr\tA\tx\nva\tA\tx\nte\tB\tx\n")
+    odd = tmp_path / "odd_man_out.txt"
+    odd.write_text("nonsense\n" + odd.read_text())
+    (tmp_path / "tree_depth.txt").unlink()
+    report = SuiteReport()
+    options = probing_suite.Options(tasks=["Tense", "SubjNumber", "OddManOut", "Depth"])
+    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    tense, number, depth = report.failures
+    assert "past_present.txt: no line of part te" in tense
+    assert "parts tr, va and te have no label in common" in number
+    assert "tree_depth.txt: missing" in depth
+    assert report.notes == [
+        "subj_number.txt: skipped 1 lines, malformed or with a label that part tr lacks",
+        "odd_man_out.txt: skipped 1 lines, malformed or with a label that part tr lacks",
+    ]
+    assert [score.task for score in report.scores] == ["OddManOut"]
+    with pytest.raises(ValueError, match="no task 'Voice'"):
+        probing_suite.Options(tasks=["Voice"])

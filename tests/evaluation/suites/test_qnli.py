@@ -1,0 +1,111 @@
+"""QNLI: the area under the curve by counting pairs, and the quirks of the file."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.qnli import (
+    Options,
+    area_under_curve,
+    evaluate,
+    parse_pairs,
+    roc_points,
+)
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(-3, 3), st.booleans()), min_size=2, max_size=30))
+def test_area_counts_pairs(rows):
+    """Share of (positive, negative) pairs in order, ties half: by two loops."""
+    scores, labels = np.array([r[0] for r in rows], float), np.array([int(r[1]) for r in rows])
+    if len(set(labels.tolist())) < 2:
+        with pytest.raises(UserError, match="the same label"):
+            area_under_curve(scores, labels)
+        return
+    wins, pairs = 0.0, 0
+    for i in np.flatnonzero(labels == 1):
+        for j in np.flatnonzero(labels == 0):
+            wins += 1.0 if scores[i] > scores[j] else 0.5 if scores[i] == scores[j] else 0.0
+            pairs += 1
+    assert area_under_curve(scores, labels) == pytest.approx(100 * wins / pairs)
+
+
+def test_scores_that_are_no_numbers():
+    """NaN is refused, not ranked."""
+    with pytest.raises(ValueError, match="NaN"):
+        area_under_curve(np.array([np.nan, 1.0]), np.array([0, 1]))
+
+
+def test_curve_is_thinned():
+    """At most 200 points, from (0, 0) to (1, 1), never falling."""
+    generator = np.random.default_rng(0)
+    points = roc_points(generator.normal(size=5000), generator.integers(2, size=5000))
+    false_positive, true_positive = points["false_positive"], points["true_positive"]
+    assert len(false_positive) == len(true_positive) == 200
+    assert (false_positive[0], true_positive[0]) == (0, 0)
+    assert (false_positive[-1], true_positive[-1]) == (1, 1)
+    assert sorted(false_positive) == false_positive and sorted(true_positive) == true_positive
+
+
+def _encode(texts):
+    """A vector that points to what the last letter says."""
+    return np.array([{"a": [1, 0], "b": [0, 1], "0": [0, 0]}[t[-1]] for t in texts], np.float32)
+
+
+HEADER = "index\tquestion\tsentence\tlabel\n"
+
+
+def _run(tmp_path, text):
+    (tmp_path / "qnli").mkdir()
+    (tmp_path / "qnli/dev.tsv").write_text(text)
+    report, data = SuiteReport(), DataFolder(tmp_path)
+    evaluate(_encode, data, Options(), report)
+    return report
+
+
+def test_file_with_quotes_and_bad_lines(tmp_path):
+    """Quotation marks are text; short lines and unknown labels are skipped and told."""
+    rows = '0\t"Is a\tYes" a\tentailment\n1\tIs a\tno b\tnot_entailment\n2\tIs a\tentailment\n'
+    report = _run(tmp_path, HEADER + rows + "3\tIs a\tb\tperhaps\n4\tIs a\tzero 0\tentailment\n")
+    # Cosines 1 and 0 for entailment, 0 for the other: one pair won, one tied.
+    assert report.get("dev", "auc") == pytest.approx(75)
+    assert report.scores[0].count == 3
+    assert report.notes == ["dev: 2 malformed lines skipped"]
+    assert report.figures["roc_curve"]["dev"]["false_positive"][0] == 0
+
+
+def test_one_label(tmp_path):
+    """No curve without both labels: a failure, no score."""
+    report = _run(tmp_path, HEADER + "0\ta\ta\tentailment\n1\ta\tb\tentailment\n")
+    assert not report.scores and "the same label" in report.failures[0]
+
+
+def test_missing_file(tmp_path):
+    """A failure that says what was expected."""
+    report = SuiteReport()
+    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    assert "dev.tsv of GLUE" in report.failures[0]
+
+
+def test_nothing_left():
+    """A file without a good line is an error that names it."""
+    with pytest.raises(UserError, match="somewhere: no pair"):
+        parse_pairs(["x"], "somewhere")
+
+
+def test_real_file(data_dir):
+    """Shared words tell answers better than chance; all rows are read."""
+
+    def words(texts):
+        table = np.random.default_rng(0).normal(size=[997, 16])
+        rows = [[sum(map(ord, w)) % 997 for w in t.lower().split()] or [0] for t in texts]
+        return np.array([table[row].mean(axis=0) for row in rows], np.float32)
+
+    report, data = SuiteReport(), DataFolder(data_dir)
+    evaluate(words, data, Options(), report)
+    assert report.scores[0].count == 5463 and report.scores[0].value > 55
+    assert not (report.notes or report.failures or data.warnings)

@@ -1,0 +1,234 @@
+"""Tatoeba: both directions, the means, removal, and what is in the folder."""
+
+import hashlib
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation import suites
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites.tatoeba import (
+    XTREME,
+    Options,
+    accuracies,
+    accuracies_removed,
+    evaluate,
+)
+
+XTREME_36 = (
+    "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
+    "tl tr ur vi zh"
+).split()
+
+
+def _write(folder, code, foreign, english):
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"tatoeba.{code}-eng.{code}").write_text("\n".join(foreign) + "\n", "utf-8")
+    (folder / f"tatoeba.{code}-eng.eng").write_text("\n".join(english) + "\n", "utf-8")
+
+
+def _encode(texts):
+    """A text is its numbers."""
+    return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
+
+
+def _run(root, encode=_encode, **options):
+    report = SuiteReport()
+    evaluate(encode, DataFolder(root), Options(**options), report)
+    return report
+
+
+def _trigrams(texts, dim=256):
+    """Counts of hashed three-letter pieces."""
+    vectors = np.zeros([len(texts), dim], np.float32)
+    for row, text in zip(vectors, texts):
+        padded = f" {text.lower()} "
+        for i in range(len(padded) - 2):
+            digest = hashlib.blake2b(padded[i : i + 3].encode(), digest_size=4).digest()
+            row[int.from_bytes(digest, "little") % dim] += 1
+    return vectors
+
+
+def _share_by_loops(queries, candidates):
+    hits = 0
+    for i, query in enumerate(queries):
+        cosines = [
+            query @ other / np.linalg.norm(query) / np.linalg.norm(other) for other in candidates
+        ]
+        hits += max(range(len(cosines)), key=lambda j: (cosines[j], -j)) == i
+    return 100 * hits / len(queries)
+
+
+def _languages(rows=40, dim=6, noise=0.8):
+    """Meanings with noise, each language moved its own way and of its own scale."""
+    rng = np.random.default_rng(0)
+    meaning = rng.normal(size=[rows, dim])
+    english = meaning + noise * rng.normal(size=[rows, dim]) + 2 * np.eye(dim)[0]
+    foreign = 3 * (meaning + noise * rng.normal(size=[rows, dim]) - 2 * np.eye(dim)[1])
+    return english, foreign
+
+
+def test_accuracies_are_those_of_plain_loops():
+    """Both directions differ, each is right, and their mean is the mean."""
+    english, foreign = _languages()
+    found = accuracies(english, foreign)
+    expected = {
+        "accuracy_from_english": _share_by_loops(english, foreign),
+        "accuracy_to_english": _share_by_loops(foreign, english),
+    }
+    expected["accuracy_mean"] = sum(expected.values()) / 2
+    assert found == pytest.approx(expected)
+    assert found["accuracy_from_english"] != found["accuracy_to_english"]
+
+
+def test_direction_from_english_by_hand():
+    """English 0 and 1 both find foreign 0; foreign 0 and 1 find their own English."""
+    english = np.array([[1, 0], [0.8, 0.6]])
+    foreign = np.array([[0.95, 0.31], [0, 1]])
+    assert accuracies(english, foreign) == {
+        "accuracy_from_english": 50.0,
+        "accuracy_to_english": 100.0,
+        "accuracy_mean": 75.0,
+    }
+
+
+@pytest.mark.parametrize("sides", ["both", "queries"])
+@pytest.mark.parametrize(("number", "center"), [(1, False), (2, False), (1, True)])
+def test_removal_is_that_of_the_formula(sides, number, center):
+    """v − Σ (vᵀc) c of unit rows, c by the SVD of a language's rows; on the queries or on both."""
+    english, foreign = _languages()
+
+    def removed(vectors):
+        rows = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        rows = rows - rows.mean(axis=0) if center else rows
+        components = np.linalg.svd(rows)[2][:number]
+        return np.array([row - sum((row @ c) * c for c in components) for row in rows])
+
+    both = sides == "both"
+    found = accuracies_removed(english, foreign, Options(True, number, center, sides))
+    there = _share_by_loops(removed(english), removed(foreign) if both else foreign)
+    back = _share_by_loops(removed(foreign), removed(english) if both else english)
+    assert found == pytest.approx(
+        {
+            "accuracy_from_english_pcr": there,
+            "accuracy_to_english_pcr": back,
+            "accuracy_mean_pcr": (there + back) / 2,
+        }
+    )
+
+
+def test_removal_helps_spaces_that_are_moved_apart():
+    """Languages far from each other agree again once their directions are removed."""
+    rng = np.random.default_rng(0)
+    meaning = np.concatenate([rng.normal(size=[40, 6]), np.zeros([40, 2])], axis=1)
+    english = meaning + 0.3 * rng.normal(size=meaning.shape) + 8 * np.eye(8)[6]
+    foreign = meaning + 0.3 * rng.normal(size=meaning.shape) + 8 * np.eye(8)[7]
+    before = accuracies(english, foreign)["accuracy_mean"]
+    after = accuracies_removed(english, foreign, Options())["accuracy_mean_pcr"]
+    assert after > before + 5
+
+
+def test_table_has_xtremes_languages():
+    """The 36 codes of XTREME, each once."""
+    assert sorted(XTREME.values()) == sorted(XTREME_36)
+
+
+def test_languages_are_those_of_the_folder(tmp_path):
+    """XTREME's languages under its code, others under their own; means are over languages."""
+    _write(tmp_path / "tatoeba/v1", "swh", ["1 0", "0 1", "1 1", "1 -1"], ["1 0", "0 1"] * 2)
+    _write(tmp_path / "tatoeba/v1", "xho", ["1 0", "0 1"], ["1 0", "0 1"])
+    (tmp_path / "tatoeba/v1/README").write_text("no data")
+    report = _run(tmp_path, pcr=False)
+    assert {score.task for score in report.scores} == {"sw", "xho", "macro"}
+    assert not any(score.metric.endswith("_pcr") for score in report.scores)
+    # Copies of English: the second pair is found in its first copy.
+    assert report.get("sw", "accuracy_to_english") == 50.0
+    assert report.get("xho", "accuracy_mean") == 100.0
+    assert report.get("macro", "accuracy_to_english") == 75.0
+    counts = {score.task: score.count for score in report.scores}
+    assert counts == {"sw": 4, "xho": 2, "macro": 2}
+    assert report.figures["tatoeba_accuracy"]["xho"]["accuracy_mean"] == 100.0
+    (note,) = report.notes
+    assert "35 of XTREME's 36" in note and " zh" in note and " sw" not in note
+
+
+def test_macro36_needs_all_and_leaves_out_others(tmp_path):
+    """With all 36 there is a mean over them, to which a 37th adds nothing."""
+    for code in XTREME:
+        _write(tmp_path / "tatoeba", code, ["1 0", "0 1"], ["1 0", "0 1"])
+    _write(tmp_path / "tatoeba", "xho", ["1 0", "0 1"], ["0 1", "1 0"])
+    report = _run(tmp_path, pcr=False)
+    assert report.get("macro36", "accuracy_mean") == 100.0
+    assert report.get("macro", "accuracy_mean") == pytest.approx(100 * 36 / 37)
+    assert not report.notes
+    (tmp_path / "tatoeba/tatoeba.cmn-eng.cmn").unlink()
+    report = _run(tmp_path, pcr=False)
+    assert report.get("macro36", "accuracy_mean") is None
+    assert len(report.failures) == 1 and report.failures[0].startswith("zh: ")
+    assert report.notes[0].endswith(" missing: zh")
+
+
+def test_rows_that_differ_name_both_files(tmp_path):
+    """One bad language is a failure line with both files; the others are scored."""
+    _write(tmp_path, "deu", ["1 0", "0 1", "1 1"], ["1 0", "0 1"])
+    _write(tmp_path, "fra", ["1 0", "0 1"], ["1 0", "0 1"])
+    _write(tmp_path, "ita", [], [])
+    for side in ("ita", "eng"):
+        (tmp_path / f"tatoeba.ita-eng.{side}").write_text("")
+    report = _run(tmp_path)
+    assert report.get("fr", "accuracy_mean") == 100.0
+    failed = dict(line.split(": ", 1) for line in report.failures)
+    assert set(failed) == {"de", "it"}
+    assert "deu-eng.deu has 3 rows" in failed["de"] and "deu-eng.eng has 2" in failed["de"]
+
+
+def test_too_many_components_leave_the_plain_scores(tmp_path):
+    """Removal that cannot be fitted is a failure; what needs none is reported."""
+    _write(tmp_path, "fra", ["1 0", "0 1"], ["1 0", "0 1"])
+    report = _run(tmp_path, num_components=3)
+    assert report.get("fr", "accuracy_mean") == 100.0
+    assert report.get("fr", "accuracy_mean_pcr") is None
+    assert "lower num_components" in report.failures[0]
+
+
+def test_folder_without_files_says_where_they_are(tmp_path):
+    """One line with the repository and the names that are expected."""
+    with pytest.raises(UserError, match="LASER"):
+        _run(tmp_path)
+
+
+@pytest.mark.parametrize("values", [{"sides": "none"}, {"num_components": 0}])
+def test_options_that_cannot_be_are_refused(values):
+    """With the suite's name, so that the command line can say it."""
+    with pytest.raises(UserError, match="tatoeba: "):
+        suites.options("tatoeba", values)
+
+
+def test_real_files(data_dir):
+    """Shared letters find some translations in German, and chance's share in Japanese."""
+    report = SuiteReport()
+    calls = DataFolder(data_dir)
+    keep = {"de", "ja"}
+    root = data_dir / "tatoeba/v1"
+    codes = [code for code, task in XTREME.items() if task in keep]
+    assert all((root / f"tatoeba.{code}-eng.eng").exists() for code in codes)
+    cut = _Cut(calls, [f".{code}-eng." for code in codes])
+    evaluate(_trigrams, cut, Options(pcr=False), report)
+    assert 2 < report.get("de", "accuracy_mean") < 60
+    assert report.get("ja", "accuracy_mean") < 2
+    assert not calls.warnings
+
+
+class _Cut:
+    """A folder whose other files cannot be read: keeps the test short."""
+
+    def __init__(self, data, wanted):
+        self.data, self.wanted = data, wanted
+        self.folder = data.folder
+
+    def lines(self, path, hint):
+        if not any(part in path.name for part in self.wanted):
+            raise UserError("left out")
+        return self.data.lines(path, hint)

@@ -1,0 +1,108 @@
+"""The report: scores, their deviation over seeds, and which errors a task keeps to itself."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.scores import Score, SuiteReport
+
+
+def test_one_value():
+    """A single number has no deviation."""
+    report = SuiteReport()
+    report.add("STS14", "spearman_all", 63.5, 3750)
+    assert report.scores == [Score("STS14", "spearman_all", 63.5, 3750, None)]
+    assert report.get("STS14", "spearman_all") == 63.5
+
+
+def test_several_seeds():
+    """Mean and sample deviation: of 1, 2 and 6 they are 3 and sqrt(7)."""
+    report = SuiteReport()
+    report.add("MR", "accuracy", [1.0, 2.0, 6.0], 10)
+    assert report.scores[0].value == 3.0
+    assert report.scores[0].deviation == pytest.approx(7**0.5)
+
+
+def test_numpy_values_become_plain_numbers():
+    """What is written to JSON later must be Python's own."""
+    report = SuiteReport()
+    report.add("a", "b", np.float32(1.5), np.int64(3))
+    report.add("a", "c", np.array([1.0, 2.0]), 3)
+    for score in report.scores:
+        assert type(score.value) is float and type(score.count) is int
+    assert type(report.scores[1].deviation) is float
+
+
+def test_one_seed_in_a_list():
+    """Is one value."""
+    report = SuiteReport()
+    report.add("a", "b", [2.0], 1)
+    assert report.scores[0].deviation is None
+
+
+def test_twice():
+    """A task has a metric once; another metric or task is another score."""
+    report = SuiteReport()
+    report.add("a", "b", 1.0, 1)
+    report.add("a", "c", 1.0, 1)
+    report.add("b", "b", 1.0, 1)
+    with pytest.raises(ValueError, match="a/b was already scored"):
+        report.add("a", "b", 2.0, 1)
+    assert report.get("a", "b") == 1.0 and len(report.scores) == 3
+
+
+def test_no_value():
+    """No seed, no score; no number, no score."""
+    for values in ([], [1.0, float("nan")], float("inf")):
+        with pytest.raises(ValueError, match="needs finite numbers"):
+            SuiteReport().add("a", "b", values, 1)
+
+
+def test_get_missing():
+    """None, not an error."""
+    assert SuiteReport().get("a", "b") is None
+
+
+def test_user_errors_become_failures():
+    """What was scored before stays, what follows runs."""
+    report = SuiteReport()
+    with report.task("one"):
+        report.add("one", "m", 1.0, 1)
+        raise UserError("file.txt: missing; fetch it")
+    with report.task("two"):
+        report.add("two", "m", 2.0, 1)
+    assert report.failures == ["one: file.txt: missing; fetch it"]
+    assert [score.task for score in report.scores] == ["one", "two"]
+
+
+def test_faults_of_a_task():
+    """A value that cannot be is a line; of a fault of the code the trace is kept too."""
+    report = SuiteReport()
+    with report.task("one"):
+        raise ValueError("too\nfew")
+    with report.task("two"):
+        raise TypeError("a bug")
+    assert report.failures == ["one: too few", "two: stopped by TypeError: a bug"]
+    assert len(report.traces) == 1 and "TypeError: a bug" in report.traces[0]
+
+
+@pytest.mark.parametrize("error", [EncoderError("NaN"), KeyboardInterrupt()])
+def test_other_errors_are_passed_on(error):
+    """A fault of the encoder, and a stop by hand."""
+    report = SuiteReport()
+    with pytest.raises(type(error)):
+        with report.task("one"):
+            raise error
+    assert not report.failures
+
+
+def test_reports_share_nothing():
+    """Two reports have lists of their own."""
+    SuiteReport().notes.append("x")
+    assert not SuiteReport().notes
+
+
+def test_progress_is_silent():
+    """By default there is nothing to see, and nothing to set up."""
+    assert SuiteReport().progress("training", 3)(1) is None

@@ -1,0 +1,113 @@
+"""Encoders of every kind: the same embeddings, fingerprints that tell them apart, fine-tuning."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.encoders import open_encoder
+from official_cmlm.errors import UserError
+from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.conftest import tiny_encoder_config
+
+TEXTS = ["The cat sat on the mat.", "dog", "a bird flew under the tree slowly and then", ""]
+
+
+def write_encoder(folder, vocabulary):
+    """An encoder directory with random weights."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary))
+    describe(folder, config, vocabulary, max_seq_length=24)
+    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def encoder_dir(tmp_path_factory, vocabulary):
+    """One for all tests here."""
+    return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", vocabulary)
+
+
+def test_directory_and_modules_agree(exported):
+    """The exported pair gives the directory's embeddings, also cut to another length."""
+    for length in (None, 6):
+        ours, theirs = (open_encoder(str(path), length) for path in exported)
+        assert (ours.kind, theirs.kind) == ("encoder_directory", "tfhub")
+        np.testing.assert_allclose(theirs.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
+        assert ours.fingerprint != theirs.fingerprint
+    assert open_encoder(str(exported[0])).name == "model"
+
+
+def test_fingerprint_follows_weights_and_settings(encoder_dir, vocabulary, tmp_path):
+    """Equal for a second look; another for other weights, length or precision, not for logs."""
+    first = open_encoder(str(encoder_dir)).fingerprint
+    (encoder_dir / "events.log").write_text("a training writes this")
+    assert open_encoder(str(encoder_dir)).fingerprint == first
+    others = {
+        open_encoder(str(encoder_dir), 12).fingerprint,
+        open_encoder(str(encoder_dir), precision="bfloat16").fingerprint,
+        open_encoder(str(write_encoder(tmp_path / "other", vocabulary))).fingerprint,
+    }
+    assert len(others) == 3
+    assert first not in others
+
+
+def test_python_objects(tmp_path, monkeypatch):
+    """A function, an object with `encode` and a class of such objects."""
+    (tmp_path / "my_encoders.py").write_text(
+        "import numpy as np\n"
+        "def lengths(texts): return np.array([[len(t), 1.0] for t in texts])\n"
+        "class Encoder:\n"
+        "    def encode(self, texts): return 2 * lengths(texts)\n"
+        "one = Encoder()\n"
+        "number = 3\n"
+        "class Picky:\n"
+        "    def __init__(self, size): pass\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    function = open_encoder("my_encoders:lengths")
+    assert function.encode(["abc"]).tolist() == [[3, 1]]
+    made, given = open_encoder("my_encoders:Encoder"), open_encoder("my_encoders:one")
+    assert made.encode(["abc"]).tolist() == given.encode(["abc"]).tolist() == [[6, 2]]
+    assert len({e.fingerprint for e in (function, made, given)}) == 3
+    assert open_encoder("my_encoders:one").fingerprint == given.fingerprint
+    for path, message in (
+        ("my_encoders:number", "neither a function nor anything with encode"),
+        ("my_encoders:nothing", "cannot be imported"),
+        ("no_such_module:x", "cannot be imported"),
+        ("my_encoders:Picky", "cannot be imported .TypeError"),
+    ):
+        with pytest.raises(UserError, match=message):
+            open_encoder(path)
+    with pytest.raises(UserError, match="does not apply to my_encoders:one"):
+        open_encoder("my_encoders:one", max_seq_length=8)
+    with pytest.raises(UserError, match="is for encoder directories"):
+        open_encoder("my_encoders:one", precision="bfloat16")
+
+
+def test_no_encoder(tmp_path):
+    """The error says what would be one."""
+    with pytest.raises(UserError, match="no encoder there; name an encoder directory"):
+        open_encoder(str(tmp_path))
+    (tmp_path / "modules.json").write_text("[]")
+    with pytest.raises(UserError, match="install it, or import the folder"):
+        open_encoder(str(tmp_path))
+
+
+def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir):
+    """Two kinds of sentences that a random encoder's classifier learns; the folder is untouched."""
+    texts = [f"the {animal} {verb}" for animal in ("cat", "dog", "bird") for verb in ("sat", "ran")]
+    labels = np.array([0, 1] * 3)
+    before = SentenceEncoder.load(encoder_dir).encode(TEXTS)
+    config = FineTuningConfig(epochs=30, batch_size=3, learning_rate=5e-3)
+    steps = []
+    predict = fine_tune(
+        encoder_dir, texts, labels, 2, 1, config, lambda total: steps.append(total) or steps.append
+    )
+    assert predict(texts).tolist() == labels.tolist()
+    assert predict([]).tolist() == []
+    assert steps[0] == len(steps) - 1 == 60
+    assert np.array_equal(SentenceEncoder.load(encoder_dir).encode(TEXTS), before)
+    with pytest.raises(ValueError, match="as many texts as labels, got 6 and 5"):
+        fine_tune(encoder_dir, texts, labels[:5], 2, 1)
