@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,27 @@ def result_path(work_dir: Path, arm: Arm, seed: int) -> Path:
     return work_dir / "results" / f"{arm.name}.{seed}.json"
 
 
+def settings(study: Study, arm: Arm) -> dict[str, Any]:
+    """All in the study's file that an arm's scores depend on, of its start only the name."""
+    return {
+        "experiment": arm.experiment,
+        "params_override": _overrides(study, arm),
+        "starts_from": arm.starts_from,
+        "start_seed": arm.start_seed,
+        "train": arm.train,
+        "suites": study.scores.suites,
+        "set": study.scores.set,
+        "validation": study.scores.validation,
+    }
+
+
+def _overrides(study: Study, arm: Arm) -> dict[str, Any]:
+    """Those of `common` that concern an arm, and its own, which win."""
+    stage = stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
+    common = concerning(stage, json.dumps(study.common))
+    return json.loads(merged(common, json.dumps(arm.params_override)) or "{}")
+
+
 def read_result(path: Path, study: Study) -> dict[str, Any] | None:
     """The scores of an arm and a seed; None where there are none yet.
 
@@ -76,24 +98,20 @@ def read_result(path: Path, study: Study) -> dict[str, Any] | None:
     if arm is None or len(values) != len(_RESULT_FIELDS):
         raise UserError(f"{path}: is of no arm of this study; delete it")
     # Through JSON, as what was written.
-    now = json.loads(json.dumps(study.settings(arm)))
+    now = json.loads(json.dumps(settings(study, arm)))
     if differing := _first_difference(found["settings"], now):
+        rescored = differing.split(".")[0].split(" ")[0] in ("suites", "set", "validation")
+        remedy = "score" if rescored else "train"
+        model = "" if rescored else f" and {path.parents[1] / 'models' / path.stem}"
         raise UserError(
-            f"{path}: made by another version of the study ({differing}); take the study back to "
-            f"that, or delete the file (and {path.parents[1] / 'models' / path.stem}, if it is not "
-            "only scored otherwise), or name another --work_dir"
+            f"{path}: made by another version of the study ({differing}); undo that, or delete "
+            f"the file{model} to {remedy} the arm anew, or name another --work_dir"
         )
     return found
 
 
 def check_settings(study: Study, names: dict[str, str]) -> None:
     """Raises `UserError` for experiments, fields and values that cannot be, before any records."""
-    arms = [
-        stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
-        for arm in study.arms
-    ]
-    with within("common"):
-        check_common(arms, json.dumps(study.common), "arm")
     for arm in study.arms:
         with within(f"arm {arm.name}"):
             _, config = _resolved(study, arm, study.seeds[0], names, None)
@@ -104,6 +122,12 @@ def check_settings(study: Study, names: dict[str, str]) -> None:
                         f"its experiment starts from {config.task.init_checkpoint.strip('<>')}; "
                         "say where that is with starts_from"
                     )
+    arms = [
+        stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
+        for arm in study.arms
+    ]
+    with within("common"):
+        check_common(arms, json.dumps(study.common), "arm")
 
 
 class _Read(Exception):
@@ -160,11 +184,7 @@ def _resolved(
     study: Study, arm: Arm, seed: int, names: dict[str, str], start: Path | None
 ) -> tuple[dict[str, Any], Any]:
     """An arm's overrides and its whole experiment."""
-    stage = stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
-    common = concerning(stage, json.dumps(study.common))
-    # What comes second wins.
-    text = merged(common, json.dumps(arm.params_override))
-    values = expand(json.loads(text or "{}"), names)
+    values = expand(_overrides(study, arm), names)
     seeds: dict[str, Any] = {"train_data": {"seed": seed}}
     text = merged(values, json.dumps({"task": seeds}))
     init = None if start is None else str(start)
@@ -275,7 +295,10 @@ def _first_difference(old: Any, new: Any, at: str = "") -> str:
             if found := _first_difference(old.get(key), new.get(key), f"{at}.{key}".lstrip(".")):
                 return found
         return ""
-    return "" if old == new else f"{at} was {json.dumps(old)}, is {json.dumps(new)}"
+    if old == new:
+        return ""
+    before, now = (textwrap.shorten(json.dumps(value), 80) for value in (old, new))
+    return f"{at} was {before}, is {now}"
 
 
 def _claim(run: Run, study: Study, work_dir: Path) -> None:

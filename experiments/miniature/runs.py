@@ -12,7 +12,14 @@ from typing import Any
 
 from experiments import interruption, stages
 from experiments.evaluation_tables import duration
-from experiments.miniature.plan import Run, read_result, result_path, training_mode, within
+from experiments.miniature.plan import (
+    Run,
+    read_result,
+    result_path,
+    settings,
+    training_mode,
+    within,
+)
 from experiments.miniature.records import Call, write_aside
 from experiments.miniature.study import VALIDATION, Study
 from experiments.train_summary import SUMMARY_NAME, versions
@@ -173,7 +180,7 @@ def _scored(run: Run, study: Study, data_dir: Path, work_dir: Path, call: Call) 
         "seed": run.seed,
         "experiment": run.arm.experiment,
         "study_version": run.version,
-        "settings": study.settings(run.arm),
+        "settings": settings(study, run.arm),
         "scores": {},
         "protocols": {},
         "evaluation_files": {},

@@ -169,20 +169,6 @@ class Study:
         """The arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
-    def settings(self, arm: Arm) -> dict[str, Any]:
-        """All in the file that an arm's scores depend on, but for the data that it reads."""
-        return {
-            "experiment": arm.experiment,
-            "common": self.common,
-            "params_override": arm.params_override,
-            "starts_from": arm.starts_from,
-            "start_seed": arm.start_seed,
-            "train": arm.train,
-            "suites": self.scores.suites,
-            "set": self.scores.set,
-            "validation": self.scores.validation,
-        }
-
 
 def study_files() -> dict[str, Path]:
     """Name -> file of the studies that come with the project."""
