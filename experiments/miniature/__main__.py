@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
         _run(study, work_dir)
     from experiments.miniature.report import write_report
 
-    print(write_report(study, work_dir))
+    print(write_report(study, work_dir, FLAGS.study))
 
 
 def _run(study: Study, work_dir: Path) -> None:

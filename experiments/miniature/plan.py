@@ -7,6 +7,7 @@ import contextlib
 import dataclasses
 import hashlib
 import json
+import string
 import textwrap
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +22,11 @@ from official_cmlm.errors import UserError
 # In an arm's model directory: which version of the arm it belongs to.
 _ARM_NAME = "study_arm.json"
 # What a result holds that a report reads.
-_RESULT_FIELDS = ("arm", "seed", "experiment", "settings", "scores", "protocols", "steps")
+_RESULT_FIELDS = (
+    *("arm", "seed", "experiment", "study_version", "settings", "scores", "protocols"),
+    *("evaluation_files", "steps", "examples", "tokens", "seconds", "wall_seconds"),
+    *("devices", "versions"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,28 +86,28 @@ def _overrides(study: Study, arm: Arm) -> dict[str, Any]:
     return json.loads(merged(common, json.dumps(arm.params_override)) or "{}")
 
 
-def read_result(path: Path, study: Study) -> dict[str, Any] | None:
-    """The scores of an arm and a seed; None where there are none yet.
+def read_result(study: Study, work_dir: Path, arm: Arm, seed: int) -> dict[str, Any] | None:
+    """The result of an arm and a seed; None where there is none yet.
 
     Raises:
       UserError: if the file is damaged, or the study says something else about the arm now.
     """
+    path = result_path(work_dir, arm, seed)
     if not path.is_file():
         return None
     try:
         found = json.loads(path.read_text(encoding="utf-8"))
-        arm = study.arm(found["arm"])
-        values = [found[name] for name in _RESULT_FIELDS]
-    except (ValueError, KeyError, TypeError):
-        raise UserError(f"{path}: no result of a study; delete it to score the arm anew") from None
-    if arm is None or len(values) != len(_RESULT_FIELDS):
-        raise UserError(f"{path}: is of no arm of this study; delete it")
+    except ValueError:
+        found = None
+    whole = isinstance(found, dict) and found.keys() >= set(_RESULT_FIELDS)
+    if not whole or (found["arm"], found["seed"]) != (arm.name, seed):
+        raise UserError(f"{path}: no result of this arm; delete it to score the arm anew")
     # Through JSON, as what was written.
     now = json.loads(json.dumps(settings(study, arm)))
     if differing := _first_difference(found["settings"], now):
         rescored = differing.split(".")[0].split(" ")[0] in ("suites", "set", "validation")
         remedy = "score" if rescored else "train"
-        model = "" if rescored else f" and {path.parents[1] / 'models' / path.stem}"
+        model = "" if rescored else f" and {work_dir / 'models' / path.stem}"
         raise UserError(
             f"{path}: made by another version of the study ({differing}); undo that, or delete "
             f"the file{model} to {remedy} the arm anew, or name another --work_dir"
@@ -114,10 +119,12 @@ def check_settings(study: Study, names: dict[str, str]) -> None:
     """Raises `UserError` for experiments, fields and values that cannot be, before any records."""
     for arm in study.arms:
         with within(f"arm {arm.name}"):
-            _, config = _resolved(study, arm, study.seeds[0], names, None)
-            if not arm.starts_from:
+            outside = arm.starts_from and study.arm(arm.starts_from) is None
+            start = _outside_start(arm, names) if outside else None
+            _, config = _resolved(study, arm, study.seeds[0], names, start)
+            if outside or not arm.starts_from:
                 config.task.check()
-                if config.task.init_checkpoint:
+                if config.task.init_checkpoint and not outside:
                     raise UserError(
                         f"its experiment starts from {config.task.init_checkpoint.strip('<>')}; "
                         "say where that is with starts_from"
@@ -128,6 +135,11 @@ def check_settings(study: Study, names: dict[str, str]) -> None:
     ]
     with within("common"):
         check_common(arms, json.dumps(study.common), "arm")
+
+
+def _outside_start(arm: Arm, names: dict[str, str]) -> Path:
+    """The encoder directory that an arm starts from, which no arm makes."""
+    return Path(expand(arm.starts_from, names)).expanduser().resolve()
 
 
 class _Read(Exception):
@@ -209,8 +221,11 @@ def plan(study: Study, data_dir: Path, work_dir: Path) -> list[Run]:
         the study has made.
     """
     names = places(study, data_dir, work_dir)
+    read = string.Template(json.dumps([study.common, [a.params_override for a in study.arms]]))
     contents = {
-        names[step.name]: f"${step.name}:{content(Path(names[step.name]))}" for step in study.data
+        names[name]: f"${name}:{content(Path(names[name]))}"
+        for name in read.get_identifiers()
+        if name != "data"
     }
     runs: dict[tuple[str, int], Run] = {}
     checked: dict[str, tuple[str, Any, str]] = {}
@@ -257,7 +272,7 @@ def _planned(
     elif arm.starts_from:
         from experiments.encoders import directory_fingerprint
 
-        start = Path(expand(arm.starts_from, names)).expanduser()
+        start = _outside_start(arm, names)
         start_version = directory_fingerprint(start)
     overrides, config = _resolved(study, arm, seed, names, start)
     # Paths say nothing; what lies there does.
@@ -307,7 +322,7 @@ def _claim(run: Run, study: Study, work_dir: Path) -> None:
     An encoder directory without weights says what a later arm's encoder must be.
     """
     path = result_path(work_dir, run.arm, run.seed)
-    found = read_result(path, study)
+    found = read_result(study, work_dir, run.arm, run.seed)
     if found is not None and found["study_version"] != run.version:
         raise UserError(
             f"{path}: made by another version of the study (its records, its start or its "

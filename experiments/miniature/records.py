@@ -85,5 +85,8 @@ def content(folder: Path) -> str:
     manifest, digest = folder / "dataset.json", hashlib.sha256()
     for path in [manifest] if manifest.is_file() else sorted(folder.rglob("*")):
         if path.is_file():
-            digest.update(f"{path.relative_to(folder)}\n".encode() + path.read_bytes())
+            digest.update(f"{path.relative_to(folder)}\n".encode())
+            with path.open("rb") as file:
+                while chunk := file.read(1 << 22):
+                    digest.update(chunk)
     return digest.hexdigest()[:16]

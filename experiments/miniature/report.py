@@ -12,7 +12,7 @@ from scipy import stats
 
 from experiments.evaluation_figures import BACKGROUND, FIRST, INK, MUTED, SECOND, Chart, image
 from experiments.evaluation_tables import MISSING, duration, escape
-from experiments.miniature.plan import read_result, result_path
+from experiments.miniature.plan import read_result
 from experiments.miniature.study import Arm, Column, Study, paper_values
 from official_cmlm.errors import UserError
 
@@ -61,8 +61,13 @@ def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | N
     return estimate({s: v - baseline[s] for s, v in values.items() if s in baseline})
 
 
-def write_report(study: Study, work_dir: Path) -> str:
+def write_report(study: Study, work_dir: Path, name: str) -> str:
     """Writes `study.md` and `study.png`.
+
+    Args:
+      study: what was compared.
+      work_dir: its folder.
+      name: what `--study` was.
 
     Returns:
       A line that says what was written and what is missing.
@@ -73,13 +78,13 @@ def write_report(study: Study, work_dir: Path) -> str:
     results: Results = {}
     for seed in study.seeds:
         for arm in study.arms:
-            if found := read_result(result_path(work_dir, arm, seed), study):
+            if found := read_result(study, work_dir, arm, seed):
                 results[arm.name, seed] = found
     if not results:
         raise UserError(f"{work_dir}: no results of this study yet; run it without --report_only")
     _check_files(results, work_dir)
     (work_dir / FIGURE_NAME).write_bytes(image(_figure(study, results), "png", "", "white", 160))
-    (work_dir / TABLE_NAME).write_text(_markdown(study, results), encoding="utf-8")
+    (work_dir / TABLE_NAME).write_text(_markdown(study, results, name), encoding="utf-8")
     missing = _missing(study, results)
     rest = f"; missing: {', '.join(missing)}" if missing else ""
     return f"study: {work_dir / TABLE_NAME}, {work_dir / FIGURE_NAME}{rest}"
@@ -134,11 +139,13 @@ def _paper_difference(study: Study, arm: Arm, column: Column) -> float | None:
 # The table.
 
 
-def _markdown(study: Study, results: Results) -> str:
+def _markdown(study: Study, results: Results, name: str) -> str:
     baseline = study.arm(study.baseline)
     seeds = f"{len(study.seeds)} seeds" if len(study.seeds) > 1 else "one seed"
     lines = [
-        f"# {study.title}",
+        f"# {escape(study.title)}",
+        "",
+        f"`python -m experiments.miniature --study={name} --work_dir=… --data_dir=…`",
         "",
         f"{len(study.arms)} arms with {seeds}. Scores are means ± standard deviations over seeds; "
         f"differences from {escape(_label(baseline))} are taken seed by seed, with the "
@@ -174,7 +181,7 @@ def _scores(study: Study, results: Results, column: Column) -> list[str]:
             ]
         )
     header = ["arm", "score", f"difference from {escape(_label(study.arm(study.baseline)))}"]
-    return _table([*header, "by seed", "a paper's own row", "its difference"], rows)
+    return _table([*header, "by seed", "a paper's row", "difference of the rows"], rows)
 
 
 def _mean(found: Estimate | None, column: Column) -> str:
@@ -226,7 +233,6 @@ def _work(study: Study, results: Results) -> list[str]:
         "",
         f"Means over seeds; {len(results)} trainings and scorings took {duration(total)} "
         f"together. {used}.",
-        "",
     ]
 
 
@@ -305,7 +311,7 @@ def _draw_differences(axes: Any, study: Study, results: Results, column: Column)
             drawn |= _draw(axes, row, found, with_interval=True)
         if (paper := _paper_difference(study, arm, column)) is not None:
             marks = axes.plot([paper], [row], "D", color=SECOND, ms=5, mfc="white", zorder=4)
-            drawn["the paper's difference"] = marks[0]
+            drawn["difference of the papers' rows"] = marks[0]
     _rows(axes, study, labels=False)
     axes.margins(x=0.12)
     axes.set_xlabel(f"difference from {_label(study.arm(study.baseline))}")
@@ -326,7 +332,7 @@ def _draw(axes: Any, row: int, found: Estimate, with_interval: bool) -> dict[str
         )
         drawn[f"{CONFIDENCE:.0%} interval of the mean"] = ends
     points = axes.scatter(
-        list(found.values.values()), [row] * len(found.values), s=16, color=BACKGROUND, zorder=3,
+        list(found.values.values()), [row] * len(found.values), s=16, color=BACKGROUND, zorder=5,
         edgecolors=MUTED, linewidths=0.6,
     )  # fmt: skip
     mean = axes.plot([found.mean], [row], "|", color=FIRST, ms=13, mew=2.2, zorder=4)[0]

@@ -58,7 +58,7 @@ def execute(runs: list[Run], study: Study, data_dir: Path, work_dir: Path, call:
     """
     seconds: dict[str, list[float]] = {}
     for run in runs:
-        if found := read_result(result_path(work_dir, run.arm, run.seed), study):
+        if found := read_result(study, work_dir, run.arm, run.seed):
             seconds.setdefault(run.arm.name, []).append(found["wall_seconds"])
     for index, run in enumerate(runs, 1):
         name = f"[{index}/{len(runs)}] {run.arm.name} seed {run.seed}"

@@ -6,7 +6,7 @@
       - {name: vocabulary, run: build_vocab, flags: {input: $data/text/en, vocab_size: 8000}}
       - name: books
         run: create_documents
-        flags: {input: $data/text/en, vocab_file: $vocabulary}
+        flags: {input: $data/text/en, vocab_file: $vocabulary/vocab.txt}
     common:                                 # overrides of all arms
       task: {train_data: {input_path: $books}}
     arms:

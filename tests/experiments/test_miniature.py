@@ -5,8 +5,12 @@ import fcntl
 import io
 import json
 import os
+import re
 import shutil
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -15,6 +19,7 @@ from experiments import registry, training
 from experiments.miniature import plan, records, report, runs
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import Stopped, UserError
+from tests.conftest import make_documents
 from tests.experiments.miniature_helpers import (
     STS_B,
     InProcess,
@@ -24,6 +29,8 @@ from tests.experiments.miniature_helpers import (
     write_study,
 )
 from tests.experiments.test_training import TINY
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -108,7 +115,7 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
             scores[arm, seed] = found["scores"]["sts/STS-B/spearman"]
     copied = tmp_path / "work"
     shutil.copytree(work / "results", copied / "results")
-    line = report.write_report(study, copied)
+    line = report.write_report(study, copied, "tiny")
     text = (copied / "study.md").read_text()
     assert "missing" not in line and "Missing" not in text
     mean = (scores["mlm", 1] + scores["mlm", 2]) / 2
@@ -120,11 +127,11 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
     assert "76.6: CMLM base (CMLM, Table 2) | +30.2" in text.replace("+30.3", "+30.2")
     assert (copied / "study.png").read_bytes().startswith(b"\x89PNG")
     (copied / "results" / "readout.2.json").unlink()
-    assert report.write_report(study, copied).endswith("missing: readout seed 2")
+    assert report.write_report(study, copied, "tiny").endswith("missing: readout seed 2")
     assert "Missing, and in no figure here: readout seed 2." in (copied / "study.md").read_text()
     (copied / "results" / "mlm.1.json").write_text("{")
-    with pytest.raises(UserError, match="mlm.1.json: no result of a study; delete it"):
-        report.write_report(study, copied)
+    with pytest.raises(UserError, match="mlm.1.json: no result of this arm; delete it"):
+        report.write_report(study, copied, "tiny")
 
 
 def test_results_scored_on_other_files_are_not_compared(finished, tmp_path):
@@ -136,7 +143,7 @@ def test_results_scored_on_other_files_are_not_compared(finished, tmp_path):
     values["evaluation_files"][STS_B] = "0" * 64
     path.write_text(json.dumps(values))
     with pytest.raises(UserError, match="scored on another .*sts-test.csv than") as caught:
-        report.write_report(study, tmp_path)
+        report.write_report(study, tmp_path, "tiny")
     assert "\n" not in str(caught.value)
 
 
@@ -160,7 +167,7 @@ def test_results_of_another_version_are_refused(finished, tmp_path, change, mess
     study = write_study(tmp_path, change)
     for refusing in (
         lambda: plan.plan(study, data_folder, work),
-        lambda: report.write_report(study, work),
+        lambda: report.write_report(study, work, "tiny"),
     ):
         with pytest.raises(UserError, match=message) as caught:
             refusing()
@@ -306,3 +313,39 @@ def test_two_commands_do_not_work_in_one_folder(tmp_path):
         assert call([sys.executable, "-c", f"import os; os.fstat({held})"]) == 0
     fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     os.close(descriptor)
+
+
+@pytest.mark.long
+def test_a_killed_study_goes_on(tmp_path, vocabulary):
+    """`kill -9` of everything in the middle of a training; the same command ends the study."""
+    data_folder = write_data(tmp_path)
+    vocabulary.save(data_folder)
+    documents = ["\n".join(document.paragraphs) for document in make_documents(120)]
+    (data_folder / "text.txt").write_text("\n\n".join(documents))
+
+    def change(study):
+        study["data"][0]["flags"] = {"input": "$data/text.txt", "vocab_file": "$data/vocab.txt"}
+        trainer = {"train_steps": 60, "checkpoint_interval": 2, "validation_interval": 60}
+        study["common"]["trainer"] |= trainer
+
+    write_study(tmp_path, change)
+    work = tmp_path / "work"
+    command = [sys.executable, "-m", "experiments.miniature", f"--study={tmp_path / 'study.yaml'}"]
+    command += [f"--work_dir={work}", f"--data_dir={data_folder}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, **pipes, cwd=ROOT, start_new_session=True) as first:
+        printed = b""
+        while not re.search(rb"\[3/4\].*train_and_eval on", printed, re.DOTALL):
+            printed += (line := first.stdout.readline())
+            assert line, printed.decode()
+        os.killpg(first.pid, signal.SIGKILL)
+    assert len(list((work / "results").iterdir())) == 2
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "data books: as before" in done.stdout and "study.md" in done.stdout
+    found = {path.stem: json.loads(path.read_text()) for path in (work / "results").iterdir()}
+    assert set(found) == {"mlm.1", "mlm.2", "readout.1", "readout.2"}
+    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()].count("as before") == 3
+    assert all(found[name]["examples"] > 0 for name in ("mlm.1", "mlm.2"))
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert again.stdout.count("as before") == 5

@@ -1,5 +1,6 @@
 """Studies as files: each mistake is one line, before anything is made; statistics of the report."""
 
+import re
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,10 @@ from experiments.miniature import plan, records, report
 from experiments.miniature.study import Column, PaperRow, paper_values, read_study, study_files
 from official_cmlm.errors import UserError
 from tests.experiments.miniature_helpers import change_at, write_study
+
+
+def _change_start(study):
+    study["arms"][0]["starts_from"] = "/nowhere/encoder"
 
 
 def _objective(study):
@@ -65,6 +70,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
             "arm mlm: encoder.pooling must be one of",
         ),
         (change_at("arms", 1, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
+        (_change_start, "arm readout: /nowhere/encoder: not an encoder directory"),
         (_objective, "common: .*nli: no arm trains nli, they train mlm"),
     ],
 )
@@ -74,6 +80,16 @@ def test_settings_are_checked_before_any_records(tmp_path, change, message):
     with pytest.raises(UserError, match=message) as caught:
         plan.check_settings(study, records.places(study, tmp_path, tmp_path))
     assert "\n" not in str(caught.value)
+
+
+def test_the_readmes_study_is_one(tmp_path):
+    """As it is printed, on whatever data."""
+    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    path = tmp_path / "study.yaml"
+    path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])
+    study = read_study(str(path))
+    assert [arm.name for arm in study.arms] == ["mlm", "cmlm", "cmlm_max"]
+    plan.check_settings(study, records.places(study, tmp_path, tmp_path))
 
 
 def test_statistics_are_those_computed_by_hand():
