@@ -210,6 +210,13 @@ def test_versions_follow_contents_not_places(finished, tmp_path, records_dir):
     shutil.rmtree(moved / "results")
     with pytest.raises(UserError, match=r"mlm.1: trained by another version.*input_path was"):
         plan.plan(study, data_folder, moved)
+    shutil.copy(work / "data" / "books" / "dataset.json", manifest)
+    shutil.rmtree(moved / "models")
+    longer = {"params_override": {"trainer": {"train_steps": 4}}}
+    other = write_study(tmp_path, lambda s: s["arms"][1].update(longer))
+    for one in plan.plan(other, data_folder, moved):
+        # The read-out itself is as it was; what it starts from is not.
+        assert one.version != versions[one.name]
 
 
 def test_all_arms_have_the_same_seed_and_start_from_it(tmp_path, data, records_dir):
