@@ -3,6 +3,7 @@
 import dataclasses
 import math
 import statistics
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,8 @@ from official_cmlm.errors import UserError
 
 # Of the intervals.
 CONFIDENCE = 0.95
+# Characters of a line below a panel.
+_LABEL_WIDTH = 36
 TABLE_NAME, FIGURE_NAME = "study.md", "study.png"
 # (arm, seed) -> its result.
 Results = dict[tuple[str, int], dict[str, Any]]
@@ -133,7 +136,8 @@ def _paper(arm: Arm, column: Column) -> tuple[str, float] | None:
 def _paper_difference(study: Study, arm: Arm, column: Column) -> float | None:
     baseline = study.arm(study.baseline)
     found, base = _paper(arm, column), _paper(baseline, column)
-    return None if found is None or base is None or arm == baseline else found[1] - base[1]
+    # Two arms may stand for one row.
+    return None if found is None or base is None or found == base else found[1] - base[1]
 
 
 # The table.
@@ -276,7 +280,7 @@ def _figure(study: Study, results: Results) -> Chart:
             drawn |= _draw_differences(right, study, results, column)
         figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
 
-    height = len(columns) * (0.75 + 0.3 * len(study.arms)) + 0.55
+    height = len(columns) * (0.85 + 0.3 * len(study.arms)) + 0.55
     return Chart(study.title, height, draw)
 
 
@@ -296,7 +300,7 @@ def _draw_scores(axes: Any, study: Study, results: Results, column: Column) -> d
             drawn |= _draw(axes, row, found, with_interval=False)
     _rows(axes, study, labels=True)
     axes.margins(x=0.12)
-    axes.set_xlabel(column.label)
+    axes.set_xlabel(textwrap.fill(column.label, _LABEL_WIDTH))
     return drawn
 
 
@@ -314,7 +318,8 @@ def _draw_differences(axes: Any, study: Study, results: Results, column: Column)
             drawn["difference of the papers' rows"] = marks[0]
     _rows(axes, study, labels=False)
     axes.margins(x=0.12)
-    axes.set_xlabel(f"difference from {_label(study.arm(study.baseline))}")
+    label = f"difference from {_label(study.arm(study.baseline))}"
+    axes.set_xlabel(textwrap.fill(label, _LABEL_WIDTH))
     return drawn
 
 
