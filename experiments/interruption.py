@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from official_cmlm.errors import Stopped
 
@@ -73,8 +73,13 @@ def watching(act: Callable[[int], None]) -> Iterator[None]:
         os.close(reading)
 
 
-def call(command: list[str]) -> int:
+def call(command: list[str], keep: Sequence[int] = ()) -> int:
     """Runs a program to its end and returns its exit status; signals are passed on to it.
+
+    Args:
+      command: the program and its arguments.
+      keep: file descriptors that it inherits, such as that of a lock, which then lasts as long as
+        the program, even if this process is killed.
 
     Raises:
       Stopped: if a signal came and the program ended well.
@@ -90,7 +95,7 @@ def call(command: list[str]) -> int:
             started[0].send_signal(signum)
 
     with watching(pass_on):
-        started.append(subprocess.Popen(command))  # noqa: S603
+        started.append(subprocess.Popen(command, pass_fds=keep))  # noqa: S603
         status = started[0].wait()
     if asked and status:
         raise KeyboardInterrupt

@@ -7,7 +7,7 @@ from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
 # Folders that hold something else than experiments.
-_OTHER = ("benchmarks", "results", "stages")
+_OTHER = ("benchmarks", "results", "stages", "studies")
 
 
 def experiment_files() -> dict[str, Path]:

@@ -24,6 +24,12 @@ def overrides_of(stage: "Stage", common: str | None) -> str | None:
     Raises:
       UserError: for what cannot be read, see `registry.load`.
     """
+    values = concerning(stage, common)
+    return merged(stage.params_override, json.dumps(values) if values else None)
+
+
+def concerning(stage: "Stage", common: str | None) -> dict[str, Any]:
+    """Those of the common overrides that concern a stage; see `overrides_of`."""
     values = _parsed(common)
     if named := _named_objectives(values):
         used = _own_objectives(stage)
@@ -34,11 +40,17 @@ def overrides_of(stage: "Stage", common: str | None) -> str | None:
             if name in used or name not in named
         }
         values = {**values, "task": task}
-    return merged(stage.params_override, json.dumps(values) if values else None)
+    return values
 
 
-def check_common(stages: list["Stage"], common: str | None) -> None:
-    """Raises `UserError` if the common overrides name an objective that no stage has."""
+def check_common(stages: list["Stage"], common: str | None, what: str = "stage") -> None:
+    """Raises `UserError` if the common overrides name an objective that no stage has.
+
+    Args:
+      stages: all that share the overrides.
+      common: see `overrides_of`.
+      what: messages call the stages so.
+    """
     named = _named_objectives(_parsed(common))
     if not named:
         return
@@ -46,8 +58,9 @@ def check_common(stages: list["Stage"], common: str | None) -> None:
     # null switches an objective off, which is no mistake where nobody has it.
     for name in [name for name, value in named.items() if value is not None and name not in used]:
         raise UserError(
-            f"--params_override: task.objectives.{name}: no stage trains {name}, they train "
-            f"{', '.join(used)}; to add it, set it in the params_override of a stage"
+            f"--params_override: task.objectives.{name}: no {what} trains {name}, they train "
+            f"{', '.join(used)}; to add it, set it in the params_override of "
+            f"one {what}"
         )
 
 

@@ -115,13 +115,34 @@ def _load(
     params_override: str | None,
 ) -> tuple[Any, tuple[str, Any, str]]:
     """A stage's configuration, and its name, encoder and vocabulary's hash for the next one."""
+    overrides = overrides_of(stage, params_override)
+    config = registry.load(stage.experiment, list(stage.config_files), overrides, init_checkpoint)
+    return config, check_training(config, f"stage {stage.name}", stage.mode, before)
+
+
+def check_training(
+    config: Any, name: str, mode: str, before: tuple[str, Any, str] | None
+) -> tuple[str, Any, str]:
+    """Checks a training of several before the first of them runs.
+
+    Args:
+      config: the whole experiment.
+      name: what messages call it.
+      mode: what `experiments.train` is to do; empty: nothing, its encoder is only built.
+      before: what this function returned for the training that it starts from; None if it starts
+        from random weights or from an encoder that is there.
+
+    Returns:
+      `name`, the encoder's configuration, the vocabulary's hash.
+
+    Raises:
+      UserError: if it cannot work, or its encoder or vocabulary is not that of `before`.
+    """
     from experiments.runtime import num_replicas
     from experiments.training import check_run
     from official_cmlm.checkpoints.encoder_directory import differences
     from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 
-    overrides = overrides_of(stage, params_override)
-    config = registry.load(stage.experiment, list(stage.config_files), overrides, init_checkpoint)
     task = SentenceEncoderTask(config.task)
     encoder = config.task.encoder.replace(vocab_size=len(task.vocabulary))
     if before is None:
@@ -129,16 +150,17 @@ def _load(
     else:
         if differing := differences(before[1], encoder):
             raise UserError(
-                f"its encoder is of another architecture than that of stage {before[0]}: "
+                f"its encoder is of another architecture than that of {before[0]}: "
                 f"{', '.join(differing)}; make them equal"
             )
         if before[2] != task.vocabulary.hash:
             raise UserError(
-                f"its records were made with vocabulary {task.vocabulary.hash}, those of stage "
+                f"its records were made with vocabulary {task.vocabulary.hash}, those of "
                 f"{before[0]} with {before[2]}; make all records with one vocabulary"
             )
-    check_run(config, task, stage.mode, num_replicas(config.runtime))
-    return config, (stage.name, encoder, task.vocabulary.hash)
+    if mode:
+        check_run(config, task, mode, num_replicas(config.runtime))
+    return name, encoder, task.vocabulary.hash
 
 
 def is_finished(folder: Path, train_steps: int) -> bool:

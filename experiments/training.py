@@ -89,11 +89,11 @@ def _run(
             runner_of(params, task, mode, model_dir, trainer).run()
             return
         if is_chief(strategy):
-            _describe(params, task, mode, model_dir)
+            describe_run(params, task, mode, model_dir)
         train(params, task, mode, model_dir, trainer, checkpoint)
 
 
-def _describe(
+def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
     """Makes `model_dir`, and the folder of the best checkpoint, an encoder directory."""

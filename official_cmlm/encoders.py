@@ -60,16 +60,10 @@ def open_encoder(
 def _encoder_directory(
     folder: Path, max_seq_length: int | None, precision: str, settings: str
 ) -> OpenedEncoder:
-    from official_cmlm.checkpoints.encoder_directory import checkpoint_of
     from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    prefix = Path(checkpoint_of(folder))
-    # The files that embeddings depend on; others in a model directory change during training.
-    names = ("encoder_config.json", "vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
-    files = [folder / name for name in names if (folder / name).exists()]
-    files += sorted(prefix.parent.glob(f"{prefix.name}.*"))
-    digest = _digest(files, settings)
+    digest = directory_fingerprint(folder, settings)
     encoder = SentenceEncoder.load(folder, max_seq_length, precision)
     config = FineTuningConfig(max_seq_length=max_seq_length)
     return OpenedEncoder(
@@ -79,6 +73,22 @@ def _encoder_directory(
         encoder.encode,
         functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
     )
+
+
+def directory_fingerprint(folder: Path, settings: str = "") -> str:
+    """Names an encoder directory by its weights, its vocabulary and its configuration.
+
+    Raises:
+      UserError: if it has no checkpoint.
+    """
+    from official_cmlm.checkpoints.encoder_directory import checkpoint_of
+
+    prefix = Path(checkpoint_of(folder))
+    # What the vector depends on; other files of a model directory change while it trains.
+    names = ("encoder_config.json", "vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
+    files = [folder / name for name in names if (folder / name).exists()]
+    files += sorted(prefix.parent.glob(f"{prefix.name}.*"))
+    return _digest(files, settings)
 
 
 def _fine_tuning_bar(steps: int) -> Callable[[int], None]:

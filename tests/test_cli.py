@@ -38,6 +38,7 @@ BINARIES = [
     "experiments.demo",
     "experiments.demo_report",
     "experiments.evaluate",
+    "experiments.miniature",
     "experiments.scaling",
     "experiments.train",
     "experiments.train_stages",

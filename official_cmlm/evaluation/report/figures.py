@@ -68,15 +68,18 @@ class Chart:
     draw: Callable[[Figure], None]
 
 
-def image(chart: Chart, file_format: str, salt: str = "") -> bytes:
+def image(
+    chart: Chart, file_format: str, salt: str = "", background: str = "none", dpi: int = 110
+) -> bytes:
     """Renders a chart as `svg`, `png` …; deterministic for equal `salt`."""
-    with matplotlib.rc_context({**_STYLE, "svg.hashsalt": salt}), warnings.catch_warnings():
+    style = {**_STYLE, "svg.hashsalt": salt, "savefig.facecolor": background}
+    with matplotlib.rc_context(style), warnings.catch_warnings():
         # Glyphs that Matplotlib's font lacks exist in the page's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=(_WIDTH, chart.height))
         chart.draw(figure)
         output = io.BytesIO()
-        figure.savefig(output, format=file_format, dpi=110)
+        figure.savefig(output, format=file_format, dpi=dpi)
     return output.getvalue()
 
 

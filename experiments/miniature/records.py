@@ -1,0 +1,92 @@
+"""Records of a study: runs of `data_prep`'s binaries, each once."""
+
+import hashlib
+import json
+import shutil
+import string
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments.miniature.study import OUTPUTS, DataStep, Study, expand
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+# Runs a program and returns its exit status.
+Call = Callable[[list[str]], int]
+
+
+def write_aside(path: Path, values: dict[str, Any]) -> None:
+    """Writes JSON under another name and renames it, so that the file is whole or absent."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f"{path.name}.partial")
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def places(study: Study, data_dir: Path, work_dir: Path) -> dict[str, str]:
+    """What `$data` and the `$name` of each step of data stand for."""
+    made = {step.name: str(work_dir / "data" / step.name) for step in study.data}
+    return {"data": str(data_dir), **made}
+
+
+def make_data(study: Study, data_dir: Path, work_dir: Path, call: Call) -> None:
+    """Runs the steps of `data` that have not been run.
+
+    Raises:
+      UserError: if a step fails, or if it was run with other flags before.
+    """
+    names = places(study, data_dir, work_dir)
+    for step in study.data:
+        folder, recipe = Path(names[step.name]), _recipe(study, step)
+        # Written when the step is complete.
+        path = folder.with_name(f"{step.name}.json")
+        if path.is_file():
+            if json.loads(path.read_text(encoding="utf-8")) != recipe:
+                raise UserError(
+                    f"{folder}: made by another version of the study, whose step {step.name} of "
+                    f"data was another; delete {folder} and {path.name}, or name another --work_dir"
+                )
+            print(f"data {step.name}: as before", flush=True)
+            continue
+        if folder.exists():
+            shutil.rmtree(folder)
+        print(f"data {step.name}: {step.run} …", flush=True)
+        outputs = OUTPUTS[step.run]
+        if all(outputs.values()):
+            folder.mkdir(parents=True)
+        flags = {flag: str(folder / name) for flag, name in outputs.items()}
+        flags |= expand(step.flags, names)
+        arguments = [_flag(name, value) for name, value in flags.items()]
+        status = call([sys.executable, "-m", f"data_prep.{step.run}", *arguments])
+        # The step has asked for skipping, and says what it left out.
+        if status not in (0, cli.EXIT_SKIPPED):
+            raise UserError(f"data {step.name}: {step.run} ended with status {status}; see above")
+        write_aside(path, recipe)
+
+
+def _flag(name: str, value: Any) -> str:
+    if isinstance(value, bool):
+        return f"--{name}" if value else f"--no{name}"
+    return f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
+
+
+def _recipe(study: Study, step: DataStep) -> dict[str, Any]:
+    """A step, and those whose output it reads."""
+    read = string.Template(json.dumps(step.flags)).get_identifiers()
+    earlier = {other.name: _recipe(study, other) for other in study.data if other.name in read}
+    return {"run": step.run, "flags": step.flags, "reads": earlier}
+
+
+def content(folder: Path) -> str:
+    """Sixteen digits of what a step of data made; of records their manifest names it all."""
+    manifest, digest = folder / "dataset.json", hashlib.sha256()
+    for path in [manifest] if manifest.is_file() else sorted(folder.rglob("*")):
+        if path.is_file():
+            digest.update(f"{path.relative_to(folder)}\n".encode())
+            with path.open("rb") as file:
+                while chunk := file.read(1 << 22):
+                    digest.update(chunk)
+    return digest.hexdigest()[:16]
