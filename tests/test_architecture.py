@@ -127,6 +127,16 @@ def test_objectives_know_no_file_format():
     assert _violations("file formats", found) == []
 
 
+def test_jax_is_imported_in_one_file():
+    """It is an extra; who does without it never meets it."""
+    found = [
+        _name(path)
+        for path in _files(*PACKAGES)
+        if any(_within(name, "jax", "jaxlib") for name in _imports(_tree(path)))
+    ]
+    assert found == ["official_cmlm/training/jax_loop.py"]
+
+
 def _forbidden(tree):
     """Uses of Keras 3 and of what runs or unpickles foreign code."""
     safe_loaders = {"SafeLoader", "yaml.SafeLoader", "yaml.CSafeLoader"}

@@ -10,13 +10,14 @@ import tensorflow as tf
 import tf_keras
 import yaml
 
-from experiments import evaluation, registry
+from experiments import registry
 from experiments.miniature import plan, records, runs
 from experiments.miniature.study import read_study
 from experiments.train_summary import versions
 from experiments.training import describe_run
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import Stopped
+from official_cmlm.evaluation.report import driver
 from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 from tests.conftest import WORDS
 from tests.experiments.test_training import TINY
@@ -150,13 +151,13 @@ class InProcess:
         else:
             self.scored.append(Path(flags["encoder"]).name)
             settings = [a.removeprefix("--set=") for a in command if a.startswith("--set=")]
-            evaluation.run(
+            driver.run(
                 open_encoder(flags["encoder"]),
                 flags["encoder"],
                 flags["name"],
                 Path(flags["data_dir"]),
                 Path(flags["output_dir"]),
-                evaluation.parse_options(flags["suites"].split(","), settings),
+                driver.parse_options(flags["suites"].split(","), settings),
             )
             # As STS12 and others are missing.
             return 1
