@@ -2,7 +2,7 @@
 # make test    the test suite
 # make test-long   what takes minutes: kills, several processes, compiled steps
 # make lint    ruff: lint and format check
-# make bench-env   .venv-bench: the project with its peers, for experiments/benchmarks
+# make bench-env   .venv-bench: the project with its peers, for benchmarks
 # make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
 SHELL := /bin/bash
 .DELETE_ON_ERROR:

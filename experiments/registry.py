@@ -7,7 +7,7 @@ from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
 # Folders that hold something else than experiments.
-_OTHER = ("benchmarks", "results", "stages", "studies")
+_OTHER = ("chains", "miniature", "studies")
 
 
 def experiment_files() -> dict[str, Path]:
@@ -69,7 +69,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         )
     # TensorFlow comes with these; listing the experiments must not wait for it.
     from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
-    from official_cmlm.tasks.config import SentenceEncoderExperimentConfig
+    from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()
     chain = _with_bases(path, files)
@@ -87,16 +87,6 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         override(config, parse_override(params_override), "--params_override")
     config.lock()
     return config
-
-
-def check_start(init_checkpoint: str) -> None:
-    """Raises `UserError` if an experiment says what it starts from, and nobody where that is."""
-    if init_checkpoint.startswith("<"):
-        raise UserError(
-            f"this experiment starts from {init_checkpoint.strip('<>')}; pass its folder with "
-            "--init_checkpoint=… (official_cmlm.checkpoints.import_checkpoint makes one of public "
-            "weights)"
-        )
 
 
 def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:

@@ -73,7 +73,7 @@ def main(argv: list[str]) -> None:
     if FLAGS.tpu:
         runtime = params.runtime.replace(tpu=FLAGS.tpu, distribution_strategy="tpu")
         params = params.replace(runtime=runtime)
-    from experiments.training import run
+    from official_cmlm.training.run import run
 
     run(params, FLAGS.mode, os.path.expanduser(FLAGS.model_dir))
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import stages
+from experiments import chains
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -39,7 +39,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     if FLAGS.stages in (None, "?", "list"):
-        for name, path in stages.stage_files().items():
+        for name, path in chains.stage_files().items():
             print(f"  {name}  {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
         if FLAGS.stages is None:
             raise UserError("--stages is missing; name a file, or one of these")
@@ -51,10 +51,10 @@ def main(argv: list[str]) -> None:
 
     # The stages are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")
-    chain = stages.read_stages(FLAGS.stages)
-    loaded = stages.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
+    chain = chains.read_stages(FLAGS.stages)
+    loaded = chains.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
     model_dir = Path(os.path.expanduser(FLAGS.model_dir))
-    last = stages.run_stages(loaded, model_dir, FLAGS.init_checkpoint, FLAGS.params_override)
+    last = chains.run_stages(loaded, model_dir, FLAGS.init_checkpoint, FLAGS.params_override)
     print(f"the last stage's encoder: {last}")
 
 

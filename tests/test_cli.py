@@ -8,6 +8,26 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BINARIES = [
+    "benchmarks.data_prep",
+    "benchmarks.duplicates",
+    "benchmarks.encode",
+    "benchmarks.encode_bound",
+    "benchmarks.encode_side",
+    "benchmarks.gradient_cache",
+    "benchmarks.imported",
+    "benchmarks.jax_runtime",
+    "benchmarks.language_id",
+    "benchmarks.methods",
+    "benchmarks.nearest",
+    "benchmarks.quality",
+    "benchmarks.real_text",
+    "benchmarks.scaling",
+    "benchmarks.senteval",
+    "benchmarks.train_step",
+    "benchmarks.train_step_examples",
+    "benchmarks.train_step_side",
+    "benchmarks.train_step_torch",
+    "benchmarks.vocabulary",
     "data_prep.build_vocab",
     "data_prep.create_documents",
     "data_prep.create_pairs",
@@ -17,29 +37,10 @@ BINARIES = [
     "data_prep.random_strings",
     "data_prep.report_balance",
     "data_prep.train_quality_classifier",
-    "experiments.benchmarks.data_prep",
-    "experiments.benchmarks.duplicates",
-    "experiments.benchmarks.encode",
-    "experiments.benchmarks.encode_bound",
-    "experiments.benchmarks.encode_side",
-    "experiments.benchmarks.gradient_cache",
-    "experiments.benchmarks.imported",
-    "experiments.benchmarks.language_id",
-    "experiments.benchmarks.methods",
-    "experiments.benchmarks.nearest",
-    "experiments.benchmarks.quality",
-    "experiments.benchmarks.real_text",
-    "experiments.benchmarks.senteval",
-    "experiments.benchmarks.train_step",
-    "experiments.benchmarks.train_step_examples",
-    "experiments.benchmarks.train_step_side",
-    "experiments.benchmarks.train_step_torch",
-    "experiments.benchmarks.vocabulary",
     "experiments.demo",
-    "experiments.demo_report",
+    "experiments.demo.report",
     "experiments.evaluate",
     "experiments.miniature",
-    "experiments.scaling",
     "experiments.train",
     "experiments.train_stages",
     "export.export_sentence_transformers",
@@ -59,7 +60,7 @@ def run(module, *arguments):
 
 
 def test_the_list_of_binaries_is_complete():
-    packages = ("data_prep", "experiments", "export", "official_cmlm")
+    packages = ("benchmarks", "data_prep", "experiments", "export", "official_cmlm")
     found = [
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
         for package in packages

@@ -13,10 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments import registry, stages
+from experiments import chains, registry
+from experiments.chains import check_common, concerning, merged
 from experiments.miniature.records import content, places, write_aside
 from experiments.miniature.study import Arm, Study, expand
-from experiments.stage_overrides import check_common, concerning, merged
 from official_cmlm.errors import UserError
 
 # In an arm's model directory: which version of the arm it belongs to.
@@ -81,7 +81,7 @@ def settings(study: Study, arm: Arm) -> dict[str, Any]:
 
 def _overrides(study: Study, arm: Arm) -> dict[str, Any]:
     """Those of `common` that concern an arm, and its own, which win."""
-    stage = stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
+    stage = chains.Stage(arm.name, arm.experiment, params_override=arm.params_override)
     common = concerning(stage, json.dumps(study.common))
     return json.loads(merged(common, json.dumps(arm.params_override)) or "{}")
 
@@ -130,7 +130,7 @@ def check_settings(study: Study, names: dict[str, str]) -> None:
                         "say where that is with starts_from"
                     )
     arms = [
-        stages.Stage(arm.name, arm.experiment, params_override=arm.params_override)
+        chains.Stage(arm.name, arm.experiment, params_override=arm.params_override)
         for arm in study.arms
     ]
     with within("common"):
@@ -201,7 +201,7 @@ def _resolved(
     text = merged(values, json.dumps({"task": seeds}))
     init = None if start is None else str(start)
     config = registry.load(arm.experiment, [], text, init)
-    from official_cmlm.tasks.config import chosen_objectives
+    from official_cmlm.training.config import chosen_objectives
 
     # Objectives with records of their own follow the seed too.
     seeds["objectives"] = {
@@ -240,7 +240,7 @@ def plan(study: Study, data_dir: Path, work_dir: Path) -> list[Run]:
             run = _planned(study, arm, seed, work_dir, names, contents, before)
             if arm.name not in checked:
                 mode, what = training_mode(study) if arm.train else "", f"arm {arm.name}"
-                checked[arm.name] = stages.check_training(
+                checked[arm.name] = chains.check_training(
                     run.config, what, mode, checked.get(arm.starts_from)
                 )
         _claim(run, study, work_dir)
@@ -341,7 +341,7 @@ def _claim(run: Run, study: Study, work_dir: Path) -> None:
     elif found is None:
         write_aside(claim, {"model_version": run.model_version, "identity": identity})
     if not (run.folder / "encoder_config.json").exists():
-        from experiments.training import describe_run
-        from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+        from official_cmlm.training.run import describe_run
+        from official_cmlm.training.task import SentenceEncoderTask
 
         describe_run(run.config, SentenceEncoderTask(run.config.task), "train", str(run.folder))

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments import interruption, stages
+from experiments import chains
 from experiments.miniature.plan import (
     Run,
     read_result,
@@ -21,9 +21,10 @@ from experiments.miniature.plan import (
 )
 from experiments.miniature.records import Call, write_aside
 from experiments.miniature.study import VALIDATION, Study
-from experiments.train_summary import SUMMARY_NAME, versions
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.tables import duration
+from official_cmlm.training import signals
+from official_cmlm.training.progress import SUMMARY_NAME, versions
 
 
 @contextlib.contextmanager
@@ -46,7 +47,7 @@ def working_in(work_dir: Path) -> Iterator[Call]:
                 flush=True,
             )
             fcntl.flock(file, fcntl.LOCK_EX)
-        yield functools.partial(interruption.call, keep=[file.fileno()])
+        yield functools.partial(signals.call, keep=[file.fileno()])
 
 
 def execute(runs: list[Run], study: Study, data_dir: Path, work_dir: Path, call: Call) -> None:
@@ -113,9 +114,9 @@ def _trained(run: Run, study: Study, call: Call) -> dict[str, Any]:
             # The next run writes its own.
             number = len(list(run.folder.glob("train_summary.*.json")))
             summary.rename(summary.with_suffix(f".{number}.json"))
-        stage = stages.Stage(run.name, run.arm.experiment, training_mode(study), (), run.overrides)
+        stage = chains.Stage(run.name, run.arm.experiment, training_mode(study), (), run.overrides)
         start = None if run.start is None else str(run.start)
-        stages.run_experiment(stage, run.folder, start, None, call)
+        chains.run_experiment(stage, run.folder, start, None, call)
     parts = [json.loads(p.read_text()) for p in sorted(run.folder.glob("train_summary*.json"))]
     last = json.loads(summary.read_text(encoding="utf-8"))
     counts = {key: sum(part[key] for part in parts) for key in ("examples", "tokens", "seconds")}
@@ -139,10 +140,10 @@ def _trained(run: Run, study: Study, call: Call) -> dict[str, Any]:
 
 
 def _is_complete(run: Run, study: Study) -> bool:
-    from experiments.training_progress import evaluated_steps
+    from official_cmlm.training.progress import evaluated_steps
 
     steps, summary = run.config.trainer.train_steps, run.folder / SUMMARY_NAME
-    if not summary.is_file() or not stages.is_finished(run.folder, steps):
+    if not summary.is_file() or not chains.is_finished(run.folder, steps):
         return False
     if study.scores.validation and steps not in evaluated_steps(str(run.folder)):
         return False
@@ -154,8 +155,8 @@ def _write_untrained(run: Run) -> None:
     import tensorflow as tf
     import tf_keras
 
-    from experiments.training import describe_run
-    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+    from official_cmlm.training.run import describe_run
+    from official_cmlm.training.task import SentenceEncoderTask
 
     tf_keras.utils.set_random_seed(run.seed)
     task = SentenceEncoderTask(run.config.task)

@@ -18,6 +18,9 @@ from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
+# Of a metric's values, the better one.
+HIGHER, LOWER = "higher", "lower"
+
 
 class Encode(Protocol):
     """Calls the encoder; remembers what it has encoded.
@@ -48,6 +51,7 @@ class ObjectiveConfig(base_config.Config):
     """What every objective has.
 
     Attributes:
+      record_kind: the records that it reads, `documents` or `pairs`; of the class.
       weight: factor of its loss in the task's sum; finite and above 0.
       train_data, validation_data: records of its own; null (default) takes the task's.
     """
@@ -55,6 +59,35 @@ class ObjectiveConfig(base_config.Config):
     weight: float = 1.0
     train_data: DataConfig | None = None
     validation_data: DataConfig | None = None
+
+    record_kind: ClassVar[str] = "documents"
+
+    def check(self, encoder_config: base_config.Config, where: str) -> None:
+        """Raises `UserError` for settings that cannot work, before anything is built."""
+        check_above_zero(self, "weight", where)
+
+    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+        """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
+
+    def view(self, data: DataConfig, source: Source) -> View:
+        """Returns the view of the records that the objective reads."""
+        raise NotImplementedError
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        """Returns what it adds to the view's padded batches; other objectives ignore it."""
+        return []
+
+    def needs_language_model_head(self) -> bool:
+        """Whether `head` must be built; all objectives share one."""
+        return False
+
+    def min_batch_size(self) -> int:
+        """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
+        return 1
+
+    def extra_positions(self) -> int:
+        """Rows of the position table that it needs beyond the longest sequence."""
+        return 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -102,14 +135,13 @@ class Objective(tf_keras.layers.Layer):
 
     Attributes:
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
-      metric_names: the keys of its output's `metrics`.
-      record_kind: the records that it reads, `documents` or `pairs`.
+      metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
+        value is better.
       static_shapes: whether no shape may depend on values, as XLA demands; set by the model.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
-    metric_names: ClassVar[tuple[str, ...]] = ()
-    record_kind: ClassVar[str] = "documents"
+    metric_directions: ClassVar[dict[str, str]] = {}
 
     def __init__(
         self,
@@ -131,42 +163,6 @@ class Objective(tf_keras.layers.Layer):
     def own_weights(self) -> list[tf.Variable]:
         """The weights that are neither the encoder's nor the language-model head's."""
         return [variable for variable in self.weights if id(variable) not in self._shared]
-
-    @classmethod
-    def check(cls, config: ObjectiveConfig, encoder_config: base_config.Config, where: str) -> None:
-        """Raises `UserError` for settings that cannot work, before anything is built."""
-        check_above_zero(config, "weight", where)
-
-    @classmethod
-    def check_records(
-        cls, config: ObjectiveConfig, data: DataConfig, source: Source, where: str
-    ) -> None:
-        """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
-
-    @classmethod
-    def view(cls, config: ObjectiveConfig, data: DataConfig, source: Source) -> View:
-        """Returns the view of the records that the objective reads."""
-        raise NotImplementedError
-
-    @classmethod
-    def augments(cls, config: ObjectiveConfig, special: SpecialIds) -> list[Augment]:
-        """Returns what it adds to the view's padded batches; other objectives ignore it."""
-        return []
-
-    @classmethod
-    def needs_language_model_head(cls, config: ObjectiveConfig) -> bool:
-        """Whether `head` must be built; all objectives share one."""
-        return False
-
-    @classmethod
-    def min_batch_size(cls, config: ObjectiveConfig) -> int:
-        """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
-        return 1
-
-    @classmethod
-    def extra_positions(cls, config: ObjectiveConfig) -> int:
-        """Rows of the position table that it needs beyond the longest sequence."""
-        return 0
 
     def initialize(self, encoder: SentenceEncoderModel) -> None:
         """Called before a training's first step, when `encoder` has its initial weights.
@@ -212,7 +208,7 @@ class Objective(tf_keras.layers.Layer):
 
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
         """Every metric without any weight."""
-        return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_names}
+        return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
 
 
 def check_above_zero(config: ObjectiveConfig, name: str, where: str) -> None:
@@ -236,16 +232,36 @@ def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
     """Class decorator: makes an objective known under the name that YAML files use.
 
     Raises:
-      KeyError: if another class has the name.
+      UserError: if another class has the name, or if a part of the objective's loss could not be
+        computed in chunks.
     """
 
     def decorate(objective: type[Objective]) -> type[Objective]:
+        where = f"objective {name!r} ({objective.__module__}.{objective.__qualname__})"
         if name in _OBJECTIVES:
-            raise KeyError(f"objective {name!r} is both {_OBJECTIVES[name]} and {objective}")
+            raise UserError(f"{where}: {_OBJECTIVES[name]} has that name already; choose another")
+        _check_terms(objective, where)
         _OBJECTIVES[name] = objective
         return objective
 
     return decorate
+
+
+def _check_terms(objective: type[Objective], where: str) -> None:
+    """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
+    if objective.call is not Objective.call:
+        raise UserError(
+            f"{where} overrides `call`, which batches in chunks never use; override `vectors` and "
+            "`compare`, or `predict` and `num_predictions`"
+        )
+    predicts = objective.predict is not Objective.predict
+    if predicts != (objective.num_predictions is not Objective.num_predictions):
+        raise UserError(
+            f"{where} overrides one of `predict` and `num_predictions`: in chunks its loss would "
+            "be zero; override both"
+        )
+    if not predicts and objective.compare is Objective.compare:
+        raise UserError(f"{where} has no loss; override `compare`, or `predict`")
 
 
 def objectives() -> dict[str, type[Objective]]:

@@ -5,6 +5,7 @@ this loss the weight α = 0.2.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
@@ -12,7 +13,7 @@ from official_cmlm.inputs.pair_views import TextPairs, one_language
 from official_cmlm.inputs.views import Source
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
-    METRIC_NAMES,
+    METRIC_DIRECTIONS,
     RetrievalConfig,
     check_retrieval,
     retrieval_output,
@@ -23,24 +24,13 @@ from official_cmlm.objectives.retrieval import (
 class BitextRetrievalConfig(RetrievalConfig):
     """Settings of `bitext_retrieval`: those of every retrieval; its defaults are §4.2's."""
 
+    record_kind: ClassVar[str] = "pairs"
 
-@register("bitext_retrieval")
-class BitextRetrieval(Objective):
-    """Finds translations among the candidates of the whole global batch."""
+    def check(self, encoder_config: object, where: str) -> None:
+        super().check(encoder_config, where)
+        check_retrieval(self, where)
 
-    config_class = BitextRetrievalConfig
-    metric_names = METRIC_NAMES
-    record_kind = "pairs"
-
-    @classmethod
-    def check(cls, config: BitextRetrievalConfig, encoder_config: object, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_retrieval(config, where)
-
-    @classmethod
-    def check_records(
-        cls, config: BitextRetrievalConfig, data: DataConfig, source: Source, where: str
-    ) -> None:
+    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         where = f"{where}.input_path={data.input_path}"
         if source.labels:
             raise UserError(
@@ -54,13 +44,19 @@ class BitextRetrieval(Objective):
                 "bitext_retrieval needs translations; name records of bitext, e.g. en-de"
             )
 
-    @classmethod
-    def min_batch_size(cls, config: BitextRetrievalConfig) -> int:
+    def min_batch_size(self) -> int:
         return 2
 
-    @classmethod
-    def view(cls, config: BitextRetrievalConfig, data: DataConfig, source: Source) -> TextPairs:
+    def view(self, data: DataConfig, source: Source) -> TextPairs:
         return TextPairs(data.seq_length, source.special)
+
+
+@register("bitext_retrieval")
+class BitextRetrieval(Objective):
+    """Finds translations among the candidates of the whole global batch."""
+
+    config_class = BitextRetrievalConfig
+    metric_directions = METRIC_DIRECTIONS
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         first = encode(features["first"], "first")["default"]

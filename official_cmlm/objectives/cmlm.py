@@ -28,6 +28,7 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.masked_prediction import (
+    MASKED_METRICS,
     at_predictions,
     check_masking,
     num_masked,
@@ -58,13 +59,47 @@ class CmlmConfig(ObjectiveConfig):
     max_predictions: int = 80
     max_predictions_share: float = 1.0
 
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        check_masking(self, where)
+        if self.num_projections < 1:
+            raise UserError(
+                f"{where}.num_projections must be at least 1 (the identity), "
+                f"got {self.num_projections}"
+            )
+        if self.architecture not in ARCHITECTURES:
+            raise UserError(
+                f"{where}.architecture must be one of {', '.join(ARCHITECTURES)}, "
+                f"got {self.architecture!r}"
+            )
+        carried = encoder_config.num_projections
+        if carried and carried != self.num_projections:
+            raise UserError(
+                f"{where}.num_projections is {self.num_projections} but "
+                f"encoder.num_projections is {carried}; they are one and the same, make them equal"
+            )
+
+    def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
+
+    def needs_language_model_head(self) -> bool:
+        return True
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        return [
+            MaskTokens("second", "second_masked", self.masking_rate, self.max_predictions, special)
+        ]
+
+    def extra_positions(self) -> int:
+        return self.num_projections
+
 
 @register("cmlm")
 class Cmlm(Objective):
     """Loss per masked token of s2, given s1."""
 
     config_class = CmlmConfig
-    metric_names = ("masked_token_loss", "masked_token_accuracy")
+    metric_directions = MASKED_METRICS
 
     def __init__(
         self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
@@ -82,47 +117,6 @@ class Cmlm(Objective):
                 name="skip",
             )
             self.skip.build([None, None, (config.num_projections + 1) * size])
-
-    @classmethod
-    def check(cls, config: CmlmConfig, encoder_config: EncoderConfig, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_masking(config, where)
-        if config.num_projections < 1:
-            raise UserError(
-                f"{where}.num_projections must be at least 1 (the identity), "
-                f"got {config.num_projections}"
-            )
-        if config.architecture not in ARCHITECTURES:
-            raise UserError(
-                f"{where}.architecture must be one of {', '.join(ARCHITECTURES)}, "
-                f"got {config.architecture!r}"
-            )
-        carried = encoder_config.num_projections
-        if carried and carried != config.num_projections:
-            raise UserError(
-                f"{where}.num_projections is {config.num_projections} but "
-                f"encoder.num_projections is {carried}; they are one and the same, make them equal"
-            )
-
-    @classmethod
-    def view(cls, config: CmlmConfig, data: DataConfig, source: Source) -> AdjacentPairs:
-        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
-
-    @classmethod
-    def needs_language_model_head(cls, config: CmlmConfig) -> bool:
-        return True
-
-    @classmethod
-    def augments(cls, config: CmlmConfig, special: SpecialIds) -> list[Augment]:
-        return [
-            MaskTokens(
-                "second", "second_masked", config.masking_rate, config.max_predictions, special
-            )
-        ]
-
-    @classmethod
-    def extra_positions(cls, config: CmlmConfig) -> int:
-        return config.num_projections
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         vector = encode(features["first"], "first")["vector"]

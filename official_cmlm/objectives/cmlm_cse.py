@@ -24,6 +24,7 @@ from official_cmlm.objectives.contrastive import (
     check_weights,
 )
 from official_cmlm.objectives.masked_prediction import (
+    MASKED_METRICS,
     check_masking,
     num_masked,
     predict_masked,
@@ -55,13 +56,35 @@ class CmlmCseConfig(ContrastiveConfig):
     max_predictions: int = 76
     max_predictions_share: float = 1.0
 
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        check_masking(self, where)
+        check_weights(self, where)
+        if not 1 <= self.lexical_layers <= encoder_config.num_layers:
+            raise UserError(
+                f"{where}.lexical_layers must be 1 to encoder.num_layers "
+                f"({encoder_config.num_layers}), got {self.lexical_layers}"
+            )
+        if self.fusion_layers < 1:
+            raise UserError(f"{where}.fusion_layers must be at least 1, got {self.fusion_layers}")
+
+    def needs_language_model_head(self) -> bool:
+        return bool(self.mlm_weight)
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        if not self.mlm_weight:
+            return []
+        return [
+            MaskTokens("first", "first_masked", self.masking_rate, self.max_predictions, special)
+        ]
+
 
 @register("cmlm_cse")
 class CmlmCse(Contrastive):
     """The contrastive loss, and the masked-token loss of the auxiliary network."""
 
     config_class = CmlmCseConfig
-    metric_names = (*CONTRASTIVE_METRICS, "masked_token_loss", "masked_token_accuracy")
+    metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
 
     def __init__(
         self, config: CmlmCseConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
@@ -78,33 +101,6 @@ class CmlmCse(Contrastive):
     def initialize(self, encoder: SentenceEncoderModel) -> None:
         if self.auxiliary is not None:
             self.auxiliary.copy_from(encoder)
-
-    @classmethod
-    def check(cls, config: CmlmCseConfig, encoder_config: EncoderConfig, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_masking(config, where)
-        check_weights(config, where)
-        if not 1 <= config.lexical_layers <= encoder_config.num_layers:
-            raise UserError(
-                f"{where}.lexical_layers must be 1 to encoder.num_layers "
-                f"({encoder_config.num_layers}), got {config.lexical_layers}"
-            )
-        if config.fusion_layers < 1:
-            raise UserError(f"{where}.fusion_layers must be at least 1, got {config.fusion_layers}")
-
-    @classmethod
-    def needs_language_model_head(cls, config: CmlmCseConfig) -> bool:
-        return bool(config.mlm_weight)
-
-    @classmethod
-    def augments(cls, config: CmlmCseConfig, special: SpecialIds) -> list[Augment]:
-        if not config.mlm_weight:
-            return []
-        return [
-            MaskTokens(
-                "first", "first_masked", config.masking_rate, config.max_predictions, special
-            )
-        ]
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
         weight = self.config.contrastive_weight

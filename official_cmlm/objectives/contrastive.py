@@ -19,6 +19,8 @@ from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
+    HIGHER,
+    LOWER,
     Encode,
     Objective,
     ObjectiveConfig,
@@ -31,7 +33,7 @@ from official_cmlm.objectives.base import (
 
 PROJECTION_HEADS = ("none", "mlp")
 _LOWEST_TEMPERATURE = 1e-4
-CONTRASTIVE_METRICS = ("contrastive_loss", "recall_at_1")
+CONTRASTIVE_METRICS = {"contrastive_loss": LOWER, "recall_at_1": HIGHER}
 
 
 @dataclasses.dataclass
@@ -70,13 +72,56 @@ class ContrastiveConfig(ObjectiveConfig):
     controlled_dropout: bool = False
     projection_head: str = "mlp"
 
+    def check(self, encoder_config: object, where: str) -> None:
+        super().check(encoder_config, where)
+        check_temperature(self, where)
+        for name, allowed in (
+            ("negatives", NEGATIVES),
+            ("augmentation", AUGMENTATIONS),
+            ("projection_head", PROJECTION_HEADS),
+        ):
+            value = getattr(self, name)
+            if value not in allowed:
+                raise UserError(
+                    f"{where}.{name} must be one of {', '.join(allowed)}, got {value!r}"
+                )
+        if self.span_characters < 1:
+            raise UserError(
+                f"{where}.span_characters must be at least 1, got {self.span_characters}; "
+                "augmentation: none masks nothing"
+            )
+        if not 0 < self.repetition_rate <= 1:
+            raise UserError(
+                f"{where}.repetition_rate must be in (0, 1], got {self.repetition_rate}"
+            )
+
+    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+        if self.augmentation == "span_mask" and data.segment != "sentence":
+            raise UserError(
+                f"{where}.segment is {data.segment}; augmentation: span_mask takes sentences"
+            )
+
+    def min_batch_size(self) -> int:
+        return 2
+
+    def view(self, data: DataConfig, source: Source) -> Mirrored:
+        return Mirrored(
+            data.segment,
+            data.seq_length,
+            self.augmentation,
+            self.span_characters,
+            self.span_min_characters,
+            self.repetition_rate,
+            source.vocabulary,
+        )
+
 
 @register("contrastive")
 class Contrastive(Objective):
     """NT-Xent over two views of each segment; negatives from the whole global batch."""
 
     config_class = ContrastiveConfig
-    metric_names = CONTRASTIVE_METRICS
+    metric_directions = CONTRASTIVE_METRICS
 
     def __init__(
         self,
@@ -97,55 +142,6 @@ class Contrastive(Objective):
                 name="projection_head",
             )
             self.projection_head.build([None, size])
-
-    @classmethod
-    def check(cls, config: ContrastiveConfig, encoder_config: object, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_temperature(config, where)
-        for name, allowed in (
-            ("negatives", NEGATIVES),
-            ("augmentation", AUGMENTATIONS),
-            ("projection_head", PROJECTION_HEADS),
-        ):
-            value = getattr(config, name)
-            if value not in allowed:
-                raise UserError(
-                    f"{where}.{name} must be one of {', '.join(allowed)}, got {value!r}"
-                )
-        if config.span_characters < 1:
-            raise UserError(
-                f"{where}.span_characters must be at least 1, got {config.span_characters}; "
-                "augmentation: none masks nothing"
-            )
-        if not 0 < config.repetition_rate <= 1:
-            raise UserError(
-                f"{where}.repetition_rate must be in (0, 1], got {config.repetition_rate}"
-            )
-
-    @classmethod
-    def check_records(
-        cls, config: ContrastiveConfig, data: DataConfig, source: Source, where: str
-    ) -> None:
-        if config.augmentation == "span_mask" and data.segment != "sentence":
-            raise UserError(
-                f"{where}.segment is {data.segment}; augmentation: span_mask takes sentences"
-            )
-
-    @classmethod
-    def min_batch_size(cls, config: ContrastiveConfig) -> int:
-        return 2
-
-    @classmethod
-    def view(cls, config: ContrastiveConfig, data: DataConfig, source: Source) -> Mirrored:
-        return Mirrored(
-            data.segment,
-            data.seq_length,
-            config.augmentation,
-            config.span_characters,
-            config.span_min_characters,
-            config.repetition_rate,
-            source.vocabulary,
-        )
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Both views' vectors as they are compared, and `sentence`, the first one's as exported."""

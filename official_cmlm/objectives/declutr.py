@@ -34,6 +34,7 @@ from official_cmlm.objectives.contrastive import (
     contrastive_output,
 )
 from official_cmlm.objectives.masked_prediction import (
+    MASKED_METRICS,
     at_predictions,
     check_masking,
     num_masked,
@@ -72,90 +73,82 @@ class DeclutrConfig(ObjectiveConfig):
     max_predictions: int = 76
     max_predictions_share: float = 1.0
 
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        check_temperature(self, where)
+        check_masking(self, where)
+        for name in ("num_anchors", "num_positives", "min_span_length"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{where}.{name} must be at least 1, got {getattr(self, name)}")
+        check_weights(self, where)
+        if self.min_span_length > self.max_span_length - 2:
+            raise UserError(
+                f"{where}.max_span_length ({self.max_span_length}) must be at least 2 above "
+                f"min_span_length ({self.min_span_length})"
+            )
+        if self.sampling not in SAMPLINGS:
+            raise UserError(
+                f"{where}.sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}"
+            )
+        if self.max_span_length > encoder_config.max_seq_length:
+            raise UserError(
+                f"{where}.max_span_length {self.max_span_length} is longer than the position "
+                f"table ({encoder_config.max_seq_length}); shorten the spans or raise "
+                "task.encoder.max_position_embeddings"
+            )
+
+    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+        if data.seq_length < self.max_span_length:
+            raise UserError(
+                f"{where}.seq_length is {data.seq_length}, declutr.max_span_length "
+                f"{self.max_span_length} needs at least as much; make them equal"
+            )
+
+    def min_batch_size(self) -> int:
+        # Another anchor of the same document is a negative too; MLM alone needs none.
+        return 1 if self.num_anchors > 1 or not self.contrastive_weight else 2
+
+    def view(self, data: DataConfig, source: Source) -> Spans:
+        return Spans(
+            self.num_anchors,
+            self.num_positives,
+            self.min_span_length,
+            self.max_span_length,
+            self.sampling,
+            source.special,
+        )
+
+    def needs_language_model_head(self) -> bool:
+        return bool(self.mlm_weight)
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        if not self.mlm_weight:
+            return []
+        return [
+            MaskTokens(
+                f"anchor_{a}",
+                f"anchor_{a}_masked",
+                self.masking_rate,
+                self.max_predictions,
+                special,
+                stream=a,
+            )
+            for a in range(self.num_anchors)
+        ]
+
 
 @register("declutr")
 class Declutr(Objective):
     """NT-Xent over spans of documents, and MLM on the anchors."""
 
     config_class = DeclutrConfig
-    metric_names = (*CONTRASTIVE_METRICS, "masked_token_loss", "masked_token_accuracy")
+    metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
 
     def __init__(
         self, config: DeclutrConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
     ) -> None:
         super().__init__(config, encoder, head)
         self.head = head
-
-    @classmethod
-    def check(cls, config: DeclutrConfig, encoder_config: EncoderConfig, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_temperature(config, where)
-        check_masking(config, where)
-        for name in ("num_anchors", "num_positives", "min_span_length"):
-            if getattr(config, name) < 1:
-                raise UserError(f"{where}.{name} must be at least 1, got {getattr(config, name)}")
-        check_weights(config, where)
-        if config.min_span_length > config.max_span_length - 2:
-            raise UserError(
-                f"{where}.max_span_length ({config.max_span_length}) must be at least 2 above "
-                f"min_span_length ({config.min_span_length})"
-            )
-        if config.sampling not in SAMPLINGS:
-            raise UserError(
-                f"{where}.sampling must be one of {', '.join(SAMPLINGS)}, got {config.sampling!r}"
-            )
-        if config.max_span_length > encoder_config.max_seq_length:
-            raise UserError(
-                f"{where}.max_span_length {config.max_span_length} is longer than the position "
-                f"table ({encoder_config.max_seq_length}); shorten the spans or raise "
-                "task.encoder.max_position_embeddings"
-            )
-
-    @classmethod
-    def check_records(
-        cls, config: DeclutrConfig, data: DataConfig, source: Source, where: str
-    ) -> None:
-        if data.seq_length < config.max_span_length:
-            raise UserError(
-                f"{where}.seq_length is {data.seq_length}, declutr.max_span_length "
-                f"{config.max_span_length} needs at least as much; make them equal"
-            )
-
-    @classmethod
-    def min_batch_size(cls, config: DeclutrConfig) -> int:
-        # Another anchor of the same document is a negative too; MLM alone needs none.
-        return 1 if config.num_anchors > 1 or not config.contrastive_weight else 2
-
-    @classmethod
-    def view(cls, config: DeclutrConfig, data: DataConfig, source: Source) -> Spans:
-        return Spans(
-            config.num_anchors,
-            config.num_positives,
-            config.min_span_length,
-            config.max_span_length,
-            config.sampling,
-            source.special,
-        )
-
-    @classmethod
-    def needs_language_model_head(cls, config: DeclutrConfig) -> bool:
-        return bool(config.mlm_weight)
-
-    @classmethod
-    def augments(cls, config: DeclutrConfig, special: SpecialIds) -> list[Augment]:
-        if not config.mlm_weight:
-            return []
-        return [
-            MaskTokens(
-                f"anchor_{a}",
-                f"anchor_{a}_masked",
-                config.masking_rate,
-                config.max_predictions,
-                special,
-                stream=a,
-            )
-            for a in range(config.num_anchors)
-        ]
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Anchors, and the means of their positives, in the same order."""

@@ -8,7 +8,9 @@ import tensorflow as tf
 
 from official_cmlm.errors import UserError
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
-from official_cmlm.objectives.base import Objective, ObjectiveConfig, Prediction
+from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
+
+MASKED_METRICS = {"masked_token_loss": LOWER, "masked_token_accuracy": HIGHER}
 
 
 def check_masking(config: ObjectiveConfig, where: str) -> None:

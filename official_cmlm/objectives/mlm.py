@@ -19,6 +19,7 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.masked_prediction import (
+    MASKED_METRICS,
     at_predictions,
     check_masking,
     num_masked,
@@ -41,40 +42,36 @@ class MlmConfig(ObjectiveConfig):
     max_predictions: int = 76
     max_predictions_share: float = 1.0
 
+    def check(self, encoder_config: object, where: str) -> None:
+        super().check(encoder_config, where)
+        check_masking(self, where)
+
+    def view(self, data: DataConfig, source: Source) -> Segments:
+        return Segments(data.segment, data.seq_length, source.special)
+
+    def needs_language_model_head(self) -> bool:
+        return True
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        return [
+            MaskTokens(
+                "segment", "segment_masked", self.masking_rate, self.max_predictions, special
+            )
+        ]
+
 
 @register("mlm")
 class Mlm(Objective):
     """Predicts masked tokens of a segment from the segment alone."""
 
     config_class = MlmConfig
-    metric_names = ("masked_token_loss", "masked_token_accuracy")
+    metric_directions = MASKED_METRICS
 
     def __init__(
         self, config: MlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
     ) -> None:
         super().__init__(config, encoder, head)
         self.head = head
-
-    @classmethod
-    def check(cls, config: MlmConfig, encoder_config: object, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_masking(config, where)
-
-    @classmethod
-    def view(cls, config: MlmConfig, data: DataConfig, source: Source) -> Segments:
-        return Segments(data.segment, data.seq_length, source.special)
-
-    @classmethod
-    def needs_language_model_head(cls, config: MlmConfig) -> bool:
-        return True
-
-    @classmethod
-    def augments(cls, config: MlmConfig, special: SpecialIds) -> list[Augment]:
-        return [
-            MaskTokens(
-                "segment", "segment_masked", config.masking_rate, config.max_predictions, special
-            )
-        ]
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         masked = features["segment_masked"]

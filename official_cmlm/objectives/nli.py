@@ -6,6 +6,7 @@ languages, drawn anew each epoch from rows of translations.
 """
 
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 import tf_keras
@@ -17,6 +18,8 @@ from official_cmlm.inputs.views import Source
 from official_cmlm.losses.inference import inference_features, inference_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
+    HIGHER,
+    LOWER,
     Encode,
     Objective,
     ObjectiveConfig,
@@ -40,14 +43,51 @@ class NliConfig(ObjectiveConfig):
 
     hypothesis_language: str = "different"
 
+    record_kind: ClassVar[str] = "pairs"
+
+    def check(self, encoder_config: object, where: str) -> None:
+        super().check(encoder_config, where)
+        if self.hypothesis_language not in HYPOTHESIS_LANGUAGES:
+            raise UserError(
+                f"{where}.hypothesis_language must be one of {', '.join(HYPOTHESIS_LANGUAGES)}, "
+                f"got {self.hypothesis_language!r}"
+            )
+
+    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+        if not source.labels:
+            raise UserError(
+                f"{where}.input_path={data.input_path}: the pairs have no labels, nli needs them; "
+                "make the records from tables with a third column"
+            )
+        read = data.languages or source.languages
+        same = [tag for tag in read if one_language(tag)]
+        different = [tag for tag in read if not one_language(tag)]
+        where = f"{where}.input_path={data.input_path}"
+        if self.hypothesis_language == "same" and different:
+            raise UserError(
+                f"{where}: has pairs of two languages ({', '.join(different)}), "
+                "hypothesis_language: same needs both texts in one language; set it to different, "
+                "or read other records"
+            )
+        if self.hypothesis_language == "different" and source.row_size < 2 and same:
+            raise UserError(
+                f"{where}: has pairs of one language ({', '.join(same)}) in rows of one pair, "
+                "hypothesis_language: different needs translations; make the records with "
+                "--row_aligned or of pairs in two languages, or set it to same"
+            )
+
+    def view(self, data: DataConfig, source: Source) -> InferencePairs:
+        return InferencePairs(
+            data.seq_length, self.hypothesis_language, source.row_size, source.special
+        )
+
 
 @register("nli")
 class Nli(Objective):
     """Cross-entropy of the three labels."""
 
     config_class = NliConfig
-    metric_names = ("nli_loss", "nli_accuracy")
-    record_kind = "pairs"
+    metric_directions: ClassVar[dict[str, str]] = {"nli_loss": LOWER, "nli_accuracy": HIGHER}
 
     def __init__(
         self,
@@ -65,45 +105,6 @@ class Nli(Objective):
             name="classifier",
         )
         self.classifier.build([None, 4 * encoder.config.hidden_size])
-
-    @classmethod
-    def check(cls, config: NliConfig, encoder_config: object, where: str) -> None:
-        super().check(config, encoder_config, where)
-        if config.hypothesis_language not in HYPOTHESIS_LANGUAGES:
-            raise UserError(
-                f"{where}.hypothesis_language must be one of {', '.join(HYPOTHESIS_LANGUAGES)}, "
-                f"got {config.hypothesis_language!r}"
-            )
-
-    @classmethod
-    def check_records(cls, config: NliConfig, data: DataConfig, source: Source, where: str) -> None:
-        if not source.labels:
-            raise UserError(
-                f"{where}.input_path={data.input_path}: the pairs have no labels, nli needs them; "
-                "make the records from tables with a third column"
-            )
-        read = data.languages or source.languages
-        same = [tag for tag in read if one_language(tag)]
-        different = [tag for tag in read if not one_language(tag)]
-        where = f"{where}.input_path={data.input_path}"
-        if config.hypothesis_language == "same" and different:
-            raise UserError(
-                f"{where}: has pairs of two languages ({', '.join(different)}), "
-                "hypothesis_language: same needs both texts in one language; set it to different, "
-                "or read other records"
-            )
-        if config.hypothesis_language == "different" and source.row_size < 2 and same:
-            raise UserError(
-                f"{where}: has pairs of one language ({', '.join(same)}) in rows of one pair, "
-                "hypothesis_language: different needs translations; make the records with "
-                "--row_aligned or of pairs in two languages, or set it to same"
-            )
-
-    @classmethod
-    def view(cls, config: NliConfig, data: DataConfig, source: Source) -> InferencePairs:
-        return InferencePairs(
-            data.seq_length, config.hypothesis_language, source.row_size, source.special
-        )
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         premise = encode(features["first"], "first")["default"]

@@ -17,7 +17,7 @@ from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
-    METRIC_NAMES,
+    METRIC_DIRECTIONS,
     RetrievalConfig,
     check_retrieval,
     retrieval_output,
@@ -43,13 +43,35 @@ class QuickThoughtConfig(RetrievalConfig):
     encoders: str = "shared"
     context_size: int = 1
 
+    def check(self, encoder_config: object, where: str) -> None:
+        super().check(encoder_config, where)
+        check_retrieval(self, where)
+        if self.encoders not in ENCODERS:
+            raise UserError(
+                f"{where}.encoders must be one of {', '.join(ENCODERS)}, got {self.encoders!r}"
+            )
+        if self.context_size < 1:
+            raise UserError(f"{where}.context_size must be at least 1, got {self.context_size}")
+
+    def min_batch_size(self) -> int:
+        return 2
+
+    def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
+        return AdjacentPairs(
+            data.segment,
+            data.seq_length,
+            data.swap_probability,
+            source.special,
+            self.context_size,
+        )
+
 
 @register("quick_thought")
 class QuickThought(Objective):
     """Finds each segment's neighbour among those of the whole global batch."""
 
     config_class = QuickThoughtConfig
-    metric_names = METRIC_NAMES
+    metric_directions = METRIC_DIRECTIONS
 
     def __init__(
         self,
@@ -66,31 +88,6 @@ class QuickThought(Objective):
     def initialize(self, encoder: SentenceEncoderModel) -> None:
         if self.context_encoder is not None:
             self.context_encoder.set_weights(encoder.get_weights())
-
-    @classmethod
-    def check(cls, config: QuickThoughtConfig, encoder_config: object, where: str) -> None:
-        super().check(config, encoder_config, where)
-        check_retrieval(config, where)
-        if config.encoders not in ENCODERS:
-            raise UserError(
-                f"{where}.encoders must be one of {', '.join(ENCODERS)}, got {config.encoders!r}"
-            )
-        if config.context_size < 1:
-            raise UserError(f"{where}.context_size must be at least 1, got {config.context_size}")
-
-    @classmethod
-    def min_batch_size(cls, config: QuickThoughtConfig) -> int:
-        return 2
-
-    @classmethod
-    def view(cls, config: QuickThoughtConfig, data: DataConfig, source: Source) -> AdjacentPairs:
-        return AdjacentPairs(
-            data.segment,
-            data.seq_length,
-            data.swap_probability,
-            source.special,
-            config.context_size,
-        )
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         first = encode(features["first"], "first")["default"]

@@ -8,13 +8,15 @@ from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import (
+    HIGHER,
+    LOWER,
     ObjectiveConfig,
     ObjectiveOutput,
     check_above_zero,
     check_not_negative,
 )
 
-METRIC_NAMES = ("retrieval_loss", "recall_at_1")
+METRIC_DIRECTIONS = {"retrieval_loss": LOWER, "recall_at_1": HIGHER}
 
 
 @dataclasses.dataclass

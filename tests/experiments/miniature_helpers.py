@@ -13,14 +13,14 @@ import yaml
 from experiments import registry
 from experiments.miniature import plan, records, runs
 from experiments.miniature.study import read_study
-from experiments.train_summary import versions
-from experiments.training import describe_run
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import Stopped
 from official_cmlm.evaluation.report import driver
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.progress import versions
+from official_cmlm.training.run import describe_run
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import WORDS
-from tests.experiments.test_training import TINY
+from tests.training.test_run import TINY
 
 STS_B = "senteval/downstream/STS/STSBenchmark/sts-test.csv"
 STUDY = {

@@ -7,8 +7,8 @@ import pytest
 import yaml
 from official.modeling import optimization
 
-from experiments import registry, stages
-from experiments.stage_overrides import merged
+from experiments import chains, registry
+from experiments.chains import merged
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, write_pairs
 
@@ -65,7 +65,7 @@ def folders(tmp_path_factory, vocabulary):
 
 def _reduced(name, folders):
     """The experiment with a tiny encoder and tiny batches of the records that it reads."""
-    from official_cmlm.tasks.config import chosen_objectives
+    from official_cmlm.training.config import chosen_objectives
 
     config = registry.load(name)
     positions = SEQ_LENGTH + 22 + config.task.encoder.position_offset
@@ -97,7 +97,7 @@ def _reduced(name, folders):
 )
 def test_experiment_takes_steps(name, folders):
     """The file is valid, its objectives train together, and their weights move."""
-    from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+    from official_cmlm.training.task import SentenceEncoderTask
 
     config = _reduced(name, folders)
     task = SentenceEncoderTask(config.task)
@@ -117,10 +117,10 @@ def test_experiment_takes_steps(name, folders):
     assert task.create_optimizer(config.trainer.optimizer_config) is not None
 
 
-@pytest.mark.parametrize("name", stages.stage_files())
+@pytest.mark.parametrize("name", chains.stage_files())
 def test_stages_name_experiments(name):
     """Each chain of the project can be read, its stages load, and steps and decay agree."""
-    for stage in stages.read_stages(name):
+    for stage in chains.read_stages(name):
         overrides = merged(stage.params_override, None)
         config = registry.load(stage.experiment, params_override=overrides)
         rate = config.trainer.optimizer_config.learning_rate.polynomial
@@ -165,7 +165,7 @@ def test_mirror_bert_does_not_clip_gradients():
 @pytest.mark.parametrize("name", registry.experiment_files())
 def test_best_checkpoint_is_not_the_worst(name):
     """By the metric of the file, and by STS as the files' comments say."""
-    from experiments.training import check_best_metric
+    from official_cmlm.training.run import check_best_metric
 
     check_best_metric(registry.load(name))
     by_sts = {

@@ -2,8 +2,8 @@
 
 import pytest
 
-from experiments.demo import Stages
-from experiments.demo_report import sample_pairs
+from experiments.demo.__main__ import Stages
+from experiments.demo.report import sample_pairs
 from official_cmlm.errors import UserError
 
 # Appends to a log what was made, then makes it.

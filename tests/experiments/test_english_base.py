@@ -6,8 +6,8 @@ import tensorflow as tf
 
 from data_prep.readers import Document
 from experiments import registry
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
 from official_cmlm.tokenization import WordPieceVocabulary
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from experiments import registry
-from experiments.training import run
 from export import sentence_transformers_folder
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
@@ -14,7 +13,8 @@ from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.variables import encoder_variables, head_variables
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.run import run
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import make_documents, write_records
 

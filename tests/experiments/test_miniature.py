@@ -15,10 +15,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from experiments import registry, training
+from experiments import registry
 from experiments.miniature import plan, records, report, runs
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import Stopped, UserError
+from official_cmlm.training import run as training
 from tests.conftest import make_documents
 from tests.experiments.miniature_helpers import (
     STS_B,
@@ -28,7 +29,7 @@ from tests.experiments.miniature_helpers import (
     write_data,
     write_study,
 )
-from tests.experiments.test_training import TINY
+from tests.training.test_run import TINY
 
 ROOT = Path(__file__).parents[2]
 

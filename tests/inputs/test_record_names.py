@@ -9,7 +9,7 @@ from official_cmlm.inputs.record_names import RecordName, document_ids, record_n
 from official_cmlm.inputs.records import Blocks, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.records.manifest import load_manifest
-from tests.tasks.helpers import data
+from tests.training.helpers import data
 
 
 @pytest.mark.parametrize("key", [0, 1, -1, 12345678901234567, -(2**63), 2**63 - 1])

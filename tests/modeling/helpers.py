@@ -147,7 +147,7 @@ def with_row(variable, row, change=0.5):
 def build(objectives, **encoder):
     """A `MultiObjectiveModel` with a tiny encoder and random weights."""
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-    from official_cmlm.tasks.model import MultiObjectiveModel
+    from official_cmlm.training.model import MultiObjectiveModel
     from tests.conftest import tiny_encoder_config
 
     model = MultiObjectiveModel(SentenceEncoderModel(tiny_encoder_config(**encoder)), objectives)

@@ -8,11 +8,11 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.errors import UserError
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
-from tests.tasks.helpers import by_objective, task_config
+from tests.training.helpers import by_objective, task_config
 
 # Weight decay on everything, so that what is not trained would move all the same.
 _ADAMW = {

@@ -5,7 +5,7 @@ import tensorflow as tf
 
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.objectives.helpers import (
     embed,
     first_batch,
@@ -19,7 +19,7 @@ from tests.objectives.helpers import (
 from tests.oracles import cmlm_numpy
 from tests.oracles import contrastive_numpy as oracle
 from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
-from tests.tasks.helpers import by_objective, data, task_config
+from tests.training.helpers import by_objective, data, task_config
 
 NAN, INF = float("nan"), float("inf")
 

@@ -19,7 +19,7 @@ from tests.objectives.helpers import (
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
-from tests.tasks.helpers import data
+from tests.training.helpers import data
 
 NAN = float("nan")
 

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.inputs.views import SpecialIds
-from official_cmlm.objectives.declutr import Declutr, DeclutrConfig
+from official_cmlm.objectives.declutr import DeclutrConfig
 from tests.objectives.helpers import (
     Spy,
     check_everything_learns,
@@ -18,7 +18,7 @@ from tests.objectives.helpers import (
     value,
 )
 from tests.oracles import contrastive_numpy as oracle
-from tests.tasks.helpers import data
+from tests.training.helpers import data
 
 NAN, INF = float("nan"), float("inf")
 SPANS = {"min_span_length": 3, "max_span_length": 10, "masking_rate": 0.3}
@@ -170,7 +170,7 @@ def test_anchors_are_masked_independently(records_dir, batch):
     """Even equal anchors of a document have their masked places drawn one by one."""
     task = _task(records_dir)
     features = {"key": batch["key"], "anchor_0": batch["anchor_0"], "anchor_1": batch["anchor_0"]}
-    for augment in Declutr.augments(task.chosen["declutr"], SpecialIds.of(task.vocabulary)):
+    for augment in task.chosen["declutr"].augments(SpecialIds.of(task.vocabulary)):
         features = augment(features)
     places = [features[f"anchor_{a}_masked"]["masked_lm_positions"].numpy() for a in range(2)]
     assert places[0].shape == places[1].shape
@@ -180,7 +180,7 @@ def test_anchors_are_masked_independently(records_dir, batch):
 def test_without_masked_words(records_dir, batch):
     """mlm_weight 0: the contrastive loss alone, no head, nothing masked, metrics that are 0."""
     task = _task(records_dir, num_positives=3, mlm_weight=0.0)
-    assert Declutr.augments(task.chosen["declutr"], SpecialIds.of(task.vocabulary)) == []
+    assert task.chosen["declutr"].augments(SpecialIds.of(task.vocabulary)) == []
     unmasked = {name: batch[name] for name in batch if not name.endswith("_masked")}
     model = random_model(task)
     assert model.head is None

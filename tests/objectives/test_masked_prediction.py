@@ -9,8 +9,8 @@ import tensorflow as tf
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.masked_prediction import num_masked, predict_masked
-from official_cmlm.objectives.mlm import Mlm, MlmConfig
-from official_cmlm.tasks.training_step import whole_gradients
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.training.step import whole_gradients
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import build, make_masked, make_pairs
 from tests.objectives.helpers import refuses
@@ -75,7 +75,7 @@ def test_share_leaves_out_what_is_beyond(share):
 def test_refuses_shares(share):
     """A share that cannot be, in one line."""
     config = MlmConfig(max_predictions_share=share)
-    refuses(lambda: Mlm.check(config, tiny_encoder_config(), "there"), "there", share)
+    refuses(lambda: config.check(tiny_encoder_config(), "there"), "there", share)
 
 
 def _step(model, features):

@@ -20,7 +20,7 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import contrastive_numpy as oracle
 from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
-from tests.tasks.helpers import data
+from tests.training.helpers import data
 
 INF = float("inf")
 

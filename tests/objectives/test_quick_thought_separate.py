@@ -17,7 +17,7 @@ from tests.objectives.helpers import (
     value,
 )
 from tests.oracles import cmlm_numpy as oracle
-from tests.tasks.helpers import data
+from tests.training.helpers import data
 
 # Logeswaran and Lee 2018, as the module's text has it.
 PUBLISHED = {

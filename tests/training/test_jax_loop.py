@@ -11,12 +11,12 @@ import tf_keras
 from official.modeling import optimization
 
 from official_cmlm.errors import UserError
-from official_cmlm.tasks.gradients import optimizer_variables
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.gradients import optimizer_variables
 from official_cmlm.training.jax_loop import JaxLoop
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import randomize
-from tests.tasks.all_objectives import SETTINGS, batch_of, records_of, write_folders
-from tests.tasks.helpers import data, task_config
+from tests.training.all_objectives import SETTINGS, batch_of, records_of, write_folders
+from tests.training.helpers import data, task_config
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 

@@ -15,14 +15,14 @@ import tf_keras
 from official.modeling import optimization
 
 from experiments import registry
-from experiments.training import run
 from export import tfhub
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tasks.config import SentenceEncoderTaskConfig
-from official_cmlm.tasks.sentence_encoder import SentenceEncoderTask
+from official_cmlm.training.config import SentenceEncoderTaskConfig
+from official_cmlm.training.run import run
+from official_cmlm.training.task import SentenceEncoderTask
 
 DATA = Path(__file__).parent / "data"
 # A Hugging Face folder of random weights, which the reference library wrote.

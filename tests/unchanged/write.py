@@ -12,12 +12,12 @@ import shutil
 import tempfile
 from pathlib import Path
 
-from experiments.training import run
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.tokenization import load_vocabulary
+from official_cmlm.training.run import run
 from tests.conftest import WORDS
-from tests.tasks.all_objectives import write_folders
+from tests.training.all_objectives import write_folders
 from tests.unchanged.values import DATA, PUBLIC, all_values, training
 
 # Files of a model directory that a training does not need to be resumed.

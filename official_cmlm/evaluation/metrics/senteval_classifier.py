@@ -9,7 +9,7 @@ run together, as column blocks of one weight matrix.
 scikit-learn cannot replace it. Published SentEval scores depend on this optimizer and its early
 stopping on a development set: five seeds of this classifier are within 0.35 points of the toolkit's
 figures for the same embeddings, `LogisticRegression` is up to 1.0 point away
-(`experiments/results/evaluation.md`), and `MLPClassifier` has neither RMSprop, nor a given
+(`benchmarks/results/evaluation.md`), and `MLPClassifier` has neither RMSprop, nor a given
 development set, nor weight decay on the bias. Where no published protocol asks for it, as in the
 suite `amazon`, scikit-learn's `LogisticRegression` is used.
 """

@@ -4,6 +4,7 @@ from collections import Counter
 
 import pytest
 
+from benchmarks.language_id import language_of
 from data_prep.readers import Document
 from data_prep.stages.language_id import (
     LanguageId,
@@ -12,7 +13,6 @@ from data_prep.stages.language_id import (
     detectable,
     identify,
 )
-from experiments.benchmarks.language_id import language_of
 from official_cmlm.errors import UserError
 
 TEXTS = {

@@ -1,0 +1,115 @@
+"""What `benchmarks.train_step` compares with: its models of Hugging Face's parts."""
+
+import itertools
+
+import torch
+from torch import nn
+from transformers import BertConfig, BertModel
+from transformers.models.bert.modeling_bert import BertOnlyMLMHead
+
+from benchmarks.train_step_examples import SEQ_LENGTH
+
+PROJECTIONS = 15
+# Label of what is not predicted, as in Hugging Face's losses.
+IGNORED = -100
+
+
+class Projection(nn.Module):
+    """CMLM's N networks, the first of them the identity (CMLM §2 and appendix C)."""
+
+    def __init__(self, width: int) -> None:
+        super().__init__()
+        sizes = [width, 2 * width, 2 * width, width]
+        self.kernels = nn.ParameterList(
+            nn.Parameter(torch.randn(PROJECTIONS - 1, a, b) * 0.02)
+            for a, b in itertools.pairwise(sizes)
+        )
+        self.biases = nn.ParameterList(
+            nn.Parameter(torch.zeros(PROJECTIONS - 1, 1, size)) for size in sizes[1:]
+        )
+
+    def forward(self, vectors: torch.Tensor) -> torch.Tensor:
+        """`[batch, width]` -> `[batch, N, width]`."""
+        hidden = vectors.expand(PROJECTIONS - 1, *vectors.shape)
+        for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases)):
+            hidden = torch.baddbmm(bias, hidden.relu() if layer else hidden, kernel)
+        return torch.cat([vectors[:, None], hidden.transpose(0, 1)], dim=1)
+
+
+class Model(nn.Module):
+    """The objective's loss of a batch."""
+
+    def __init__(
+        self, objective: str, vocab_size: int, layers: int, width: int, masked_only: bool
+    ) -> None:
+        """Draws initial weights.
+
+        Args:
+          objective: `cmlm`, `mlm` or `contrastive`.
+          vocab_size: entries of the vocabulary.
+          layers: Transformer blocks.
+          width: of every layer.
+          masked_only: compute logits at masked positions; HF's own models do at all.
+        """
+        super().__init__()
+        self.objective, self.masked_only = objective, masked_only
+        config = BertConfig(
+            vocab_size=vocab_size,
+            hidden_size=width,
+            num_hidden_layers=layers,
+            num_attention_heads=width // 64,
+            intermediate_size=4 * width,
+            max_position_embeddings=SEQ_LENGTH + PROJECTIONS,
+        )
+        self.bert = BertModel(config, add_pooling_layer=False)
+        if objective == "contrastive":
+            self.mlp = nn.Linear(width, width)
+        else:
+            self.head = BertOnlyMLMHead(config)
+            self.head.predictions.decoder.weight = self.bert.embeddings.word_embeddings.weight
+        if objective == "cmlm":
+            self.projection = Projection(width)
+
+    def forward(self, batch: dict[str, dict[str, torch.Tensor]]) -> torch.Tensor:
+        """The mean loss: float32 scalar."""
+        return getattr(self, self.objective)(*batch.values())
+
+    def cmlm(self, first: dict, masked: dict) -> torch.Tensor:
+        """The second sentence's masked tokens, given the first one's mean vector."""
+        real = first["mask"][:, :, None].float()
+        outputs = self.bert(first["ids"], attention_mask=first["mask"]).last_hidden_state
+        projected = self.projection((outputs * real).sum(1) / real.sum(1))
+        rows, length = masked["ids"].shape
+        words = self.bert.embeddings.word_embeddings(masked["ids"])
+        ones = masked["mask"].new_ones(rows, PROJECTIONS)
+        last = SEQ_LENGTH + PROJECTIONS
+        positions = torch.cat([torch.arange(length), torch.arange(last - PROJECTIONS, last)])
+        outputs = self.bert(
+            inputs_embeds=torch.cat([words, projected], dim=1),
+            attention_mask=torch.cat([masked["mask"], ones], dim=1),
+            position_ids=positions[None],
+        ).last_hidden_state
+        return self._masked_loss(outputs[:, :length], masked["labels"])
+
+    def mlm(self, masked: dict) -> torch.Tensor:
+        """Masked tokens from their segment."""
+        outputs = self.bert(masked["ids"], attention_mask=masked["mask"]).last_hidden_state
+        return self._masked_loss(outputs, masked["labels"])
+
+    def contrastive(self, first: dict, second: dict) -> torch.Tensor:
+        """SimCSE: two passes with other dropout masks, the first token through a dense layer."""
+        ids = torch.cat([first["ids"], second["ids"]])
+        mask = torch.cat([first["mask"], second["mask"]])
+        outputs = self.bert(ids, attention_mask=mask).last_hidden_state[:, 0]
+        vectors = nn.functional.normalize(torch.tanh(self.mlp(outputs)), dim=-1)
+        one, other = vectors.chunk(2)
+        return nn.functional.cross_entropy(one @ other.T / 0.05, torch.arange(len(one)))
+
+    def _masked_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
+        if self.masked_only:
+            masked = labels != IGNORED
+            outputs, labels = outputs[masked], labels[masked]
+        logits = self.head(outputs)
+        return nn.functional.cross_entropy(
+            logits.view(-1, logits.shape[-1]), labels.reshape(-1), ignore_index=IGNORED
+        )

@@ -1,0 +1,346 @@
+"""Chains of experiments: each starts from the encoder that the one before it left."""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from experiments import registry
+from official_cmlm.errors import UserError
+from official_cmlm.training import signals
+from official_cmlm.training.progress import check_completed
+
+_ROOT = Path(__file__).parent / "chains"
+_FIELDS = ("name", "experiment", "mode", "config_files", "params_override")
+_MODES = ("train", "train_and_eval")
+
+
+@dataclasses.dataclass(frozen=True)
+class Stage:
+    """One training of a chain.
+
+    Attributes:
+      name: of its folder.
+      experiment: an experiment's name.
+      mode: `train` (default) or `train_and_eval`.
+      config_files, params_override: what the stage changes of the experiment; the latter a mapping.
+    """
+
+    name: str
+    experiment: str
+    mode: str = "train"
+    config_files: tuple[str, ...] = ()
+    params_override: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+def stage_files() -> dict[str, Path]:
+    """Name, e.g. `bitext_s3`, -> the file of a chain that comes with the project."""
+    return {path.stem: path for path in sorted(_ROOT.glob("*.yaml"))}
+
+
+def read_stages(name: str) -> list[Stage]:
+    """Reads a chain: a YAML file with the key `stages`, or the name of one of the project's.
+
+    Raises:
+      UserError: for a missing file, an unknown key, a value of the wrong type, or a stage without
+        name or experiment.
+    """
+    from official_cmlm.configs.yaml_loading import parse_yaml
+
+    path = stage_files().get(name.removesuffix(".yaml"), Path(name))
+    if not path.is_file():
+        raise UserError(f"{name}: no such file of stages; there are {', '.join(stage_files())}")
+    values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    listed = values.get("stages") if isinstance(values, dict) else None
+    if not isinstance(listed, list) or not listed or list(values) != ["stages"]:
+        raise UserError(f"{path}: must hold one key, stages, with a list of them")
+    stages = [_stage(entry, f"{path}: stage {i}") for i, entry in enumerate(listed, 1)]
+    if len({stage.name for stage in stages}) != len(stages):
+        raise UserError(f"{path}: two stages have the same name")
+    return stages
+
+
+def _stage(entry: Any, where: str) -> Stage:
+    if not isinstance(entry, dict) or not {"name", "experiment"} <= entry.keys():
+        raise UserError(f"{where}: must be a mapping with name and experiment, got {entry!r}")
+    if unknown := [key for key in entry if key not in _FIELDS]:
+        raise UserError(f"{where}: unknown key {unknown[0]}; valid: {', '.join(_FIELDS)}")
+    if entry.get("mode", _MODES[0]) not in _MODES:
+        raise UserError(f"{where}: mode must be one of {', '.join(_MODES)}; got {entry['mode']!r}")
+    for key in ("name", "experiment"):
+        if not isinstance(entry[key], str):
+            raise UserError(f"{where}: {key} must be a string, got {entry[key]!r}; quote it")
+    overrides, files = entry.get("params_override", {}), entry.get("config_files", [])
+    if not isinstance(overrides, dict):
+        raise UserError(f"{where}: params_override must be a mapping, got {overrides!r}")
+    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
+        raise UserError(f"{where}: config_files must be a list of paths, got {files!r}")
+    name = entry["name"]
+    plain = name.isprintable() and name == name.strip() and not set(name) & {"/", "\\"}
+    if not plain or name in ("", ".", ".."):
+        raise UserError(f"{where}: name {name!r} cannot be that of a folder; use letters, digits")
+    return Stage(**{**entry, "config_files": tuple(files)})
+
+
+def load_stages(
+    stages: list[Stage], init_checkpoint: str | None, params_override: str | None
+) -> list[tuple[Stage, Any]]:
+    """Loads and checks all stages, before the first of them runs.
+
+    Args:
+      stages: the chain.
+      init_checkpoint: what the first stage starts from, or None.
+      params_override: of all stages, behind their own; see `stage_overrides.overrides_of`.
+
+    Raises:
+      UserError: if a stage cannot work, or if the encoder or vocabulary of one differs from that of
+        the one before; or if `params_override` names an objective that no stage has.
+    """
+    check_common(stages, params_override)
+    loaded, before = [], None
+    for stage in stages:
+        try:
+            config, before = _load(stage, before, init_checkpoint, params_override)
+        except UserError as error:
+            raise UserError(f"stage {stage.name}: {error}") from None
+        loaded.append((stage, config))
+    return loaded
+
+
+def _load(
+    stage: Stage,
+    before: tuple[str, Any, str] | None,
+    init_checkpoint: str | None,
+    params_override: str | None,
+) -> tuple[Any, tuple[str, Any, str]]:
+    """A stage's configuration, and its name, encoder and vocabulary's hash for the next one."""
+    overrides = overrides_of(stage, params_override)
+    config = registry.load(stage.experiment, list(stage.config_files), overrides, init_checkpoint)
+    return config, check_training(config, f"stage {stage.name}", stage.mode, before)
+
+
+def check_training(
+    config: Any, name: str, mode: str, before: tuple[str, Any, str] | None
+) -> tuple[str, Any, str]:
+    """Checks a training of several before the first of them runs.
+
+    Args:
+      config: the whole experiment.
+      name: what messages call it.
+      mode: what `experiments.train` is to do; empty: nothing, its encoder is only built.
+      before: what this function returned for the training that it starts from; None if it starts
+        from random weights or from an encoder that is there.
+
+    Returns:
+      `name`, the encoder's configuration, the vocabulary's hash.
+
+    Raises:
+      UserError: if it cannot work, or its encoder or vocabulary is not that of `before`.
+    """
+    from official_cmlm.checkpoints.encoder_directory import differences
+    from official_cmlm.training.config import check_start
+    from official_cmlm.training.run import check_run
+    from official_cmlm.training.runtime import num_replicas
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    task = SentenceEncoderTask(config.task)
+    encoder = config.task.encoder.replace(vocab_size=len(task.vocabulary))
+    if before is None:
+        check_start(config.task.init_checkpoint)
+    else:
+        if differing := differences(before[1], encoder):
+            raise UserError(
+                f"its encoder is of another architecture than that of {before[0]}: "
+                f"{', '.join(differing)}; make them equal"
+            )
+        if before[2] != task.vocabulary.hash:
+            raise UserError(
+                f"its records were made with vocabulary {task.vocabulary.hash}, those of "
+                f"{before[0]} with {before[2]}; make all records with one vocabulary"
+            )
+    if mode:
+        check_run(config, task, mode, num_replicas(config.runtime))
+    return name, encoder, task.vocabulary.hash
+
+
+def is_finished(folder: Path, train_steps: int) -> bool:
+    """Whether the folder holds a good checkpoint of the last step."""
+    import tensorflow as tf
+
+    from official_cmlm.checkpoints.integrity import checkpoints_of, damage
+
+    known = checkpoints_of(folder)
+    if not known or damage(known[0]) is not None:
+        return False
+    step = tf.train.load_checkpoint(known[0]).get_tensor("global_step/.ATTRIBUTES/VARIABLE_VALUE")
+    return int(step) >= train_steps
+
+
+def run_stages(
+    loaded: list[tuple[Stage, Any]],
+    model_dir: Path,
+    init_checkpoint: str | None,
+    params_override: str | None,
+    run: Callable[[list[str]], int] = signals.call,
+) -> Path:
+    """Trains the stages that are not finished, each in a process and a folder of its own.
+
+    Args:
+      loaded: see `load_stages`.
+      model_dir: stage i is trained in `model_dir/0i_name`; one that was interrupted goes on.
+      init_checkpoint, params_override: see `load_stages`.
+      run: starts a program and returns its exit status.
+
+    Returns:
+      The folder of the last stage.
+
+    Raises:
+      UserError: if a stage fails; its own message came before.
+      Stopped: if a stage was stopped before its last step.
+    """
+    start = init_checkpoint
+    for index, (stage, config) in enumerate(loaded, 1):
+        folder = model_dir / f"{index:02d}_{stage.name}"
+        steps = config.trainer.train_steps
+        if is_finished(folder, steps):
+            print(f"[{index}/{len(loaded)}] {stage.name}: finished, {steps} steps", flush=True)
+        else:
+            print(f"[{index}/{len(loaded)}] {stage.name}: {stage.experiment}, {steps} steps")
+            sys.stdout.flush()
+            run_experiment(stage, folder, start, params_override, run)
+        start = str(folder)
+    return Path(start)
+
+
+def run_experiment(
+    stage: Stage,
+    folder: Path,
+    start: str | None,
+    params_override: str | None,
+    run: Callable[[list[str]], int] = signals.call,
+) -> None:
+    """Trains one stage in a process of its own; see `run_stages`."""
+    status = run(_command(stage, folder, start, params_override))
+    if status:
+        raise UserError(
+            f"stage {stage.name} ended with status {status}; the same command goes on from its "
+            "last checkpoint"
+        )
+    check_completed(folder)
+
+
+def _command(
+    stage: Stage, folder: Path, start: str | None, params_override: str | None
+) -> list[str]:
+    overrides = overrides_of(stage, params_override)
+    return [
+        sys.executable,
+        "-m",
+        "experiments.train",
+        f"--experiment={stage.experiment}",
+        f"--mode={stage.mode}",
+        f"--model_dir={folder}",
+        *(f"--config_file={path}" for path in stage.config_files),
+        *([f"--params_override={overrides}"] if overrides else []),
+        *([f"--init_checkpoint={start}"] if start else []),
+    ]
+
+
+def overrides_of(stage: "Stage", common: str | None) -> str | None:
+    """A stage's own overrides and the common ones that concern it, as `--params_override`.
+
+    To name an objective's field is to choose the objective. Common values below
+    `task.objectives.X` are therefore only for the stages that have X by themselves, by their
+    experiment, their files or their own overrides; the others must not begin to train it.
+
+    Args:
+      stage: the stage.
+      common: the overrides of all stages, `a.b=1,c.d=2` or a YAML mapping; or None.
+
+    Raises:
+      UserError: for what cannot be read, see `registry.load`.
+    """
+    values = concerning(stage, common)
+    return merged(stage.params_override, json.dumps(values) if values else None)
+
+
+def concerning(stage: "Stage", common: str | None) -> dict[str, Any]:
+    """Those of the common overrides that concern a stage; see `overrides_of`."""
+    values = _parsed(common)
+    if named := _named_objectives(values):
+        used = _own_objectives(stage)
+        task = dict(values["task"])
+        task["objectives"] = {
+            name: value
+            for name, value in task["objectives"].items()
+            if name in used or name not in named
+        }
+        values = {**values, "task": task}
+    return values
+
+
+def check_common(stages: list["Stage"], common: str | None, what: str = "stage") -> None:
+    """Raises `UserError` if the common overrides name an objective that no stage has.
+
+    Args:
+      stages: all that share the overrides.
+      common: see `overrides_of`.
+      what: messages call the stages so.
+    """
+    named = _named_objectives(_parsed(common))
+    if not named:
+        return
+    used = {name: None for stage in stages for name in sorted(_own_objectives(stage))}
+    # null switches an objective off, which is no mistake where nobody has it.
+    for name in [name for name, value in named.items() if value is not None and name not in used]:
+        raise UserError(
+            f"--params_override: task.objectives.{name}: no {what} trains {name}, they train "
+            f"{', '.join(used)}; to add it, set it in the params_override of "
+            f"one {what}"
+        )
+
+
+def merged(own: dict[str, Any], common: str | None) -> str | None:
+    """Two overrides in one, as `--params_override` takes them; `common` wins over `own`."""
+
+    def merge(into: dict, values: dict) -> dict:
+        result = dict(into)
+        for key, value in values.items():
+            old = result.get(key)
+            both = isinstance(old, dict) and isinstance(value, dict)
+            result[key] = merge(old, value) if both else value
+        return result
+
+    values = merge(own, _parsed(common))
+    return json.dumps(values) if values else None
+
+
+def _parsed(text: str | None) -> dict[str, Any]:
+    from official_cmlm.configs.yaml_loading import parse_override
+
+    return parse_override(text) if text else {}
+
+
+def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
+    """What stands below `task.objectives`, of objectives that exist.
+
+    Everything else is left where it is, for the configuration's own checks to complain about.
+    """
+    from official_cmlm.objectives import objectives
+
+    task = values.get("task")
+    named = task.get("objectives") if isinstance(task, dict) else None
+    if not isinstance(named, dict):
+        return {}
+    return {name: value for name, value in named.items() if name in objectives()}
+
+
+def _own_objectives(stage: "Stage") -> set[str]:
+    """The objectives of a stage without any common overrides."""
+    from official_cmlm.training.config import chosen_objectives
+
+    own = merged(stage.params_override, None)
+    config = registry.load(stage.experiment, list(stage.config_files), own)
+    return set(chosen_objectives(config.task.objectives))

@@ -1,0 +1,194 @@
+"""The main job from end to end: `make demo`, or `python -m experiments.demo`.
+
+Runs the project's own binaries one after the other: text → vocabulary → records → training →
+TF-Hub modules → a program that knows only TF-Hub. Each stage is skipped if what it makes is there
+already and its command, the text and the experiment are the same as then.
+"""
+
+import hashlib
+import json
+import shutil
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from absl import flags
+
+from data_prep.readers import expand_inputs
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.training import signals
+from official_cmlm.training.progress import check_completed
+
+FLAGS = flags.FLAGS
+
+VOCAB_SIZE = 8000
+# Share of the documents that training never sees.
+HELD_OUT_SHARE = 0.05
+# Seconds of each stage on two cores of a 2.5 GHz Xeon.
+SECONDS = (20, 1, 5, 8, 6, 190, 16, 20, 14)
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string(
+        "text",
+        "",
+        "Text files, folders or glob patterns, separated by commas, to learn from instead of the"
+        " docstrings of the installed packages. Default: the docstrings.",
+    )
+    flags.DEFINE_enum(
+        "documents_by",
+        "blank_line",
+        ("blank_line", "file"),
+        "Where a document of --text ends. Only sentences of one document make pairs.",
+    )
+    flags.DEFINE_string("work_dir", "build", "Folder for everything that the demo makes.")
+    flags.DEFINE_string(
+        "params_override", "", "Overrides of the experiment `demo`, a.b=1,c.d=2. Default: none."
+    )
+
+
+class Stages:
+    """Runs stages, remembers what they were made from, and skips those that are up to date."""
+
+    def __init__(self, folder: Path, seconds: Sequence[int]) -> None:
+        """Args: `seconds`, what each stage takes on two cores, to tell the time left."""
+        self._seconds, self._number = seconds, 0
+        self._state_path = folder / "stages.json"
+        self._state = json.loads(self._state_path.read_text()) if self._state_path.exists() else {}
+        self._upstream = hashlib.sha256()
+
+    def run(self, title: str, output: Path | None, *command: str) -> None:
+        """Runs a Python command line unless `output` is there and was made the same way.
+
+        Args:
+          title: name of the stage; its state is remembered under it.
+          output: file or folder that it makes; removed first if it was made differently. An
+            interrupted stage is given its own output back, to go on from. None: always run.
+          *command: arguments of the Python interpreter.
+
+        Raises:
+          UserError: if the stage fails; its own message has been printed.
+          Stopped: if a training was stopped before its last step.
+        """
+        self._number += 1
+        self._upstream.update("\0".join(command).encode())
+        fingerprint = self._upstream.hexdigest()[:16]
+        name = f"[{self._number}/{len(self._seconds)}] {title}"
+        known = self._state.get(title, {})
+        same = known.get("fingerprint") == fingerprint
+        if output is not None and output.exists():
+            if same and known["complete"]:
+                print(f"{name}: as before", flush=True)
+                return
+            if not same:
+                shutil.rmtree(output) if output.is_dir() else output.unlink()
+        left = self._seconds[self._number - 1 :]
+        print(f"{name} … (about {left[0]} s; {sum(left)} s to the end)", flush=True)
+        started = time.monotonic()
+        self._remember(title, fingerprint, complete=False)
+        code = signals.call([sys.executable, *command])
+        if code:
+            raise UserError(f"stage {title!r} failed with exit status {code}; see above")
+        if output is not None:
+            check_completed(output)
+        self._remember(title, fingerprint, complete=True)
+        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+
+    def _remember(self, title: str, fingerprint: str, complete: bool) -> None:
+        self._state[title] = {"fingerprint": fingerprint, "complete": complete}
+        partial = self._state_path.with_suffix(".partial")
+        partial.write_text(json.dumps(self._state, indent=2) + "\n")
+        partial.replace(self._state_path)
+
+    def depends_on(self, paths: list[str]) -> None:
+        """Makes the later stages run again when one of these files has changed."""
+        for path in paths:
+            status = Path(path).stat()
+            self._upstream.update(f"{path}\0{status.st_size}\0{status.st_mtime_ns}".encode())
+
+
+def main(argv: list[str]) -> None:
+    """Runs the demo."""
+    del argv
+    started = time.monotonic()
+    name = f"text-{hashlib.sha256(FLAGS.text.encode()).hexdigest()[:8]}" if FLAGS.text else "demo"
+    folder = Path(FLAGS.work_dir) / name
+    folder.mkdir(parents=True, exist_ok=True)
+    stages = Stages(folder, SECONDS[1:] if FLAGS.text else SECONDS)
+    if FLAGS.text:
+        paths = expand_inputs(FLAGS.text.split(","))
+        stages.depends_on(paths)
+        source = FLAGS.text
+    else:
+        source = str(folder / "docstrings.jsonl")
+        stages.run(
+            "docstrings of the installed packages",
+            Path(source),
+            *("-m", "data_prep.docstrings", f"--output={source}"),
+        )
+    train, held_out = folder / "train.jsonl", folder / "held_out.jsonl"
+    stages.run(
+        "hold documents out",
+        held_out,
+        *("-m", "data_prep.hold_out", f"--input={source}", f"--share={HELD_OUT_SHARE}"),
+        *(f"--train_output={train}", f"--held_out_output={held_out}"),
+        f"--documents_by={FLAGS.documents_by}",
+    )
+    vocabulary = folder / "vocabulary" / "vocab.txt"
+    stages.run(
+        "WordPiece vocabulary",
+        vocabulary,
+        *("-m", "data_prep.build_vocab", f"--input={train}", f"--output={vocabulary}"),
+        *(f"--vocab_size={VOCAB_SIZE}", "--overwrite"),
+    )
+    for split, text in (("training", train), ("held_out", held_out)):
+        stages.run(
+            f"{split.replace('_', '-')} records",
+            folder / "records" / split,
+            *("-m", "data_prep.create_documents", f"--input={text}"),
+            *(f"--vocab_file={vocabulary}", f"--output_dir={folder / 'records' / split}"),
+            "--overwrite",
+        )
+    overrides = [
+        f"task.train_data.input_path={folder / 'records' / 'training'}",
+        f"task.validation_data.input_path={folder / 'records' / 'held_out'}",
+        *filter(None, [FLAGS.params_override]),
+    ]
+    model = folder / "model"
+    stages.depends_on([str(Path(__file__).with_name("demo.yaml"))])
+    stages.run(
+        "training",
+        model,
+        *("-m", "experiments.train", "--experiment=demo", "--mode=train_and_eval"),
+        *(f"--model_dir={model}", f"--params_override={','.join(overrides)}"),
+    )
+    stages.run(
+        "figure and number",
+        None,
+        *("-m", "experiments.demo.report", f"--model_dir={model}", f"--train_text={train}"),
+        *(f"--held_out_text={held_out}", f"--output_dir={folder / 'report'}"),
+    )
+    stages.run(
+        "TF-Hub modules",
+        folder / "tfhub",
+        *("-m", "export.export_tfhub", f"--model_dir={model}", f"--export_dir={folder / 'tfhub'}"),
+        "--overwrite",
+    )
+    # Run as a file, not as a module: it must not even see this project.
+    stages.run(
+        "semantic search through hub.KerasLayer",
+        None,
+        *("-P", str(Path(__file__).with_name("demo_search.py")), f"--modules={folder / 'tfhub'}"),
+        f"--texts={folder / 'report' / 'held_out_sentences.txt'}",
+        # The program's own queries are about programming; other text is asked for its own kind.
+        *([f"--queries={folder / 'report' / 'queries.txt'}"] if FLAGS.text else []),
+    )
+    print(f"demo: {time.monotonic() - started:.0f} s in all; everything is in {folder}/")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

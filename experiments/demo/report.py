@@ -1,0 +1,139 @@
+"""The demo's number and figure: `python -m experiments.demo.report`.
+
+How often is the sentence that really follows found among the successors of all held-out pairs, by
+the trained encoder, by the same encoder with random weights, and by TF-IDF?
+"""
+
+import itertools
+import json
+import random
+from collections import Counter
+from pathlib import Path
+
+from absl import flags
+
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+LOSSES = {
+    "cmlm/masked_token_loss": "CMLM (nats a token)",
+    "quick_thought/retrieval_loss": "adjacent-sentence retrieval (nats)",
+}
+RECALL = "quick_thought/recall_at_1"
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string("model_dir", None, "Model directory of the training. Required.")
+    flags.DEFINE_string("train_text", None, "JSONL documents trained on, for TF-IDF. Required.")
+    flags.DEFINE_string("held_out_text", None, "JSONL documents to score on. Required.")
+    flags.DEFINE_string("output_dir", None, "Folder for the figure and the results. Required.")
+    flags.DEFINE_integer("pairs", 1000, "Most pairs to score, and so candidates of each query.")
+    cli.required("model_dir", "train_text", "held_out_text", "output_dir")
+
+
+def read_sentences(path: Path) -> list[list[str]]:
+    """The sentences of each document of a JSONL file."""
+    from data_prep.readers import ReadOptions, ReadReport, read_documents
+    from data_prep.sentences import split_sentences
+
+    counters: Counter[str] = Counter()
+    return [
+        [s for p in document.paragraphs for s in split_sentences(p, document.language, counters)]
+        for document in read_documents([str(path)], ReadOptions(), ReadReport())
+    ]
+
+
+def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list[str]]:
+    """Up to `most` adjacent pairs, drawn with a fixed seed; no sentence stands on a side twice."""
+    pairs = [pair for sentences in documents for pair in itertools.pairwise(sentences)]
+    random.Random(0).shuffle(pairs)  # noqa: S311 - a sample, not a secret
+    firsts: set[str] = set()
+    seconds: set[str] = set()
+    chosen = []
+    for first, second in pairs:
+        if len(chosen) < most and first not in firsts and second not in seconds:
+            chosen.append((first, second))
+            firsts.add(first)
+            seconds.add(second)
+    return [first for first, _ in chosen], [second for _, second in chosen]
+
+
+def draw(history: Path, recalls: dict[str, float], output: Path) -> None:
+    """Draws the training curve, with the held-out recalls as levels."""
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot
+
+    lines = [json.loads(line) for line in history.read_text().splitlines()]
+    # A training that went on after an interruption has written some steps twice: the last counts.
+    by_step = {line["step"]: line for line in lines if line["split"] == "train"}
+    train = [by_step[step] for step in sorted(by_step)]
+    steps = [line["step"] for line in train]
+    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4))
+    for metric, label in LOSSES.items():
+        if metric in train[0]:
+            left.plot(steps, [line[metric] for line in train], label=label)
+    left.set(xlabel="step", ylabel="training loss", title="losses")
+    left.legend()
+    if RECALL in train[0]:
+        values = [100 * line[RECALL] for line in train]
+        right.plot(steps, values, label="training, inside the batch")
+    for (name, recall), style in zip(recalls.items(), ("-", ":", "--")):
+        right.axhline(100 * recall, color="black", linestyle=style, linewidth=1, label=name)
+    right.set(xlabel="step", ylabel="next sentence found, %", title="recall at 1", ylim=(0, None))
+    right.legend()
+    figure.tight_layout()
+    figure.savefig(output, dpi=120)
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    cli.quiet_tensorflow()
+    import tf_keras
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+    from official_cmlm.sentence_encoder import SentenceEncoder
+
+    held_out = read_sentences(Path(FLAGS.held_out_text))
+    first, second = sample_pairs(held_out, FLAGS.pairs)
+    if len(first) < 2:
+        raise UserError(
+            f"{FLAGS.held_out_text}: fewer than two pairs of adjacent sentences are held out; give "
+            "more text"
+        )
+    trained = SentenceEncoder.load(FLAGS.model_dir)
+    tf_keras.utils.set_random_seed(0)
+    untrained = SentenceEncoder(
+        SentenceEncoderModel(trained.model.config), trained.vocabulary, trained.max_seq_length
+    )
+    tfidf = TfidfVectorizer(sublinear_tf=True)
+    tfidf.fit([s for sentences in read_sentences(Path(FLAGS.train_text)) for s in sentences])
+    recalls = {
+        "this encoder": next_sentence_recall(trained.encode, first, second),
+        "the same encoder, untrained": next_sentence_recall(untrained.encode, first, second),
+        "TF-IDF": next_sentence_recall(lambda t: tfidf.transform(t).toarray(), first, second),
+    }
+    output = Path(FLAGS.output_dir)
+    output.mkdir(parents=True, exist_ok=True)
+    print(f"the sentence that really follows, found first among {len(first)} held-out candidates:")
+    for name, recall in recalls.items():
+        print(f"  {100 * recall:5.1f} %  {name}")
+    draw(Path(FLAGS.model_dir) / "history.jsonl", recalls, output / "training_curve.png")
+    sentences = dict.fromkeys(s for document in held_out for s in document)
+    (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
+    queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
+    (output / "queries.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
+    values = {"pairs": len(first), "recall_at_1": recalls}
+    (output / "results.json").write_text(json.dumps(values, indent=2) + "\n")
+    print(f"training curve: {output / 'training_curve.png'}")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,1 +1,0 @@
-"""The Model Garden task that sums objectives."""

@@ -1,0 +1,252 @@
+"""A step whose loss is not finite: it is not applied, nor any after it, and its records are named.
+
+What runs inside the compiled step has no host callbacks, no strings and static shapes only.
+"""
+
+import dataclasses
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.record_names import document_ids, record_names
+from official_cmlm.records.manifest import load_manifest
+from official_cmlm.training.full_disk import last_checkpoint
+from official_cmlm.training.runtime import is_chief
+
+# Examples of a replica's batch that are remembered, the groups in equal parts; int64, 128 KiB.
+MOST_KEYS = 16_384
+_NONE = -1
+
+
+@dataclasses.dataclass(frozen=True)
+class Failure:
+    """A step whose loss, or gradient norm, is not finite.
+
+    Attributes:
+      step: counted from 1.
+      loss, gradient_norm: of the global batch; the norm before clipping.
+      keys: group -> int64 `[examples]`, those of this host's replicas, see `inputs.hashing`.
+      left_out: how many more examples these replicas had, beyond `MOST_KEYS` of each.
+    """
+
+    step: int
+    loss: float
+    gradient_norm: float
+    keys: dict[str, np.ndarray]
+    left_out: int
+
+
+class FiniteGuard:
+    """Remembers the first step that was not finite; not part of any checkpoint.
+
+    Make it in the scope of the strategy that the model is made in.
+
+    Attributes:
+      variables: all that it remembers.
+    """
+
+    def __init__(self) -> None:
+        # Each replica has its own; all come to the same but for the keys.
+        self._step = _own_variable(tf.constant(_NONE, tf.int64))
+        self._values = _own_variable(tf.zeros([2]))
+        self._keys = _own_variable(tf.fill([MOST_KEYS], tf.constant(_NONE, tf.int64)))
+        self._left_out = _own_variable(tf.constant(0, tf.int64))
+        self.variables = [self._step, self._values, self._keys, self._left_out]
+        # Of the features that the step was made for, in the order of the keys.
+        self._groups: tuple[str, ...] = ()
+
+    def allows(
+        self,
+        loss: tf.Tensor,
+        norm: tf.Tensor,
+        scaled: bool,
+        iterations: tf.Tensor,
+        features: dict[str, dict],
+    ) -> tf.Tensor:
+        """Whether this step may change the weights: bool scalar, equal on all replicas.
+
+        Args:
+          loss: of the global batch, float32 scalar.
+          norm: of the global batch's gradients, float32 scalar.
+          scaled: whether a loss-scale optimizer is at work, for which gradients that are not finite
+            are a matter of course; only the loss counts then.
+          iterations: steps before this one, int64 scalar.
+          features: group -> features, with `key`, of this replica.
+        """
+        finite = tf.math.is_finite(loss)
+        if not scaled:
+            finite = tf.logical_and(finite, tf.math.is_finite(norm))
+        before = tf.equal(self._step, _NONE)
+        self._groups = tuple(sorted(features))
+
+        def remember() -> tf.Tensor:
+            self._remember_keys([features[group]["key"] for group in self._groups])
+            self._values.assign(tf.stack([loss, norm]))
+            self._step.assign(tf.cast(iterations, tf.int64) + 1)
+            return tf.constant(False)
+
+        first = tf.logical_and(before, tf.logical_not(finite))
+        return tf.cond(first, remember, lambda: tf.logical_and(before, finite))
+
+    def _remember_keys(self, keys: list[tf.Tensor]) -> None:
+        """Args: `keys`, int64 `[examples]` of each group."""
+        room = MOST_KEYS // len(keys)
+        parts, left_out = [], tf.constant(0, tf.int64)
+        for each in keys:
+            count = tf.shape(each)[0]
+            rest = tf.fill([tf.maximum(room - count, 0)], tf.constant(_NONE, tf.int64))
+            parts.append(tf.ensure_shape(tf.concat([each[:room], rest], axis=0), [room]))
+            left_out += tf.cast(tf.maximum(count - room, 0), tf.int64)
+        unused = tf.fill([MOST_KEYS - room * len(keys)], tf.constant(_NONE, tf.int64))
+        self._keys.assign(tf.concat([*parts, unused], axis=0))
+        self._left_out.assign(left_out)
+
+    def failure(self) -> Failure | None:
+        """What was remembered, for the host; None as long as all was well."""
+        step = int(_values_of(self._step)[0])
+        if step == _NONE:
+            return None
+        loss, norm = _values_of(self._values)[0]
+        stored, room = np.stack(_values_of(self._keys)), MOST_KEYS // len(self._groups)
+        keys = {}
+        for number, group in enumerate(self._groups):
+            own = stored[:, number * room : (number + 1) * room].ravel()
+            keys[group] = own[own != _NONE]
+        left_out = sum(int(value) for value in _values_of(self._left_out))
+        return Failure(step, float(loss), float(norm), keys, left_out)
+
+
+def apply_if(
+    condition: tf.Tensor, apply: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]
+) -> None:
+    """Calls `apply(values)` where `condition` holds, in a replica's context.
+
+    Args:
+      condition: bool scalar, equal on all replicas.
+      apply: may merge the replicas, as optimizers do, which a plain `tf.cond` does not allow.
+      values: this replica's tensors; everything else that `apply` uses must be the same for all.
+    """
+
+    def across(
+        strategy: tf.distribute.Strategy, condition: tf.Tensor, values: list[tf.Tensor]
+    ) -> None:
+        def every_replica() -> tf.Tensor:
+            strategy.extended.call_for_each_replica(apply, args=(values,))
+            return tf.constant(True)
+
+        one = strategy.experimental_local_results(condition)[0]
+        tf.cond(one, every_replica, lambda: tf.constant(False))
+
+    def here() -> tf.Tensor:
+        apply(values)
+        return tf.constant(True)
+
+    # Several GPUs under XLA cannot merge; optimizers then update each replica by itself.
+    if not tf.distribute.get_strategy().extended._use_merge_call():
+        tf.cond(condition, here, lambda: tf.constant(False))
+        return
+    tf.distribute.get_replica_context().merge_call(across, args=(condition, values))
+
+
+def _own_variable(value: tf.Tensor) -> tf.Variable:
+    return tf.Variable(
+        value,
+        trainable=False,
+        synchronization=tf.VariableSynchronization.ON_READ,
+        aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
+    )
+
+
+def _values_of(variable: tf.Variable) -> list[np.ndarray]:
+    strategy = tf.distribute.get_strategy()
+    strategy = getattr(variable, "distribute_strategy", strategy)
+    return [value.numpy() for value in strategy.experimental_local_results(variable)]
+
+
+FAILED_NAME = "failed_step.json"
+# Records that the message itself names; the file has all.
+_SHOWN = 3
+
+
+def failed_step(
+    failure: Failure, trainer: Any, data: dict[str, DataConfig], model_dir: str
+) -> UserError:
+    """The error that stops a training; also writes `failed_step.json` into the model directory.
+
+    Of several workers each knows its own share of the batch and writes a file of its own; all but
+    the first one's have the worker's number in their name, `failed_step.worker1.json`.
+
+    Args:
+      failure: the step.
+      trainer: that took it.
+      data: group -> what its batches are read from.
+      model_dir: the folder.
+    """
+    rate = trainer.optimizer.learning_rate
+    rate = float(rate(failure.step - 1) if callable(rate) else rate)
+    what = (
+        f"step {failure.step}: loss {failure.loss:g}, gradient norm {failure.gradient_norm:g}, "
+        f"learning rate {rate:g}; the step was not applied"
+    )
+    # Reading the records' ids can take a while.
+    print(f"{what}; looking for its records", file=sys.stderr, flush=True)
+    epochs = trainer.model.data_positions.epochs()
+    records = {
+        group: _records(keys, data[group], epochs[group]) for group, keys in failure.keys.items()
+    }
+    worker = _worker(trainer.strategy)
+    values = {
+        "step": failure.step,
+        "loss": repr(failure.loss),
+        "gradient_norm": repr(failure.gradient_norm),
+        "learning_rate": rate,
+        "worker": worker,
+        "records": records,
+        "keys": {group: keys.tolist() for group, keys in failure.keys.items()},
+        "examples_left_out": failure.left_out,
+    }
+    name = FAILED_NAME if worker == 0 else f"failed_step.worker{worker}.json"
+    path = Path(model_dir) / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps(values, indent=1) + "\n", encoding="utf-8")
+    named = list(dict.fromkeys(name for group in records.values() for name in group))
+    more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
+    all_of_them = "all"
+    if failure.left_out:
+        all_of_them = f"these, and not those of {failure.left_out} more examples"
+    share = "its batch is"
+    if trainer.strategy.extended._in_multi_worker_mode():
+        share = f"worker {worker}'s share of its batch is"
+    return UserError(
+        f"{what}; {share} {', '.join(named[:_SHOWN])}{more} ({path} lists {all_of_them}); "
+        f"{last_checkpoint(model_dir)}; lower the learning rate, or mend these records, "
+        "and train on"
+    )
+
+
+def _worker(strategy: Any) -> int:
+    """This worker's number; 0 is the one that writes the checkpoints."""
+    resolver = strategy.cluster_resolver
+    if is_chief(strategy) or resolver is None:
+        return 0
+    # Where there is a chief by name, the workers are numbered from 0 beside it.
+    return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
+
+
+def _records(keys: np.ndarray, config: DataConfig, epoch: int) -> list[str]:
+    """`folder/shard#number (id)` of each record, once; the key where none fits."""
+    folder = config.input_path
+    names = record_names(keys, config, load_manifest(folder), epoch)
+    ids = document_ids(folder, (name for name in names if name is not None))
+    lines = []
+    for key, name in zip(keys.tolist(), names):
+        source = f" ({ids[name]})" if ids.get(name) else ""
+        lines.append(f"key {key}" if name is None else f"{folder}/{name}{source}")
+    return list(dict.fromkeys(lines))

@@ -1,0 +1,196 @@
+"""What a training reports: a progress bar, `history.jsonl` and `train_summary.json`."""
+
+import contextlib
+import importlib.metadata
+import json
+import math
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tqdm import tqdm
+
+from official_cmlm import progress
+from official_cmlm.errors import Stopped
+from official_cmlm.process_memory import peak_mib
+
+HISTORY_NAME = "history.jsonl"
+# What stands behind the bar, which itself shows steps, steps per second and the time left.
+_SHOWN = {
+    "loss": ("training_loss", "{:.3f}"),
+    "lr": ("learning_rate", "{:.1e}"),
+    "norm": ("gradient_norm", "{:.2f}"),
+    "tok/s": ("tokens_per_second", "{:.0f}"),
+    "pad": ("padding_share", "{:.0%}"),
+    "wait": ("waiting_share", "{:.0%}"),
+}
+
+
+class TrainingProgress:
+    """Train and eval actions of Orbit's controller that report to a person.
+
+    Each report is also a line of `history.jsonl` in the model directory: `step`, `seconds` since
+    the start, `split` and the metrics, for figures and comparisons.
+
+    Attributes:
+      last: metrics of the last loop of training; empty before it.
+    """
+
+    def __init__(self, total_steps: int, model_dir: str | None, global_step: Any) -> None:
+        """Args: `model_dir`, None for a worker that is not to report; the trainer's step."""
+        self._path = model_dir and Path(model_dir) / HISTORY_NAME
+        self._global_step = global_step
+        self._started = time.monotonic()
+        self._total_steps = total_steps
+        self._bar = None
+        self.last: dict[str, float] = {}
+
+    def start(self) -> None:
+        """Draws the bar from the step that a checkpoint has brought the training to."""
+        done = min(int(self._global_step.numpy()), self._total_steps)
+        self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
+
+    def on_train(self, output: dict[str, Any]) -> None:
+        """Called with the metrics of each loop of `steps_per_loop` steps."""
+        values = self.last = _floats(output)
+        step = int(self._global_step.numpy())
+        self._write("train", step, values)
+        self._bar.set_postfix(
+            {name: text.format(values[metric]) for name, (metric, text) in _SHOWN.items()},
+            refresh=False,
+        )
+        self._bar.update(step - self._bar.n)
+
+    def on_eval(self, output: dict[str, Any]) -> None:
+        """Called with the metrics of each evaluation."""
+        values = _floats(output)
+        step = int(self._global_step.numpy())
+        self._write("validation", step, values)
+        text = ", ".join(f"{name} {value:.4g}" for name, value in sorted(values.items()))
+        tqdm.write(f"step {step}: {text}", file=sys.stderr)
+
+    def close(self) -> None:
+        if self._bar is not None:
+            self._bar.close()
+
+    def _write(self, split: str, step: int, values: dict[str, float]) -> None:
+        if not self._path:
+            return
+        seconds = round(time.monotonic() - self._started, 3)
+        # JSON has no word for what is not finite, as the norm of gradients that all overflowed.
+        values = {name: value if math.isfinite(value) else None for name, value in values.items()}
+        line = {"split": split, "step": step, "seconds": seconds, **values}
+        with self._path.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line, allow_nan=False) + "\n")
+
+
+def evaluated_steps(model_dir: str) -> set[int]:
+    """The steps with a line of validation in a folder's history."""
+    path, steps = Path(model_dir) / HISTORY_NAME, set()
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        # A killed process may have left half a line.
+        with contextlib.suppress(json.JSONDecodeError):
+            line = json.loads(text)
+            if line["split"] == "validation":
+                steps.add(line["step"])
+    return steps
+
+
+@contextlib.contextmanager
+def progress_reports(
+    total_steps: int, model_dir: str | None, trainer: Any
+) -> Iterator[TrainingProgress]:
+    """Reports of one run; Orbit's own print of every loop, less readable, is silenced meanwhile."""
+    import orbit
+
+    module = orbit.controller
+    original = module._log
+    module._log = lambda message: None
+    reports = TrainingProgress(total_steps, model_dir, trainer.global_step)
+    try:
+        reports.start()
+        yield reports
+    finally:
+        reports.close()
+        module._log = original
+
+
+def _floats(output: dict[str, Any]) -> dict[str, float]:
+    return {name: float(value) for name, value in output.items()}
+
+
+SUMMARY_NAME = "train_summary.json"
+_PACKAGES = ("tensorflow", "tf-keras", "tf-models-official")
+# Of the last loop of steps.
+_LAST = {
+    "loss": "training_loss",
+    "learning_rate": "learning_rate",
+    "gradient_norm": "gradient_norm",
+}
+
+
+def write_summary(
+    model_dir: str,
+    trainer: Any,
+    last: dict[str, float],
+    seed: int,
+    checkpoint: str | None,
+) -> None:
+    """Writes the summary of a run that ended or was stopped.
+
+    `steps` … `waiting_share` are those of this run alone, `step` is where the training stands.
+    Rates and shares leave out the first piece of the run, in which the step is traced and
+    compiled.
+
+    Args:
+      model_dir: the folder.
+      trainer: an `official_cmlm.training.trainer.Trainer`.
+      last: metrics of the last loop; empty if there was none.
+      seed: of data, weights and dropout.
+      checkpoint: the newest one's prefix.
+    """
+    step, aim = int(trainer.global_step.numpy()), trainer.config.trainer.train_steps
+    totals = trainer.totals
+    values = {
+        "completed": step >= aim,
+        "step": step,
+        "train_steps": aim,
+        "steps": totals.steps,
+        "examples": totals.examples,
+        "tokens": totals.tokens,
+        "seconds": round(totals.seconds, 3),
+        **trainer.rates(),
+        **{name: _finite(last.get(metric)) for name, metric in _LAST.items()},
+        "peak_memory_mib": round(peak_mib()),
+        "devices": trainer.devices,
+        "replicas": trainer.strategy.num_replicas_in_sync,
+        "seed": seed,
+        "checkpoint": checkpoint,
+        "versions": versions(),
+    }
+    path = Path(model_dir) / SUMMARY_NAME
+    partial = path.with_suffix(".json.partial")
+    text = json.dumps(values, indent=2, allow_nan=False)
+    partial.write_text(text + "\n", encoding="utf-8")
+    partial.replace(path)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no word for other numbers."""
+    return value if value is not None and math.isfinite(value) else None
+
+
+def check_completed(model_dir: Path) -> None:
+    """Raises `Stopped` if the last training in a folder was stopped before its last step."""
+    path = model_dir / SUMMARY_NAME
+    if path.is_file() and not json.loads(path.read_text(encoding="utf-8"))["completed"]:
+        raise Stopped(f"{model_dir}: stopped; the same command goes on from there")
+
+
+def versions() -> dict[str, str]:
+    """Python's and those of the packages that the numbers depend on."""
+    packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
+    found = {name: importlib.metadata.version(name) for name in packages}
+    return {"python": sys.version.split()[0], **found}

@@ -1,0 +1,330 @@
+"""The Model Garden task: builds the model and the inputs, and sums the objectives' losses."""
+
+from pathlib import Path
+
+import numpy as np
+import tensorflow as tf
+import tf_keras
+from official.core import base_task, task_factory
+
+from official_cmlm.checkpoints.encoder_directory import DEFAULT_SEQ_LENGTH, restore_pretrained
+from official_cmlm.checkpoints.objective_weights import restore_objectives
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
+from official_cmlm.evaluation.metrics.similarity import similarity_spearman
+from official_cmlm.inputs.examples import check_examples
+from official_cmlm.inputs.pipeline import (
+    Augment,
+    Replicas,
+    build_dataset,
+    check_batches,
+    goes_on,
+)
+from official_cmlm.inputs.records import count_short_records
+from official_cmlm.inputs.views import Source, View
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives import ObjectiveOutput, objectives
+from official_cmlm.records.corruption import naming_damage
+from official_cmlm.records.manifest import (
+    Manifest,
+    check_vocabulary,
+    load_manifest,
+    load_records_vocabulary,
+)
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
+from official_cmlm.training.data_positions import DataPositions, read_positions
+from official_cmlm.training.model import MultiObjectiveModel
+from official_cmlm.training.step import (
+    GRADIENT_NORM,
+    FiniteMean,
+    batch_counts,
+    count_metrics,
+    train_step,
+    weighted_sum,
+)
+
+STS_METRIC = "sts_spearman"
+# Objectives that read the same: their names joined with `+`, records, view and augments.
+Group = tuple[str, DataConfig, View, list[Augment]]
+
+
+@task_factory.register_task_cls(SentenceEncoderTaskConfig)
+class SentenceEncoderTask(base_task.Task):
+    """A weighted sum of objectives over one shared encoder."""
+
+    def __init__(
+        self,
+        params: SentenceEncoderTaskConfig,
+        logging_dir: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        """Checks the whole configuration and opens the records' manifests.
+
+        Raises:
+          UserError: for the first thing that cannot work.
+        """
+        super().__init__(params, logging_dir=logging_dir, name=name)
+        params.check()
+        self.chosen = chosen_objectives(params.objectives)
+        for _, where, data in params.used_data():
+            data.check(where)
+        self.vocabulary = self._open_vocabulary()
+        size = params.encoder.vocab_size
+        if size not in (0, len(self.vocabulary)):
+            raise UserError(
+                f"task.encoder.vocab_size is {size}, the vocabulary has {len(self.vocabulary)} "
+                f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
+            )
+        self._sts_pairs = self._open_sts()
+        self._scored: SentenceEncoder | None = None
+        self._checked: set[bool] = set()
+        self._reached: dict[str, np.ndarray] = {}
+        for name, where, data in params.used_data():
+            source = self._source(load_manifest(data.input_path))
+            self.chosen[name].check_records(data, source, where)
+
+    def _open_sts(self) -> ScoredPairs | None:
+        path = self.task_config.sts_file
+        if not path:
+            return None
+        pairs = read_sts_benchmark(Path(path))
+        if len(pairs.gold) < 2:
+            raise UserError(
+                f"task.sts_file={path}: {len(pairs.gold)} scored pairs; it takes the tab-separated "
+                "columns of STS-B's sts-dev.csv"
+            )
+        return pairs
+
+    def _source(self, manifest: Manifest) -> Source:
+        return Source(
+            self.vocabulary,
+            manifest.row_size,
+            tuple(sorted(manifest.languages)),
+            tuple(manifest.labels),
+        )
+
+    def _open_vocabulary(self) -> Vocabulary:
+        """The encoder's vocabulary, after checking that all records were made with it."""
+        params = self.task_config
+        vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
+        for name, _, data in params.used_data():
+            manifest = load_manifest(data.input_path, self.chosen[name].record_kind)
+            if vocabulary is None:
+                vocabulary = load_records_vocabulary(data.input_path, manifest)
+            check_vocabulary(data.input_path, manifest, vocabulary)
+        return vocabulary
+
+    def input_folders(self) -> list[str]:
+        """All record folders that the task reads, each once."""
+        folders = (data.input_path for _, _, data in self.task_config.used_data())
+        return list(dict.fromkeys(folders))
+
+    def training_data(self) -> dict[str, DataConfig]:
+        """Group, as in `build_inputs`, -> the records that its batches are read from."""
+        return {name: data for name, data, *_ in self._groups(is_training=True)}
+
+    def check_validation_data(self) -> None:
+        """Raises `UserError` if an objective has no records to be evaluated on."""
+        for name, objective in self.chosen.items():
+            if not self.task_config.data_of(objective, is_training=False).input_path:
+                raise UserError(
+                    f"objective {name} has no validation records; set "
+                    "task.validation_data.input_path, or choose --mode=train"
+                )
+
+    def check_batch_sizes(self, num_replicas: int) -> None:
+        """Raises `UserError` unless every batch divides by the replicas and has examples enough."""
+        for name, where, data in self.task_config.used_data():
+            smallest = min(size for _, size in data.buckets(num_replicas, where))
+            needed = self.chosen[name].min_batch_size()
+            if smallest < needed:
+                raise UserError(
+                    f"{where}.global_batch_size {data.global_batch_size} leaves {name} no "
+                    f"negatives; it needs at least {needed} examples a step"
+                )
+
+    def check_inputs(self, is_training: bool, num_replicas: int = 1) -> None:
+        """Raises `UserError` if the inputs of training, or of validation, cannot work.
+
+        Calls `inputs.pipeline.check_examples` for everything that the objectives read.
+        """
+        with naming_damage(self.input_folders()):
+            for _, data, view, _ in self._groups(is_training):
+                manifest = load_manifest(data.input_path)
+                check_examples(data, manifest, view)
+                if not is_training and (data.drop_remainder or num_replicas > 1):
+                    check_batches(data, manifest, view, num_replicas)
+        self._checked.add(is_training)
+
+    def notes(self) -> list[str]:
+        """What a person should know before training: records that an objective cannot use."""
+        lines = []
+        for name, where, data in self.task_config.used_data():
+            manifest = load_manifest(data.input_path)
+            view = self.chosen[name].view(data, self._source(manifest))
+            if view.min_record_tokens and data.is_training:
+                short, read = count_short_records(data, manifest, view.min_record_tokens)
+                if short:
+                    lines.append(
+                        f"{name}: {short} of {read} records of {where} have fewer than "
+                        f"{view.min_record_tokens} tokens and are skipped"
+                    )
+        return lines
+
+    def resume_data(self, prefix: str, num_replicas: int) -> list[str]:
+        """Lets training inputs that are built from now on go on where a checkpoint stands.
+
+        Args:
+          prefix: the checkpoint.
+          num_replicas: among which batches are divided.
+
+        Returns:
+          What a person should know: of which objectives the data begin anew, and why.
+        """
+        groups = {name: rest for name, *rest in self._groups(is_training=True)}
+        self._reached = read_positions(prefix, groups)
+        lines = []
+        for name, (data, view, _) in groups.items():
+            reached = self._reached.get(name)
+            if reached is None:
+                reason = "the checkpoint does not say where they stood"
+            elif not goes_on(data, load_manifest(data.input_path), view, num_replicas, reached):
+                reason = "records, settings or batch sizes are not those of the checkpoint"
+            else:
+                continue
+            lines.append(f"{name}: the order of the data begins anew, {reason}")
+        return lines
+
+    def build_model(self) -> MultiObjectiveModel:
+        config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
+        positions = DataPositions(name for name, *_ in self._groups(is_training=True))
+        model = MultiObjectiveModel(
+            SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
+        )
+        if self._sts_pairs is not None:
+            length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
+            self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
+        return model
+
+    def initialize(self, model: MultiObjectiveModel) -> None:
+        """Loads `init_checkpoint` into a fresh model."""
+        restored, start = set(), self.task_config.init_checkpoint
+        if start:
+            restore_pretrained(start, model.encoder, model.head, self.vocabulary)
+            restored = restore_objectives(start, model.objectives)
+        for name, objective in model.objectives.items():
+            if name not in restored:
+                objective.initialize(model.encoder)
+
+    def build_inputs(
+        self, params: DataConfig, input_context: tf.distribute.InputContext | None = None
+    ) -> tf.data.Dataset:
+        """Returns batches by group: the objectives' names joined with `+` -> features.
+
+        Objectives that read the same view of the same records form a group and share a pipeline.
+        With several groups a step has one batch of each, and a pass of validation ends with the
+        shortest.
+        """
+        replicas = Replicas.of(input_context)
+        check = params.is_training not in self._checked
+        return tf.data.Dataset.zip(
+            {
+                name: build_dataset(
+                    data,
+                    load_manifest(data.input_path),
+                    view,
+                    augments,
+                    replicas,
+                    check,
+                    self._reached.get(name),
+                )
+                for name, data, view, augments in self._groups(params.is_training)
+            }
+        )
+
+    def _groups(self, is_training: bool) -> list[Group]:
+        groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
+        for name, config in self.chosen.items():
+            data = self.task_config.data_of(config, is_training)
+            if not is_training and self.task_config.static_shapes:
+                data = data.replace(drop_remainder=True)
+            source = self._source(load_manifest(data.input_path))
+            view = config.view(data, source)
+            augments = config.augments(source.special)
+            for names, other, known, all_augments in groups:
+                if known == view and other.as_dict() == data.as_dict():
+                    all_augments.extend(a for a in augments if a not in all_augments)
+                    names.append(name)
+                    break
+            else:
+                groups.append(([name], data, view, augments))
+        return [("+".join(names), *rest) for names, *rest in groups]
+
+    def build_losses(
+        self,
+        labels: dict,
+        model_outputs: dict[str, ObjectiveOutput],
+        aux_losses: list[tf.Tensor] | None = None,
+    ) -> tf.Tensor:
+        """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
+        return weighted_sum(model_outputs, self.chosen)
+
+    # Nothing below branches on tensors; converting it would take most of the time to begin.
+    @tf.autograph.experimental.do_not_convert
+    def train_step(
+        self,
+        inputs: dict[str, dict],
+        model: MultiObjectiveModel,
+        optimizer: tf_keras.optimizers.Optimizer,
+        metrics: list[tf_keras.metrics.Metric] | None = None,
+    ) -> dict[str, tf.Tensor]:
+        """See `tasks.training_step.train_step`."""
+        inputs = model.data_positions.take(inputs)
+        loss, norm, outputs = train_step(
+            model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
+        )
+        values = {GRADIENT_NORM: norm, **batch_counts(inputs)}
+        for metric in metrics or []:
+            if metric.name in values:
+                metric.update_state(values[metric.name])
+        self.process_metrics(metrics or [], inputs, outputs)
+        return {self.loss: loss}
+
+    def build_metrics(self, training: bool = True) -> list[tf_keras.metrics.Metric]:
+        found = [
+            tf_keras.metrics.Mean(f"{name}/{metric}")
+            for name in self.chosen
+            for metric in objectives()[name].metric_directions
+        ]
+        if training:
+            found += [FiniteMean(GRADIENT_NORM), *count_metrics()]
+        return found
+
+    def process_metrics(
+        self,
+        metrics: list[tf_keras.metrics.Metric],
+        labels: dict,
+        model_outputs: dict[str, ObjectiveOutput],
+        **kwargs: object,
+    ) -> None:
+        if not metrics:
+            return
+        by_name = {metric.name: metric for metric in metrics}
+        for name, output in model_outputs.items():
+            for metric, (total, weight) in output.metrics.items():
+                by_name[f"{name}/{metric}"].update_state(
+                    tf.math.divide_no_nan(total, weight), sample_weight=weight
+                )
+
+    def aggregate_logs(self, state: bool | None, step_logs: dict) -> bool | None:
+        """Nothing of single steps; true asks the trainer for `reduce_aggregated_logs`."""
+        return self._scored is not None or None
+
+    def reduce_aggregated_logs(
+        self, aggregated_logs: bool, global_step: tf.Tensor | None = None
+    ) -> dict[str, float]:
+        """Called once a validation: scores `sts_file` with the weights as they are."""
+        return {STS_METRIC: similarity_spearman(self._scored.encode, self._sts_pairs)}

@@ -1,0 +1,377 @@
+"""Model Garden's trainer and Orbit's outer loop, so that a run can be stopped at any step.
+
+The trainer runs the compiled loop in short pieces, reports rates and stops at a non-finite loss.
+The outer loop evaluates and saves at the same steps whether a training was stopped or not.
+"""
+
+import dataclasses
+import functools
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import orbit
+import tensorflow as tf
+from official.core import base_trainer
+from official.modeling.optimization import ema_optimizer
+from tqdm import tqdm
+
+from official_cmlm.training.config import PJRT
+from official_cmlm.training.gradients import optimizer_variables
+from official_cmlm.training.jax_loop import JaxLoop, describe_device
+from official_cmlm.training.non_finite import Failure
+from official_cmlm.training.step import NAMES
+
+
+@dataclasses.dataclass
+class Totals:
+    """Sums over the steps of a run.
+
+    Attributes:
+      steps, examples, tokens, positions: how many; see `tasks.batch_counts`.
+      seconds: in the training loop, without evaluation and checkpoints.
+      waited: seconds of those in which the next batch was not there.
+    """
+
+    steps: int = 0
+    examples: int = 0
+    tokens: int = 0
+    positions: int = 0
+    seconds: float = 0.0
+    waited: float = 0.0
+
+    def __add__(self, other: "Totals") -> "Totals":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
+        return Totals(*(a + b for a, b in pairs))
+
+    def __sub__(self, other: "Totals") -> "Totals":
+        pairs = zip(dataclasses.astuple(self), dataclasses.astuple(other))
+        return Totals(*(a - b for a, b in pairs))
+
+    def rates(self) -> dict[str, float]:
+        """Per second, and shares between 0 and 1."""
+        seconds = max(self.seconds, 1e-9)
+        return {
+            "steps_per_second": self.steps / seconds,
+            "tokens_per_second": self.tokens / seconds,
+            "padding_share": 1.0 - self.tokens / max(self.positions, 1),
+            "waiting_share": min(1.0, self.waited / seconds),
+        }
+
+
+class Stopwatch:
+    """Seconds of a loop, and those in which it waited for a batch.
+
+    Make it in the scope of the strategy that the loop runs in.
+    """
+
+    def __init__(
+        self,
+        now: Callable[[], float] = time.monotonic,
+        timestamp: Callable[[], tf.Tensor] = tf.timestamp,
+    ) -> None:
+        """Args: the clocks of the host and of the graph, in seconds; float64 scalar."""
+        self._now, self._timestamp = now, timestamp
+        self._waited = tf.Variable(
+            0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
+        )
+        self.start()
+
+    def start(self) -> None:
+        """Begins a loop."""
+        self._waited.assign(0.0)
+        self._started = self._now()
+
+    def next(self, iterator: Any) -> Any:
+        """The next batch; the time until it is there counts as waiting.
+
+        On the host, inside the compiled loop but outside of what XLA compiles.
+        """
+        before = self._timestamp()
+        with tf.control_dependencies([before]):
+            inputs = next(iterator)
+        with tf.control_dependencies(tf.nest.flatten(inputs, expand_composites=True)):
+            after = self._timestamp()
+        self._waited.assign_add(tf.cast(after - before, tf.float32))
+        return inputs
+
+    def correct(self, waited: float, left_out: float) -> None:
+        """Adds seconds of waiting, and leaves out seconds, that the graph cannot measure."""
+        self._waited.assign_add(waited)
+        self._started += left_out
+
+    def read(self) -> tuple[float, float]:
+        """(seconds, waited) since `start`."""
+        return self._now() - self._started, float(self._waited.numpy())
+
+
+# How long the compiled loop may run before Python looks whether it should stop.
+PIECE_SECONDS = 0.5
+# Several workers agree on the number of steps of a piece; its sum over replicas stays exact.
+_MOST_STEPS = 1000
+# Several workers ask each other after so many steps of an evaluation.
+_EVALUATION_STEPS = 8
+
+
+class StepFailed(Exception):
+    """A step that was not finite, and was not applied."""
+
+    def __init__(self, failure: Failure) -> None:
+        super().__init__(f"step {failure.step}")
+        self.failure = failure
+
+
+class GivenUp(Exception):
+    """A training or evaluation that ends early because somebody asked for a stop."""
+
+
+class Trainer(base_trainer.Trainer):
+    """Trains as its base does, step by step the same.
+
+    Attributes:
+      totals: of this run so far.
+    """
+
+    def __init__(self, *args: Any, stop: Callable[[], bool], **kwargs: Any) -> None:
+        """Args: `stop`, whether somebody has asked for it."""
+        self._stop = stop
+        self.totals = Totals()
+        # The first piece of a run: it traces and compiles, and says nothing of those after it.
+        self._first: Totals | None = None
+        self._after_first = Totals()
+        self._piece = 1
+        self._evaluated = 0
+        super().__init__(*args, **kwargs)
+        self._watch = Stopwatch()
+        self._jax_loop: JaxLoop | None = None
+        if kwargs["train"] and self.config.runtime.distribution_strategy == PJRT:
+            variables = self._variables_of_the_host()
+            self._jax_loop = JaxLoop(
+                self._step,
+                variables,
+                functools.partial(optimizer_variables, self.optimizer),
+                _print_above_the_bar,
+            )
+        # Workers must take the same number of steps: they cannot stop each for itself.
+        self._several = self.strategy.extended._in_multi_worker_mode()
+
+    def _variables_of_the_host(self) -> list[tf.Variable]:
+        """What is read, or reset, between two pieces of a loop."""
+        metrics = [self._train_loss, *self.train_metrics]
+        return [
+            self.global_step,
+            self.optimizer.iterations,
+            *(variable for metric in metrics for variable in metric.variables),
+            *self.model.guard.variables,
+            *self.model.data_positions.by_group.values(),
+        ]
+
+    @property
+    def devices(self) -> list[str]:
+        """Names of the devices that compute the steps."""
+        if self._jax_loop:
+            return [describe_device()]
+        return list(self.strategy.extended.worker_devices)
+
+    def pull(self) -> None:
+        """Brings TensorFlow's variables up to date, where JAX has the newest."""
+        if self._jax_loop:
+            self._jax_loop.pull()
+
+    def create_train_loop_fn(self) -> Callable:
+        loop = self._loop_on_jax if self._jax_loop else super().create_train_loop_fn()
+        return functools.partial(self._in_pieces, loop)
+
+    def _loop_on_jax(self, iterator: Any, num_steps: tf.Tensor) -> None:
+        loop = self._jax_loop
+        waited, compiling = loop.waited, loop.compiling
+        loop.run(iterator, int(num_steps))
+        self._watch.correct(loop.waited - waited, loop.compiling - compiling)
+
+    def _in_pieces(self, loop: Callable, iterator: Any, num_steps: tf.Tensor) -> None:
+        """Runs the compiled loop for a moment at a time, up to `num_steps` or a stop.
+
+        Raises:
+          StepFailed: as soon as a step was not finite.
+        """
+        left = int(num_steps)
+        while left:
+            piece = min(left, self._piece)
+            started = time.monotonic()
+            loop(iterator, tf.constant(piece, tf.int32))
+            failure = self.model.guard.failure()
+            if failure is not None:
+                raise StepFailed(failure)
+            left -= piece
+            if self._first is None:
+                self._first = self._since_begin(
+                    {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
+                )
+            # Twice as many as before, or as many as the time allows.
+            fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
+            self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
+            asked, self._piece = self._together(self._stop(), self._piece)
+            if asked:
+                return
+
+    def train_step(self, iterator: Any) -> None:
+        """As its base's, but for XLA, which its base leaves to GPUs."""
+        self._step(self.next_train_inputs(iterator))
+
+    def _step(self, inputs: Any) -> None:
+        self.strategy.run(self._replica_step, args=(inputs,), options=self._runtime_options)
+
+    def _replica_step(self, inputs: Any) -> None:
+        step = self.task.train_step
+        # A TPU compiles everything by itself.
+        if self.config.runtime.enable_xla and self.config.runtime.tpu is None:
+            step = tf.function(step, jit_compile=True)
+        logs = step(inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics)
+        self._train_loss.update_state(logs[self.task.loss])
+        self.global_step.assign_add(1)
+
+    def next_train_inputs(self, iterator: Any) -> Any:
+        """The next batch; see `Stopwatch.next`."""
+        return self._watch.next(iterator)
+
+    def train_loop_begin(self) -> None:
+        super().train_loop_begin()
+        self._began = int(self.global_step.numpy())
+        self._watch.start()
+
+    def train_loop_end(self) -> dict[str, Any]:
+        """The metrics of the loop, with rates instead of the counts."""
+        logs = super().train_loop_end()
+        loop = self._since_begin({name: logs.pop(name) for name in NAMES})
+        is_first = not self.totals.steps
+        measured = loop - self._first if is_first and self._first else loop
+        self.totals += loop
+        self._after_first += measured
+        logs.update((measured if measured.steps else loop).rates())
+        left = self.config.trainer.train_steps - int(self.global_step.numpy())
+        logs["seconds_left"] = left / max(logs["steps_per_second"], 1e-9)
+        return logs
+
+    def _since_begin(self, counts: dict[str, Any]) -> Totals:
+        """Of the loop so far; `counts` by `step.NAMES`."""
+        steps = int(self.global_step.numpy()) - self._began
+        return Totals(steps, *(int(counts[name]) for name in NAMES), *self._watch.read())
+
+    def rates(self) -> dict[str, float]:
+        """`Totals.rates` of this run, where it can be without its first piece."""
+        return (self._after_first if self._after_first.steps else self.totals).rates()
+
+    def asked(self) -> bool:
+        """Whether any worker was asked to stop; all of them call this at the same step."""
+        return self.anywhere(self._stop())
+
+    def give_up(self, output: dict[str, Any]) -> None:
+        """A train action: raises `GivenUp` if somebody has asked for a stop before the last step.
+
+        All workers give up together, whichever was asked.
+        """
+        if self.asked() and int(self.global_step.numpy()) < self.config.trainer.train_steps:
+            raise GivenUp
+
+    def anywhere(self, holds: bool) -> bool:
+        """Whether something holds for any worker; all of them call this at the same step."""
+        return self._together(holds, 1)[0]
+
+    def _together(self, asked: bool, piece: int) -> tuple[bool, int]:
+        """Whether any worker was asked, and the mean of their pieces: for all of them the same.
+
+        The same to the bit: sums of small whole numbers are exact in any order.
+        """
+        if not self._several:
+            return bool(asked), piece
+        mine = self.strategy.experimental_distribute_values_from_function(
+            lambda _: tf.constant([float(bool(asked)), float(piece)])
+        )
+        total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, mine, axis=None).numpy()
+        return bool(total[0] > 0), max(1, int(total[1]) // self.strategy.num_replicas_in_sync)
+
+    def eval_begin(self) -> Any:
+        self._evaluated = 0
+        self.pull()
+        return super().eval_begin()
+
+    def eval_end(self, logs: Any = None) -> Any:
+        if self._jax_loop:
+            # An evaluation may swap the weights for their average and back.
+            self._jax_loop.forget()
+        return super().eval_end(logs)
+
+    def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
+        # Traced into one graph, an evaluation cannot be given up.
+        if tf.executing_eagerly():
+            self._evaluated += 1
+            together = not self._several or self._evaluated % _EVALUATION_STEPS == 0
+            if together and self.asked():
+                if isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage):
+                    # An average of weights is in the weights' place while it is evaluated.
+                    self.optimizer.swap_weights()
+                raise GivenUp
+        return super().eval_reduce(state, step_outputs)
+
+
+def _print_above_the_bar(line: str) -> None:
+    tqdm.write(line, file=sys.stderr)
+
+
+class Controller(orbit.Controller):
+    """Evaluates at multiples of the interval; Orbit counts the interval from where a run begins.
+
+    Loops end at multiples of `steps_per_loop` likewise.
+    """
+
+    def __init__(
+        self,
+        *,
+        unevaluated: Callable[[int], bool],
+        before_saving: Callable[[], None] = lambda: None,
+        **kwargs: Any,
+    ) -> None:
+        """Wraps Orbit's controller.
+
+        Args:
+          unevaluated: whether a step that a run begins with lacks its evaluation.
+          before_saving: called before each checkpoint.
+          **kwargs: see `orbit.Controller`.
+        """
+        self._unevaluated = unevaluated
+        self._before_saving = before_saving
+        super().__init__(**kwargs)
+
+    @property
+    def steps_per_loop(self) -> int:
+        """Steps to the end of the loop that the current step is in."""
+        return self._steps_per_loop - int(self.global_step.numpy()) % self._steps_per_loop
+
+    def train_and_evaluate(
+        self, train_steps: int, eval_steps: int = -1, eval_interval: int | None = None
+    ) -> orbit.runner.Output | None:
+        """Trains up to a step and evaluates every `eval_interval` steps, and after the last one.
+
+        First of all the step that the training begins with, if it is one of those and a stop kept
+        it from being evaluated.
+        """
+        interval, output = eval_interval or train_steps, None
+        step = int(self.global_step.numpy())
+        due = step == train_steps or (0 < step < train_steps and step % interval == 0)
+        if due and self._unevaluated(step):
+            output = self.evaluate(steps=eval_steps)
+        while step < train_steps:
+            aim = min(train_steps, step - step % interval + interval)
+            self.train(steps=aim, checkpoint_at_completion=False)
+            output = self.evaluate(steps=eval_steps)
+            step = int(self.global_step.numpy())
+        self._maybe_save_checkpoint(check_interval=False)
+        return output
+
+    def _maybe_save_checkpoint(self, check_interval: bool = True) -> bool:
+        manager, step = self.checkpoint_manager, int(self.global_step.numpy())
+        last = manager and manager._last_checkpoint_step
+        if not check_interval or last is None or step >= last + manager.checkpoint_interval:
+            self._before_saving()
+        return super()._maybe_save_checkpoint(check_interval)

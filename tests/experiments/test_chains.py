@@ -1,0 +1,229 @@
+"""Chains of experiments: each stage goes on from the one before, in folders of their own."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import yaml
+
+from experiments import chains, registry
+from experiments.chains import merged
+from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.errors import UserError
+from official_cmlm.training.run import run
+from tests.conftest import make_documents, write_records
+from tests.training.test_run import TINY
+
+
+@pytest.fixture
+def common(records_dir):
+    """What all stages share: tiny sizes and the records."""
+    task = json.loads(json.dumps(TINY))
+    for split in ("train_data", "validation_data"):
+        task[split]["input_path"] = str(records_dir)
+    trainer = {"train_steps": 2, "steps_per_loop": 2, "checkpoint_interval": 2}
+    return json.dumps({"task": task, "trainer": trainer | {"summary_interval": 2}})
+
+
+def _chain(tmp_path, *entries):
+    path = tmp_path / "chain.yaml"
+    path.write_text(yaml.safe_dump({"stages": list(entries)}))
+    return chains.read_stages(str(path))
+
+
+FIRST = {"name": "first", "experiment": "demo"}
+SECOND = {
+    "name": "second",
+    "experiment": "demo",
+    "params_override": {"task": {"objectives": {"quick_thought": None}}},
+}
+
+
+class InProcess:
+    """Runs the trainings that would be processes; remembers their commands."""
+
+    def __init__(self, fail_at=None):
+        self.commands, self._fail_at = [], fail_at
+
+    def __call__(self, command):
+        self.commands.append(command)
+        if len(self.commands) == self._fail_at:
+            return 1
+        flags = dict(a.removeprefix("--").split("=", 1) for a in command if a.startswith("--"))
+        params = registry.load(
+            flags["experiment"], [], flags["params_override"], flags.get("init_checkpoint")
+        )
+        run(params, flags["mode"], flags["model_dir"])
+        return 0
+
+
+def test_each_stage_starts_from_the_one_before(tmp_path, common):
+    """Encoder, head and the objective's own weights go on; a finished chain does nothing."""
+    chain = _chain(tmp_path, FIRST, SECOND)
+    loaded = chains.load_stages(chain, None, common)
+    runner = InProcess()
+    last = chains.run_stages(loaded, tmp_path / "model", None, common, runner)
+    assert last == tmp_path / "model" / "02_second"
+    assert f"--init_checkpoint={tmp_path / 'model' / '01_first'}" in runner.commands[1]
+    first, second = (
+        tf.train.load_checkpoint(tf.train.latest_checkpoint(str(folder)))
+        for folder in (tmp_path / "model" / "01_first", last)
+    )
+    keys = [
+        key
+        for key in second.get_variable_to_shape_map()
+        if key.startswith(("model/objectives/cmlm/", "encoder/")) and "SLOT" not in key
+    ]
+    assert any("projection" in key for key in keys)
+    for key in keys:
+        before, after = first.get_tensor(key), second.get_tensor(key)
+        # Two steps of warm-up hardly move what another start would have drawn anew.
+        np.testing.assert_allclose(after, before, atol=0.05)
+        # Biases begin at 0 either way; kernels drawn anew would have nothing in common.
+        if "kernel" in key or ("embeddings" in key and "bias" not in key):
+            assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.9, key
+    again = InProcess()
+    chains.run_stages(loaded, tmp_path / "model", None, common, again)
+    assert not again.commands
+    load_encoder(last)
+
+
+@pytest.mark.long
+def test_an_interrupted_chain_goes_on(tmp_path, common):
+    """A stage that fails is named; the same call starts with it, not with what is done."""
+    chain = _chain(tmp_path, FIRST, SECOND)
+    loaded = chains.load_stages(chain, None, common)
+    with pytest.raises(UserError, match="stage second ended with status 1"):
+        chains.run_stages(loaded, tmp_path / "model", None, common, InProcess(fail_at=2))
+    runner = InProcess()
+    chains.run_stages(loaded, tmp_path / "model", None, common, runner)
+    assert len(runner.commands) == 1 and "--experiment=demo" in runner.commands[0]
+
+
+def test_another_architecture_is_refused_before_the_first_step(tmp_path, common):
+    """The differing field is named with both values."""
+    other = {**SECOND, "params_override": {"task": {"encoder": {"num_layers": 2}}}}
+    task = json.loads(common)
+    task["task"]["encoder"].pop("num_layers")
+    first = {**FIRST, "params_override": {"task": {"encoder": {"num_layers": 1}}}}
+    chain = _chain(tmp_path, first, other)
+    with pytest.raises(UserError, match=r"stage second: .* stage first: num_layers 1 \(here 2\)"):
+        chains.load_stages(chain, None, json.dumps(task))
+
+
+def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, vocabulary):
+    """Both hashes are named."""
+    import dataclasses
+
+    other = dataclasses.replace(vocabulary, lower_case=False)
+    write_records(tmp_path / "records", make_documents(20), other)
+    values = json.loads(common)
+    folders = {"input_path": str(tmp_path / "records")}
+    path = values["task"]["train_data"].pop("input_path")
+    values["task"]["validation_data"].pop("input_path")
+    chain = _chain(
+        tmp_path,
+        {**FIRST, "params_override": {"task": {"train_data": {"input_path": path}}}},
+        {**FIRST, "name": "b", "params_override": {"task": {"train_data": folders}}},
+    )
+    with pytest.raises(UserError, match=f"{other.hash}.*stage first.*{vocabulary.hash}"):
+        chains.load_stages(chain, None, json.dumps(values))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("stages: []", "must hold one key, stages"),
+        ("- a", "must hold one key, stages"),
+        ("stages: [{name: a}]", "stage 1: must be a mapping with name and experiment"),
+        ("stages: [{name: a, experiment: demo, steps: 3}]", "unknown key steps"),
+        ("stages: [{name: a/b, experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: a, experiment: demo, mode: eval}]", "mode must be one of train"),
+        ("stages: [{name: .., experiment: demo}]", "name '..' cannot be that of a folder"),
+        ("stages: [{name: ., experiment: demo}]", "name '.' cannot be that of a folder"),
+        ("stages: [{name: 'a\\b', experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: '', experiment: demo}]", "cannot be that of a folder"),
+        ("stages: [{name: 1, experiment: demo}]", "stage 1: name must be a string, got 1"),
+        ("stages: [{name: a, experiment: [demo]}]", "experiment must be a string, got .'demo'."),
+        (
+            "stages: [{name: a, experiment: demo, params_override: a.b=1}]",
+            "stage 1: params_override must be a mapping, got 'a.b=1'",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, params_override: null}]",
+            "params_override must be a mapping, got None",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, config_files: a.yaml}]",
+            "stage 1: config_files must be a list of paths, got 'a.yaml'",
+        ),
+        (
+            "stages: [{name: a, experiment: demo, config_files: [1]}]",
+            "config_files must be a list of paths",
+        ),
+        (
+            "stages: [{name: a, experiment: demo}, {name: a, experiment: demo}]",
+            "two stages have the same name",
+        ),
+    ],
+)
+def test_mistakes_in_the_file_are_named(tmp_path, text, message):
+    """One line: the file, the stage, what is wrong."""
+    (tmp_path / "chain.yaml").write_text(text)
+    with pytest.raises(UserError, match=message) as caught:
+        chains.read_stages(str(tmp_path / "chain.yaml"))
+    assert "\n" not in str(caught.value) and "chain.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "mode", "message"),
+    [
+        (
+            {"task": {"train_data": {"global_batch_size": 1}}},
+            "train",
+            "leaves quick_thought no neg",
+        ),
+        ({"runtime": {"distribution_strategy": "mirrored", "num_gpus": 3}}, "train", "3 replicas"),
+        ({"task": {"train_data": {"languages": ["sw"]}}}, "train", "has no sw"),
+        ({"task": {"validation_data": {"languages": ["sw"]}}}, "train_and_eval", "has no sw"),
+        ({"task": {"validation_data": {"input_path": ""}}}, "train", None),
+        ({"task": {"validation_data": {"input_path": ""}}}, "train_and_eval", "no validation rec"),
+        (
+            {
+                "trainer": {
+                    "best_checkpoint_export_subdir": "best",
+                    "best_checkpoint_eval_metric": "cmlm/masked_token_accuracy",
+                    "best_checkpoint_metric_comp": "lower",
+                }
+            },
+            "train_and_eval",
+            "best_checkpoint_metric_comp is 'lower'",
+        ),
+    ],
+)
+def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, mode, message):
+    """What would stop the second stage after days stops the chain at once, by the stage's name."""
+    own = json.loads(merged(json.loads(common), json.dumps(values)))
+    second = {"name": "second", "experiment": "demo", "mode": mode, "params_override": own}
+    chain = _chain(tmp_path, {**FIRST, "params_override": json.loads(common)}, second)
+    if message is None:
+        assert len(chains.load_stages(chain, None, None)) == 2
+        return
+    with pytest.raises(UserError, match=f"^stage second: .*{message}") as caught:
+        chains.load_stages(chain, None, None)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_missing_file_lists_the_projects_chains():
+    """The project's own chains are offered."""
+    with pytest.raises(UserError, match="nowhere: no such file.*bitext_s3"):
+        chains.read_stages("nowhere")
+
+
+def test_a_start_that_nobody_named_is_asked_for(tmp_path, records_dir):
+    """An experiment that starts from public weights does not start from random ones in silence."""
+    path = f"task.train_data.input_path={records_dir}"
+    params = registry.load("simcse/bert_base", params_override=path)
+    with pytest.raises(UserError, match="starts from BERT base uncased.*--init_checkpoint"):
+        run(params, "train", str(tmp_path / "model"))

@@ -1,0 +1,94 @@
+"""Every objective with settings and records that fit a tiny encoder."""
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from data_prep.readers import Document
+from official_cmlm.inputs.records import parse_block
+from official_cmlm.inputs.views import Source
+from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
+from official_cmlm.objectives.contrastive import ContrastiveConfig
+from official_cmlm.objectives.declutr import DeclutrConfig
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.objectives.nli import NliConfig
+from official_cmlm.objectives.quick_thought import QuickThoughtConfig
+from official_cmlm.records.manifest import load_manifest
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents, write_records
+from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.training.helpers import task_config
+
+# Settings by objective; the encoder has one layer.
+SETTINGS = {
+    "bitext_retrieval": BitextRetrievalConfig(logit_scale=5.0),
+    "cmlm": CmlmConfig(num_projections=3),
+    "cmlm_cse": CmlmCseConfig(
+        mlm_weight=0.5, lexical_layers=1, fusion_layers=1, augmentation="word_deletion"
+    ),
+    "contrastive": ContrastiveConfig(temperature=0.2, augmentation="word_repetition"),
+    "declutr": DeclutrConfig(temperature=0.2, min_span_length=6, max_span_length=16),
+    "mlm": MlmConfig(),
+    "nli": NliConfig(),
+    "quick_thought": QuickThoughtConfig(logit_scale=5.0, encoders="separate"),
+}
+# The records of those that do not read `documents`.
+_RECORDS = {"bitext_retrieval": "bitext", "nli": "nli", "declutr": "long_documents"}
+
+
+def write_folders(folder: Path, vocabulary) -> Path:
+    """Records for every objective, one folder a kind, below `folder`."""
+    write_records(folder / "documents", make_documents(60), vocabulary)
+    # Spans of 16 tokens need documents of 64; these have about 300.
+    texts = [
+        " ".join(document.paragraphs[0] for document in make_documents(6, i)) for i in range(30)
+    ]
+    long = [Document(f"long{i}", "en", [text]) for i, text in enumerate(texts)]
+    write_records(folder / "long_documents", long, vocabulary)
+    write_pairs(folder / "bitext", bitext(40), vocabulary)
+    write_pairs(folder / "nli", nli_rows(20), vocabulary)
+    return folder
+
+
+def records_of(folder: Path, name: str) -> Path:
+    """The folder of records that an objective reads."""
+    return folder / _RECORDS.get(name, "documents")
+
+
+def task_of(folder: Path, name: str, encoder=None, **settings) -> SentenceEncoderTask:
+    """A task of one objective over its records, with a weight that is not 1."""
+    config = SETTINGS[name].replace(weight=0.5, **settings)
+    encoder = {"num_layers": 1, **(encoder or {})}
+    return SentenceEncoderTask(task_config(records_of(folder, name), {name: config}, encoder))
+
+
+def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 0) -> dict:
+    """Examples `start` … of the task's records as a batch for its objective `name`.
+
+    The same features as `build_inputs` gives, without the seconds that a pipeline takes to start.
+    """
+    data, config = task.task_config.train_data, task.chosen[name]
+    manifest = load_manifest(data.input_path)
+    source = Source(
+        task.vocabulary, manifest.row_size, tuple(manifest.languages), tuple(manifest.labels)
+    )
+    view = config.view(data, source)
+    paths = [str(Path(data.input_path) / shard.name) for shard in manifest.shards]
+    serialized = tf.stack([*tf.data.TFRecordDataset(paths)])
+    keys = tf.range(manifest.records, dtype=tf.int64)
+    block = parse_block(view.kind, serialized, keys, view.reads_text)
+    examples = {key: values[start : start + count] for key, values in view(block).items()}
+    features = {key: examples[key] for key in ("key", *view.scalars)}
+    for sequence in view.sequences:
+        ids = examples[sequence]
+        padded = ids.to_tensor(source.special.pad, shape=[count, data.seq_length])
+        features[sequence] = {
+            "input_word_ids": padded,
+            "input_mask": tf.sequence_mask(ids.row_lengths(), data.seq_length, tf.int32),
+            "input_type_ids": tf.zeros_like(padded),
+        }
+    for augment in config.augments(source.special):
+        features = augment(features)
+    return {name: features}

@@ -1,0 +1,165 @@
+"""What holds for every objective: a sum is the sum of its parts, one example is no batch."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from official.modeling import optimization
+
+from official_cmlm.errors import UserError
+from official_cmlm.objectives import objectives
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.modeling.helpers import randomize
+from tests.training.all_objectives import SETTINGS, records_of
+from tests.training.helpers import by_objective, data, task_config
+
+_SGD = {
+    "optimizer": {"type": "sgd"},
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
+}
+
+
+def test_every_objective_has_settings():
+    """A new objective needs settings and records for these tests."""
+    assert set(SETTINGS) == set(objectives())
+
+
+@pytest.fixture(scope="module")
+def weighted_sum(folders):
+    """CMLM, and 0.2 times bitext retrieval on records of its own: the task and a batch."""
+    own = data(records_of(folders, "bitext_retrieval"), seq_length=16, global_batch_size=6)
+    chosen = {
+        "cmlm": SETTINGS["cmlm"],
+        "bitext_retrieval": SETTINGS["bitext_retrieval"].replace(weight=0.2, train_data=own),
+    }
+    config = task_config(records_of(folders, "cmlm"), chosen, {"num_layers": 1})
+    config.validation_data.input_path = ""
+    task = SentenceEncoderTask(config)
+    return task, next(iter(task.build_inputs(task.task_config.train_data)))
+
+
+def test_weighted_sum_reads_both_records(weighted_sum, folders):
+    """Each objective has a batch of its own records, length and size in the same step."""
+    task, element = weighted_sum
+    features = by_objective(element)
+    assert set(features) == {"cmlm", "bitext_retrieval"} and len(element) == 2
+    assert features["cmlm"]["second_masked"]["input_word_ids"].shape == [8, 24]
+    assert features["bitext_retrieval"]["second"]["input_word_ids"].shape == [6, 16]
+    assert set(features["bitext_retrieval"]) == {"key", "position", "first", "second"}
+    assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
+
+
+def test_loss_of_the_weighted_sum(weighted_sum):
+    """L = L_cmlm + 0.2 · L_bitext, each the loss that it has alone on its batch."""
+    task, element = weighted_sum
+    model, metrics = randomize(task.build_model()), task.build_metrics()
+    alone = {
+        name: objective(by_objective(element)[name], encode=_Encode(model.encoder))
+        for name, objective in model.objectives.items()
+    }
+    losses = {name: float(output.loss) for name, output in alone.items()}
+    assert losses["cmlm"] > 0.5 and losses["bitext_retrieval"] > 0.5
+    expected = losses["cmlm"] + 0.2 * losses["bitext_retrieval"]
+    optimizer = task.create_optimizer(optimization.OptimizationConfig(_SGD))
+    logs = task.train_step(element, model, optimizer, metrics)
+    assert float(logs["loss"]) == pytest.approx(expected, rel=1e-5)
+    values = {metric.name: float(metric.result()) for metric in metrics}
+    assert values["cmlm/masked_token_loss"] == pytest.approx(losses["cmlm"], rel=1e-5)
+    assert values["bitext_retrieval/retrieval_loss"] == pytest.approx(
+        losses["bitext_retrieval"], rel=1e-5
+    )
+    counts = {metric.name: float(metric.count) for metric in metrics if "/" in metric.name}
+    assert counts["bitext_retrieval/recall_at_1"] == 6.0
+
+
+class _Encode:
+    """The encoder as an objective calls it, without dropout."""
+
+    training = False
+
+    def __init__(self, encoder):
+        self._encoder = encoder
+
+    def __call__(self, inputs, name, views=1, shared_masks=False):
+        return self._encoder(inputs, False, views, shared_masks)
+
+    def stream(self, name):
+        return None
+
+
+def test_gradients_of_the_weighted_sum(weighted_sum):
+    """The encoder learns from both, in proportion to the weights; only CMLM moves the head."""
+    task, element = weighted_sum
+    model = randomize(task.build_model())
+    with tf.GradientTape(persistent=True) as tape:
+        outputs = model(element, training=True)
+        loss = task.build_losses(element, outputs)
+    variables = model.trainable_variables
+    total, cmlm, bitext = (
+        [tf.convert_to_tensor(g) for g in tape.gradient(x, variables, unconnected_gradients="zero")]
+        for x in (loss, outputs["cmlm"].loss, outputs["bitext_retrieval"].loss)
+    )
+    for variable, both, one, other in zip(variables, total, cmlm, bitext):
+        np.testing.assert_allclose(both, one + 0.2 * other, rtol=1e-4, atol=1e-5)
+        inside = any(variable is v for v in model.encoder.trainable_variables)
+        learns = inside and "self_attention/key/bias" not in variable.name
+        assert (np.abs(other).max() > 1e-5) == learns, variable.name
+
+
+def _refusal(task, replicas=1):
+    with pytest.raises(UserError) as caught:
+        task.check_batch_sizes(replicas)
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 200
+    return message
+
+
+# Objectives in which the other examples of the batch are the negatives.
+IN_BATCH = ["bitext_retrieval", "cmlm_cse", "contrastive", "quick_thought"]
+
+
+def _sized(folders, name, size, own=False, **settings):
+    """A task of one objective with the given training batch, the task's or the objective's own."""
+    folder, config = records_of(folders, name), SETTINGS[name].replace(**settings)
+    train = data(folder, global_batch_size=size)
+    overrides = {"train_data": train}
+    if own:
+        overrides, config = {}, config.replace(train_data=train)
+    return SentenceEncoderTask(task_config(folder, {name: config}, {"num_layers": 1}, **overrides))
+
+
+@pytest.mark.parametrize("own", [False, True])
+@pytest.mark.parametrize("name", IN_BATCH)
+def test_a_batch_of_one_has_no_negatives(folders, name, own):
+    """One line names the field, the objective and the smallest batch; two examples are enough."""
+    message = _refusal(_sized(folders, name, 1, own))
+    field = f"task.objectives.{name}.train_data" if own else "task.train_data"
+    assert message.startswith(f"{field}.global_batch_size 1 ")
+    assert re.search(rf"\b{name}\b.*\bat least 2\b", message)
+    _sized(folders, name, 2, own).check_batch_sizes(1)
+    # Negatives come from all replicas.
+    _sized(folders, name, 2, own).check_batch_sizes(2)
+
+
+@pytest.mark.parametrize("name", sorted(set(objectives()) - set(IN_BATCH)))
+def test_others_take_a_batch_of_one(folders, name):
+    """Without negatives, or with two anchors in every document, one example is a batch."""
+    _sized(folders, name, 1).check_batch_sizes(1)
+
+
+def test_a_single_anchor_of_a_single_document_has_no_negatives(folders):
+    """DeCLUTR with one anchor a document needs two documents, as other in-batch losses do."""
+    _sized(folders, "declutr", 2, num_anchors=1).check_batch_sizes(1)
+    task = _sized(folders, "declutr", 1, num_anchors=1)
+    assert re.search(r"\bdeclutr\b.*\bat least 2\b", _refusal(task))
+
+
+def test_validation_batches_are_checked_too(folders):
+    """A batch of one is refused where the loss is only measured."""
+    folder = records_of(folders, "contrastive")
+    validation = data(folder, is_training=False, global_batch_size=1)
+    config = task_config(
+        folder, {"contrastive": SETTINGS["contrastive"]}, validation_data=validation
+    )
+    assert _refusal(SentenceEncoderTask(config)).startswith("task.validation_data.global_batch")

@@ -1,0 +1,42 @@
+"""Examples, tokens and padding of a batch, counted in the step."""
+
+import numpy as np
+import tensorflow as tf
+
+from official_cmlm.training.step import FiniteMean, batch_counts
+from tests.training.all_objectives import batch_of, task_of
+
+
+def test_counts_by_hand():
+    """Two groups; a masked copy is the same text and what is no sequence does not count."""
+    first = {"input_mask": tf.constant([[1, 1, 0], [1, 0, 0]])}
+    second = {"input_mask": tf.constant([[1, 1, 1, 1]])}
+    features = {
+        "a+b": {"key": tf.constant([5, 6]), "first": first, "first_masked": first},
+        "c": {"key": tf.constant([7]), "one": second, "label": tf.constant([1])},
+    }
+    counts = {name: float(value) for name, value in batch_counts(features).items()}
+    assert counts == {"examples": 3, "tokens": 7, "positions": 10}
+
+
+def test_counts_of_a_real_batch(folders):
+    """The pipeline pads with an id that no token of these records has."""
+    task = task_of(folders, "cmlm")
+    batch = batch_of(task, "cmlm")
+    ids = [batch["cmlm"][name]["input_word_ids"].numpy() for name in ("first", "second")]
+    counts = batch_counts(batch)
+    assert float(counts["tokens"]) == sum(np.count_nonzero(part) for part in ids)
+    assert float(counts["positions"]) == sum(part.size for part in ids)
+    assert float(counts["examples"]) == 8
+
+
+def test_the_mean_norm_leaves_out_what_overflowed():
+    """An infinity among the steps would hide all others, and is no JSON."""
+    mean = FiniteMean("norm")
+    assert np.isnan(mean.result())
+    for value in (np.inf, 3.0, -np.inf, np.nan, 5.0):
+        mean.update_state(tf.constant(value))
+    assert float(mean.result()) == 4.0
+    mean.reset_state()
+    mean.update_state(tf.constant([np.inf, 1.0, 7.0]), sample_weight=[1.0, 1.0, 3.0])
+    assert float(mean.result()) == 5.5

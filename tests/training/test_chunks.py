@@ -1,0 +1,120 @@
+"""A batch in chunks gives the loss, gradients and metrics of the whole, with dropout on."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.gradients import summed_over_replicas
+from official_cmlm.training.step import whole_gradients
+from tests.conftest import mirrored_strategy
+from tests.modeling.helpers import randomize
+from tests.training.all_objectives import SETTINGS, batch_of, task_of
+
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+KEY = 1234
+
+
+def _values(model, features, chunk_size=0):
+    """Loss, gradients and metrics of one step, summed over the replicas; chunk size 0: whole."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    arguments = (model, features, tf.constant(KEY, tf.int64), tf.constant(1.0 / replicas))
+    if chunk_size:
+        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+    else:
+        loss, gradients, outputs = whole_gradients(*arguments)
+    ((_, output),) = outputs.items()
+    metrics = tf.nest.flatten([output.metrics[metric] for metric in sorted(output.metrics)])
+    gradients = [
+        tf.zeros_like(v) if g is None else g for g, v in zip(gradients, model.trainable_variables)
+    ]
+    return summed_over_replicas([loss / replicas, *gradients, *metrics])
+
+
+def _check_equal(found, expected, model):
+    learning = 1 + len(model.trainable_variables)
+    assert len(found) == len(expected) > learning
+    assert float(expected[0]) > 0.1
+    assert sum(np.abs(g).max() > 1e-4 for g in expected[1:learning]) >= learning - 4
+    for got, value in zip(found, expected):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # These compare, predict, or do both; the others are among the long ones.
+        pytest.param(n, marks=() if n in ("contrastive", "mlm", "cmlm_cse") else pytest.mark.long)
+        for n in SETTINGS
+    ],
+)
+def test_chunks_equal_the_whole(folders, name):
+    """Chunks that do not divide the batch, and a single one, with every kind of dropout."""
+    task = task_of(folders, name, DROPOUT)
+    model, features = randomize(task.build_model()), batch_of(task, name)
+    expected = _values(model, features)
+    run = tf.function(_values)
+    for chunk_size in (3, 50):
+        found = run(model, features, chunk_size)
+        _check_equal([v.numpy() for v in found], [v.numpy() for v in expected], model)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "bitext_retrieval",
+        pytest.param("cmlm", marks=pytest.mark.long),
+        pytest.param("cmlm_cse", marks=pytest.mark.long),
+        pytest.param("declutr", marks=pytest.mark.long),
+    ],
+)
+def test_chunks_on_two_replicas_equal_one_device(folders, name):
+    """Negatives and means reach over replicas and chunks; dropout masks are those of the rows."""
+    task = task_of(folders, name, DROPOUT)
+    whole = batch_of(task, name)
+    halves = [
+        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
+    ]
+    strategy = mirrored_strategy()
+    single = randomize(task.build_model())
+    with strategy.scope():
+        mirrored = task.build_model()
+    mirrored.set_weights(single.get_weights())
+    expected = [value.numpy() for value in _values(single, whole)]
+    features = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    @tf.function
+    def distributed(features, chunk_size):
+        return strategy.run(_values, args=(mirrored, features, chunk_size))
+
+    for chunk_size in (3,) if name != "cmlm" else (0, 2):
+        values = distributed(features, chunk_size)
+        for replica in range(2):
+            found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
+            _check_equal(found, expected, single)
+
+
+@pytest.mark.parametrize("name", ["cmlm_cse", pytest.param("declutr", marks=pytest.mark.long)])
+def test_chunks_without_masked_tokens(folders, name):
+    """The published ablation, which predicts nothing, has chunks too."""
+    task = task_of(folders, name, DROPOUT, mlm_weight=0.0)
+    model, features = randomize(task.build_model()), batch_of(task, name)
+    expected, found = _values(model, features), _values(model, features, 3)
+    assert float(expected[0]) > 0.1
+    for got, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
+
+
+def test_another_step_has_other_masks(folders):
+    """The key decides: the same again, and another one for another step."""
+    task = task_of(folders, "contrastive", DROPOUT)
+    model, features = randomize(task.build_model()), batch_of(task, "contrastive")
+    losses = [
+        float(
+            model(features, training=True, step_key=tf.constant(key, tf.int64))["contrastive"].loss
+        )
+        for key in (1, 1, 2)
+    ]
+    assert losses[0] == losses[1] != losses[2]

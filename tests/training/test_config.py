@@ -1,0 +1,224 @@
+"""What a task refuses before anything is built: one line that names the field."""
+
+import dataclasses
+import re
+
+import pytest
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.objectives.quick_thought import QuickThoughtConfig
+from official_cmlm.tokenization import load_vocabulary
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents, tiny_encoder_config, write_records
+from tests.training.helpers import data, task_config
+
+NAN = float("nan")
+
+
+def _refuses(build, *parts):
+    """Asserts that `build()` raises a one-line `UserError` that holds all of `parts`."""
+    with pytest.raises(UserError) as caught:
+        build()
+    message = str(caught.value)
+    assert isinstance(caught.value, ValueError)
+    assert "\n" not in message
+    for part in parts:
+        # Numbers and names as whole words: 51 is not in 512.
+        assert re.search(rf"(?<!\w){re.escape(str(part))}(?!\w)", message), (part, message)
+
+
+def _task(folder, objectives, encoder=None, **overrides):
+    return SentenceEncoderTask(task_config(folder, objectives, encoder, **overrides))
+
+
+def test_good_configuration_is_accepted(records_dir):
+    """The configuration that the others deviate from; the encoder takes the vocabulary's size."""
+    task = _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)})
+    assert task.build_model().encoder.config.vocab_size == len(task.vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("objective", "field"),
+    [
+        (CmlmConfig(weight=0.0), "task.objectives.cmlm.weight"),
+        (CmlmConfig(weight=-1.0), "task.objectives.cmlm.weight"),
+        (CmlmConfig(weight=NAN), "task.objectives.cmlm.weight"),
+        (CmlmConfig(num_projections=0), "task.objectives.cmlm.num_projections"),
+        (CmlmConfig(architecture="add"), "task.objectives.cmlm.architecture"),
+        (CmlmConfig(masking_rate=0.0), "task.objectives.cmlm.masking_rate"),
+        (CmlmConfig(masking_rate=1.5), "task.objectives.cmlm.masking_rate"),
+        (CmlmConfig(masking_rate=NAN), "task.objectives.cmlm.masking_rate"),
+        (CmlmConfig(max_predictions=0), "task.objectives.cmlm.max_predictions"),
+        (MlmConfig(weight=-0.5), "task.objectives.mlm.weight"),
+        (MlmConfig(masking_rate=-0.1), "task.objectives.mlm.masking_rate"),
+        (MlmConfig(max_predictions=-1), "task.objectives.mlm.max_predictions"),
+        (QuickThoughtConfig(weight=0.0), "task.objectives.quick_thought.weight"),
+        (QuickThoughtConfig(logit_scale=0.0), "task.objectives.quick_thought.logit_scale"),
+        (QuickThoughtConfig(margin=-0.1), "task.objectives.quick_thought.margin"),
+    ],
+)
+def test_objective_settings(records_dir, objective, field):
+    """Settings of an objective that have no meaning."""
+    name = field.split(".")[2]
+    _refuses(lambda: _task(records_dir, {name: objective}), field)
+
+
+def test_no_objectives(records_dir):
+    """A task without objectives lists those there are."""
+    names = ("cmlm", "mlm", "quick_thought")
+    _refuses(lambda: _task(records_dir, {}), "task.objectives", *names)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("pooling", "sum"),
+        ("sentence_vector", "both"),
+        ("hidden_activation", "swish"),
+        ("num_attention_heads", 3),
+        ("hidden_size", 0),
+        ("num_layers", 0),
+        ("dropout_rate", 1.0),
+        ("attention_dropout_rate", -0.1),
+        ("sentence_vector", "projected_mean"),
+        ("num_projections", 3),
+        ("num_projections", -3),
+    ],
+)
+def test_encoder_settings(records_dir, field, value):
+    """Settings of the encoder that have no meaning or contradict each other."""
+    overrides = {field: value}
+    name = f"encoder.{field}"
+    _refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, overrides), name)
+    _refuses(lambda: SentenceEncoderModel(tiny_encoder_config(**overrides)), name)
+
+
+def test_projections_of_encoder_and_objective_differ(records_dir):
+    """What `projected_mean` exports is what CMLM trains; both numbers are named."""
+    encoder = {"sentence_vector": "projected_mean", "num_projections": 4}
+    _refuses(
+        lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)}, encoder),
+        "task.objectives.cmlm.num_projections",
+        "encoder.num_projections",
+        3,
+        4,
+    )
+
+
+def test_position_table_too_small(records_dir):
+    """24 tokens and 25 projections need 49 of 48 positions; 24 and 24 just fit."""
+    fields = ("task.objectives.cmlm", "task.encoder.max_position_embeddings", 49, 48)
+    _refuses(lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=25)}), *fields)
+    _task(records_dir, {"cmlm": CmlmConfig(num_projections=24)})
+    long = data(records_dir, seq_length=49)
+    fields = ("task.objectives.mlm", "task.encoder.max_position_embeddings", 49, 48)
+    _refuses(lambda: _task(records_dir, {"mlm": MlmConfig(train_data=long)}), *fields)
+    long = data(records_dir, is_training=False, seq_length=49)
+    _refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, validation_data=long), *fields)
+
+
+def test_unused_validation_data_is_not_checked(records_dir):
+    """Without validation records, the defaults of their settings cannot stand in the way."""
+    task = _task(records_dir, {"mlm": MlmConfig()}, validation_data=DataConfig(is_training=False))
+    task.check_batch_sizes(1)
+
+
+def test_unused_validation_batches_need_not_divide(records_dir):
+    """The default batch of validation data that nobody reads need not divide by the replicas."""
+    unused = DataConfig(is_training=False, seq_length=24, global_batch_size=2048)
+    train = data(records_dir, global_batch_size=6)
+    task = _task(records_dir, {"mlm": MlmConfig()}, train_data=train, validation_data=unused)
+    task.check_batch_sizes(3)
+
+
+def test_vocabulary_size(records_dir, vocabulary):
+    """A size that is not the vocabulary's names both."""
+    fields = ("task.encoder.vocab_size", 77, len(vocabulary))
+    _refuses(lambda: _task(records_dir, {"mlm": MlmConfig()}, {"vocab_size": 77}), *fields)
+    _task(records_dir, {"mlm": MlmConfig()}, {"vocab_size": len(vocabulary)})
+
+
+@pytest.fixture(scope="module")
+def other(vocabulary, tmp_path_factory):
+    """Records of another vocabulary: folder and vocabulary."""
+    words = dataclasses.replace(vocabulary, tokens=(*vocabulary.tokens, "more"))
+    folder = tmp_path_factory.mktemp("other") / "records"
+    write_records(folder, make_documents(3), words)
+    return folder, words
+
+
+def test_records_of_another_vocabulary(records_dir, vocabulary, other):
+    """Records, training's or validation's, made with another vocabulary name both hashes."""
+    folder, words = other
+    hashes = (vocabulary.hash, words.hash)
+    own = {"cmlm": CmlmConfig(num_projections=3), "mlm": MlmConfig(train_data=data(folder))}
+    # Without `vocab_file`, the first folder that is read decides.
+    _refuses(lambda: _task(records_dir, own), *hashes)
+    validation = data(folder, is_training=False)
+    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, validation_data=validation)  # noqa: E731
+    _refuses(build, folder, *hashes)
+
+
+def test_vocabulary_file_of_other_records(records_dir, vocabulary, other):
+    """`vocab_file` is what the records must have been made with."""
+    path, words = other[0] / "vocab.txt", other[1]
+    assert load_vocabulary(path).hash == words.hash
+    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, vocab_file=str(path))  # noqa: E731
+    _refuses(build, records_dir, vocabulary.hash, words.hash)
+
+
+def test_batch_does_not_divide_by_the_replicas(records_dir):
+    """The batch size and the number of replicas are named."""
+    task = _task(records_dir, {"mlm": MlmConfig()})
+    task.check_batch_sizes(4)
+    _refuses(lambda: task.check_batch_sizes(3), "global_batch_size", 8, 3)
+    own = {"mlm": MlmConfig(train_data=data(records_dir, global_batch_size=6))}
+    _refuses(lambda: _task(records_dir, own).check_batch_sizes(4), "global_batch_size", 6, 4)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("input_path", ""),
+        ("seq_length", 2),
+        ("segment", "word"),
+        ("global_batch_size", 0),
+        ("swap_probability", 1.5),
+        ("bucket_boundaries", [16, 8, 24]),
+        ("bucket_boundaries", [8, 16]),
+        ("bucket_boundaries", [2, 24]),
+    ],
+)
+def test_data_settings(records_dir, field, value):
+    """Settings of the training records that have no meaning."""
+    train = data(records_dir).replace(**{field: value})
+    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, train_data=train)  # noqa: E731
+    _refuses(build, f"task.train_data.{field}")
+
+
+def test_own_records_are_named_where_they_stand(records_dir):
+    """A mistake in an objective's own data is not blamed on the task's."""
+    own = {"mlm": MlmConfig(train_data=data(records_dir, segment="word"))}
+    _refuses(lambda: _task(records_dir, own), "task.objectives.mlm.train_data.segment")
+
+
+def test_folder_without_records(records_dir, tmp_path):
+    """A path that holds no records is named."""
+    train = data(tmp_path / "none")
+    build = lambda: _task(records_dir, {"mlm": MlmConfig()}, train_data=train)  # noqa: E731
+    _refuses(build, tmp_path / "none")
+
+
+def test_own_validation_records_end(records_dir):
+    """An objective's own validation records are one pass, or refused; never without end."""
+    own = DataConfig(input_path=str(records_dir), seq_length=24, global_batch_size=64)
+    try:
+        task = _task(records_dir, {"mlm": MlmConfig(validation_data=own)})
+    except UserError:
+        return
+    elements = task.build_inputs(task.task_config.validation_data).take(30)
+    assert sum(1 for _ in elements) < 30

@@ -1,0 +1,200 @@
+"""Several objectives over one encoder: what they share, what each has of its own."""
+
+import functools
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.objectives.quick_thought import QuickThoughtConfig
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents, write_records
+from tests.modeling.helpers import build, make_pairs
+from tests.training.helpers import by_objective, data, task_config
+
+
+def _task(folder, **objectives):
+    return SentenceEncoderTask(task_config(folder, objectives))
+
+
+def _three(**weights):
+    return {
+        "cmlm": CmlmConfig(num_projections=3, weight=weights.get("cmlm", 1.0)),
+        "mlm": MlmConfig(weight=weights.get("mlm", 1.0)),
+        "quick_thought": QuickThoughtConfig(weight=weights.get("quick_thought", 1.0)),
+    }
+
+
+@pytest.fixture
+def passes(monkeypatch):
+    """The inputs of every pass through the encoder from now on."""
+    calls, original = [], SentenceEncoderModel.call
+
+    @functools.wraps(original)
+    def counting(self, inputs, *args, **kwargs):
+        calls.append(inputs)
+        return original(self, inputs, *args, **kwargs)
+
+    monkeypatch.setattr(SentenceEncoderModel, "call", counting)
+    return calls
+
+
+def _pair_objectives():
+    return build({name: config for name, config in _three().items() if name != "mlm"})
+
+
+def test_shared_sentence_is_encoded_once(passes):
+    """CMLM and QuickThought need s1, s2 and s2 masked: three passes, not four."""
+    model, pairs = _pair_objectives(), make_pairs()
+    passes.clear()
+    model({"cmlm": pairs, "quick_thought": pairs})
+    assert len(passes) == 3
+    assert sum("dense_inputs" in inputs for inputs in passes) == 1
+    # The next batch is encoded anew.
+    model({"cmlm": pairs, "quick_thought": pairs})
+    assert len(passes) == 6
+
+
+def test_shared_sentence_is_encoded_once_in_a_graph(passes):
+    """The same holds for what a traced step contains."""
+    model, pairs = _pair_objectives(), make_pairs()
+    passes.clear()
+    model_loss = lambda x: model({name: x for name in model.objectives})["cmlm"].loss  # noqa: E731
+    tf.function(model_loss)(pairs)
+    assert len(passes) == 3
+
+
+def test_sharing_changes_no_loss():
+    """Together, two objectives have the losses that each has alone."""
+    model, pairs = _pair_objectives(), make_pairs()
+    together = model({"cmlm": pairs, "quick_thought": pairs})
+    for name, objective in model.objectives.items():
+        alone = objective(pairs, encode=model.encoder)
+        assert float(together[name].loss) == pytest.approx(float(alone.loss), rel=1e-6)
+
+
+def test_shared_dropout():
+    """With dropout on, both objectives see one and the same encoding of s1."""
+    pair = {"a": QuickThoughtConfig(), "b": QuickThoughtConfig(margin=0.0)}
+    model = build({"quick_thought": pair["a"]}, dropout_rate=0.5)
+    other = build({"quick_thought": pair["b"]}, dropout_rate=0.5).objectives["quick_thought"]
+    model.objectives["other"] = other
+    other.config.margin = pair["a"].margin
+    pairs = make_pairs()
+    outputs = model({"quick_thought": pairs, "other": pairs}, training=True)
+    assert float(outputs["quick_thought"].loss) == float(outputs["other"].loss)
+    again = model({"quick_thought": pairs, "other": pairs}, training=True)
+    assert float(outputs["quick_thought"].loss) != float(again["quick_thought"].loss)
+
+
+def test_weights_scale_the_losses(records_dir):
+    """The task's loss is the sum of weight · loss."""
+    pairs = make_pairs()
+    features = {
+        "cmlm": pairs,
+        "quick_thought": pairs,
+        "mlm": {"segment_masked": pairs["second_masked"]},
+    }
+    outputs = build(_three())(features)
+    losses = {name: float(output.loss) for name, output in outputs.items()}
+    for weights in ({}, {"cmlm": 3.0}, {"mlm": 0.25, "quick_thought": 0.5}):
+        task = _task(records_dir, **_three(**weights))
+        expected = sum(weights.get(name, 1.0) * loss for name, loss in losses.items())
+        assert float(task.build_losses(features, outputs)) == pytest.approx(expected, rel=1e-6)
+
+
+def test_checkpoint_items():
+    """A checkpoint names the encoder, the data's positions and, where there is one, the head;
+    never an objective."""
+    model = build({"cmlm": CmlmConfig(num_projections=3)})
+    assert model.checkpoint_items == {
+        "encoder": model.encoder,
+        "data_positions": model.data_positions.variables,
+        "language_model_head": model.head,
+    }
+    model = build({"quick_thought": QuickThoughtConfig()})
+    assert set(model.checkpoint_items) == {"encoder", "data_positions"}
+
+
+def test_objectives_share_encoder_and_head():
+    """There is one encoder and one head; every variable is trained once."""
+    model = build(_three())
+    assert model.objectives["cmlm"].head is model.objectives["mlm"].head is model.head
+    references = [variable.ref() for variable in model.trainable_variables]
+    assert len(references) == len(set(references)) == 37 + 5 + 6
+
+
+def _same(one, other):
+    """Whether two batches hold the same example keys."""
+    keys = [batch["key"].numpy() for batch in (one, other)]
+    return keys[0].shape == keys[1].shape and bool((keys[0] == keys[1]).all())
+
+
+@pytest.fixture(scope="module")
+def step(records_dir):
+    """A task of three objectives and a batch of its pipeline."""
+    task = _task(records_dir, **_three())
+    return task, next(iter(task.build_inputs(task.task_config.train_data)))
+
+
+def test_equal_views_are_one_batch(step):
+    """CMLM and QuickThought get the very same pairs in one element; MLM has segments."""
+    element = by_objective(step[1])
+    assert set(element) == {"cmlm", "mlm", "quick_thought"}
+    tf.nest.map_structure(np.testing.assert_array_equal, element["cmlm"], element["quick_thought"])
+    assert set(element["cmlm"]) == {"key", "position", "first", "second", "second_masked"}
+    assert set(element["mlm"]) == {"key", "position", "segment", "segment_masked"}
+    assert not _same(element["cmlm"], element["mlm"])
+
+
+def test_step_from_the_pipeline_encodes_each_sequence_once(step, passes):
+    """Fed by the task's own pipeline, all three objectives need four passes, not five."""
+    task, element = step
+    model = task.build_model()
+    passes.clear()
+    model(element)
+    assert len(passes) == 4
+
+
+def test_objective_with_its_own_records(records_dir, vocabulary, tmp_path):
+    """An objective's own `train_data` feeds it alone, with its own length and batch size."""
+    write_records(tmp_path / "own", make_documents(40, seed=5), vocabulary)
+    own = data(tmp_path / "own", seq_length=16, global_batch_size=4)
+    task = _task(
+        records_dir,
+        cmlm=CmlmConfig(num_projections=3),
+        quick_thought=QuickThoughtConfig(train_data=own),
+    )
+    element = by_objective(next(iter(task.build_inputs(task.task_config.train_data))))
+    assert element["cmlm"]["first"]["input_word_ids"].shape == [8, 24]
+    assert element["quick_thought"]["first"]["input_word_ids"].shape == [4, 16]
+    assert task.input_folders() == [str(records_dir), str(tmp_path / "own")]
+
+
+def test_validation_is_one_pass(records_dir):
+    """Validation ends, with the shortest of the pipelines, and repeats itself exactly."""
+    task = _task(records_dir, mlm=MlmConfig(), quick_thought=QuickThoughtConfig())
+    dataset = task.build_inputs(task.task_config.validation_data).take(500)
+    first, second = ([by_objective(e)["mlm"]["key"].numpy() for e in dataset] for _ in range(2))
+    assert 10 < len(first) < 500
+    assert len(first) == len(second)
+    assert all((a == b).all() for a, b in zip(first, second))
+
+
+def test_metrics_are_weighted_means(records_dir):
+    """A metric over several batches is the sum of sums over the sum of weights."""
+    task = _task(records_dir, cmlm=CmlmConfig(num_projections=3))
+    model = build({"cmlm": CmlmConfig(num_projections=3)})
+    metrics = task.build_metrics(training=False)
+    assert [m.name for m in metrics] == ["cmlm/masked_token_loss", "cmlm/masked_token_accuracy"]
+    sums = np.zeros(2)
+    for counts in ((3, 1, 4), (1, 1, 1)):
+        features = {"cmlm": make_pairs(counts=counts)}
+        outputs = model(features)
+        task.process_metrics(metrics, features, outputs)
+        sums += [float(value) for value in outputs["cmlm"].metrics["masked_token_loss"]]
+    assert sums[1] == 11.0
+    assert float(metrics[0].result()) == pytest.approx(sums[0] / sums[1], rel=1e-5)

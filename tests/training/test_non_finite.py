@@ -1,0 +1,205 @@
+"""A step whose loss is no number changes nothing, stops what follows, and is remembered."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.modeling import optimization
+
+from official_cmlm.training import non_finite as finite
+from tests.conftest import mirrored_strategy
+from tests.training.all_objectives import batch_of, task_of
+
+_ADAM = {
+    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
+}
+# No language-model head: an embedding that is no number matters only where its token is.
+NAME = "contrastive"
+
+
+# `[unused0]`, which no text has.
+RARE = 1
+
+
+def _with_rare_token(batch):
+    """The batch with another second token in its last row."""
+
+    def changed(ids):
+        ids = ids.numpy()
+        ids[-1, 1] = RARE
+        return tf.constant(ids)
+
+    return {
+        NAME: {
+            name: {**v, "input_word_ids": changed(v["input_word_ids"])}
+            if isinstance(v, dict)
+            else v
+            for name, v in batch[NAME].items()
+        }
+    }
+
+
+def _halves(batch):
+    return [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], batch) for i in (0, 1)]
+
+
+class Training:
+    """A model whose step fails for one batch and not for the other."""
+
+    def __init__(self, folders, chunk_size=0, strategy=None, compiled=False, scaled=False):
+        # Gradients that a scale can overflow.
+        self.task = task_of(folders, NAME, **({"temperature": 1e-4} if scaled else {}))
+        self.task.task_config.chunk_size = chunk_size
+        self.good, self.bad = (batch_of(self.task, NAME, start=start) for start in (0, 8))
+        self.bad = _with_rare_token(self.bad)
+        self.strategy = strategy or tf.distribute.get_strategy()
+        with self.strategy.scope():
+            tf_keras.utils.set_random_seed(1)
+            self.model = self.task.build_model()
+            self.optimizer = self.task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+            if scaled:
+                self.optimizer = tf_keras.mixed_precision.LossScaleOptimizer(
+                    self.optimizer, initial_scale=2.0**127
+                )
+            _ = self.optimizer.iterations
+            self.metrics = self.task.build_metrics()
+
+        def step(batch):
+            arguments = (batch, self.model, self.optimizer, self.metrics)
+            return self.strategy.run(self.task.train_step, args=arguments)["loss"]
+
+        self.step = tf.function(step, jit_compile=compiled or None)
+
+    def poison(self):
+        """Spoils the embedding of the token that only the last row of the bad batch has."""
+        table = next(w for w in self.model.trainable_variables if "word_embeddings" in w.name)
+        values = table.numpy()
+        values[RARE] = np.nan
+        table.assign(values)
+
+    def train(self, batch):
+        if self.strategy.num_replicas_in_sync > 1:
+            halves = _halves(batch)
+            batch = self.strategy.experimental_distribute_values_from_function(
+                lambda context: halves[context.replica_id_in_sync_group]
+            )
+        return self.step(batch)
+
+    def state(self):
+        """Weights and everything that the optimizer keeps of them, on each replica."""
+        slots = self.optimizer.variables
+        variables = [*self.model.variables, *(slots() if callable(slots) else slots)]
+        iterations = self.optimizer.iterations
+        local = self.strategy.experimental_local_results
+        return [p.numpy() for v in variables if v is not iterations for p in local(v)]
+
+
+def _equal(one, other):
+    assert len(one) == len(other) > 20
+    return all(np.array_equal(a, b, equal_nan=True) for a, b in zip(one, other))
+
+
+def _spied(monkeypatch):
+    """The names of all functions that replicas merge for from now on."""
+    merged, original = [], tf.distribute.ReplicaContext.merge_call
+
+    def spy(context, merge_fn, *args, **kwargs):
+        merged.append(getattr(merge_fn, "__qualname__", ""))
+        return original(context, merge_fn, *args, **kwargs)
+
+    monkeypatch.setattr(tf.distribute.ReplicaContext, "merge_call", spy)
+    return merged
+
+
+def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
+    """As several GPUs under XLA: each replica applies, or does not apply, by itself."""
+    merged, states = _spied(monkeypatch), []
+    for merging in (True, False):
+        merged.clear()
+        strategy = tf.distribute.OneDeviceStrategy("CPU:0")
+        monkeypatch.setattr(strategy.extended, "_use_merge_call", lambda m=merging: m)
+        training = Training(folders, strategy=strategy)
+        training.train(training.good)
+        assert any(name.startswith("apply_if") for name in merged) == merging
+        states.append(training.state())
+        training.poison()
+        poisoned = training.state()
+        training.train(training.bad)
+        assert _equal(training.state(), poisoned)
+    assert _equal(*states)
+
+
+@pytest.mark.parametrize("kind", ["compiled", "replicas-and-chunks"])
+def test_nothing_is_changed_from_the_failed_step_on(folders, kind):
+    """Weights and moments keep every bit, in the step and in the next one, that would be good."""
+    if kind == "compiled":
+        training = Training(folders, compiled=True)
+    else:
+        training = Training(folders, chunk_size=3, strategy=mirrored_strategy())
+    training.train(training.good)
+    training.poison()
+    before = training.state()
+    training.train(training.good)
+    trained = training.state()
+    assert not _equal(before, trained) and training.model.guard.failure() is None
+    training.train(training.bad)
+    assert _equal(training.state(), trained)
+    training.train(training.good)
+    assert _equal(training.state(), trained)
+    failure = training.model.guard.failure()
+    assert failure.step == 3
+    assert np.isnan(failure.loss) and np.isnan(failure.gradient_norm)
+    assert failure.left_out == 0 and list(failure.keys) == [NAME]
+    np.testing.assert_array_equal(failure.keys[NAME], training.bad[NAME]["key"])
+
+
+@pytest.mark.parametrize("sizes", [(3, 5), (5, finite.MOST_KEYS // 2 + 7)])
+def test_each_group_keeps_its_own_keys(sizes):
+    """On two replicas; what is not remembered is counted."""
+    strategy, room = mirrored_strategy(), finite.MOST_KEYS // 2
+    with strategy.scope():
+        guard = finite.FiniteGuard()
+
+    def step():
+        first = tf.distribute.get_replica_context().replica_id_in_sync_group * 100_000
+        # Not in the order of their names.
+        batches = {
+            name: {"key": tf.range(size, dtype=tf.int64) + tf.cast(first, tf.int64) + start}
+            for name, size, start in zip(("words", "pairs"), sizes, (0, 50_000))
+        }
+        one = tf.constant(1.0)
+        return guard.allows(one / 0.0, one, False, tf.constant(6, tf.int64), batches)
+
+    allowed = strategy.run(tf.function(step))
+    assert not any(bool(each) for each in strategy.experimental_local_results(allowed))
+    failure = guard.failure()
+    assert (failure.step, failure.left_out) == (7, 2 * max(0, sizes[1] - room))
+    for name, size, start in zip(("words", "pairs"), sizes, (0, 50_000)):
+        own = np.arange(min(size, room)) + start
+        np.testing.assert_array_equal(failure.keys[name], [*own, *(own + 100_000)])
+
+
+def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
+    """The optimizer lowers its scale and goes on, as it is meant to."""
+    training = Training(folders, scaled=True)
+    scale = float(training.optimizer.loss_scale)
+    weights = [v.numpy() for v in training.model.variables]
+    training.train(training.good)
+    # It is the only step yet, and its norm is no number that a report could hold.
+    norm = next(m for m in training.metrics if m.name == "gradient_norm")
+    assert np.isnan(norm.result())
+    assert float(training.optimizer.loss_scale) < scale
+    assert _equal([v.numpy() for v in training.model.variables], weights)
+    assert training.model.guard.failure() is None
+    training.poison()
+    training.train(training.bad)
+    assert training.model.guard.failure().step == 2
+
+
+def test_the_guard_is_in_no_checkpoint(folders, tmp_path):
+    """Another run must not begin with a failure of this one."""
+    model = task_of(folders, NAME).build_model()
+    prefix = tf.train.Checkpoint(model=model, **model.checkpoint_items).write(str(tmp_path / "c"))
+    keys = [np.prod(shape) for _, shape in tf.train.list_variables(prefix)]
+    assert len(keys) > 20 and 16_384 not in keys

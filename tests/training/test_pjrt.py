@@ -1,0 +1,174 @@
+"""Whole runs with `runtime.distribution_strategy: pjrt`."""
+
+import json
+import os
+import shutil
+import signal
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from experiments import registry
+from official_cmlm.errors import Stopped, UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training import jax_loop, runtime
+from official_cmlm.training.progress import TrainingProgress
+from official_cmlm.training.run import run
+from tests.training.test_run import tiny_run
+
+jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
+
+_STEPS = 6
+
+
+@pytest.fixture(scope="module", autouse=True)
+def compiled_once(tmp_path_factory):
+    """All runs here are of one program."""
+    settings = {
+        "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
+        "jax_persistent_cache_min_compile_time_secs": 0.5,
+    }
+    before = {name: getattr(jax.config, name) for name in settings}
+    for name, value in settings.items():
+        jax.config.update(name, value)
+    yield
+    for name, value in before.items():
+        jax.config.update(name, value)
+
+
+def _params(records, strategy, **task):
+    """CMLM with dropout, batches of one length, a checkpoint every second step."""
+    params = tiny_run(records, None, steps=_STEPS, steps_per_loop=1, summary_interval=1)
+    data = params.task.train_data.replace(bucket_boundaries=[32])
+    encoder = params.task.encoder.replace(dropout_rate=0.2, attention_dropout_rate=0.2)
+    task = params.task.replace(train_data=data, encoder=encoder, **task)
+    task.objectives.quick_thought = None
+    return params.replace(task=task, runtime=params.runtime.replace(distribution_strategy=strategy))
+
+
+def _stop_at(monkeypatch, step):
+    """Lets a run ask itself to stop after a step."""
+    on_train = TrainingProgress.on_train
+
+    def at_step(reports, output):
+        on_train(reports, output)
+        if int(reports._global_step.numpy()) == step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    monkeypatch.setattr(TrainingProgress, "on_train", at_step)
+
+
+def _stopped(folder, records, strategy, monkeypatch, step=3):
+    with monkeypatch.context() as patch:
+        _stop_at(patch, step)
+        with pytest.raises(Stopped, match=f"stopped at step . of {_STEPS}, saved as"):
+            run(_params(records, strategy), "train", str(folder))
+    return folder
+
+
+def _values(folder):
+    """Every number of the last checkpoint but the count of its saves."""
+    reader = tf.train.load_checkpoint(str(folder / f"ckpt-{_STEPS}"))
+    names = set(reader.get_variable_to_shape_map())
+    names -= {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE"}
+    assert len(names) > 50
+    return {name: reader.get_tensor(name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def undisturbed(records_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("pjrt") / "model"
+    run(_params(records_dir, "pjrt"), "train_and_eval", str(folder))
+    return folder
+
+
+def test_a_run_leaves_what_every_run_leaves(undisturbed):
+    """An encoder directory, a history with both splits, a summary with JAX's device."""
+    assert SentenceEncoder.load(undisturbed).encode(["a cat sat"]).shape == (1, 16)
+    lines = [json.loads(line) for line in (undisturbed / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines if line["split"] == "train"] == [1, 2, 3, 4, 5, 6]
+    assert all(line["tokens_per_second"] > 0 for line in lines if line["split"] == "train")
+    assert any(line["split"] == "validation" for line in lines)
+    summary = json.loads((undisturbed / "train_summary.json").read_text())
+    assert summary["completed"] and summary["steps"] == 6 and summary["tokens"] > 0
+    assert summary["devices"] == [jax_loop.describe_device()]
+    assert summary["versions"]["jax"] == jax.__version__
+
+
+def test_stopped_and_going_on_with_either_runtime(undisturbed, records_dir, tmp_path, monkeypatch):
+    """On JAX bit for bit; from JAX to TensorFlow and from TensorFlow to JAX but for rounding."""
+    expected = _values(undisturbed)
+    on_jax = _stopped(tmp_path / "jax", records_dir, "pjrt", monkeypatch)
+    shutil.copytree(on_jax, tmp_path / "jax_then_tensorflow")
+    run(_params(records_dir, "pjrt"), "train", str(on_jax))
+    found = _values(on_jax)
+    assert found.keys() == expected.keys()
+    for name, value in expected.items():
+        np.testing.assert_array_equal(found[name], value, name)
+    run(_params(records_dir, "one_device"), "train", str(tmp_path / "jax_then_tensorflow"))
+    _stopped(tmp_path / "tensorflow_then_jax", records_dir, "one_device", monkeypatch)
+    run(_params(records_dir, "pjrt"), "train", str(tmp_path / "tensorflow_then_jax"))
+    for name in ("jax_then_tensorflow", "tensorflow_then_jax"):
+        found = _values(tmp_path / name)
+        assert found.keys() == expected.keys()
+        for key, value in expected.items():
+            np.testing.assert_allclose(found[key], value, rtol=1e-4, atol=2e-5, err_msg=key)
+
+
+def test_a_device_that_is_lost(records_dir, tmp_path, monkeypatch):
+    """One line; the checkpoint is intact and the same command goes on."""
+    folder, take = tmp_path / "model", jax_loop.JaxLoop._take
+    steps = []
+
+    def lost(*args):
+        steps.append(args)
+        if len(steps) == 4:
+            raise jax.errors.JaxRuntimeError("UNAVAILABLE: device lost\nmore")
+        return take(*args)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(jax_loop.JaxLoop, "_take", lost)
+        with pytest.raises(UserError) as caught:
+            run(_params(records_dir, "pjrt"), "train", str(folder))
+    text = str(caught.value)
+    assert "UNAVAILABLE: device lost; the last good checkpoint is" in text and "ckpt-3;" in text
+    assert text.endswith("the same command goes on from there") and "\n" not in text
+    run(_params(records_dir, "pjrt"), "train", str(folder))
+    assert (folder / f"ckpt-{_STEPS}.index").exists()
+
+
+def test_too_little_memory(records_dir, tmp_path, monkeypatch):
+    """The line says what to lower."""
+
+    def full(*args):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
+
+    monkeypatch.setattr(jax_loop.JaxLoop, "_run", full)
+    with pytest.raises(UserError, match=r"no checkpoint yet; lower task.train_data.global_batch"):
+        run(_params(records_dir, "pjrt"), "train", str(tmp_path / "model"))
+
+
+def test_a_non_finite_loss(records_dir, tmp_path):
+    """The step is not applied and its records are named, as by TensorFlow."""
+    params = _params(records_dir, "pjrt")
+    rate = params.trainer.optimizer_config.learning_rate.polynomial
+    rate.initial_learning_rate = 1e30
+    with pytest.raises(UserError, match=r"the step was not applied; its batch is .*tfrecord"):
+        run(params, "train", str(tmp_path / "model"))
+    failed = json.loads((tmp_path / "model" / "failed_step.json").read_text())
+    assert failed["records"]["cmlm"] and failed["step"] >= 2
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"task": {"chunk_size": 4}}, "task.chunk_size is 4.*set it to 0$"),
+        ({"runtime": {"num_gpus": 2}}, "num_gpus is 2.*one device; set it to 1"),
+    ],
+)
+def test_what_cannot_be_is_refused(values, message):
+    """In one line, before anything is built."""
+    values = {**values, "runtime": {"distribution_strategy": "pjrt", **values.get("runtime", {})}}
+    with pytest.raises(UserError, match=message):
+        runtime.prepared(registry.load("demo", params_override=json.dumps(values)))

@@ -1,0 +1,167 @@
+"""Two replicas train as one device does on the same global batch."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+from official.modeling import optimization
+
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.objectives.quick_thought import QuickThoughtConfig
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import mirrored_strategy
+from tests.inputs.pipelines import concatenate
+from tests.modeling.helpers import randomize
+from tests.training.helpers import by_objective, task_config
+
+WEIGHTS = {"cmlm": 1.0, "mlm": 0.5, "quick_thought": 2.0}
+LOSSES = (*WEIGHTS, "sum")
+
+
+@pytest.fixture(scope="module")
+def task(records_dir):
+    objectives = {
+        "cmlm": CmlmConfig(num_projections=3, weight=WEIGHTS["cmlm"]),
+        "mlm": MlmConfig(weight=WEIGHTS["mlm"]),
+        "quick_thought": QuickThoughtConfig(logit_scale=5.0, weight=WEIGHTS["quick_thought"]),
+    }
+    return SentenceEncoderTask(task_config(records_dir, objectives, {"num_layers": 1}))
+
+
+@pytest.fixture(scope="module")
+def strategy():
+    return mirrored_strategy()
+
+
+@pytest.fixture(scope="module")
+def models(task, strategy):
+    """The same random weights on one device and on two."""
+    single = randomize(task.build_model())
+    with strategy.scope():
+        mirrored = task.build_model()
+    mirrored.set_weights(single.get_weights())
+    return single, mirrored
+
+
+@pytest.fixture(scope="module")
+def batches(task):
+    """A global batch and the two replicas' shares of it, from the task's own pipeline."""
+    whole = next(iter(task.build_inputs(task.task_config.train_data)))
+    context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
+    shares = list(task.build_inputs(task.task_config.train_data, context).take(2))
+    return whole, shares
+
+
+def _distribute(strategy, shares):
+    return strategy.experimental_distribute_values_from_function(
+        lambda context: shares[context.replica_id_in_sync_group]
+    )
+
+
+def _losses_and_gradients(task, model, features):
+    """Each objective's loss and the task's, as a trainer sees them, with their gradients."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    with tf.GradientTape(persistent=True) as tape:
+        outputs = model(features, training=True)
+        losses = {name: output.loss / replicas for name, output in outputs.items()}
+        losses["sum"] = task.build_losses(features, outputs) / replicas
+    context, result = tf.distribute.get_replica_context(), {}
+    for name, loss in losses.items():
+        gradients = [
+            tf.convert_to_tensor(gradient)
+            for gradient in tape.gradient(
+                loss, model.trainable_variables, unconnected_gradients="zero"
+            )
+        ]
+        result[name] = context.all_reduce(tf.distribute.ReduceOp.SUM, [loss, *gradients])
+    return result
+
+
+@pytest.fixture(scope="module")
+def steps(task, strategy, models, batches):
+    """Losses and gradients of one device and of each of the two replicas."""
+    whole, shares = batches
+    single, mirrored = models
+
+    @tf.function
+    def distributed(features):
+        return strategy.run(_losses_and_gradients, args=(task, mirrored, features))
+
+    result = distributed(_distribute(strategy, shares))
+    both = [
+        {
+            name: [strategy.experimental_local_results(value)[i] for value in values]
+            for name, values in result.items()
+        }
+        for i in range(2)
+    ]
+    return _losses_and_gradients(task, single, whole), both
+
+
+def test_shares_are_the_global_batch(batches):
+    """The replicas' shares end to end are one device's batch, with unequal masked tokens."""
+    whole, shares = batches
+    assert by_objective(whole).keys() == WEIGHTS.keys()
+    for group, batch in whole.items():
+        joined = concatenate([tf.nest.map_structure(np.array, share[group]) for share in shares])
+        tf.nest.map_structure(np.testing.assert_array_equal, joined, batch)
+    for name, masked in (("cmlm", "second_masked"), ("mlm", "segment_masked")):
+        parts = [by_objective(share)[name] for share in shares]
+        counts = [float(tf.reduce_sum(s[masked]["masked_lm_weights"])) for s in parts]
+        assert counts[0] != counts[1]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_loss_and_gradients_equal_one_device(steps, name):
+    """Loss and every gradient of a step are those of one device, on both replicas."""
+    single, both = steps
+    assert float(single[name][0]) > 0.1
+    assert any(np.abs(gradient).max() > 1e-3 for gradient in single[name][1:])
+    for replica in both:
+        assert len(replica[name]) == len(single[name])
+        for got, expected in zip(replica[name], single[name]):
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_sum_is_weighted(steps):
+    """The task's loss and gradients are the weighted sum of the objectives'."""
+    single, _ = steps
+    for index, total in enumerate(single["sum"]):
+        parts = sum(weight * single[name][index] for name, weight in WEIGHTS.items())
+        np.testing.assert_allclose(total, parts, rtol=1e-4, atol=1e-5)
+
+
+def test_optimizer_step_equals_one_device(task, strategy, models, batches):
+    """One `train_step` of plain SGD leaves both with equal weights, metrics and loss."""
+    whole, shares = batches
+    single, mirrored = models
+    config = optimization.OptimizationConfig(
+        {
+            "optimizer": {"type": "sgd"},
+            "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
+        }
+    )
+    before = single.get_weights()
+    optimizer, metrics = task.create_optimizer(config), task.build_metrics()
+    loss = task.train_step(whole, single, optimizer, metrics)["loss"]
+    with strategy.scope():
+        distributed_optimizer = task.create_optimizer(config)
+        _ = distributed_optimizer.iterations
+        distributed_metrics = task.build_metrics()
+
+    @tf.function
+    def step(features):
+        return strategy.run(
+            task.train_step, args=(features, mirrored, distributed_optimizer, distributed_metrics)
+        )["loss"]
+
+    losses = step(_distribute(strategy, shares))
+    mean = strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
+    assert float(mean) == pytest.approx(float(loss), rel=1e-5)
+    after = single.get_weights()
+    assert max(np.abs(a - b).max() for a, b in zip(after, before)) > 1e-3
+    for got, expected in zip(mirrored.get_weights(), after):
+        np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+    for got, expected in zip(distributed_metrics, metrics):
+        assert got.name == expected.name
+        assert float(got.result()) == pytest.approx(float(expected.result()), rel=1e-4)

@@ -1,0 +1,221 @@
+"""Runs of the trainer itself: files, resume, seeds, refusals."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from data_prep.readers import Document
+from experiments import registry
+from official_cmlm.errors import UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training.run import run
+from tests.conftest import make_documents, write_records
+
+TINY = {
+    "encoder": {
+        "hidden_size": 16,
+        "num_attention_heads": 2,
+        "intermediate_size": 32,
+        "num_layers": 1,
+        "max_position_embeddings": 40,
+    },
+    "train_data": {
+        "seq_length": 32,
+        "bucket_boundaries": [16, 32],
+        "global_batch_size": 8,
+        "max_bucket_batch_size": 16,
+    },
+    "validation_data": {
+        "seq_length": 32,
+        "bucket_boundaries": [16, 32],
+        "global_batch_size": 8,
+        "max_bucket_batch_size": 16,
+        "max_examples": 50,
+    },
+}
+
+
+def tiny_run(records_dir, tmp_path, steps=4, **trainer):
+    """The demo's experiment at a tiny size."""
+    values = json.loads(json.dumps(TINY))
+    for split in ("train_data", "validation_data"):
+        values[split]["input_path"] = str(records_dir)
+    trainer = {
+        "train_steps": steps,
+        "steps_per_loop": 2,
+        "summary_interval": 2,
+        "checkpoint_interval": 2,
+        "validation_interval": steps,
+    } | trainer
+    text = json.dumps({"task": values, "trainer": trainer})
+    return registry.load("demo", params_override=text)
+
+
+@pytest.fixture(scope="module")
+def trained(records_dir, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    run(tiny_run(records_dir, folder), "train_and_eval", str(folder / "model"))
+    return folder / "model"
+
+
+def weights_of(checkpoint, *prefixes):
+    """Names of the weights below any of the prefixes, optimizer slots left out."""
+    names = checkpoint.get_variable_to_shape_map()
+    return [n for n in names if n.startswith(prefixes) and "OPTIMIZER_SLOT" not in n]
+
+
+def test_the_model_directory_is_an_encoder_directory(trained, vocabulary):
+    assert (trained / "params.yaml").exists() and (trained / "ckpt-4.index").exists()
+    encoder = SentenceEncoder.load(trained)
+    # Two checkpoints were due; the last step is not saved twice.
+    counter = "save_counter/.ATTRIBUTES/VARIABLE_VALUE"
+    assert tf.train.load_variable(str(trained / "ckpt-4"), counter) == 2
+    assert encoder.vocabulary == vocabulary
+    assert encoder.encode(["a cat sat"]).shape == (1, 16)
+
+
+def test_history_has_every_loop_and_every_metric(trained):
+    lines = [json.loads(line) for line in (trained / "history.jsonl").read_text().splitlines()]
+    assert [(line["split"], line["step"]) for line in lines] == [
+        ("train", 2),
+        ("train", 4),
+        ("validation", 4),
+    ]
+    for line in lines:
+        assert {"cmlm/masked_token_accuracy", "quick_thought/recall_at_1"} <= set(line)
+        assert all(np.isfinite(v) for v in line.values() if isinstance(v, float))
+
+
+def test_the_same_seed_gives_the_same_weights(trained, records_dir, tmp_path):
+    """Data, masks, initial weights and dropout all follow from the seed, to the last bit."""
+    run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "again"))
+    first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
+    second = tf.train.load_checkpoint(str(tmp_path / "again" / "ckpt-4"))
+    names = weights_of(first, "model/", "encoder/", "language_model_head/")
+    assert len(names) > 25
+    for name in names:
+        np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), name)
+
+
+def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_dir, tmp_path):
+    """A step with learning rate 0 leaves exactly what was loaded."""
+    params = tiny_run(records_dir, tmp_path, steps=2)
+    params = params.replace(task=params.task.replace(init_checkpoint=str(trained)))
+    params.trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate = 0.0
+    run(params, "train", str(tmp_path / "model"))
+    first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
+    second = tf.train.load_checkpoint(str(tmp_path / "model" / "ckpt-2"))
+    names = weights_of(first, "encoder/", "language_model_head/")
+    assert len(names) > 20
+    for name in names:
+        np.testing.assert_array_equal(first.get_tensor(name), second.get_tensor(name), name)
+
+
+def test_another_architecture_in_the_model_directory(trained, records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={"encoder": {"num_layers": 2}})
+    with pytest.raises(UserError, match="another architecture: num_layers 1 .here 2."):
+        run(params, "train", str(trained))
+
+
+def test_init_checkpoint_of_another_architecture(trained, records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    task = {"init_checkpoint": str(trained), "encoder": {"hidden_size": 32}}
+    with pytest.raises(UserError, match="init_checkpoint .* hidden_size 16"):
+        run(params.replace(task=task), "train", str(tmp_path / "model"))
+
+
+def test_a_damaged_shard_is_named_with_its_records(vocabulary, tmp_path):
+    folder = tmp_path / "records"
+    manifest = write_records(folder, make_documents(60), vocabulary)
+    shard = folder / manifest.shards[1].name
+    damaged = bytearray(shard.read_bytes())
+    damaged[len(damaged) // 2] ^= 0xFF
+    shard.write_bytes(damaged)
+    with pytest.raises(UserError, match=f"{shard.name}: damaged after [0-9]+ of"):
+        run(tiny_run(folder, tmp_path), "train", str(tmp_path / "model"))
+
+
+def test_evaluating_nothing(records_dir, tmp_path):
+    with pytest.raises(UserError, match="no checkpoint to evaluate"):
+        run(tiny_run(records_dir, tmp_path), "eval", str(tmp_path / "model"))
+
+
+def test_a_tpu_that_nobody_named(records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(runtime={"distribution_strategy": "tpu"})
+    with pytest.raises(UserError, match="no TPU is named"):
+        run(params, "train", str(tmp_path / "model"))
+
+
+def test_the_default_length_is_one_that_was_trained(trained):
+    """No text is encoded at positions beyond the training's longest sequence."""
+    assert SentenceEncoder.load(trained).max_seq_length == 32
+
+
+def test_evaluation_needs_validation_records(records_dir, tmp_path):
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={"validation_data": {"input_path": ""}})
+    with pytest.raises(UserError, match="cmlm has no validation records"):
+        run(params, "train_and_eval", str(tmp_path / "model"))
+
+
+def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path):
+    """A training goes on with the sentence vector and the modules that it began with."""
+    params = tiny_run(records_dir, tmp_path, steps=6)
+    with pytest.raises(UserError, match="pooling 'mean' .here 'max'."):
+        run(params.replace(task={"encoder": {"pooling": "max"}}), "train", str(trained))
+    before = (trained / "params.yaml").read_text()
+    other = params.replace(task={"objectives": {"cmlm": {"num_projections": 4}}})
+    with pytest.raises(UserError, match="does not fit this experiment"):
+        run(other, "train", str(trained))
+    assert (trained / "params.yaml").read_text() == before
+
+
+def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path):
+    """Nothing is written for a run that cannot begin, in training or evaluation."""
+    params = tiny_run(records_dir, tmp_path)
+    with pytest.raises(UserError, match="no checkpoint to evaluate"):
+        run(params, "eval", str(tmp_path / "model"))
+    assert not (tmp_path / "model" / "encoder_config.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "split", "values", "message"),
+    [
+        ("train", "train_data", {"languages": ["sw"]}, "has no sw; its languages are en$"),
+        ("train_and_eval", "validation_data", {"languages": ["sw"]}, "has no sw"),
+    ],
+)
+def test_input_mistakes_are_one_line(records_dir, tmp_path, mode, split, values, message):
+    """Nothing of the machinery that builds the trainer stands behind the message."""
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(task={split: values})
+    with pytest.raises(UserError, match=message) as caught:
+        run(params, mode, str(tmp_path / "model"))
+    assert "\n" not in str(caught.value) and "In call to configurable" not in str(caught.value)
+    assert not (tmp_path / "model").exists()
+
+
+def test_mistakes_inside_the_trainer_are_one_line(records_dir, tmp_path, monkeypatch):
+    """Also what only the building of the trainer finds."""
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    def build_inputs(*args, **kwargs):
+        raise UserError("records: too green; paint them")
+
+    monkeypatch.setattr(SentenceEncoderTask, "build_inputs", build_inputs)
+    with pytest.raises(UserError) as caught:
+        run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "model"))
+    assert str(caught.value) == "records: too green; paint them"
+
+
+def test_records_without_any_pair_are_refused(vocabulary, tmp_path):
+    """Documents of one sentence have no neighbours; waiting for one would never end."""
+    documents = [Document(f"d{i}", "en", ["A cat sat."]) for i in range(20)]
+    write_records(tmp_path / "records", documents, vocabulary)
+    with pytest.raises(UserError, match="no record gives a AdjacentPairs example") as caught:
+        run(tiny_run(tmp_path / "records", tmp_path), "train", str(tmp_path / "model"))
+    assert "\n" not in str(caught.value)

@@ -1,0 +1,152 @@
+"""Devices, precision and XLA as a configuration asks for them, and as this machine has them."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from experiments import registry
+from official_cmlm.errors import UserError
+from official_cmlm.training import runtime, trainer
+from official_cmlm.training.run import run
+from tests.training.test_run import tiny_run, weights_of
+
+WEIGHTS = ("model/", "encoder/", "language_model_head/")
+
+
+def _prepared(task=None, **values):
+    text = json.dumps({"runtime": values, "task": task or {}})
+    return runtime.prepared(registry.load("demo", params_override=text))
+
+
+def _with_runtime(params, **values):
+    return params.replace(runtime=params.runtime.replace(**values))
+
+
+@pytest.fixture
+def eight_gpus(monkeypatch):
+    monkeypatch.setattr(
+        tf.config, "list_physical_devices", lambda kind: [kind] * (8 if kind == "GPU" else 1)
+    )
+
+
+@pytest.fixture
+def float32_after():
+    yield
+    tf_keras.mixed_precision.set_global_policy("float32")
+
+
+@pytest.mark.usefixtures("eight_gpus")
+def test_all_gpus_unless_told_otherwise():
+    """Eight where there are eight, one for one device; a number, 0 too, is taken at its word."""
+    for name, found in (("mirrored", 8), ("multi_worker_mirrored", 8), ("one_device", 1)):
+        params = _prepared(distribution_strategy=name)
+        assert params.runtime.num_gpus == found
+        assert runtime.num_replicas(params.runtime) == found
+    for number in (0, 2):
+        assert (
+            _prepared(distribution_strategy="mirrored", num_gpus=number).runtime.num_gpus == number
+        )
+
+
+def test_cpu_where_there_is_no_gpu():
+    """This machine's CPU, and the line that says so."""
+    params = _prepared(distribution_strategy="mirrored")
+    assert params.runtime.num_gpus == 0
+    assert runtime.devices(runtime.create_strategy(params.runtime)) == "1 CPU"
+    two = tf.distribute.MirroredStrategy([d.name for d in tf.config.list_logical_devices("CPU")])
+    assert runtime.devices(two) == "2 CPUs"
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("mixed_bfloat16", "bfloat16"),
+        ("bfloat16", "bfloat16"),
+        ("mixed_float16", "float16"),
+        ("float32", "float32"),
+        (None, None),
+    ],
+)
+def test_precision_by_either_name(name, found):
+    """Keras' names and Model Garden's, which alone adds loss scaling."""
+    assert _prepared(mixed_precision_dtype=name).runtime.mixed_precision_dtype == found
+
+
+@pytest.mark.parametrize(
+    ("values", "task", "message"),
+    [
+        ({"mixed_precision_dtype": "float8"}, {}, "is 'float8'; choose one of float32, bfloat16"),
+        ({"mixed_precision_dtype": "float16", "loss_scale": "big"}, {}, "got 'big'"),
+        ({"mixed_precision_dtype": "float16", "loss_scale": -1.0}, {}, "got -1.0"),
+        ({"enable_xla": True}, {"chunk_size": 4}, "set it to 0, or runtime.enable_xla to false"),
+        (
+            {"distribution_strategy": "tpu", "tpu": "x"},
+            {"chunk_size": 4},
+            "unequal size; set it to 0$",
+        ),
+        (
+            {"distribution_strategy": "multi_worker_mirrored", "enable_xla": True},
+            {},
+            "divides among CPUs; set it to false",
+        ),
+    ],
+)
+def test_what_cannot_be_is_refused(values, task, message):
+    """With one line that says what to change."""
+    with pytest.raises(UserError, match=message):
+        _prepared(task, **values)
+
+
+def test_xla_on_one_device():
+    """`mirrored` on a single device is that device, and shapes are static."""
+    params = _prepared(distribution_strategy="mirrored", enable_xla=True)
+    assert params.runtime.distribution_strategy == "one_device" and params.task.static_shapes
+
+
+@pytest.mark.long
+def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch):
+    """The trainer compiles the step, and training with dropout comes to the same weights."""
+    compiled = []
+    function = tf.function
+
+    def spy(*args, **kwargs):
+        compiled.append(kwargs.get("jit_compile"))
+        return function(*args, **kwargs)
+
+    monkeypatch.setattr(trainer.tf, "function", spy)
+    run(tiny_run(records_dir, tmp_path, steps=3), "train", str(tmp_path / "plain"))
+    assert True not in compiled
+    params = _with_runtime(tiny_run(records_dir, tmp_path, steps=3), enable_xla=True)
+    run(params, "train", str(tmp_path / "xla"))
+    assert True in compiled
+    plain, other = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("plain", "xla"))
+    names = weights_of(plain, *WEIGHTS)
+    assert len(names) > 20 and set(names) == set(weights_of(other, *WEIGHTS))
+    for name in names:
+        np.testing.assert_allclose(
+            other.get_tensor(name), plain.get_tensor(name), rtol=2e-4, atol=2e-5, err_msg=name
+        )
+
+
+@pytest.mark.usefixtures("float32_after")
+@pytest.mark.parametrize(
+    "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"]
+)
+def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
+    """As the documents spell it: weights and figures stay float32, float16 scales its loss."""
+    params = _with_runtime(tiny_run(records_dir, tmp_path), mixed_precision_dtype=dtype)
+    run(params, "train_and_eval", str(tmp_path / "model"))
+    assert tf_keras.mixed_precision.global_policy().name == dtype
+    checkpoint = tf.train.load_checkpoint(str(tmp_path / "model"))
+    types = checkpoint.get_variable_to_dtype_map()
+    assert {types[name] for name in weights_of(checkpoint, *WEIGHTS)} <= {tf.float32, tf.int64}
+    scales = [name for name in types if "loss_scale" in name and "current" in name]
+    assert len(scales) == (dtype == "mixed_float16")
+    lines = [json.loads(x) for x in (tmp_path / "model" / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [2, 4, 4]
+    assert all(
+        np.isfinite(line.get("training_loss", line.get("validation_loss"))) for line in lines
+    )

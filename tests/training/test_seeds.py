@@ -1,0 +1,125 @@
+"""The same seed gives the same training, to the bit, whatever is trained."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+from official.modeling import optimization
+from tensorflow.python.framework import config
+
+from official_cmlm.objectives import objectives
+from tests.conftest import mirrored_strategy
+from tests.training.all_objectives import batch_of, task_of
+
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+_ADAM = {
+    "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
+}
+
+
+def _train(task, batches, seed, start=None, graph=False):
+    """A model made and trained with the seed, one step a batch, and its initial weights.
+
+    Args:
+      task: of one objective.
+      batches: of the steps.
+      seed: of initial weights and dropout.
+      start: weights to begin with instead of the initial ones.
+      graph: whether the step is traced.
+    """
+    tf_keras.utils.set_random_seed(seed)
+    task.task_config.train_data.seed = seed
+    model = task.build_model()
+    task.initialize(model)
+    before = model.get_weights()
+    if start is not None:
+        model.set_weights(start)
+    optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+    # The optimizers create this lazily; a step function must not be the first to do so.
+    _ = optimizer.iterations
+
+    def step(batch):
+        return task.train_step(batch, model, optimizer)["loss"]
+
+    step = tf.function(step) if graph else step
+    assert np.isfinite([float(step(batch)) for batch in batches]).all()
+    return model, before
+
+
+def _batches(task, name):
+    return [batch_of(task, name, start=start) for start in (0, 8)]
+
+
+def _check_same_bits(one, other):
+    assert len(one) == len(other) > 20
+    for weight, same in zip(one, other):
+        np.testing.assert_array_equal(weight, same)
+
+
+def _distance(one, other):
+    return max(np.abs(a - b).max() for a, b in zip(one, other))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        # One that predicts, one that compares, one that does both.
+        pytest.param(n, marks=() if n in ("cmlm", "contrastive", "declutr") else pytest.mark.long)
+        for n in objectives()
+    ],
+)
+def test_the_same_seed_gives_the_same_weights(folders, name):
+    """Two steps with dropout begin and end with the same bits; another seed's do neither."""
+    task = task_of(folders, name, DROPOUT)
+    batches = _batches(task, name)
+    model, before = _train(task, batches, 3)
+    again, start = _train(task, batches, 3)
+    _check_same_bits(before, start)
+    _check_same_bits(model.get_weights(), again.get_weights())
+    moved = sum((a != b).any() for a, b in zip(before, model.get_weights()))
+    # All that is trained, the keys' biases at most apart.
+    assert moved >= len(model.trainable_variables) - 3
+    # From the same weights, other dropout masks lead elsewhere.
+    other, initial = _train(task, batches, 4, start=before)
+    assert _distance(initial, before) > 0.1
+    assert _distance(other.get_weights(), model.get_weights()) > 1e-3
+
+
+def test_the_same_seed_in_a_graph(folders):
+    """A traced step is as repeatable, with every kind of dropout and with shared masks."""
+    task = task_of(folders, "contrastive", DROPOUT, controlled_dropout=True)
+    batches = _batches(task, "contrastive")
+    models = [_train(task, batches, 3, graph=True)[0] for _ in range(2)]
+    _check_same_bits(*(model.get_weights() for model in models))
+
+
+@pytest.mark.long
+def test_deterministic_ops_on_two_replicas(folders):
+    """TensorFlow's switch, dropout and several replicas go together, and give the same bits."""
+    task = task_of(folders, "contrastive", DROPOUT)
+    batch, strategy = batch_of(task, "contrastive"), mirrored_strategy()
+    halves = [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2)[i], batch) for i in range(2)]
+    shares = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    def trained():
+        tf_keras.utils.set_random_seed(3)
+        with strategy.scope():
+            model = task.build_model()
+            optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAM))
+            _ = optimizer.iterations
+
+        @tf.function
+        def step(share):
+            return strategy.run(task.train_step, (share, model, optimizer))
+
+        step(shares)
+        return model.get_weights()
+
+    tf.config.experimental.enable_op_determinism()
+    try:
+        _check_same_bits(trained(), trained())
+    finally:
+        config.disable_op_determinism()

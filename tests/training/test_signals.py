@@ -1,0 +1,90 @@
+"""Signals: the first asks, the second ends; programs that are called get them too."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from official_cmlm.errors import Stopped
+from official_cmlm.training import signals
+
+
+@pytest.mark.parametrize("signum", signals.SIGNALS)
+def test_a_signal_asks_for_a_stop(signum, capfd):
+    """It arrives in another thread, and the handlers of before are back afterwards."""
+    before = signal.getsignal(signum)
+    stop, arrived = signals.StopRequest(), threading.Event()
+
+    def act(number):
+        stop(number)
+        arrived.set()
+
+    with signals.watching(act):
+        assert not stop
+        os.kill(os.getpid(), signum)
+        assert arrived.wait(60)
+        assert stop
+    assert signal.getsignal(signum) is before
+    assert "once more stops at once" in capfd.readouterr().err
+
+
+def test_other_threads_only_run_the_block():
+    """Python lets only the main thread handle signals."""
+    done = []
+
+    def block():
+        with signals.watching(done.append):
+            done.append("ran")
+
+    thread = threading.Thread(target=block)
+    thread.start()
+    thread.join()
+    assert done == ["ran"]
+
+
+def test_the_second_signal_ends_the_process(monkeypatch):
+    """What arrives twice within a moment was sent once."""
+    codes, now = [], [100.0]
+    monkeypatch.setattr(signals.os, "_exit", codes.append)
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    stop = signals.StopRequest()
+    stop(signal.SIGTERM)
+    now[0] += 0.5
+    stop(signal.SIGTERM)
+    assert codes == []
+    now[0] += 1.0
+    stop(signal.SIGINT)
+    assert codes == [130]
+
+
+# Signals the parent, which passes the signal on, then ends as the argument says.
+_CHILD = """
+import os, signal, sys
+signal.signal(signal.SIGTERM, lambda *_: sys.exit(int(sys.argv[1])))
+os.kill(os.getppid(), signal.SIGTERM)
+signal.pause()
+"""
+
+
+@pytest.mark.parametrize(("status", "error"), [(0, Stopped), (3, KeyboardInterrupt)])
+def test_a_signal_is_passed_on_to_the_program(status, error):
+    with pytest.raises(error):
+        signals.call([sys.executable, "-c", _CHILD, str(status)])
+
+
+def test_without_a_signal_the_status_is_returned():
+    assert signals.call([sys.executable, "-c", "raise SystemExit(3)"]) == 3
+
+
+def test_a_stop_is_a_line_and_no_error():
+    """The binaries' own start-up turns `Stopped` into status 0."""
+    code = (
+        "from official_cmlm import cli; from official_cmlm.errors import Stopped\n"
+        "def main(argv): raise Stopped('stopped at step 3')\n"
+        "cli.run(main)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "stopped at step 3\n")

@@ -1,0 +1,188 @@
+"""How a training ends before its time, and what it leaves: signals, damage, a full disk, a NaN."""
+
+import json
+import os
+import resource
+import signal
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.checkpoints.integrity import latest_good_checkpoint
+from official_cmlm.errors import Stopped, UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training.non_finite import FiniteGuard
+from official_cmlm.training.progress import TrainingProgress
+from official_cmlm.training.run import run
+from tests.training.test_run import tiny_run
+
+
+def _at_call(monkeypatch, owner, name, number, act):
+    """Lets call `number` of a method do something first."""
+    original, calls = getattr(owner, name), []
+
+    def wrapped(self, *args):
+        calls.append(args)
+        if len(calls) == number:
+            act()
+        return original(self, *args)
+
+    monkeypatch.setattr(owner, name, wrapped)
+
+
+def _signal():
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def _summary(folder):
+    return json.loads((folder / "train_summary.json").read_text())
+
+
+def _damage(path):
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+@pytest.mark.long
+def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeypatch, capfd):
+    """Of a million steps a few are taken; the same command goes on, past a damaged checkpoint."""
+    folder = tmp_path / "model"
+    with monkeypatch.context() as patch:
+        # Asked for after each piece of the loop.
+        _at_call(patch, FiniteGuard, "failure", 3, _signal)
+        million = {"steps_per_loop": 10**6, "summary_interval": 10**6, "checkpoint_interval": 10**6}
+        params = tiny_run(records_dir, tmp_path, 10**6, **million)
+        with pytest.raises(Stopped, match="stopped at step .* the same command goes on") as caught:
+            run(params, "train_and_eval", str(folder))
+    first = _summary(folder)
+    step = first["step"]
+    assert 3 <= step < 1000 and f"step {step} of 1000000, saved as {folder}" in str(caught.value)
+    assert not first["completed"] and first["steps"] == step
+    assert first["checkpoint"] == str(folder / f"ckpt-{step}")
+    assert "once more stops at once" in capfd.readouterr().err
+
+    params = tiny_run(records_dir, tmp_path, step + 2, checkpoint_interval=2)
+    run(params, "train", str(folder))
+    second = _summary(folder)
+    assert second["completed"] and (second["step"], second["steps"]) == (step + 2, 2)
+    assert 16 <= second["examples"] <= 64 and second["tokens"] > second["examples"]
+    assert 0 < second["padding_share"] < 1 and 0 <= second["waiting_share"] <= 1
+    assert second["loss"] > 0 and second["gradient_norm"] > 0 and second["learning_rate"] > 0
+    assert second["peak_memory_mib"] > 100 and second["replicas"] == len(second["devices"]) == 1
+    assert second["versions"]["tensorflow"] == tf.__version__
+
+    _damage(folder / f"ckpt-{step + 2}.data-00000-of-00001")
+    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged .*same training command"):
+        SentenceEncoder.load(folder)
+    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged"):
+        run(params, "eval", str(folder))
+    capfd.readouterr()
+    run(params, "train", str(folder))
+    assert f"ckpt-{step + 2}: damaged" in (err := capfd.readouterr().err)
+    assert f"going on from ckpt-{step}" in err
+    assert _summary(folder)["steps"] == 2
+    assert SentenceEncoder.load(folder).encode(["a cat sat"]).shape == (1, 16)
+
+
+def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
+    """What was trained before it is saved; the next run begins with the evaluation.
+
+    With an average of the weights, which stands in their place while it is evaluated.
+    """
+    from official_cmlm.training.trainer import Trainer
+
+    weights, averages = [], []
+
+    def params():
+        made = tiny_run(records_dir, tmp_path, 4, validation_interval=2, checkpoint_interval=100)
+        ema = {"average_decay": 0.5, "dynamic_decay": False}
+        optimizer = made.trainer.optimizer_config.replace(ema=ema)
+        return made.replace(trainer=made.trainer.replace(optimizer_config=optimizer))
+
+    folder = str(tmp_path / "model")
+    with monkeypatch.context() as patch:
+        begin = Trainer.eval_begin
+
+        def signalled(self):
+            variables = self.model.encoder.trainable_variables
+            weights.extend(v.numpy() for v in variables)
+            _signal()
+            begin(self)
+            averages.extend(v.numpy() for v in variables)
+
+        patch.setattr(Trainer, "eval_begin", signalled)
+        with pytest.raises(Stopped, match="stopped at step 2 of 4, saved as .*ckpt-2; the same"):
+            run(params(), "train_and_eval", folder)
+    assert _history(folder) == [("train", 2)]
+    names = [name for name, _ in tf.train.list_variables(f"{folder}/ckpt-2") if "SLOT" not in name]
+    stored = [tf.train.load_variable(folder, name) for name in names if "OBJECT" not in name]
+
+    def is_stored(value):
+        # Model Garden swaps by sums and differences, which round.
+        near = (np.allclose(value, v, rtol=0, atol=1e-6) for v in stored if v.shape == value.shape)
+        return any(near)
+
+    assert all(map(is_stored, weights)) and not all(map(is_stored, averages))
+    run(params(), "train_and_eval", folder)
+    assert _history(folder)[1:] == [("validation", 2), ("train", 4), ("validation", 4)]
+
+
+def _history(folder):
+    lines = (Path(folder) / "history.jsonl").read_text().splitlines()
+    return [(line["split"], line["step"]) for line in map(json.loads, lines)]
+
+
+def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
+    """While the model is built: there is nothing to save, and it is no crash."""
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    _at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, _signal)
+    with pytest.raises(Stopped, match="stopped at step 0 of 4, nothing is saved; .* begins again"):
+        run(tiny_run(records_dir, tmp_path, 4), "train", str(tmp_path / "model"))
+    assert not list((tmp_path / "model").glob("ckpt*"))
+
+
+def test_a_full_disk(records_dir, tmp_path, monkeypatch):
+    """Writes fail for real from the fourth step on; the checkpoint before them is good."""
+    folder, before = tmp_path / "model", resource.getrlimit(resource.RLIMIT_FSIZE)
+
+    def fill():
+        resource.setrlimit(resource.RLIMIT_FSIZE, (30_000, before[1]))
+
+    _at_call(monkeypatch, TrainingProgress, "on_train", 2, fill)
+    try:
+        with pytest.raises(UserError) as caught:
+            run(tiny_run(records_dir, tmp_path, 8), "train", str(folder))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    message = str(caught.value)
+    assert "\n" not in message and f"{folder}: cannot be written (File too large, " in message
+    assert "MiB free); the last good checkpoint is" in message and "ckpt-2; make room" in message
+    assert not list(folder.glob("*_temp"))
+    assert latest_good_checkpoint(folder) == str(folder / "ckpt-2")
+
+
+def test_a_loss_that_is_no_number(records_dir, tmp_path):
+    """The step is named with its records; nothing of it is saved."""
+    folder = tmp_path / "model"
+    often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
+    params = tiny_run(records_dir, tmp_path, 40, **often)
+    rate = params.trainer.optimizer_config.learning_rate.polynomial
+    params.trainer.optimizer_config.warmup.linear.warmup_steps = 8
+    rate.initial_learning_rate, rate.end_learning_rate = 1e32, 1e32
+    with pytest.raises(UserError, match=r"^step \d+: loss .*, learning rate .* not applied") as c:
+        run(params, "train", str(folder))
+    found = json.loads((folder / "failed_step.json").read_text())
+    message, latest = str(c.value), tf.train.latest_checkpoint(str(folder))
+    assert "\n" not in message and f"step {found['step']}: " in message
+    (records,), (keys,) = found["records"].values(), found["keys"].values()
+    assert records[0] in message and f"and {len(records) - 3} more" in message
+    assert all(".tfrecord#" in name and "(doc" in name for name in records)
+    assert 8 <= len(keys) <= 16 and found["learning_rate"] > 0
+    assert latest.endswith(f"ckpt-{found['step'] - 1}") and latest in message
+    reader = tf.train.load_checkpoint(latest)
+    for name in reader.get_variable_to_shape_map():
+        if name.startswith("encoder/") and "SLOT" not in name:
+            values = reader.get_tensor(name)
+            assert values.dtype.kind != "f" or np.isfinite(values).all()

@@ -1,0 +1,139 @@
+"""STS scores during training, and the best checkpoint by them."""
+
+import json
+
+import numpy as np
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import sts
+from official_cmlm.evaluation.metrics.similarity import similarity_spearman
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training.run import check_best_metric, run
+from tests.conftest import WORDS
+from tests.training.test_run import tiny_run
+
+
+@pytest.fixture(scope="module")
+def sts_file(tmp_path_factory):
+    """Scored pairs in STS-B's columns."""
+    rng = np.random.default_rng(0)
+    path = tmp_path_factory.mktemp("sts") / "sts-dev.csv"
+    lines = [
+        "\t".join(
+            [
+                "g",
+                "f",
+                "y",
+                str(i),
+                f"{rng.uniform(0, 5):.2f}",
+                *(" ".join(rng.choice(WORDS, 5)),) * 1,
+            ]
+            + [" ".join(rng.choice(WORDS, 5))]
+        )
+        for i in range(20)
+    ]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def _params(records_dir, tmp_path, sts_file, **trainer):
+    params = tiny_run(records_dir, tmp_path, steps=4, validation_interval=2, **trainer)
+    values = params.task.as_dict() | {"sts_file": str(sts_file)}
+    return params.replace(task=values)
+
+
+def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
+    """Each validation writes the score; the best is an encoder directory that gives it again."""
+    params = _params(
+        records_dir,
+        tmp_path,
+        sts_file,
+        best_checkpoint_export_subdir="best",
+        best_checkpoint_eval_metric="sts_spearman",
+    )
+    run(params, "train_and_eval", str(tmp_path / "model"))
+    history = [json.loads(x) for x in (tmp_path / "model/history.jsonl").read_text().splitlines()]
+    scores = [line["sts_spearman"] for line in history if line["split"] == "validation"]
+    assert len(scores) == 2 and all(-100 <= score <= 100 for score in scores)
+    pairs = sts.read_sts_benchmark(sts_file)
+    for folder, expected in (("model", scores[-1]), ("model/best", max(scores))):
+        encoder = SentenceEncoder.load(tmp_path / folder)
+        got = similarity_spearman(encoder.encode, pairs)
+        assert got == pytest.approx(expected, abs=0.2)
+
+
+def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
+    """The scorer reads the weights as they are, also mirrored ones."""
+    from official_cmlm.objectives.mlm import MlmConfig
+    from official_cmlm.training.task import SentenceEncoderTask
+    from tests.conftest import mirrored_strategy
+    from tests.modeling.helpers import randomize
+    from tests.training.helpers import task_config
+
+    config = task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(sts_file))
+    task = SentenceEncoderTask(config)
+    with mirrored_strategy().scope():
+        model = task.build_model()
+    scores = []
+    for seed in (0, 1, 0):
+        randomize(model.encoder, seed)
+        assert task.aggregate_logs(None, {}) is True
+        scores.append(task.reduce_aggregated_logs(True)["sts_spearman"])
+    assert scores[0] == scores[2] != scores[1]
+
+
+@pytest.mark.parametrize(("text", "message"), [("a,b\n", r"sts\.csv: 0 "), (None, "missing")])
+def test_a_file_without_pairs_is_refused(records_dir, tmp_path, text, message):
+    """Before the first step, by name."""
+    from official_cmlm.objectives.mlm import MlmConfig
+    from official_cmlm.training.task import SentenceEncoderTask
+    from tests.training.helpers import task_config
+
+    path = tmp_path / "sts.csv"
+    if text:
+        path.write_text(text)
+    with pytest.raises(UserError, match=message):
+        SentenceEncoderTask(task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(path)))
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("sts_spearman", "higher"),
+        ("cmlm/masked_token_accuracy", "higher"),
+        ("quick_thought/recall_at_1", "higher"),
+        ("quick_thought/retrieval_loss", "lower"),
+        ("validation_loss", "lower"),
+    ],
+)
+def test_the_worst_checkpoint_is_not_kept(records_dir, tmp_path, sts_file, metric, better):
+    """A metric compared the wrong way round is refused with the right one; so is any other word."""
+    for direction in ("higher", "lower", "best"):
+        params = _params(
+            records_dir,
+            tmp_path,
+            sts_file,
+            best_checkpoint_export_subdir="best",
+            best_checkpoint_eval_metric=metric,
+            best_checkpoint_metric_comp=direction,
+        )
+        if direction == better:
+            check_best_metric(params)
+            continue
+        with pytest.raises(
+            UserError, match=f"'{direction}', but of {metric} .* set it to {better}"
+        ):
+            check_best_metric(params)
+
+
+def test_an_unmeasured_metric_is_refused(records_dir, tmp_path):
+    """The best checkpoint can only be chosen by what validation measures."""
+    params = tiny_run(
+        records_dir,
+        tmp_path,
+        best_checkpoint_export_subdir="best",
+        best_checkpoint_eval_metric="sts_spearman",
+    )
+    with pytest.raises(UserError, match="sts_spearman.*validation measures validation_loss"):
+        run(params, "train_and_eval", str(tmp_path / "model"))
