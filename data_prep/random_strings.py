@@ -8,12 +8,12 @@ not give their lengths; here they are uniform too.
 import random
 import string
 from collections.abc import Iterator
-from pathlib import Path
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 
 FLAGS = flags.FLAGS
 _CHARACTERS = string.ascii_letters + string.digits
@@ -55,7 +55,7 @@ def main(argv: list[str]) -> None:
     del argv
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
     lines = "".join(f"{one}\n" for one in strings)
-    Path(FLAGS.output).write_text(lines, encoding="ascii")
+    atomic_write_text(FLAGS.output, lines)
     print(f"{FLAGS.output}: {FLAGS.count} strings")
 
 

@@ -1,4 +1,4 @@
-"""What a reader yields, and what it needs to be told about the text it reads."""
+"""What readers yield, documents and pairs, and the options of reading."""
 
 from dataclasses import dataclass
 
@@ -90,3 +90,25 @@ class ReadOptions:
         for name in ("max_line_bytes", "max_document_bytes", "max_expanded_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts that belong together.
+
+    Attributes:
+      texts: both, runs of white space made one space; either may be empty.
+      languages: language of each.
+      label: name of the pair's class, or None.
+      where: `path:line` of the pair, for messages.
+    """
+
+    texts: tuple[str, str]
+    languages: tuple[str, str]
+    label: str | None
+    where: str
+
+
+def one_space(text: str) -> str:
+    """The text with every run of white space made one space, and none at its ends."""
+    return " ".join(text.split())

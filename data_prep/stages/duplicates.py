@@ -12,13 +12,13 @@ order of processing nor on how the input is spread over machines:
 `remove_duplicates` does it all on one machine.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document, cut_id
-from data_prep.stages import count_dropped
 from data_prep.stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
@@ -139,7 +139,7 @@ def find_losses(files: Sequence[FileKeys], options: DuplicateOptions) -> dict[in
 
 
 def drop(
-    documents: Iterable[Document], losses: Losses, counters: Counter[str]
+    documents: Iterable[Document], losses: Losses, counters: DropCounter
 ) -> Iterator[Document]:
     """Yields what is left of a file's documents.
 
@@ -155,20 +155,20 @@ def drop(
     whole = True
     for number, document in enumerate(documents):
         if reason := losses.get((number, WHOLE)):
-            count_dropped(counters, reason, document)
+            drop_document(counters, reason, document)
             whole = False
             continue
         pieces: list[list[str]] = [[]]
         for place, paragraph in enumerate(document.paragraphs):
             if reason := losses.get((number, place)):
-                count_dropped(counters, reason, document, paragraph)
+                drop_document(counters, reason, document, paragraph)
                 pieces.append([])
             else:
                 pieces[-1].append(paragraph)
         joins = document.continues and whole
         whole = bool(pieces[-1])
         if not any(pieces):
-            count_dropped(counters, "duplicates/no_paragraph_left", document)
+            drop_document(counters, "duplicates/no_paragraph_left", document)
         if len(pieces) == 1 and joins == document.continues:
             yield document
             continue
@@ -182,7 +182,7 @@ def drop(
 def remove_duplicates(
     files: Sequence[Callable[[], Iterable[Document]]],
     options: DuplicateOptions,
-    counters: Counter[str],
+    counters: DropCounter,
 ) -> Iterator[Document]:
     """Yields the documents of all files without duplicates, in their order.
 

@@ -4,8 +4,8 @@ import dataclasses
 
 import numpy as np
 
-from data_prep.stages.duplicates_text import mix
 from official_cmlm.errors import UserError
+from official_cmlm.hashing import GOLDEN_GAMMA, mix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,7 +83,7 @@ def band_keys(minima: np.ndarray, options: MinHash) -> np.ndarray:
     rows = minima.reshape(-1, options.bands, options.rows).astype(np.uint64)
     keys = np.broadcast_to(np.arange(options.bands, dtype=np.uint64), rows.shape[:2])
     for at in range(options.rows):
-        keys = mix(keys + rows[:, :, at] + np.uint64(0x9E3779B97F4A7C15))
+        keys = mix(keys + rows[:, :, at] + np.uint64(GOLDEN_GAMMA))
     return keys
 
 

@@ -12,6 +12,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from official_cmlm.hashing import GOLDEN_GAMMA, mix, ngram_hashes
+
 # Scripts written without spaces between words, as ranges of code points: here every character is a
 # word by itself. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
 _UNSPACED = (
@@ -23,7 +25,7 @@ _LAST_LETTER = 0x323AF
 _SEPARATOR, _SPACED, _ALONE = 0, 1, 2
 # Characters analysed at once: few enough that intermediate results stay in the cache of a core.
 _CHUNK_CHARACTERS = 1 << 16
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+_BASE = np.uint64(GOLDEN_GAMMA)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,22 +94,12 @@ def shingles(
       (hashes of all texts in order, uint64; row splits, [texts + 1], int64)
     """
     bounds = found.word_splits if splits is None else found.word_splits[splits]
-    count = max(0, len(found.words) - size + 1)
-    hashes = np.zeros(count, np.uint64)
-    for at in range(size):
-        hashes = hashes * _BASE + found.words[at : at + count]
+    hashes = ngram_hashes(found.words, size)
     # Runs that begin too near the end of their text reach into the next one.
     lengths = np.maximum(0, np.diff(bounds) - size + 1)
     new_bounds = _splits([lengths])
     starts = np.repeat(bounds[:-1] - new_bounds[:-1], lengths)
     return mix(hashes[starts + np.arange(len(starts))]), new_bounds
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Scatters uint64 values over all 64 bits, one to one (the last steps of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:

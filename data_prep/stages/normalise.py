@@ -6,11 +6,11 @@ cut in two joined again.
 
 import re
 import unicodedata
-from collections import Counter
 from dataclasses import dataclass
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document
-from data_prep.stages import count_dropped, keep_paragraphs
+from data_prep.stages import keep_paragraphs
 
 _REPLACEMENT = "\ufffd"
 
@@ -74,7 +74,7 @@ class Normalise:
     mend_hyphens: bool = True
     max_replaced: float = 0.01
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document in normal form, or None if it is empty or was not decoded rightly.
 
         Counts `normalise/empty`, `normalise/not_decoded` (documents) and
@@ -87,13 +87,13 @@ class Normalise:
         kept = [paragraph for paragraph in normal if paragraph]
         for before, after in zip(document.paragraphs, normal):
             if not after:
-                count_dropped(counters, "normalise/empty_paragraph", document, ascii(before))
+                drop_document(counters, "normalise/empty_paragraph", document, ascii(before))
         if not kept:
-            count_dropped(counters, "normalise/empty", document)
+            drop_document(counters, "normalise/empty", document)
             return None
         replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
         if replaced > self.max_replaced * sum(map(len, kept)):
-            count_dropped(counters, "normalise/not_decoded", document)
+            drop_document(counters, "normalise/not_decoded", document)
             return None
         return keep_paragraphs(document, kept)
 
@@ -115,7 +115,7 @@ def normalise(text: str) -> str:
     return " ".join(text.split())
 
 
-def mend_hyphens(paragraphs: list[str], counters: Counter[str]) -> list[str]:
+def mend_hyphens(paragraphs: list[str], counters: DropCounter) -> list[str]:
     """The paragraphs with broken words joined; see `Normalise.mend_hyphens`.
 
     At a line's end the hyphen goes, unless the document has the word with its hyphen ("well-
@@ -132,7 +132,7 @@ def _mend(
     hint: str,
     cut: re.Pattern[str],
     word: re.Pattern[str],
-    counters: Counter[str],
+    counters: DropCounter,
 ) -> list[str]:
     """Joins the words that `word` matches as the document has them elsewhere, with hyphens or not.
 

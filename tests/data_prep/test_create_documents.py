@@ -64,7 +64,14 @@ def test_what_is_written(run, tmp_path, vocabulary, capsys):
     shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
     assert len(shards) > 1
     report = ["balance.md", "balance.svg"]
-    assert _names(folder) == [*report, "dataset.json", *shards, "vocab.json", "vocab.txt"]
+    assert _names(folder) == [
+        *report,
+        "dataset.json",
+        *shards,
+        "prepare.json",
+        "vocab.json",
+        "vocab.txt",
+    ]
     assert [shard.name for shard in manifest.shards] == shards
     assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
 
