@@ -9,7 +9,6 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("official_cmlm", "data_prep", "experiments", "export")
-MAX_LINES = 400
 
 # (file, rule) -> reason. A new line here is a decision, not a way to make the test pass.
 EXCEPTIONS: dict[tuple[str, str], str] = {
@@ -182,14 +181,43 @@ def test_forbidden_code_is_seen():
     assert (unseen, blamed) == ([], [])
 
 
-def test_files_are_short():
-    """A file that nobody can read in one sitting is two files."""
-    found = [
-        (_name(path), f"{lines} lines")
-        for path in _files()
-        if (lines := len(path.read_text(encoding="utf-8").splitlines())) > MAX_LINES
-    ]
-    assert _violations("length", found) == []
+def _module(path):
+    """Name of the module that a file is, or of the package that it begins."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _import_cycles(imports):
+    """Cycles of a graph {module: names that it imports}; a name is the module that holds it."""
+    graph = {
+        module: {found for name in names if (found := _holder(name, imports)) and found != module}
+        for module, names in imports.items()
+    }
+    # What imports nothing that is left is in no cycle.
+    while free := [module for module, to in graph.items() if not to & graph.keys()]:
+        for module in free:
+            del graph[module]
+    return sorted(graph)
+
+
+def _holder(name, modules):
+    """The module that `name` is, or that defines it; None if that is none of `modules`."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+@pytest.mark.parametrize("package", ["data_prep", "official_cmlm.tokenization"])
+def test_no_import_cycles(package):
+    """Neither at the top of files nor inside functions."""
+    imports = {_module(path): list(_imports(_tree(path))) for path in _files(package)}
+    assert _import_cycles(imports) == []
+
+
+def test_import_cycles_are_seen():
+    """Over several files, and without what only imports a cycle's members from outside."""
+    imports = {"p": [], "p.a": ["p.b.x"], "p.b": ["p.c"], "p.c": ["p.a.y"], "p.d": ["os"]}
+    assert _import_cycles(imports) == ["p.a", "p.b", "p.c"]
+    assert _import_cycles(imports | {"p.c": ["p.d"]}) == []
 
 
 def _binaries():

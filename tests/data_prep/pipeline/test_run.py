@@ -7,6 +7,7 @@ import os
 import resource
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -16,7 +17,7 @@ from data_prep.pipeline import phases
 from data_prep.pipeline.plan import Plan
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, write_array
+from official_cmlm.files import write_array
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.pipeline.runs import ROOT, contents
 
@@ -275,8 +276,47 @@ def test_a_full_disk(start, stopped, tmp_path):
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
-def test_an_interrupted_file_leaves_nothing(tmp_path):
-    with pytest.raises(ZeroDivisionError), atomic_write(tmp_path / "file") as file:
-        file.write(b"half")
-        raise ZeroDivisionError
-    assert list(tmp_path.iterdir()) == []
+def test_killed_while_shards_were_numbered(start, tmp_path, monkeypatch):
+    """Some have their final names, others not: the same command finds both."""
+    start(output_dir=tmp_path / "whole")
+    replace, moved = Path.replace, []
+
+    def stop_after_two(self, target):
+        if self.name.startswith("element-") and target.name.startswith("documents-"):
+            if len(moved) == 2:
+                raise ZeroDivisionError
+            moved.append(target.name)
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop_after_two)
+        with pytest.raises(ZeroDivisionError):
+            start()
+    assert sorted(path.name for path in (tmp_path / "out.partial").glob("documents-*")) == moved
+    start()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_progress_is_in_bytes_within_an_element(start, tmp_path, monkeypatch):
+    """With one process the bar of a phase that reads moves within an element, and ends full."""
+    shown = []
+
+    class Bar:
+        def __init__(self, total, unit, name, **others):
+            shown.append([name, unit, total, others["initial"]])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def update(self, amount):
+            shown[-1].append(amount)
+
+    monkeypatch.setattr("official_cmlm.progress.bar", Bar)
+    start(element_mb=1, deduplicate="off")
+    ((name, unit, total, initial, *steps),) = shown
+    assert (name, unit, initial) == ("write", "B", 0)
+    assert total == sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
+    assert sum(steps) == total and len(steps) > 6 and all(step >= 0 for step in steps)
