@@ -7,6 +7,7 @@ own module only.
 
 import math
 import os
+from collections.abc import Iterable
 from typing import Any
 
 from absl import flags
@@ -139,6 +140,12 @@ def reading_options() -> ReadOptions:
     )
 
 
+def announce_remote_files(patterns: Iterable[str]) -> None:
+    """Imports TensorFlow, which looks up remote files, and says so, if there are any."""
+    if any("://" in pattern for pattern in patterns):
+        cli.import_tensorflow()
+
+
 def text_files() -> list[TextFile]:
     """What --input and --tfds stand for.
 
@@ -148,6 +155,7 @@ def text_files() -> list[TextFile]:
     named = [TextFile(path) for path in data_sets()]
     if named and not FLAGS.input:
         return named
+    announce_remote_files(FLAGS.input or [])
     suffix = ".py" if FLAGS.reader == "docstrings" else ""
     return expand_text_files(FLAGS.input or [], suffix) + named
 
@@ -261,6 +269,7 @@ def excluded_paths() -> list[str]:
     """The files of evaluation sentences; raises as `expand_inputs` does."""
     if not FLAGS.exclude:
         return []
+    announce_remote_files(FLAGS.exclude)
     try:
         return expand_inputs(FLAGS.exclude)
     except UserError as error:

@@ -105,6 +105,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
     shard_bytes = common_flags.megabytes("shard_mb")
     paths = [path for given in inputs for path in given.paths]
+    common_flags.announce_remote_files(paths)
     for path in paths:
         if not is_file(path):
             raise UserError(f"{path}: no such file; check --input")

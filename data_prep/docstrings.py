@@ -1,4 +1,4 @@
-"""A corpus that every machine has: the English prose in the docstrings of installed packages.
+"""Makes a corpus of English prose from the docstrings of installed Python packages.
 
 `python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
 """

@@ -53,6 +53,7 @@ def random_strings(count: int, min_length: int, max_length: int, seed: int) -> I
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    cli.announce(f"drawing {FLAGS.count} strings …")
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
     lines = "".join(f"{one}\n" for one in strings)
     atomic_write_text(FLAGS.output, lines)

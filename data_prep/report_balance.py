@@ -30,6 +30,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    cli.announce("drawing the balance of languages …")
     manifest = load_manifest(FLAGS.records)
     write_report(manifest, FLAGS.output_dir or FLAGS.records, FLAGS.exponent)
     print(table(manifest, FLAGS.exponent), end="")

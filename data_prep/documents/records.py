@@ -1,4 +1,4 @@
-"""From documents of text to documents records: split, tokenise, cut, count."""
+"""From documents to records: split into sentences, tokenise, cut, count."""
 
 import dataclasses
 import itertools
@@ -79,7 +79,7 @@ def records(
       options: see `RecordOptions`.
       statistics: updated as records are yielded.
       exclusion: sentences that are taken out; the documents are cut there.
-      tokenizer: that of the vocabulary, if it is there already; it takes long to build.
+      tokenizer: that of the vocabulary, if it was built already; building it takes seconds.
     """
     tokenizer = tokenizer or build_tokenizer(vocabulary)
     cut = Cutter(exclusion) if exclusion else None

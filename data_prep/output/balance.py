@@ -13,9 +13,9 @@ from official_cmlm.records.manifest import Manifest
 TABLE, FIGURE = "balance.md", "balance.svg"
 # CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.
 DEFAULT_EXPONENT = 0.3
-# More bars than these nobody reads; the table has all.
+# Largest number of bars in the figure; the table has all languages.
 _MAX_BARS = 40
-# Languages that are named beside a reason, those that lost most; `dataset.json` has all.
+# Languages named beside a reason, those with the largest counts; `dataset.json` has all.
 _MAX_LANGUAGES = 8
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's, told apart by colour-blind readers
 

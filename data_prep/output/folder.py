@@ -15,12 +15,12 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import DISK_FULL, replace_folder
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
-# What `data_prep.prepare` keeps in the folder that it has not completed.
+# The plan of the document pipeline, in its folder from the start.
 PLAN_FILE = "prepare.json"
 
 
 def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
-    """The folder to write, links followed, and its name while it is not complete.
+    """The folder to write, symbolic links resolved, and its name while it is incomplete.
 
     Raises:
       UserError: if `path` exists and is not a folder of records, or if it is one and `overwrite`
@@ -40,7 +40,7 @@ def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
 
 
 def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
-    """The input paths without what runs have written here: the output, finished or not.
+    """The input paths without files of the output folder itself, complete or incomplete.
 
     Args:
       output: the folder to write, which may lie in a folder of the input.
@@ -70,7 +70,7 @@ def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
 
 
 class OutputFolder:
-    """A folder that is filled under another name and renamed when everything is in it.
+    """A folder that is filled under another name and renamed when it is complete.
 
     >>> with OutputFolder(Path("records"), overwrite=False) as folder:   # doctest: +SKIP
     ...     (folder / "dataset.json").write_text("{}")
@@ -92,9 +92,9 @@ class OutputFolder:
             output_folder(self._path, self._overwrite)
             if (self._partial / PLAN_FILE).exists():
                 raise UserError(
-                    f"{self._partial}: holds what a run of data_prep.prepare has done so far; give"
-                    " its command again to finish it, delete that folder, or name another"
-                    " --output_dir"
+                    f"{self._partial}: holds an unfinished run of data_prep.prepare or"
+                    " create_documents; give its command again to finish it, delete that folder, or"
+                    " name another --output_dir"
                 )
             if self._partial.exists():
                 shutil.rmtree(self._partial)
@@ -161,7 +161,7 @@ class ShardWriter:
             self._end(language)
 
     def close(self) -> None:
-        """Ends all shards under way."""
+        """Finishes all open shards."""
         for language in list(self._open):
             self._end(language)
 
@@ -196,7 +196,7 @@ class ShardWriter:
 
 @dataclasses.dataclass
 class _OpenShard:
-    """A shard under way: its file name and writer, what it holds so far."""
+    """An open shard: its file name and writer, and what it holds so far."""
 
     name: str
     writer: Any
@@ -206,7 +206,7 @@ class _OpenShard:
 
 @contextlib.contextmanager
 def locked(output: Path) -> Iterator[None]:
-    """Holds `<output>.lock`; the system lets go of it however the process ends.
+    """Holds the lock file `<output>.lock`; the system releases it however the process ends.
 
     Raises:
       UserError: another process holds it.
@@ -226,7 +226,7 @@ def locked(output: Path) -> Iterator[None]:
             raise UserError(
                 f"{output}: another run is writing it; wait for it, or name another --output_dir"
             ) from None
-        # The one that held it has just removed it.
+        # The process that held the lock has just removed the file: try again.
         os.close(descriptor)
     try:
         yield

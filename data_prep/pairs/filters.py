@@ -1,4 +1,4 @@
-"""Leaves out pairs: evaluation sentences, unlike lengths, another language, repetitions."""
+"""Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
 
 import dataclasses
 import unicodedata
@@ -15,7 +15,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.hashing import mix
 
 REPEATED = ("keep", "pair", "either")
-# What stands for a language that is not known.
+# Codes of an unknown language.
 _UNKNOWN = ("", "un", "und")
 # Of the pair, its first and its second text.
 _REPETITIONS = ("pairs/repeated", "pairs/repeated_first_text", "pairs/repeated_second_text")

@@ -1,7 +1,7 @@
-"""The engine of `data_prep.prepare`: elements of the input, phases over them, runners of phases.
+"""The document pipeline of `create_documents` and `prepare`: elements, phases and runners.
 
-An element is a bundle of consecutive input files. A phase is a function of (context, number) that
-reads files and writes files, each under its final name only when complete. So a phase may be
-computed anywhere, again or not at all if its result is there: what is written depends on the
-element and the options alone, neither on workers nor on time. A runner decides where and when.
+An element is a bundle of consecutive input files, or a part of a large one. A phase is a function
+of (context, number) from files to files, each of which gets its name only when it is complete. What
+it writes depends on the element and the options, but not on the worker or the time, so it can be
+computed anywhere, twice, or not at all if its result exists. A runner decides where and when.
 """

@@ -20,12 +20,12 @@ if TYPE_CHECKING:
 
 
 IN_PROCESS = "inprocess"
-# Beam's own names of it; by these it would first try a runner that downloads a binary.
+# Beam's own names of it, under which it would first try a runner that downloads a binary.
 _DIRECT = ("direct", "bundlebaseddirect")
 # Flags of remote runners cannot be validated locally.
 _PORTABLE = ("dataflow", "flink", "spark", "portable")
 _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
-# Seconds between two looks at how far it is.
+# Seconds between two updates of the progress bar.
 _LOOK_INTERVAL = 2.0
 
 
@@ -114,7 +114,7 @@ class BeamRunner:
 
 
 def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int:
-    """Runs on a worker; leaves a user's error where the program that waits for it looks."""
+    """Runs on a worker; writes a `UserError` to a file that the main program reads."""
     try:
         run_phase(phase, folder, digest, number)
     except UserError as error:
@@ -124,7 +124,7 @@ def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int
 
 
 def _check_arguments(arguments: list[str]) -> None:
-    """Raises `UserError` for a flag that Beam would pass over with a line in its log."""
+    """Raises `UserError` for a flag that Beam would ignore with a line in its log."""
     from apache_beam.options.pipeline_options import PipelineOptions
 
     parsers: list[argparse.ArgumentParser] = []
@@ -138,14 +138,14 @@ def _check_arguments(arguments: list[str]) -> None:
 
 
 def _trouble(error: BaseException | None) -> str:
-    """What has happened to a cluster, in words; empty if it is something else."""
+    """A message for known failures of clusters; empty for others."""
     while error:
         name = type(error).__name__
         if name == "KilledWorker":
             return (
-                "several workers have died at the same part, perhaps for want of memory"
+                "several workers have died at the same part, perhaps out of memory"
                 f" ({_brief(error)}); give them more, or fewer threads each, and the same command"
-                " to go on; or a smaller --element_mb and another --output_dir"
+                " to resume; or a smaller --element_mb and another --output_dir"
             )
         if isinstance(error, ModuleNotFoundError) or "deserialization" in str(error):
             return (
@@ -158,7 +158,7 @@ def _trouble(error: BaseException | None) -> str:
                 " input and output under the same paths on all of them"
             )
         if name in ("CancelledError", "FutureCancelledError", "CommClosedError"):
-            return f"the scheduler was lost ({_brief(error)}); give the same command again to go on"
+            return f"the scheduler was lost ({_brief(error)}); give the command again to resume"
         error = error.__cause__ or error.__context__
     return ""
 

@@ -1,4 +1,4 @@
-"""What a worker keeps from one element to the next."""
+"""What a process keeps from one element to the next: plan, tokenizer, exclusion."""
 
 import functools
 from collections.abc import Callable, Iterator
@@ -13,7 +13,7 @@ from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, l
 
 
 def ignore_progress(read_bytes: int) -> None:
-    """Where nobody can see the progress within an element."""
+    """Progress within an element that is not shown."""
 
 
 class Context:
@@ -31,7 +31,7 @@ class Context:
 
     @property
     def work(self) -> Path:
-        """The folder of what phases hand on."""
+        """The folder of intermediate files."""
         return self.folder / WORK
 
     @functools.cached_property
@@ -54,7 +54,7 @@ class Context:
     def documents(
         self, element: int, chain: Chain, report: ReadReport, statistics: Statistics
     ) -> Iterator[Document]:
-        """Yields what the stages leave of an element's documents, in order.
+        """Yields the documents of an element after the stages, in order.
 
         Raises:
           UserError: as the readers do.

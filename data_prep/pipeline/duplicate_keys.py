@@ -1,8 +1,8 @@
-"""Keys of duplicates between phases: from each element to each partition, and back.
+"""Files of keys of duplicates between phases: from each element to each partition, and back.
 
-A key belongs to the partition that its value says, so that all its members meet there. Of each
-element there is one file of keys, sorted by partition, and one of what it loses; so whoever
-computes a partition, or an element, makes one read of each file, of what it needs alone.
+The value of a key decides its partition, so that all members of a key meet there. Each element has
+one file of keys, sorted by partition, and one of what is removed from it; so computing a partition,
+or an element, takes one contiguous read of each file.
 """
 
 import itertools
@@ -52,7 +52,7 @@ def save_keys(context: Context, element: int, keys: FileKeys) -> None:
 
 
 def save_losses(context: Context, kind: str, partition: int) -> None:
-    """Finds and writes what the keys of a partition lose; `kind` is "documents" or "paragraphs"."""
+    """Finds and writes what is removed by the keys of a partition, "documents" or "paragraphs"."""
     options = context.plan.options.duplicates()
     exact = _later(_members(context, kind, 0, partition))
     exact["reason"] = _REASONS.index(REASONS[_KINDS[kind][0]])
@@ -63,9 +63,9 @@ def save_losses(context: Context, kind: str, partition: int) -> None:
 
 
 def save_lost(context: Context, kind: str, group: int) -> None:
-    """Writes what each element of a group loses, from what the keys of all partitions do.
+    """Writes what is removed from each element of a group, collected from all partitions.
 
-    Where documents are lost, the keys of the paragraphs of the others are written too: a paragraph
+    With documents, the keys of the paragraphs of those that stay are written too: a paragraph
     is never removed in favour of one in a document that is removed itself.
     """
     first = group * ELEMENTS_A_GROUP
@@ -87,7 +87,7 @@ def save_lost(context: Context, kind: str, group: int) -> None:
 
 
 def losses_of(context: Context, element: int) -> Losses:
-    """What an element loses: (document, paragraph) -> the alphabetically first reason."""
+    """What is removed from an element: (document, paragraph) -> alphabetically first reason."""
     found: dict[tuple[int, int], str] = {}
     for kind in context.plan.compared:
         for _, document, paragraph, reason in np.load(

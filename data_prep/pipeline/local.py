@@ -25,7 +25,7 @@ class LocalRunner:
         """Starts nothing yet; `workers` is the number of processes."""
         self._pool: concurrent.futures.ProcessPoolExecutor | None = None
         if workers > 1:
-            # Started anew, not forked: TensorFlow's threads would be missing in a fork.
+            # Spawned, not forked: a fork would lack TensorFlow's threads.
             context = multiprocessing.get_context("spawn")
             self._pool = concurrent.futures.ProcessPoolExecutor(
                 workers, context, initializer=_end_with_parent
@@ -66,11 +66,11 @@ class LocalRunner:
                 progress.done(futures[future])
         except BrokenProcessPool:
             raise UserError(
-                f"{folder}: a worker has died, perhaps for want of memory; give the same command"
-                " again to go on, with fewer --workers or a smaller --element_mb in a new folder"
+                f"{folder}: a worker has died, perhaps out of memory; give the same command"
+                " again to resume, with fewer --workers or a smaller --element_mb in a new folder"
             ) from None
         except Exception:
-            # What is under way still writes: nobody may clear up, or report, before it ends.
+            # Running phases still write: wait for them before anything is removed or reported.
             for future in futures:
                 future.cancel()
             concurrent.futures.wait(futures)

@@ -1,4 +1,4 @@
-"""What a run of `data_prep.prepare` does to text."""
+"""The options of the document pipeline."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -25,7 +25,7 @@ class Options:
     Attributes:
       reader: name of the reader; default "auto", by the file's extension.
       reading: how files are read.
-      normalise: whether texts are brought to one form; default false.
+      normalise: whether texts are normalised (`stages.normalise`); default false.
       language: whether languages are checked or found, and which are wanted; default "off", all.
       quality_rules: whether the published rules drop what is no running text; default false.
       quality_model: file of a trained classifier; default empty, none.
@@ -108,12 +108,12 @@ class Options:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Of what duplicates are removed, in order: "documents", "paragraphs", both or nothing."""
+        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
         modes = {"documents": self.deduplicate, "paragraphs": self._paragraphs}
         return tuple(kind for kind, mode in modes.items() if mode != "off")
 
     def duplicates(self) -> DuplicateOptions:
-        """What is a duplicate, where they do not stay."""
+        """The options of the removal of duplicates."""
         near = MinHash(bands=self.near_bands, threshold=self.near_threshold)
         return DuplicateOptions(
             near if self.deduplicate == "near" else None,

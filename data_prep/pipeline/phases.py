@@ -1,4 +1,4 @@
-"""The phases. Each is computed where a runner decides, and not again if its result is there."""
+"""The phases of the pipeline: functions from files to files, not repeated if the result exists."""
 
 import contextlib
 import functools
@@ -18,8 +18,7 @@ from data_prep.readers import Document
 from data_prep.stages.duplicates import drop, file_keys
 from official_cmlm.files import atomic_write, report_full_disk, sync, unfinished_path
 
-# Restarting the same command continues the run.
-REMEDY = "make room and give the same command again, which goes on where this one stopped"
+REMEDY = "make room and give the same command again, which resumes this run"
 
 
 def run_phase(
@@ -49,7 +48,7 @@ def run_phase(
 
 
 def read(context: Context, element: int) -> None:
-    """From input to documents that the stages keep, with the keys of their duplicates."""
+    """Reads the input of an element, runs the stages, and saves the documents and their keys."""
     options = context.plan.options
     chain, result = options.chain(), Result.empty(options.sample_dropped)
     documents = context.documents(element, chain, result.report, result.statistics)
@@ -60,19 +59,19 @@ def read(context: Context, element: int) -> None:
 
 
 def combine(kind: str, context: Context, partition: int) -> None:
-    """Which documents, or paragraphs of the others, are duplicates, by the keys of a partition."""
+    """Finds duplicates of a kind (documents or paragraphs) among the keys of a partition."""
     keys.save_losses(context, kind, partition)
     _note_done(context, kind, partition)
 
 
 def spread(kind: str, context: Context, group: int) -> None:
-    """From what the partitions have found to what each element of a group loses."""
+    """Collects from all partitions what is removed from each element of a group."""
     keys.save_lost(context, kind, group)
     _note_done(context, f"{kind}_lost", group)
 
 
 def write(context: Context, element: int) -> None:
-    """From documents to shards of records."""
+    """Writes the records of an element."""
     options = context.plan.options
     result = Result.empty(options.sample_dropped)
     documents: Iterable[Document]

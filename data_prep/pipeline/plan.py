@@ -1,6 +1,6 @@
-"""The plan of a run: what is read, in which elements, with which options; kept beside the output.
+"""The plan of a run: what is read, in which elements, with which options.
 
-It is what makes a run that was stopped go on: the same plan gives the same files.
+It is saved beside the output. The same plan gives the same files, so it resumes a stopped run.
 """
 
 import dataclasses
@@ -20,7 +20,7 @@ from official_cmlm.files import atomic_write_text
 
 FILE_NAME = PLAN_FILE
 WORK = "work"
-# Grows with every change of what phases leave in the folder.
+# Incremented with every change of the files that phases write.
 _FORMAT = 3
 # Elements whose losses are gathered at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
@@ -91,7 +91,7 @@ class Plan:
 
     @functools.cached_property
     def elements(self) -> tuple[tuple[tuple[str, Part | None], ...], ...]:
-        """What is read at a time: (path, part of it or None) in order.
+        """The elements in order, each a bundle of (path, part of the file or None).
 
         Consecutive files are bundled up to `element_bytes`. A larger one is read in parts of that
         size and more, each an element, where that can be done, else it is one by itself.
@@ -148,7 +148,7 @@ class Plan:
 
     @property
     def compared(self) -> tuple[str, ...]:
-        """Of what duplicates are removed, in order: "documents", "paragraphs", both or nothing."""
+        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
         return self.options.compared
 
     def phases(self) -> list[tuple[str, int]]:
@@ -182,8 +182,8 @@ class Plan:
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
                 f"{folder / FILE_NAME}: is not of this release ({type(error).__name__}:"
-                f" {str(error)[:120]}); delete {folder} to begin anew, or go on with the release"
-                " that began"
+                f" {str(error)[:120]}); delete {folder} to start again, or resume it with the"
+                " release that began it"
             ) from None
 
     @property
@@ -193,9 +193,9 @@ class Plan:
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check_can_resume(self, before: "Plan", folder: Path) -> None:
-        """Raises `UserError` unless what `before` has begun in a folder is a part of this.
+        """Raises `UserError` unless this plan can resume what `before` has begun in a folder.
 
-        Faults may be skipped where they stopped the run before.
+        `on_error` may change from "fail" to "skip".
         """
 
         def values(plan: Plan) -> dict[str, Any]:
@@ -210,17 +210,17 @@ class Plan:
                 continue
             raise UserError(
                 f"{folder}: was begun with {name} {_brief(one)}, now it is {_brief(other)}; give"
-                " the same options to go on, or delete that folder to begin anew"
+                " the same options to resume it, or delete that folder to start again"
             )
         if [path for path, *_ in before.inputs] != [path for path, *_ in self.inputs]:
             raise UserError(
                 f"{folder}: was begun with the inputs in another order; give them in the same"
-                " order to go on, or delete that folder to begin anew"
+                " order to resume it, or delete that folder to start again"
             )
 
 
 def result_path(folder: Path, phase: str, number: int) -> Path:
-    """The file of an unfinished folder that says that a phase is done for a number."""
+    """The result file of a phase for a number; it exists when that is done."""
     return folder / WORK / f"{phase}-{number:05d}.json"
 
 

@@ -1,4 +1,4 @@
-"""What a phase has counted, as a file, and the sum over all elements."""
+"""The counts of a phase as a file, and their sum over all elements."""
 
 import dataclasses
 import json
@@ -48,7 +48,7 @@ class Result:
         self.shards += other.shards
 
     def save(self, path: Path) -> None:
-        """Writes the file; once it is there, so is all that it tells of."""
+        """Writes the file, after the shards that it names."""
         counters = self.statistics.counters
         dropped = {"languages": counters.languages, "samples": counters.samples}
         atomic_write_text(path, json.dumps(_fields(self) | {"dropped": dropped}, default=_fields))

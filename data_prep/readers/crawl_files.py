@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord, WarcRecordType
 
 
-# Behind each record, by the standard (ISO 28500, section 4).
+# The end of each record by the standard (ISO 28500, section 4).
 _RECORD_END = b"\r\n\r\n"
 
 
@@ -25,7 +25,7 @@ def records(
 ) -> Iterator[tuple[str, "WarcRecord", bytes]]:
     """Yields (the URI of the record, or `path#NUMBER`; the record, for its headers; its content).
 
-    A record of more than `options.max_expanded_bytes` is a fault, told before any of it is read.
+    A record of more than `options.max_expanded_bytes` is a fault, reported before it is read.
 
     Args:
       path: plain, gzip or zstd; whole or by the record.
@@ -44,7 +44,7 @@ def records(
     ) as file:
         stream = _Tail(file)
         try:
-            # HTTP is parsed later: a record's own length tells whether it was cut short.
+            # HTTP is parsed later, as the record's own length shows whether it was cut short.
             for record in ArchiveIterator(
                 stream, record_types=kind, parse_http=False, stream_detect=False, fsspec_args=False
             ):
@@ -81,7 +81,7 @@ def _cut_short(path: str, number: int) -> UserError:
 
 
 class _Tail:
-    """Passes a stream on and remembers its last bytes."""
+    """A stream that remembers the last bytes that were read."""
 
     def __init__(self, file: ExpandedFile) -> None:
         self._file = file
@@ -102,7 +102,7 @@ _BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-1
 
 
 class UnreadablePageError(Exception):
-    """A page that is not worth the time or the memory; the message says why."""
+    """A page that would take too much time or memory, or is not HTML; the message says why."""
 
 
 @dataclass(frozen=True, slots=True)

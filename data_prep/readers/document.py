@@ -21,8 +21,8 @@ class Document:
     Attributes:
       id: what the input calls the document; else `path#N`, where N is the byte of the file,
         decompressed, at which the document begins, or the number of a record or an example. Unique
-        within one run if the input's own names are, which the URIs of a crawl that fetched a page
-        twice are not. What is left around a cut has the names of `cut_id`.
+        within one run if the input's own names are; the URIs of a crawl that fetched a page twice
+        are not. The pieces of a document that was cut have the names of `cut_id`.
       language: a language code, as the input or the options give it.
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
@@ -36,7 +36,7 @@ class Document:
 
 
 def cut_id(document_id: str, stage: str, number: int) -> str:
-    """The id of a piece of a document out of which a stage has cut something; `number` from 0.
+    """The id of a piece of a document from which a stage has removed a part; `number` from 0.
 
     The first piece keeps the name; each stage has its own, so that cuts of cuts stay unique.
     """

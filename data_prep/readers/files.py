@@ -36,14 +36,14 @@ def is_remote(path: str) -> bool:
 
 
 def located(path: str, directory: str) -> str:
-    """Where a path leads that is relative to a directory; "": the current one."""
+    """The path, relative ones joined to `directory`; "": the current directory."""
     return path if is_remote(path) else os.path.join(directory, path)
 
 
 def is_plain(path: str) -> bool:
-    """Whether a file is a local one that can be read from its middle: text that is not compressed.
+    """Whether a file is local and not compressed, so that it can be read from its middle.
 
-    What cannot be opened is none.
+    False for a file that cannot be opened.
     """
     if is_remote(path):
         return False
@@ -72,7 +72,7 @@ def size_of(path: str) -> int:
 
 
 class BrokenStreamError(Exception):
-    """A file cannot be read on; caught where it is known how far that was."""
+    """Reading failed; turned into a `UserError` where it is known how far the file was read."""
 
     def __init__(self, what: str, remedy: str, detail: str = "") -> None:
         super().__init__(what)
@@ -138,7 +138,7 @@ class ExpandedFile:
         elif head.startswith(ZSTD_MAGIC):
             from fastwarc.stream_io import ZstdReader
 
-            # Unlike the reader of `zstandard`, this one tells a file cut short from one that ends.
+            # Unlike the reader of `zstandard`, this one detects a file that was cut short.
             self._read, self._format = ZstdReader(self._raw, fsspec_args=False).read, "zstd"
 
     def __enter__(self) -> "ExpandedFile":
@@ -224,7 +224,7 @@ class _Stored(io.RawIOBase):
 
 
 class _GFile:
-    """A remote file that fails as local ones do."""
+    """A remote file that raises the errors of local ones."""
 
     def __init__(self, path: str) -> None:
         import tensorflow as tf

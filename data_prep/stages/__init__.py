@@ -15,10 +15,10 @@ from data_prep.readers.document import Document
 
 
 class Stage(Protocol):
-    """A step of the way from text to records."""
+    """Changes or drops documents, one at a time."""
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document as it goes on, or None if it is dropped; counts what is dropped."""
+        """The document, changed or not, or None if it is dropped; counts what is dropped."""
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:

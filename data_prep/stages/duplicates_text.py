@@ -1,4 +1,4 @@
-"""Text as what duplicates are told by: its letters for exact ones, its words for near ones.
+"""Normalised text, the key of duplicates: letters for exact ones, words for near ones.
 
 Case, white space, punctuation and Unicode's ways to write the same character do not count: "Don't!"
 and "do n't" have the same letters. Whole batches of texts are computed at once with NumPy.
@@ -20,7 +20,7 @@ _UNSPACED = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)),
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)),
 )
-# Beyond the last assigned letter there are only private and special characters.
+# Beyond the last assigned letter there are only private-use and special characters.
 _LAST_LETTER = 0x323AF
 _SEPARATOR, _SPACED, _ALONE = 0, 1, 2
 # Characters analysed at once: few enough that intermediate results stay in the cache of a core.
@@ -30,7 +30,7 @@ _BASE = np.uint64(GOLDEN_GAMMA)
 
 @dataclasses.dataclass(frozen=True)
 class Letters:
-    """Texts reduced to what duplicates are told by.
+    """Texts normalised for the comparison of duplicates.
 
     Attributes:
       letters: letters, digits and marks of all texts, normalised, code points; uint32.
@@ -95,7 +95,7 @@ def shingles(
     """
     bounds = found.word_splits if splits is None else found.word_splits[splits]
     hashes = ngram_hashes(found.words, size)
-    # Runs that begin too near the end of their text reach into the next one.
+    # Leave out runs that would reach into the next text.
     lengths = np.maximum(0, np.diff(bounds) - size + 1)
     new_bounds = _splits([lengths])
     starts = np.repeat(bounds[:-1] - new_bounds[:-1], lengths)
@@ -129,7 +129,7 @@ def _analyse(texts: Sequence[str]) -> Letters:
     is_letter = kinds != _SEPARATOR
     begins = (kinds == _SPACED) & np.append(True, kinds[:-1] != _SPACED)[: len(kinds)]
     begins |= kinds == _ALONE
-    # A text does not go on with the word that the one before it ended with.
+    # A text does not continue the last word of the text before it.
     firsts = ends[:-1][ends[:-1] < len(codes)]
     begins[firsts] |= is_letter[firsts]
     letters = codes[is_letter]

@@ -25,13 +25,13 @@ _KEYS_FILE, _FAULTS_FILE = "exclusion.npy", "exclusion.faults"
 class Exclusion:
     """Sentences that may not be trained on, as hashes.
 
-    A sentence is told by its letters (`duplicates_text`): case, punctuation, white space and so
-    tokenisation do not count.
+    Sentences are compared by their letters (`duplicates_text`): differences of case, punctuation,
+    white space and tokenisation do not count.
 
     Attributes:
       keys: hashes of the sentences, sorted and unique, uint64.
-      faults: what was wrong with each file that could not be read to its end; of those only the
-        sentences before the fault are known.
+      faults: a message for each file that could not be read to its end; only its sentences before
+        the fault are in `keys`.
     """
 
     keys: np.ndarray
@@ -111,7 +111,7 @@ class Cutter:
 
     def __init__(self, exclusion: Exclusion) -> None:
         self._exclusion = exclusion
-        # Whether the last sentence so far stayed.
+        # Whether the last sentence of the document before stayed.
         self._whole = True
 
     def __call__(
@@ -119,9 +119,9 @@ class Cutter:
     ) -> Iterator[tuple[Document, list[str]]]:
         """Yields (document, sentences) of what is left.
 
-        Where sentences are taken out a document is cut, into pieces named by `cut_id`, as the
-        sentences on both sides of one left out are no neighbours; nor does what follows a document
-        continue it if its last sentence went.
+        Where a sentence is taken out, the document is cut into pieces named by `cut_id`, as the
+        sentences on both sides of it are not adjacent. A piece does not continue the one before
+        whose last sentence was taken out.
 
         Args:
           documents: the next documents with their sentences.

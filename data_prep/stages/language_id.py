@@ -1,4 +1,4 @@
-"""Stage "language id": what language a document is in, by Compact Language Detector 2."""
+"""Stage "language id": identifies the language of a document with Compact Language Detector 2."""
 
 import functools
 import re
@@ -82,8 +82,8 @@ class LanguageId:
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document, with "set" under the language found, or None.
 
-        Counts `language/unsure`, `language/mismatch` and `language/other` for what is dropped,
-        and for what goes on `language/not_checked` where the detector does not know the declared
+        Counts dropped documents as `language/unsure`, `language/mismatch` and `language/other`,
+        and kept ones as `language/not_checked` where the detector does not know the declared
         language.
         """
         language = canonical_language(document.language)

@@ -1,7 +1,6 @@
-"""Stage "decode and normalise": one way to write each text.
+"""Stage "normalise": Unicode normal form C, no control characters, single spaces.
 
-Unicode's normal form C, no control characters, one space between words, words that a line's end
-cut in two joined again.
+Words that were hyphenated at a line's end are joined again.
 """
 
 import re
@@ -78,7 +77,7 @@ class Normalise:
         """The document in normal form, or None if it is empty or was not decoded rightly.
 
         Counts `normalise/empty`, `normalise/not_decoded` (documents) and
-        `normalise/empty_paragraph`; as what goes on, `normalise/hyphens_mended`.
+        `normalise/empty_paragraph`; and in kept text `normalise/hyphens_mended`.
         """
         paragraphs = document.paragraphs
         if self.mend_hyphens:
@@ -110,7 +109,7 @@ def normalise(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
         if "\u200c" in text or "\u200d" in text:
-            # What a joiner kept apart may now compose.
+            # Characters that a joiner kept apart may compose now.
             text = unicodedata.normalize("NFC", _stray_joiners.sub("", text))
     return " ".join(text.split())
 

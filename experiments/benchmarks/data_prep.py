@@ -196,6 +196,7 @@ def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, dedupl
         "--lower_case",
         f"--output_dir={folder / 'records'}",
         "--documents_by=file",
+        "--normalise",
         f"--deduplicate={deduplicate}",
         "--element_mb=8",
     )

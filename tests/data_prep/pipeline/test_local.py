@@ -118,7 +118,7 @@ def test_a_worker_is_killed(tmp_path, monkeypatch):
         # Forked, as a new process would not know of `_die`.
         context = multiprocessing.get_context("fork")
         runner._pool = concurrent.futures.ProcessPoolExecutor(2, context)
-        message = "a worker has died, perhaps for want of memory; give the same command again"
+        message = "a worker has died, perhaps out of memory; give the same command again"
         with pytest.raises(UserError, match=message):
             runner("write", str(tmp_path), "", [0, 1, 2], lambda count: None)
 

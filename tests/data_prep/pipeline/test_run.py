@@ -82,11 +82,11 @@ def test_begun_by_another_release(start, stopped, tmp_path, change):
         start()
 
 
-def test_create_documents_leaves_an_unfinished_run_alone(stopped, start, tmp_path):
+def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
     """And is refused."""
     stopped()
     before = contents(tmp_path / "out.partial" / "work")
-    with pytest.raises(UserError, match=r"out\.partial: holds what a run of data_prep\.prepare"):
+    with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
         with OutputFolder(tmp_path / "out", overwrite=False):
             pass
     assert contents(tmp_path / "out.partial" / "work") == before
