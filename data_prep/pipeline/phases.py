@@ -10,7 +10,7 @@ from pathlib import Path
 
 from data_prep.documents.records import records
 from data_prep.output.folder import ShardWriter
-from data_prep.pipeline import duplicate_keys as keys
+from data_prep.pipeline import key_files
 from data_prep.pipeline.context import Context, context_of, ignore_progress
 from data_prep.pipeline.plan import result_path
 from data_prep.pipeline.results import Result
@@ -54,19 +54,19 @@ def read(context: Context, element: int) -> None:
     documents = context.documents(element, chain, result.report, result.statistics)
     with saving(_kept_path(context, element)) as passing:
         found = file_keys(passing(documents), options.duplicates())
-    keys.save_keys(context, element, found)
+    key_files.save_keys(context, element, found)
     result.save(result_path(context.folder, "read", element))
 
 
 def combine(kind: str, context: Context, partition: int) -> None:
     """Finds duplicates of a kind (documents or paragraphs) among the keys of a partition."""
-    keys.save_losses(context, kind, partition)
+    key_files.save_losses(context, kind, partition)
     _note_done(context, kind, partition)
 
 
 def spread(kind: str, context: Context, group: int) -> None:
     """Collects from all partitions what is removed from each element of a group."""
-    keys.save_lost(context, kind, group)
+    key_files.save_lost(context, kind, group)
     _note_done(context, f"{kind}_lost", group)
 
 
@@ -80,7 +80,7 @@ def write(context: Context, element: int) -> None:
         documents = context.documents(element, chain, result.report, result.statistics)
     else:
         kept = read_back(_kept_path(context, element))
-        losses = keys.losses_of(context, element)
+        losses = key_files.losses_of(context, element)
         documents = drop(kept, losses, result.statistics.counters)
     # A folder of its own: a cluster may compute an element twice at once, e.g. by a worker that was
     # given up but still writes. What is left of it is removed with the work folder.

@@ -107,7 +107,7 @@ def test_records_are_those_of_the_plain_stages(
     monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", partition_bytes)
     # Several groups of elements whose losses are gathered at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
-    monkeypatch.setattr("data_prep.pipeline.duplicate_keys.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.pipeline.key_files.ELEMENTS_A_GROUP", 4)
     expected, counters = _plain(tmp_path, vocabulary, options)
     folder = start(**values)
     assert _records(folder) == expected
