@@ -26,8 +26,15 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.processes import run_module
-from data_prep.engine.options import DEDUPLICATE
-from data_prep.readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
+from data_prep.pipeline.options import DEDUPLICATE
+from data_prep.readers import (
+    Document,
+    ReadOptions,
+    ReadReport,
+    TextFile,
+    expand_inputs,
+    read_documents,
+)
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -76,15 +83,15 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 def ours(paths: Sequence[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
     """The phase of the engine over all elements, into a new folder."""
-    from data_prep.engine.local import LocalRunner
-    from data_prep.engine.options import Options
-    from data_prep.engine.plan import Plan
-    from data_prep.engine.running import begin, compute
+    from data_prep.pipeline.local import LocalRunner
+    from data_prep.pipeline.options import Options
+    from data_prep.pipeline.plan import Plan
+    from data_prep.pipeline.run import begin, compute
     from official_cmlm.tokenization import load_vocabulary
 
     vocabulary = load_vocabulary(vocabulary_file, lower_case=True)
     options = Options(reading=ReadOptions(documents_by="file"), normalise=False, deduplicate="off")
-    plan = Plan.of(paths, options, vocabulary.hash)
+    plan = Plan.of([TextFile(path) for path in paths], options, vocabulary.hash)
     begin(plan, vocabulary, folder)
 
     def call() -> None:
@@ -131,7 +138,7 @@ def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
     """Books with their sentences."""
     from collections import Counter
 
-    from data_prep.sentences import split_sentences
+    from data_prep.documents.sentences import split_sentences
 
     documents = read_documents(list(paths), ReadOptions(documents_by="file"), ReadReport())
     counters: Counter[str] = Counter()
@@ -189,6 +196,7 @@ def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, dedupl
         "--lower_case",
         f"--output_dir={folder / 'records'}",
         "--documents_by=file",
+        "--normalise",
         f"--deduplicate={deduplicate}",
         "--element_mb=8",
     )

@@ -2,20 +2,20 @@
 
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from data_prep.documents import RecordOptions, records
+from data_prep.documents.records import RecordOptions, records
+from data_prep.documents.sentences import split_sentences
+from data_prep.output.dropped import DropCounter
+from data_prep.output.folder import ShardWriter
+from data_prep.output.statistics import Statistics
 from data_prep.readers import ReadOptions, ReadReport, read_documents
-from data_prep.sentences import split_sentences
-from data_prep.sharding import ShardWriter
 from data_prep.stages.duplicates import DuplicateOptions, MinHash, file_keys
 from data_prep.stages.exclusion import Exclusion
 from data_prep.stages.language_id import LanguageId
 from data_prep.stages.normalise import Normalise
 from data_prep.stages.quality_rules import QualityRules
-from data_prep.statistics import Statistics
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
 
@@ -33,7 +33,7 @@ def _speeds(paths: Sequence[str], vocabulary_file: str) -> Iterator[tuple[str, f
     tokenizer.tokenize(["once"])
     megabytes = sum(Path(path).stat().st_size for path in paths) / 1e6
     options = ReadOptions(documents_by="file", max_document_bytes=5000)
-    counters: Counter[str] = Counter()
+    counters = DropCounter()
 
     def timed(call: Callable[[], object]) -> tuple[object, float]:
         began = time.process_time()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from absl import flags
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
@@ -107,7 +108,7 @@ def main(argv: list[str]) -> None:
         raise UserError("no text: set CMLM_DATA_DIR, or name books with --text")
     near = duplicates.MinHash()
     documents = [document for book in read_books(expand_inputs([books])) for document in book]
-    counters: Counter[str] = Counter()
+    counters = DropCounter()
     exact = duplicates.DuplicateOptions(near_documents=None, paragraphs=False)
     own = list(duplicates.remove_duplicates([lambda: documents], exact, counters))
     lines = [f"{len(documents)} documents, {counters.total()} of them exact duplicates, removed"]
@@ -126,7 +127,7 @@ def main(argv: list[str]) -> None:
     files = [own, rng.sample(copies, len(copies))]
     documents = [document for file in files for document in file]
     megabytes = sum(len(p.encode()) for d in documents for p in d.paragraphs) / 1e6
-    counters = Counter()
+    counters = DropCounter()
     began = time.process_time()
     # With everything on, as it is used; of what is removed only documents are looked at.
     reads = [lambda file=file: file for file in files]

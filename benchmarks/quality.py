@@ -10,13 +10,13 @@ import os
 import random
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 from absl import flags
 
 from benchmarks.quality_corruptions import CORRUPTIONS, UNSEEN
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
@@ -117,7 +117,7 @@ def print_speed(some_books: list[Document], model: str) -> None:
             best = float("inf")
             for _ in range(3):
                 began = time.process_time()
-                kept = sum(stage(one, Counter()) is not None for one in documents)
+                kept = sum(stage(one, DropCounter()) is not None for one in documents)
                 best = min(best, time.process_time() - began)
             speeds[name].append(f"{megabytes / best:.1f} (keeps {kept / len(documents):.1%})")
     for name, values in speeds.items():
@@ -129,7 +129,7 @@ def main(argv: list[str]) -> None:
     del argv
     import numpy as np
 
-    from data_prep import quality_training as training
+    from data_prep.stages import quality_training as training
     from data_prep.stages.quality_rules import QualityRules
 
     folder = Path(FLAGS.data_dir or os.environ.get("CMLM_DATA_DIR", ""))
@@ -170,7 +170,7 @@ def main(argv: list[str]) -> None:
     print("|---|---|---|---|---|")
     # A paragraph is no page: its rules only, not those of pages' sizes.
     rules = QualityRules(min_words=0, min_sentences=0)
-    by_rules = np.array([rules(one, Counter()) is None for one, _ in measure])
+    by_rules = np.array([rules(one, DropCounter()) is None for one, _ in measure])
     kept = int((real >= 0.5).sum())
     for kind in (*CORRUPTIONS, *UNSEEN):
         here = kinds == kind

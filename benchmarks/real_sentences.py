@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
+from data_prep.documents.sentences import split_sentences
 from data_prep.readers import ReadOptions, ReadReport, expand_inputs, read_documents
-from data_prep.sentences import split_sentences
 from official_cmlm.errors import UserError
 
 

@@ -65,20 +65,20 @@ def main(argv: list[str]) -> None:
     data = Path(os.environ.get("CMLM_DATA_DIR", ""))
     if not (data / "ntrex" / "DOCUMENT_IDS.tsv").exists():
         raise UserError("CMLM_DATA_DIR names no folder with ntrex/DOCUMENT_IDS.tsv; set it")
-    from data_prep.readers import ReadOptions, ReadReport
-    from data_prep.vocabulary_mixture import (
+    from data_prep.readers import ReadOptions, ReadReport, expand_text_files
+    from data_prep.vocabulary.mixture import (
         TextInput,
         count_words,
         smoothed_paragraphs,
         smoothing_coefficients,
     )
-    from data_prep.vocabulary_wordpiece import learn_wordpiece
+    from data_prep.vocabulary.wordpiece import learn_wordpiece
 
     vocabularies: dict[str, list[str]] = {}
     seconds: dict[str, float] = {}
     with tempfile.TemporaryDirectory() as folder:
         inputs, held_out = prepare(data, Path(folder))
-        source = TextInput.of(inputs, ReadOptions(lines="paragraphs"))
+        source = TextInput(tuple(expand_text_files(inputs)), ReadOptions(lines="paragraphs"))
         words: Counter[str] = Counter()
         for document in source.documents(ReadReport()):
             words[document.language] += sum(map(count_words, document.paragraphs))
@@ -93,7 +93,7 @@ def main(argv: list[str]) -> None:
             seconds[name] = time.process_time() - began
             print(f"{name}: learned in {seconds[name]:.0f} CPU-s", flush=True)
     cli.quiet_tensorflow()
-    from data_prep.vocabulary_check import check_round_trip, coverage, coverage_table
+    from data_prep.vocabulary.check import check_round_trip, coverage, coverage_table
 
     lines = [text for texts in held_out.values() for text in texts]
     columns = {}

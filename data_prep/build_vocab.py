@@ -9,7 +9,6 @@
 
 import json
 import math
-import os
 import sys
 import time
 from collections.abc import Iterator
@@ -17,19 +16,20 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep import reader_flags
+from data_prep import common_flags
+from data_prep.output.summary import exit_status
 from data_prep.readers import ReadReport
-from data_prep.summary import exit_status
-from data_prep.vocabulary_mixture import (
+from data_prep.vocabulary.mixture import (
     Samples,
     TextInput,
     check_exponent,
     sample_paragraphs,
     smoothed_paragraphs,
 )
-from data_prep.vocabulary_wordpiece import learn_wordpiece
+from data_prep.vocabulary.wordpiece import learn_wordpiece
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each, that a vocabulary is checked on.
@@ -65,23 +65,14 @@ def save(
     output.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"lower_case": lower_case, "max_bytes_per_word": max_bytes_per_word}
     # The metadata first, so that a vocabulary never stands without it.
-    _write(metadata_path, json.dumps(metadata) + "\n")
-    _write(output, "".join(entry + "\n" for entry in entries))
-
-
-def _write(path: Path, text: str) -> None:
-    temporary = path.with_name(f"{path.name}.tmp{os.getpid()}")
-    try:
-        temporary.write_text(text, encoding="utf-8", newline="\n")
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
+    atomic_write_text(metadata_path, json.dumps(metadata) + "\n")
+    atomic_write_text(output, "".join(entry + "\n" for entry in entries))
 
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
-    reader_flags.define()
-    flags.adopt_module_key_flags(reader_flags)
+    common_flags.define_reading()
+    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("output", None, "Vocabulary file to write, one entry a line. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a vocabulary that is there already.")
     flags.DEFINE_integer("vocab_size", 30522, "Entries wanted, the five special tokens included.")
@@ -120,8 +111,8 @@ def define_flags() -> None:
 
 def check(entries: list[str], samples: dict[str, list[str]]) -> None:
     """Prints how the vocabulary serves each language, and where the two libraries differ."""
-    cli.quiet_tensorflow()
-    from data_prep import vocabulary_check
+    cli.import_tensorflow()
+    from data_prep.vocabulary import check as vocabulary_check
 
     settings = (FLAGS.lower_case, FLAGS.max_bytes_per_word)
     texts = [text for sample in samples.values() for text in sample]
@@ -147,20 +138,19 @@ def main(argv: list[str]) -> int:
     check_exponent(FLAGS.smoothing)
     output = Path(FLAGS.output)
     check_output(output, FLAGS.overwrite)
-    source = TextInput.of(
-        FLAGS.input or [], reader_flags.options(), FLAGS.reader, reader_flags.data_sets()
-    )
+    text = TextInput(tuple(common_flags.text_files()), common_flags.reading_options(), FLAGS.reader)
+    cli.announce(f"reading {len(text.files)} file(s) …")
     report, samples = ReadReport(), Samples(_CHECKED_PARAGRAPHS)
     max_bytes = FLAGS.max_input_mb * 1e6
     if FLAGS.smoothing == 1:
-        paragraphs = sample_paragraphs(source, report, max_bytes)
+        paragraphs = sample_paragraphs(text, report, max_bytes)
     else:
-        paragraphs = smoothed_paragraphs(source, report, max_bytes, FLAGS.smoothing)
+        paragraphs = smoothed_paragraphs(text, report, max_bytes, FLAGS.smoothing)
     characters = 0
 
     def counted() -> Iterator[str]:
         nonlocal characters
-        total = source.bytes
+        total = text.bytes
         with progress.bar(total, "B", "vocabulary: reading", unit_scale=True) as bar:
             for language, paragraph in paragraphs:
                 characters += len(paragraph)
@@ -180,7 +170,7 @@ def main(argv: list[str]) -> int:
     print(
         f"{FLAGS.output}: {len(entries)} entries{fewer if len(entries) < FLAGS.vocab_size else ''}"
         f" from {characters} characters in {time.monotonic() - started:.1f} s"
-        + report.skipped(len(source.files))
+        + report.skipped(len(text.files))
     )
     return exit_status(report.counters())
 

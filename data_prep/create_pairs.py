@@ -12,22 +12,20 @@
     python -m data_prep.create_pairs --format=nli --input=train.jsonl --languages=en …
 """
 
-import sys
-import time
 from pathlib import Path
 
 from absl import flags
 
-from data_prep import reader_flags, record_flags
-from data_prep.balance import write_report
-from data_prep.pair_filters import REPEATED, PairFilters
+from data_prep import common_flags
+from data_prep.output.balance import write_report
+from data_prep.output.summary import Summary, exit_status
+from data_prep.pairs.filters import REPEATED, PairFilters
 from data_prep.readers import ReadOptions, ReadReport, size_of
 from data_prep.readers.document import DEFAULT_MAX_LINE_BYTES
-from data_prep.readers.pairs import FORMATS, TABLES, sources
-from data_prep.readers.paths import is_file
+from data_prep.readers.files import is_file
+from data_prep.readers.pairs import FORMATS, TABLES, pair_inputs
 from data_prep.readers.report import guarded
 from data_prep.stages.language_id import identify
-from data_prep.summary import exit_status
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 
@@ -81,10 +79,9 @@ def define_flags() -> None:
         " (pair), or also rows of which one text stood on its side before (either).",
     )
     flags.DEFINE_integer("max_line_mb", None, "Longest line allowed, in MiB. Default: 16.", 1)
-    reader_flags.define_faults()
-    record_flags.define_common()
-    for module in (reader_flags, record_flags):
-        flags.adopt_module_key_flags(module)
+    common_flags.define_faults()
+    common_flags.define_all_records()
+    flags.adopt_module_key_flags(common_flags)
     cli.required("input", "languages")
 
 
@@ -96,31 +93,32 @@ def _detect(text: str) -> tuple[str, float]:
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    all_sources = sources(FLAGS.input, FLAGS.languages, FLAGS.format)
+    inputs = pair_inputs(FLAGS.input, FLAGS.languages, FLAGS.format)
     if FLAGS.row_aligned and FLAGS.format not in TABLES:
         raise UserError("--row_aligned joins tables; pass --format=tsv or nli with it")
-    languages = [language for source in all_sources for language in set(source.languages)]
-    if FLAGS.row_aligned and len(languages) != len(all_sources):
+    languages = [language for given in inputs for language in set(given.languages)]
+    if FLAGS.row_aligned and len(languages) != len(inputs):
         raise UserError(
             f"--row_aligned: --languages={','.join(FLAGS.languages)}: each table needs one language"
         )
     if FLAGS.row_aligned and len(set(languages)) != len(languages):
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
-    shard_bytes = record_flags.megabytes("shard_mb")
-    paths = [path for source in all_sources for path in source.paths]
+    shard_bytes = common_flags.megabytes("shard_mb")
+    paths = [path for given in inputs for path in given.paths]
+    common_flags.announce_remote_files(paths)
     for path in paths:
         if not is_file(path):
             raise UserError(f"{path}: no such file; check --input")
     reading = ReadOptions(
         max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
-        max_expanded_bytes=reader_flags.megabytes("max_expanded_mb"),
+        max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
         on_error=FLAGS.on_error,
     )
-    vocabulary = record_flags.vocabulary()
-    cli.quiet_tensorflow()
-    from data_prep.pairs import PairOptions, align, records
-    from data_prep.sharding import OutputFolder, ShardWriter
-    from data_prep.statistics import Statistics
+    vocabulary = common_flags.vocabulary()
+    cli.import_tensorflow()
+    from data_prep.output.folder import OutputFolder, ShardWriter
+    from data_prep.output.statistics import Statistics
+    from data_prep.pairs.records import PairOptions, align, records
     from official_cmlm.records import pairs as schema
 
     report, statistics = ReadReport(), Statistics()
@@ -128,18 +126,18 @@ def main(argv: list[str]) -> int:
         FLAGS.max_length_ratio,
         detect=_detect if FLAGS.check_language else None,
         repeated=FLAGS.repeated,
-        exclusion=record_flags.exclusion(reading, report),
+        exclusion=common_flags.exclusion(reading, report),
     )
     options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty, filters)
-    row_size = len(all_sources) if FLAGS.row_aligned else 1
+    row_size = len(inputs) if FLAGS.row_aligned else 1
     total_bytes = sum(map(size_of, paths))
-    started = time.monotonic()
-    tables = [source.read(report, FLAGS.header, reading) for source in all_sources]
+    summary = Summary()
+    tables = [given.read(report, FLAGS.header, reading) for given in inputs]
     if FLAGS.row_aligned:
         # Without one of them no row is whole, so they are read, and fail, as one.
         parts = [(",".join(paths), align(tables, paths))]
     else:
-        parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(all_sources, tables)]
+        parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
     rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, report))
     with OutputFolder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, shard_bytes)
@@ -162,14 +160,7 @@ def main(argv: list[str]) -> int:
         )
         write_report(manifest, folder)
         manifest.save(folder)
-    for warning in report.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
-    seconds = max(time.monotonic() - started, 1e-9)
-    print(
-        f"{FLAGS.output_dir}: {statistics.documents} rows, {statistics.sentences // 2} pairs, "
-        f"{statistics.tokens} tokens in {len(writer.shards)} shard(s); {seconds:.1f} s"
-        + "".join(f", {name} {n}" for name, n in sorted(statistics.counters.items()) if n)
-    )
+    summary.show_pairs(FLAGS.output_dir, manifest, report, len(paths))
     return exit_status(statistics.counters)
 
 

@@ -1,4 +1,4 @@
-"""A corpus that every machine has: the English prose in the docstrings of installed packages.
+"""Makes a corpus of English prose from the docstrings of installed Python packages.
 
 `python -m data_prep.docstrings --output=FILE.jsonl` writes it for the jsonl reader.
 """
@@ -7,7 +7,6 @@ import gc
 import itertools
 import json
 import multiprocessing
-import os
 import re
 import sysconfig
 import zlib
@@ -22,6 +21,8 @@ from data_prep.readers.docstrings import UNPARSABLE, count_sentences, docstrings
 from data_prep.readers.document import Document
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write
+from official_cmlm.hashing import ngram_hashes
 
 MAX_FILE_BYTES = 2_000_000
 _SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26
@@ -85,10 +86,9 @@ def _shingles(paragraphs: list[str]) -> np.ndarray:
     # Not `hash`, which differs from run to run.
     codes = np.array([zlib.crc32(word.encode()) for word in words], np.uint64)
     length = min(_SHINGLE_WORDS, len(codes))
-    mixed = np.zeros(len(codes) - length + 1, np.uint64)
-    for at in range(length):
-        mixed = mixed * np.uint64(0x9E3779B97F4A7C15) + codes[at : at + len(mixed)]
-    return (mixed >> np.uint64(64 - _SEEN_SLOTS.bit_length() + 1)).astype(np.uint32)
+    return (ngram_hashes(codes, length) >> np.uint64(64 - _SEEN_SLOTS.bit_length() + 1)).astype(
+        np.uint32
+    )
 
 
 def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarray]] | None:
@@ -141,26 +141,21 @@ def main(argv: list[str]) -> None:
         raise UserError("--max_parse_mb or --workers is not positive; give a positive number")
     output = Path(values.output)
     output.parent.mkdir(parents=True, exist_ok=True)
-    temporary = output.with_name(f"{output.name}.tmp{os.getpid()}")
     counters: Counter[str] = Counter()
     limits = {"max_parse_mb": values.max_parse_mb, "workers": values.workers}
     documents = extract([Path(root) for root in values.roots], **limits, counters=counters)
-    try:
-        with (
-            open(temporary, "wb") as stream,
-            progress.bar(None, "B", "docstrings", unit_scale=True) as bar,
-        ):
-            for document in documents:
-                text = "\n\n".join(document.paragraphs)
-                record = {"id": document.id, "lang": document.language, "text": text}
-                stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
-                bar.total = counters["bytes_total"]
-                bar.update(counters["bytes"] - bar.n)
+    with (
+        atomic_write(output) as stream,
+        progress.bar(None, "B", "docstrings", unit_scale=True) as bar,
+    ):
+        for document in documents:
+            text = "\n\n".join(document.paragraphs)
+            record = {"id": document.id, "lang": document.language, "text": text}
+            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            bar.total = counters["bytes_total"]
+            bar.update(counters["bytes"] - bar.n)
         if not counters["documents"]:
             raise UserError("no docstring holds enough prose; name more packages with --roots")
-        temporary.replace(output)
-    finally:
-        temporary.unlink(missing_ok=True)
     print(
         f"{output}: {counters['documents']} documents, about {counters['sentences']} sentences,"
         f" {counters['characters'] / 1e6:.1f} MB; left out: {counters['near_identical']}"

@@ -13,11 +13,12 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep import reader_flags
+from data_prep import common_flags
+from data_prep.output.summary import exit_status
 from data_prep.readers import Document, ReadReport, read_documents
-from data_prep.summary import exit_status
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write
 
 FLAGS = flags.FLAGS
 
@@ -42,8 +43,8 @@ def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
-    reader_flags.define()
-    flags.adopt_module_key_flags(reader_flags)
+    common_flags.define_reading()
+    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
     flags.DEFINE_string("held_out_output", None, "JSONL file for the others. Required.")
     flags.DEFINE_float(
@@ -56,16 +57,16 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     report = ReadReport()
-    paths = reader_flags.input_paths()
-    documents = read_documents(paths, reader_flags.options(), report, FLAGS.reader)
+    files = common_flags.text_files()
+    documents = read_documents(files, common_flags.reading_options(), report, FLAGS.reader)
+    cli.announce(f"reading {len(files)} file(s) …")
     outputs = [Path(FLAGS.train_output), Path(FLAGS.held_out_output)]
-    partial = [path.with_name(path.name + ".partial") for path in outputs]
     counts = [0, 0]
     with ExitStack() as stack:
-        for path in partial:
+        for path in outputs:
             path.parent.mkdir(parents=True, exist_ok=True)
-            stack.callback(path.unlink, missing_ok=True)
-        files = [stack.enter_context(path.open("w", encoding="utf-8")) for path in partial]
+        # The training part gets its name last: where it is, both are.
+        files = [stack.enter_context(atomic_write(path)) for path in outputs]
         for first, pieces in whole_documents(documents):
             part = int(is_held_out(first, FLAGS.share))
             for piece in pieces:
@@ -73,7 +74,8 @@ def main(argv: list[str]) -> int:
                 line = {"id": piece.id, "lang": piece.language, "text": text}
                 if piece.continues:
                     line["continues"] = True
-                files[part].write(json.dumps(line, ensure_ascii=False) + "\n")
+                encoded = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
+                files[part].write(encoded + b"\n")
             counts[part] += 1
         if not counts[0] or not counts[1]:
             raise UserError(
@@ -81,12 +83,9 @@ def main(argv: list[str]) -> int:
                 f"out; give more text, or change --documents_by (now {FLAGS.documents_by}; "
                 "DOCUMENTS_BY of make demo)"
             )
-        # The held-out part last: where it is, both are.
-        for source, target in zip(partial, outputs):
-            source.replace(target)
     for warning in report.warnings():
         print(f"warning: {warning}", file=sys.stderr)
-    skipped = report.skipped(len(paths))
+    skipped = report.skipped(len(files))
     print(f"{counts[0]} documents to train on, {counts[1]} held out{skipped}")
     return exit_status(report.counters())
 

@@ -2,32 +2,24 @@
 
     # A folder of WET files, two processes:
     python -m data_prep.prepare --input=crawl/wet --vocab_file=vocab.txt --output_dir=records \
-        --detect_language=set --quality_rules --deduplicate=near --on_error=skip --workers=2
+        --normalise --detect_language=set --quality_rules --deduplicate=near --on_error=skip \
+        --workers=2
     # The same on a Dask cluster; what stands after -- goes to Beam's runner:
     python -m data_prep.prepare … --runner=Dask -- --dask_client_address=tcp://host:8786
 
-A run that was stopped, even by `kill -9`, goes on where it was when the same command is given
-again, and what it writes is the same to the byte. With several machines input, vocabulary and
-output must have the same paths on all of them.
+Every stage is off unless its flag is given; without stages the bytes are those that
+`data_prep.create_documents` writes. A stopped run, even one stopped by `kill -9`, is resumed by the
+same command and writes the same bytes. With several machines input, vocabulary and output must have
+the same paths on all of them.
 """
-
-import dataclasses
-import os
-from pathlib import Path
 
 from absl import flags
 
-from data_prep import reader_flags, record_flags, stage_flags
-from data_prep.engine.beam import BeamRunner
-from data_prep.engine.local import LocalRunner
-from data_prep.engine.options import Options
-from data_prep.engine.plan import Plan
-from data_prep.engine.running import prepare
-from data_prep.locking import locked
-from data_prep.readers.opening import is_remote
-from data_prep.readers.tfds import PREFIX
-from data_prep.sharding import PLAN_FILE, output_folder, outside_of
-from data_prep.summary import Summary, exit_status
+from data_prep import common_flags
+from data_prep.pipeline.beam import BeamRunner
+from data_prep.pipeline.local import LocalRunner
+from data_prep.pipeline.options import Options
+from data_prep.pipeline.run import write_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -36,9 +28,10 @@ FLAGS = flags.FLAGS
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
-    for module in (reader_flags, stage_flags, record_flags):
-        module.define()
-        flags.adopt_module_key_flags(module)
+    common_flags.define_reading()
+    common_flags.define_stages()
+    common_flags.define_records()
+    flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_float(
         "element_mb",
         64.0,
@@ -64,28 +57,10 @@ def define_flags() -> None:
 
 def options() -> Options:
     """The options that the flags ask for; raises `UserError` where a value is out of range."""
-    reading = reader_flags.options()
-    if reading.tfds_data_dir and not is_remote(reading.tfds_data_dir):
-        data_dir = os.path.abspath(reading.tfds_data_dir)
-        reading = dataclasses.replace(reading, tfds_data_dir=data_dir)
     return Options(
-        reader=FLAGS.reader,
-        reading=reading,
-        normalise=FLAGS.normalise,
-        language=stage_flags.language_id(),
-        quality_rules=FLAGS.quality_rules,
-        quality_model=FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
-        quality_threshold=FLAGS.quality_threshold,
-        quality_level=FLAGS.quality_level,
-        deduplicate=FLAGS.deduplicate,
-        deduplicate_paragraphs=FLAGS.deduplicate_paragraphs,
-        near_threshold=FLAGS.near_threshold,
-        near_bands=FLAGS.near_bands,
-        min_paragraph_letters=FLAGS.min_paragraph_letters,
-        sample_dropped=FLAGS.sample_dropped,
-        records=record_flags.options(),
-        shard_bytes=record_flags.megabytes("shard_mb"),
-        element_bytes=record_flags.megabytes("element_mb"),
+        **common_flags.pipeline_options(),
+        **common_flags.stage_options(),
+        element_bytes=common_flags.megabytes("element_mb"),
     )
 
 
@@ -97,42 +72,25 @@ def _runner(arguments: list[str]) -> LocalRunner | BeamRunner:
     return LocalRunner(FLAGS.workers)
 
 
-def _anchored(wanted: Options, paths: list[str]) -> Options:
-    """The options with what relative paths are relative to, as a worker may start elsewhere."""
-    files = [path for path in paths if not path.startswith(PREFIX) and not is_remote(path)]
-    if all(map(os.path.isabs, files)):
-        return wanted
-    reading = dataclasses.replace(wanted.reading, directory=os.getcwd())
-    return dataclasses.replace(wanted, reading=reading)
-
-
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     runner = _runner(argv[1:])
     wanted = options()
-    # Loads the model, so that a mistake in it is found before any work.
+    # Loads the classifier, so that a mistake in its file is found before any work.
     wanted.chain()
-    if is_remote(FLAGS.output_dir):
-        raise UserError(
-            f"--output_dir={FLAGS.output_dir}: must be on a file system that all workers have;"
-            " copy the finished folder"
+    files, vocabulary = common_flags.text_files(), common_flags.vocabulary()
+    exclude = common_flags.excluded_paths()
+    cli.import_tensorflow()
+    with runner:
+        return write_documents(
+            files,
+            wanted,
+            vocabulary,
+            FLAGS.output_dir,
+            runner,
+            FLAGS.overwrite,
+            exclude,
         )
-    output, partial = output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
-    paths = outside_of(output, reader_flags.input_paths())
-    wanted = _anchored(wanted, paths)
-    vocabulary = record_flags.vocabulary()
-    cli.quiet_tensorflow()
-    summary = Summary()
-    excluded = record_flags.excluded_paths()
-    plan = Plan.of(paths, wanted, vocabulary.hash, excluded)
-    with locked(output):
-        # Another run may have completed it meanwhile.
-        output_folder(output, FLAGS.overwrite)
-        resumed = (partial / PLAN_FILE).exists()
-        with runner:
-            manifest, report = prepare(plan, vocabulary, output, partial, runner)
-    summary.show(str(output), manifest, report, len(paths), resumed)
-    return exit_status(manifest.counters)
 
 
 if __name__ == "__main__":

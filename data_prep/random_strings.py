@@ -8,12 +8,12 @@ not give their lengths; here they are uniform too.
 import random
 import string
 from collections.abc import Iterator
-from pathlib import Path
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 
 FLAGS = flags.FLAGS
 _CHARACTERS = string.ascii_letters + string.digits
@@ -53,9 +53,10 @@ def random_strings(count: int, min_length: int, max_length: int, seed: int) -> I
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    cli.announce(f"drawing {FLAGS.count} strings …")
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
     lines = "".join(f"{one}\n" for one in strings)
-    Path(FLAGS.output).write_text(lines, encoding="ascii")
+    atomic_write_text(FLAGS.output, lines)
     print(f"{FLAGS.output}: {FLAGS.count} strings")
 
 

@@ -5,7 +5,7 @@ Prints the table and writes it, with a figure, as balance.md and balance.svg bes
 
 from absl import flags
 
-from data_prep.balance import DEFAULT_EXPONENT, table, write_report
+from data_prep.output.balance import DEFAULT_EXPONENT, table, write_report
 from official_cmlm import cli
 from official_cmlm.records.manifest import load_manifest
 
@@ -30,6 +30,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    cli.announce("drawing the balance of languages …")
     manifest = load_manifest(FLAGS.records)
     write_report(manifest, FLAGS.output_dir or FLAGS.records, FLAGS.exponent)
     print(table(manifest, FLAGS.exponent), end="")

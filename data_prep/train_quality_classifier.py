@@ -8,7 +8,6 @@ did not learn from, and writes one file for `data_prep.stages.quality_classifier
 import hashlib
 import heapq
 import sys
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,18 @@ from typing import Any
 from absl import flags
 
 from data_prep.hold_out import is_held_out, whole_documents
-from data_prep.quality_training import Training, format_table, precision_recall, scores, train
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
 from data_prep.readers.document import DOCUMENTS_BY, LINES
 from data_prep.stages.normalise import Normalise
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
+from data_prep.stages.quality_training import (
+    Training,
+    format_table,
+    precision_recall,
+    scores,
+    train,
+)
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -110,7 +116,7 @@ def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[
     for first, pieces in whole_documents(documents):
         measured = is_held_out(first, FLAGS.held_out)
         for piece in pieces:
-            document = normalise(piece, Counter())
+            document = normalise(piece, DropCounter())
             if document is None:
                 continue
             if measured:
@@ -124,8 +130,10 @@ def main(argv: list[str]) -> None:
     output = Path(FLAGS.output)
     if not output.parent.is_dir():
         raise UserError(f"{output.parent}: no such directory; make it or change --output")
+    cli.announce("reading examples …")
     kept, held_out_kept = _examples("kept")
     dropped, held_out_dropped = _examples("dropped")
+    cli.announce(f"training on {len(kept) + len(dropped)} documents …")
     model = train(kept, dropped, Features(bits=FLAGS.bits), Training(l2=FLAGS.l2))
     report: dict[str, Any] = {
         "kept": {"learned_from": len(kept), "held_out": len(held_out_kept)},

@@ -1,5 +1,6 @@
 """What every binary of the project shares: how it starts and how it reports a user's mistake."""
 
+import importlib
 import os
 import sys
 import warnings
@@ -27,6 +28,22 @@ def quiet_tensorflow() -> None:
     if not flags.FLAGS["verbosity"].present:
         logging.set_verbosity(logging.ERROR)
     warnings.filterwarnings("ignore", category=UserWarning, module="tensorflow")
+
+
+def announce(message: str) -> None:
+    """Prints what the binary begins to do on standard error, where results are not mixed with it.
+
+    A binary calls it within two seconds of its start, and before anything that takes longer.
+    """
+    print(message, file=sys.stderr, flush=True)
+
+
+def import_tensorflow() -> None:
+    """Imports TensorFlow without its notices, and says so first, as that takes some ten seconds."""
+    quiet_tensorflow()
+    if "tensorflow" not in sys.modules:
+        announce("importing TensorFlow …")
+        importlib.import_module("tensorflow")
 
 
 def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:

@@ -84,8 +84,8 @@ def make_documents(count: int, seed: int = 0):
 
 def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, **options):
     """Writes a folder of documents records, in several shards; returns its manifest."""
-    from data_prep.documents import RecordOptions, Statistics, records
-    from data_prep.sharding import ShardWriter
+    from data_prep.documents.records import RecordOptions, Statistics, records
+    from data_prep.output.folder import ShardWriter
 
     folder.mkdir(parents=True, exist_ok=True)
     statistics = Statistics()

@@ -9,7 +9,7 @@ from tests.conftest import WORDS
 
 def pair(first: str, second: str, languages: str = "en-de", label: str | None = None):
     """One pair; `languages` names both, e.g. `en-de`."""
-    from data_prep.readers.pair import Pair
+    from data_prep.readers.document import Pair
 
     left, right = languages.split("-")
     return Pair((first, second), (left, right), label, "hand:1")
@@ -51,18 +51,18 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
 
     Args:
       folder: to write to; made if it is not there.
-      rows: tuples of `data_prep.readers.pair.Pair`, all of one length: 1, or the languages that
+      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the languages that
         each row stands in.
       vocabulary: makes the ids.
       shard_bytes: a shard that is larger is ended.
-      **options: of `data_prep.pairs.PairOptions`.
+      **options: of `data_prep.pairs.records.PairOptions`.
 
     Returns:
       The manifest.
     """
-    from data_prep.pairs import PairOptions, records
-    from data_prep.sharding import ShardWriter
-    from data_prep.statistics import Statistics
+    from data_prep.output.folder import ShardWriter
+    from data_prep.output.statistics import Statistics
+    from data_prep.pairs.records import PairOptions, records
     from official_cmlm.records.pairs import KIND
 
     rows = list(rows)

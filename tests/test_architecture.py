@@ -22,7 +22,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 MAY_IMPORT = {
     "official_cmlm.losses": "",
     "official_cmlm.configs": "errors",
-    "official_cmlm.inputs": "configs records tokenization errors",
+    "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
     "official_cmlm.evaluation": "errors files progress",
     "official_cmlm.evaluation.data": "errors evaluation.scores",
@@ -30,7 +30,7 @@ MAY_IMPORT = {
     "official_cmlm.evaluation.suites": (
         "errors evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
     ),
-    "data_prep": "cli errors files process_memory progress records tokenization configs",
+    "data_prep": "cli errors files hashing process_memory progress records tokenization configs",
 }
 # Package -> what it must not import, anywhere in its files.
 MUST_NOT_IMPORT = {
@@ -198,6 +198,45 @@ def test_forbidden_code_is_seen():
     unseen = [code for code in FORBIDDEN.splitlines() if not list(_forbidden(ast.parse(code)))]
     blamed = [code for code in HARMLESS.splitlines() if list(_forbidden(ast.parse(code)))]
     assert (unseen, blamed) == ([], [])
+
+
+def _module(path):
+    """Name of the module that a file is, or of the package that it begins."""
+    return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+
+
+def _import_cycles(imports):
+    """Cycles of a graph {module: names that it imports}; a name is the module that holds it."""
+    graph = {
+        module: {found for name in names if (found := _holder(name, imports)) and found != module}
+        for module, names in imports.items()
+    }
+    # What imports nothing that is left is in no cycle.
+    while free := [module for module, to in graph.items() if not to & graph.keys()]:
+        for module in free:
+            del graph[module]
+    return sorted(graph)
+
+
+def _holder(name, modules):
+    """The module that `name` is, or that defines it; None if that is none of `modules`."""
+    while name and name not in modules:
+        name = name.rpartition(".")[0]
+    return name
+
+
+@pytest.mark.parametrize("package", ["data_prep", "official_cmlm.tokenization"])
+def test_no_import_cycles(package):
+    """Neither at the top of files nor inside functions."""
+    imports = {_module(path): list(_imports(_tree(path))) for path in _files(package)}
+    assert _import_cycles(imports) == []
+
+
+def test_import_cycles_are_seen():
+    """Over several files, and without what only imports a cycle's members from outside."""
+    imports = {"p": [], "p.a": ["p.b.x"], "p.b": ["p.c"], "p.c": ["p.a.y"], "p.d": ["os"]}
+    assert _import_cycles(imports) == ["p.a", "p.b", "p.c"]
+    assert _import_cycles(imports | {"p.c": ["p.d"]}) == []
 
 
 def _binaries():

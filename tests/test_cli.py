@@ -113,3 +113,38 @@ def test_a_question_mark_lists_the_experiments():
     result = run("experiments.train", "--experiment=?")
     assert result.returncode == 0
     assert "cmlm/english_base" in result.stdout and "Table 1" in result.stdout
+
+
+# Runs a binary where the import of TensorFlow ends the process.
+_STOP_AT_TENSORFLOW = """
+import runpy, sys
+
+class Stop:
+    def find_spec(self, name, path=None, target=None):
+        if name == "tensorflow":
+            sys.exit(7)
+
+sys.meta_path.insert(0, Stop())
+sys.argv = sys.argv[1:]
+runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+"""
+
+
+@pytest.mark.parametrize("kind", ["create_documents", "create_pairs", "prepare"])
+def test_the_import_of_tensorflow_is_announced(tmp_path, kind):
+    """It takes ten seconds or more, so a line on standard error comes before."""
+    (tmp_path / "a.txt").write_text("A cat sat.")
+    (tmp_path / "v.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\na\n")
+    text = f"{tmp_path}/a.txt"
+    arguments = [f"--input={text},{text}", "--languages=en,de"]
+    if kind != "create_pairs":
+        arguments = [f"--input={text}"]
+    result = subprocess.run(
+        [sys.executable, "-c", _STOP_AT_TENSORFLOW, f"data_prep.{kind}", *arguments]
+        + [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert (result.returncode, result.stderr) == (7, "importing TensorFlow …\n")

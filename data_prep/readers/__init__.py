@@ -1,11 +1,18 @@
 """Readers of text: which there are, and which suits a file."""
 
-from collections.abc import Callable, Iterator
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
 
-from data_prep.readers import docstrings, jsonl, plain_text, tfds, warc, wet
+from data_prep.readers import crawl_files, docstrings, jsonl, plain_text, tfds
 from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.opening import is_plain, located, size_of
-from data_prep.readers.paths import expand_inputs
+from data_prep.readers.files import (
+    TextFile,
+    expand_inputs,
+    expand_text_files,
+    is_plain,
+    located,
+    size_of,
+)
 from data_prep.readers.report import ReadReport, guarded
 from official_cmlm.errors import UserError
 
@@ -15,7 +22,9 @@ __all__ = [
     "Part",
     "ReadOptions",
     "ReadReport",
+    "TextFile",
     "expand_inputs",
+    "expand_text_files",
     "measure",
     "read_documents",
     "read_file",
@@ -30,8 +39,8 @@ Reader = Callable[..., Iterator[Document]]
 _READERS: dict[str, Reader] = {
     "text": plain_text.read,
     "jsonl": jsonl.read,
-    "wet": wet.read,
-    "warc": warc.read,
+    "wet": crawl_files.read_wet,
+    "warc": crawl_files.read_warc,
     "tfds": tfds.read,
     "docstrings": docstrings.read,
 }
@@ -68,17 +77,29 @@ def _name_for(path: str) -> str:
 
 
 def read_documents(
-    paths: list[str], options: ReadOptions, report: ReadReport, reader: str = "auto"
+    files: Iterable[str | TextFile],
+    options: ReadOptions,
+    report: ReadReport,
+    reader: str = "auto",
 ) -> Iterator[Document]:
     """Yields the documents of all files, in order.
+
+    Args:
+      files: paths, or files with their languages.
+      options: how they are read.
+      report: counts what is read.
+      reader: name of the reader.
 
     Raises:
       UserError: what a reader raises, if `options.on_error` is "fail"; with "skip" such a file is
         left out from the fault on, and it is an error only if no file could be read to its end.
     """
-    for path in paths:
-        yield from read_file(path, options, report, reader)
-    report.raise_if_all_failed(len(paths))
+    count = 0
+    for file in files:
+        count += 1
+        path, language = file if isinstance(file, TextFile) else (file, "")
+        yield from read_file(path, options, report, reader, language=language)
+    report.raise_if_all_failed(count)
 
 
 def measure(path: str, options: ReadOptions, reader: str = "auto") -> tuple[int, int]:
@@ -106,12 +127,15 @@ def read_file(
     report: ReadReport,
     reader: str = "auto",
     part: Part | None = None,
+    language: str = "",
 ) -> Iterator[Document]:
     """Yields the documents of one of several files; raises as `read_documents` does with "fail".
 
-    With `part` only those of it, as `measure` counts; the parts of a file give together what the
-    whole file does.
+    With `part` only those of it, in the units of `measure`; the parts of a file together give the
+    documents of the whole file. `language` overrides that of the options.
     """
+    if language:
+        options = dataclasses.replace(options, language=language)
     read = reader_for(path, reader)
     documents = read(path, options, report, part) if part else read(path, options, report)
     return guarded(path, documents, options.on_error, report)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES, DEFAULT_MAX_LINE_BYTES, Part
-from data_prep.readers.opening import UTF16_BOMS, BrokenStreamError, ExpandedFile
+from data_prep.readers.files import UTF16_BOMS, BrokenStreamError, ExpandedFile
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 
@@ -76,9 +76,9 @@ def iter_blocks(
 ) -> Iterator[Block]:
     r"""Yields the lines of a file, many at a time.
 
-    Gzip and Zstandard are told by their first bytes, not by the file's name. Lines end with \n,
-    \r\n or a lone \r; a byte order mark is dropped; bytes that are not UTF-8 become
-    U+FFFD and are counted.
+    Gzip and Zstandard are recognised by their first bytes, not by the file's name. Lines end with
+    \n, \r\n or a lone \r; a byte order mark is dropped; bytes that are not UTF-8 become U+FFFD and
+    are counted.
 
     Args:
       path: the file.
@@ -91,7 +91,7 @@ def iter_blocks(
       part: bytes (start, stop) of a file that is plain. What is read begins with the first border
         line that begins at `start` or behind it, or with the file, and ends before the first one
         that begins at `stop` or behind it; so parts that tile the file's bytes tile its lines.
-      is_border: whether a line, given with its end, is such a one; default all lines.
+      is_border: whether a line, given with its end, is a border line; default: every line.
 
     Raises:
       UserError: no such file, a directory, a broken or exploding compressed stream, a NUL byte,
@@ -141,7 +141,7 @@ def iter_blocks(
 
 
 class _LineTooLongError(Exception):
-    """Caught where the line's number is known."""
+    """Turned into a `UserError` where the line's number is known."""
 
 
 def _whole_lines(
@@ -163,7 +163,7 @@ def _whole_lines(
     skip_newline = False
     for chunk in chunks:
         zero = chunk.find(b"\0")
-        # Without a NUL byte in sight, UTF-16 of Chinese, say, is told by its first bytes.
+        # UTF-16 of, e.g., Chinese has no NUL byte and is recognised by its first bytes.
         if offset == 0 and chunk.startswith(UTF16_BOMS):
             raise UserError(f"{path}: is UTF-16 text, by its first bytes; convert it to UTF-8 text")
         if zero >= 0:

@@ -8,7 +8,7 @@ from collections import deque
 from collections.abc import Iterator
 
 from data_prep.readers.document import Document, ReadOptions
-from data_prep.readers.opening import BrokenStreamError, ExpandedFile
+from data_prep.readers.files import BrokenStreamError, ExpandedFile
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 

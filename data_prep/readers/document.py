@@ -1,4 +1,4 @@
-"""What a reader yields, and what it needs to be told about the text it reads."""
+"""What readers yield, documents and pairs, and the options of reading."""
 
 from dataclasses import dataclass
 
@@ -21,8 +21,8 @@ class Document:
     Attributes:
       id: what the input calls the document; else `path#N`, where N is the byte of the file,
         decompressed, at which the document begins, or the number of a record or an example. Unique
-        within one run if the input's own names are, which the URIs of a crawl that fetched a page
-        twice are not. What is left around a cut has the names of `cut_id`.
+        within one run if the input's own names are; the URIs of a crawl that fetched a page twice
+        are not. The pieces of a document that was cut have the names of `cut_id`.
       language: a language code, as the input or the options give it.
       paragraphs: non-empty texts in reading order, runs of white space made one space.
       continues: this piece directly follows the previous `Document` of the same file, so the
@@ -36,7 +36,7 @@ class Document:
 
 
 def cut_id(document_id: str, stage: str, number: int) -> str:
-    """The id of a piece of a document out of which a stage has cut something; `number` from 0.
+    """The id of a piece of a document from which a stage has removed a part; `number` from 0.
 
     The first piece keeps the name; each stage has its own, so that cuts of cuts stay unique.
     """
@@ -90,3 +90,25 @@ class ReadOptions:
         for name in ("max_line_bytes", "max_document_bytes", "max_expanded_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two texts that belong together.
+
+    Attributes:
+      texts: both, runs of white space made one space; either may be empty.
+      languages: language of each.
+      label: name of the pair's class, or None.
+      where: `path:line` of the pair, for messages.
+    """
+
+    texts: tuple[str, str]
+    languages: tuple[str, str]
+    label: str | None
+    where: str
+
+
+def one_space(text: str) -> str:
+    """The text with every run of white space made one space, and none at its ends."""
+    return " ".join(text.split())

@@ -59,7 +59,7 @@ def _lines(
         part=part,
         is_border=_begins_document,
     ):
-        # In the middle of a file nobody knows the number of the line.
+        # Within a part of a file line numbers are unknown.
         numbered = not part or part[0] == 0
         numbers = zip(block.starts.tolist(), block.lines)
         for number, (offset, line) in enumerate(numbers, block.number):
@@ -68,7 +68,7 @@ def _lines(
 
 
 def _begins_document(line: bytes) -> bool:
-    """Whether a line does not continue the one before."""
+    """Whether a line begins a document, and does not continue the one before."""
     if b'"continues"' not in line:
         return True
     try:

@@ -1,25 +1,25 @@
-"""Sources of pairs: aligned files of lines, tables, translation memories, labelled pairs."""
+"""Inputs of pairs: aligned files of lines, tables, translation memories, labelled pairs."""
 
 import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.readers import nli, tmx
+from data_prep.readers import tmx
 from data_prep.readers.decoding import iter_lines
-from data_prep.readers.document import ReadOptions
-from data_prep.readers.pair import Pair, one_space
-from data_prep.readers.paths import is_file
+from data_prep.readers.document import Pair, ReadOptions, one_space
+from data_prep.readers.files import is_file
+from data_prep.readers.jsonl import mended, parse_object
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 
 FORMATS = ("lines", "moses", "tsv", "tmx", "nli")
-# Formats of which one file is a whole source.
+# Formats of which one file is a whole input.
 TABLES = ("tsv", "nli")
 _MISSING = object()
 
 
 @dataclass(frozen=True, slots=True)
-class PairSource:
+class PairInput:
     """Where pairs of one kind come from.
 
     Attributes:
@@ -34,7 +34,7 @@ class PairSource:
 
     @property
     def name(self) -> str:
-        """The source's files, for messages."""
+        """Its files, for messages."""
         return ",".join(self.paths)
 
     def read(self, report: ReadReport, header: bool, options: ReadOptions) -> Iterator[Pair]:
@@ -47,14 +47,14 @@ class PairSource:
 
         Raises:
           UserError: for files of different lengths, a line of a table without two or three
-            columns, and as the readers `tmx` and `nli` do.
+            columns, and as `tmx.read` and `_read_nli` do.
         """
         if len(self.paths) == 2:
             yield from self._aligned(report, options)
         elif self.form == "tsv":
             yield from self._table(report, header, options)
         else:
-            read = {"tmx": tmx.read, "nli": nli.read}[self.form]
+            read = {"tmx": tmx.read, "nli": _read_nli}[self.form]
             yield from read(self.paths[0], self.languages, options, report)
 
     def _aligned(self, report: ReadReport, options: ReadOptions) -> Iterator[Pair]:
@@ -90,11 +90,11 @@ class PairSource:
             yield Pair(texts, self.languages, label, f"{path}:{number}")
 
 
-def sources(paths: list[str], languages: list[str], form: str) -> list[PairSource]:
-    """The sources that the flags name.
+def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairInput]:
+    """The inputs that the flags name.
 
     Args:
-      paths: for `lines` two files a source; for `moses` what the names of two files begin with,
+      paths: for `lines` two files an input; for `moses` what the names of two files begin with,
         `corpus` for `corpus.en` and `corpus.de` (each also with .gz or .zst); else one file.
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` and `tmx` `en-de`.
@@ -114,7 +114,7 @@ def sources(paths: list[str], languages: list[str], form: str) -> list[PairSourc
                 f"--input names {len(paths)} files; with --format=lines every two belong together"
             )
         return [
-            PairSource((paths[i], paths[i + 1]), (languages[i], languages[i + 1]))
+            PairInput((paths[i], paths[i + 1]), (languages[i], languages[i + 1]))
             for i in range(0, len(paths), 2)
         ]
     for tag in languages if form in ("moses", "tmx") else ():
@@ -124,8 +124,8 @@ def sources(paths: list[str], languages: list[str], form: str) -> list[PairSourc
             )
     both = [(path, _both(tag)) for path, tag in zip(paths, languages)]
     if form == "moses":
-        return [PairSource(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
-    return [PairSource((path,), tags, form) for path, tags in both]
+        return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
+    return [PairInput((path,), tags, form) for path, tags in both]
 
 
 def _moses(prefix: str, language: str) -> str:
@@ -141,3 +141,60 @@ def _moses(prefix: str, language: str) -> str:
 def _both(tag: str) -> tuple[str, str]:
     first, dash, second = tag.partition("-")
     return (first, second) if dash else (tag, tag)
+
+
+_FIELDS = ("sentence1", "sentence2", "gold_label")
+
+
+def _read_nli(
+    path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
+) -> Iterator[Pair]:
+    """Yields a pair for each row, with its `gold_label`.
+
+    JSON lines are told by the first byte of the first line, {. The first line of a table names
+    its columns, in any order and among others; a cell is what stands between tabs, without quotes.
+
+    Raises:
+      UserError: as `decoding.iter_lines` does; a field is missing; a row with another number of
+        columns than the first line.
+    """
+    header: list[str] | None = None
+    for number, line in iter_lines(
+        path, report, options.max_line_bytes, options.max_expanded_bytes
+    ):
+        where = f"{path}:{number}"
+        if not line.strip():
+            continue
+        if header is None:
+            header = [] if line.startswith("{") else [cell.strip() for cell in line.split("\t")]
+            if header:
+                _check(header, where)
+                continue
+        row = _cells(line, header, where) if header else _object(line, where)
+        first, second, label = (mended(row[field], path, report) for field in _FIELDS)
+        yield Pair((one_space(first), one_space(second)), languages, label.strip(), where)
+
+
+def _cells(line: str, header: list[str], where: str) -> dict[str, str]:
+    cells = line.split("\t")
+    if len(cells) != len(header):
+        raise UserError(f"{where}: {len(cells)} columns, but the first line names {len(header)}")
+    return dict(zip(header, cells))
+
+
+def _object(line: str, where: str) -> dict[str, str]:
+    row = parse_object(line, where)
+    _check(row, where)
+    for field in _FIELDS:
+        if not isinstance(row[field], str):
+            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
+    return row
+
+
+def _check(names: object, where: str) -> None:
+    missing = [field for field in _FIELDS if field not in names]
+    if missing:
+        raise UserError(
+            f"{where}: no {missing[0]!r}; --format=nli needs {', '.join(_FIELDS)}, in the"
+            " first line of a table or in each object"
+        )

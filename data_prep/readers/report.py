@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from data_prep.samples import Samples
+from data_prep.output.dropped import Samples
 from official_cmlm.errors import UserError
 
 ON_ERROR = ("fail", "skip")
@@ -63,7 +63,7 @@ class ReadReport:
             self.records_failed[path] = (before + count, message)
         self.records_dropped.update(other.records_dropped)
         self.exclusion_faults += other.exclusion_faults
-        self.samples.merge(other.samples)
+        self.samples.merge(other.samples.kept)
 
     def add_not_utf8(self, path: str, count: int) -> None:
         """Counts `count` replaced byte sequences of `path`."""
@@ -73,12 +73,12 @@ class ReadReport:
     def drop_empty(self, name: str) -> None:
         """Counts a document without text; `name` is its id."""
         self.empty_documents += 1
-        self.samples.offer("read/without_text", name, "")
+        self.samples.add("read/without_text", name, "")
 
     def drop_record(self, reason: str, name: str, text: str = "") -> None:
         """Counts a record that is not what the reader is for; `text` is what is known of it."""
         self.records_dropped[reason] += 1
-        self.samples.offer(f"read/{reason}", name, text)
+        self.samples.add(f"read/{reason}", name, text)
 
     def record_fault(self, path: str, message: str, on_error: str) -> None:
         """Counts a record that cannot be read, where the file can be read on behind it.
@@ -90,7 +90,7 @@ class ReadReport:
             raise UserError(message)
         count, first = self.records_failed.get(path, (0, message))
         self.records_failed[path] = (count + 1, first)
-        self.samples.offer("read/unreadable_record", path, message)
+        self.samples.add("read/unreadable_record", path, message)
 
     def raise_if_all_failed(self, files: int) -> None:
         """To be called after the last of `files` files.
@@ -160,4 +160,4 @@ def guarded(
         if on_error == "fail":
             raise
         report.files_failed[path] = str(error)
-        report.samples.offer("read/unreadable_file", path, str(error))
+        report.samples.add("read/unreadable_file", path, str(error))

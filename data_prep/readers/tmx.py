@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 from xml.parsers import expat
 
-from data_prep.readers.document import ReadOptions
-from data_prep.readers.opening import BrokenStreamError, ExpandedFile
-from data_prep.readers.pair import Pair, one_space
+from data_prep.readers.document import Pair, ReadOptions, one_space
+from data_prep.readers.files import BrokenStreamError, ExpandedFile
 from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
 

@@ -1,41 +1,24 @@
-"""Stages: what happens to a document between the reader and the records.
+"""Stages of data preparation: what happens to a document between reader and records.
 
-A stage is a frozen dataclass, its settings, that is called with a document and counters and
-returns the document, changed or not, or None to drop it. It knows nothing of other documents, so
-neither their order nor the number of workers can change what it does. Each document or paragraph
-that it drops is counted by `count_dropped` under `stage/reason`.
+A stage is a frozen dataclass of settings. Called with a document and counters, it returns the
+document, changed or not, or None to drop it. It knows nothing of other documents, so its result
+depends neither on their order nor on the number of workers. Each document or paragraph that it
+drops is counted by `drop_document` under `stage/reason`.
 """
 
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers.document import Document
-from data_prep.samples import SAMPLE_CHARACTERS
-from data_prep.tally import count_loss
-
-__all__ = ["Chain", "Stage", "count_dropped", "keep_paragraphs"]
 
 
 class Stage(Protocol):
-    """A step of the way from text to records."""
+    """Changes or drops documents, one at a time."""
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
-        """The document as it goes on, or None if it is dropped; counts what is dropped."""
-
-
-def count_dropped(counters: Counter[str], reason: str, document: Document, text: str = "") -> None:
-    """Counts a dropped document, or with `text` a dropped part of it; see `tally.count_loss`.
-
-    Args:
-      counters: `counters[reason]` grows by one; a `Tally` notes its language and an example.
-      reason: a stable name, `stage/what_was_wrong`.
-      document: what is dropped, or what the part is of.
-      text: the paragraph or sentence.
-    """
-    languages = (document.language,)
-    count_loss(counters, reason, languages, document.id, lambda: text or _opening(document))
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
+        """The document, changed or not, or None if it is dropped; counts what is dropped."""
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
@@ -55,7 +38,7 @@ class Chain:
     def __init__(self, stages: Iterable[Stage]) -> None:
         self.stages = tuple(stages)
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """What the last stage makes of the document, or None if any drops it."""
         result: Document | None = document
         for stage in self.stages:
@@ -64,7 +47,7 @@ class Chain:
             result = stage(result, counters)
         return result
 
-    def run(self, documents: Iterable[Document], counters: Counter[str]) -> Iterator[Document]:
+    def run(self, documents: Iterable[Document], counters: DropCounter) -> Iterator[Document]:
         """Yields what is left of the documents, which come in the order of their file.
 
         A piece of a long document no longer continues the one before if that is dropped.
@@ -75,13 +58,3 @@ class Chain:
             if result is not None:
                 yield replace(result, continues=False) if dropped and result.continues else result
             dropped = result is None
-
-
-def _opening(document: Document) -> str:
-    """As much of the beginning as a sample shows, without joining a whole book."""
-    text = ""
-    for paragraph in document.paragraphs:
-        text += ("\n" if text else "") + paragraph[:SAMPLE_CHARACTERS]
-        if len(text) > SAMPLE_CHARACTERS:
-            break
-    return text

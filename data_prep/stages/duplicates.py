@@ -1,24 +1,24 @@
 """Removes exact and near duplicates, documents and paragraphs, over all files: the earliest stays.
 
-A keyed combine, so that no machine needs to see all text, and the result depends neither on the
-order of processing nor on how the input is spread over machines:
+A combine by key: no machine needs to see all text, and the result depends neither on the order of
+processing nor on how the input is divided among machines.
 
-1. Of each file: `file_keys`, and from them `members` of its documents. By key: `losers`. By file:
-   what it loses.
+1. For each file: `file_keys`, and from them the `members` of its documents. For each key: `losers`,
+   the members to remove. Grouped by file: `losses_by_file`.
 2. The same for the paragraphs of the documents that stay (`Units.without`), so that a paragraph is
    never removed in favour of one in a document that is removed itself.
-3. Of each file: `drop`.
+3. For each file: `drop`.
 
-`remove_duplicates` does it all on one machine.
+`remove_duplicates` does all of it on one machine.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 
 import numpy as np
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document, cut_id
-from data_prep.stages import count_dropped
 from data_prep.stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
@@ -53,16 +53,16 @@ __all__ = [
     "remove_duplicates",
 ]
 
-# By the first byte of the key. Of several the alphabetically first is counted.
+# By the first byte of the key. Where several apply, the alphabetically first is counted.
 REASONS = {
     EXACT_DOCUMENT: "duplicates/exact_document",
     EXACT_PARAGRAPH: "duplicates/exact_paragraph",
     NEAR_DOCUMENT: "duplicates/near_document",
     NEAR_PARAGRAPH: "duplicates/near_paragraph",
 }
-# What is lost and why.
+# A place that is removed, and the reason.
 Loss = tuple[Place, str]
-# Of one file: (document number, paragraph number or `WHOLE`) -> why.
+# Of one file: (document number, paragraph number or `WHOLE`) -> reason.
 Losses = Mapping[tuple[int, int], str]
 
 
@@ -72,12 +72,12 @@ def merge(one: Collection[Member], other: Collection[Member]) -> tuple[Member, .
 
 
 def losers(key: bytes, group: Iterable[Member], options: DuplicateOptions) -> Iterator[Loss]:
-    """Which members of a key are removed; a function of the set of members, in whatever order.
+    """Yields the members of a key that are removed; the order of `group` does not matter.
 
     Of an exact key all but the earliest place, in memory that does not grow with the group. Of a
-    band's key those whose signature says that they are as similar as `threshold` to an earlier
-    member that stays in this group. That one may be lost by another key, but then again to an
-    earlier one like itself: something of the kind always stays.
+    band key those whose estimated similarity to an earlier member that stays in this group is at
+    least `threshold`. That earlier member may be removed by another key, but only because of a
+    still earlier similar one, so one of several similar texts always stays.
 
     Args:
       key: as `members` yields it.
@@ -109,7 +109,7 @@ def _all_but_the_first(group: Iterable[Member]) -> Iterator[Place]:
 
 
 def losses_by_file(losses: Iterable[Loss]) -> dict[int, Losses]:
-    """What each file loses; of several reasons for one place the alphabetically first counts."""
+    """What is removed from each file; of several reasons the alphabetically first counts."""
     files: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
     for (file, *place), reason in losses:
         found = files[file]
@@ -118,7 +118,7 @@ def losses_by_file(losses: Iterable[Loss]) -> dict[int, Losses]:
 
 
 def find_losses(files: Sequence[FileKeys], options: DuplicateOptions) -> dict[int, Losses]:
-    """What each file loses, on one machine.
+    """What is removed from each file, computed on one machine.
 
     Args:
       files: keys of all files; their order decides which place is the earliest.
@@ -139,36 +139,37 @@ def find_losses(files: Sequence[FileKeys], options: DuplicateOptions) -> dict[in
 
 
 def drop(
-    documents: Iterable[Document], losses: Losses, counters: Counter[str]
+    documents: Iterable[Document], losses: Losses, counters: DropCounter
 ) -> Iterator[Document]:
     """Yields what is left of a file's documents.
 
-    Where paragraphs are removed the document is cut, into pieces named by `cut_id`, so that no two
-    sentences become neighbours that were none; a piece behind a removed one does not continue it.
+    Where paragraphs are removed, the document is cut into pieces named by `cut_id`, so that
+    sentences that were not adjacent do not become so; a piece behind a removed one does not
+    continue it.
 
     Args:
       documents: all of the file, as `file_keys` saw them.
-      losses: what the file loses.
+      losses: what is removed from the file.
       counters: counts what is removed by its reason, and as `duplicates/no_paragraph_left`
         documents of which nothing is left.
     """
     whole = True
     for number, document in enumerate(documents):
         if reason := losses.get((number, WHOLE)):
-            count_dropped(counters, reason, document)
+            drop_document(counters, reason, document)
             whole = False
             continue
         pieces: list[list[str]] = [[]]
         for place, paragraph in enumerate(document.paragraphs):
             if reason := losses.get((number, place)):
-                count_dropped(counters, reason, document, paragraph)
+                drop_document(counters, reason, document, paragraph)
                 pieces.append([])
             else:
                 pieces[-1].append(paragraph)
         joins = document.continues and whole
         whole = bool(pieces[-1])
         if not any(pieces):
-            count_dropped(counters, "duplicates/no_paragraph_left", document)
+            drop_document(counters, "duplicates/no_paragraph_left", document)
         if len(pieces) == 1 and joins == document.continues:
             yield document
             continue
@@ -182,7 +183,7 @@ def drop(
 def remove_duplicates(
     files: Sequence[Callable[[], Iterable[Document]]],
     options: DuplicateOptions,
-    counters: Counter[str],
+    counters: DropCounter,
 ) -> Iterator[Document]:
     """Yields the documents of all files without duplicates, in their order.
 

@@ -1,4 +1,4 @@
-"""What pass one keeps of a file: keys and signatures of its documents and paragraphs, no text."""
+"""The first pass over a file: keys and signatures of its documents and paragraphs, no text."""
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator
@@ -32,7 +32,7 @@ class DuplicateOptions:
       near_documents: how near duplicates among documents are found; None: only exact ones are.
       paragraphs: whether a paragraph that stood anywhere before is removed too; default true.
       near_paragraphs: as `near_documents`, for paragraphs. Default None: a signature and its
-        bands take 320 bytes in pass one, as much as many a paragraph.
+        bands take 320 bytes in the first pass, as much as a short paragraph.
       min_paragraph_letters: a paragraph with fewer letters is never a duplicate, as "Chapter 1" or
         a short answer is none. Default 100, some 20 words of English (our choice). Documents that
         equal another are removed however short they are.
@@ -85,7 +85,7 @@ class Units:
 
 @dataclasses.dataclass(frozen=True)
 class FileKeys:
-    """What pass one keeps of a file."""
+    """The result of the first pass over a file."""
 
     documents: Units
     paragraphs: Units

@@ -1,11 +1,11 @@
-"""MinHash signatures: how alike two texts are, from a few bytes of each."""
+"""MinHash signatures: the similarity of two texts, estimated from a few bytes of each."""
 
 import dataclasses
 
 import numpy as np
 
-from data_prep.stages.duplicates_text import mix
 from official_cmlm.errors import UserError
+from official_cmlm.hashing import GOLDEN_GAMMA, mix
 
 
 @dataclasses.dataclass(frozen=True)
@@ -18,7 +18,7 @@ class MinHash:
     Attributes:
       bands: default 20. Lee et al. 2022, "Deduplicating Training Data Makes Language Models
         Better", appendix A, take 450 bands of 20 rows (one half at 0.72), some 9,000 hashes a text;
-        160 hashes do nearly as well where what is looked for lies well above the threshold.
+        160 hashes are nearly as good for texts well above the threshold.
       rows: hashes of a band; default 8. With 20 bands texts of similarity 0.6, 0.7, 0.8, 0.9 are
         candidates with probability 0.29, 0.69, 0.975, 0.99999; one half at 0.66.
       threshold: estimated Jaccard similarity from which candidates are duplicates; default 0.75,
@@ -26,8 +26,8 @@ class MinHash:
         deviation there is 0.03.
       shingle_words: words of a shingle; default 5, as Lee et al. A character of a script without
         spaces is a word.
-      min_shingles: a text with fewer has no signature: too little to tell an edit from another
-        text. Default 10.
+      min_shingles: a text with fewer has no signature, as it is too short to tell an edited copy
+        from another text. Default 10.
       seed: of the hash functions.
 
     Raises:
@@ -83,7 +83,7 @@ def band_keys(minima: np.ndarray, options: MinHash) -> np.ndarray:
     rows = minima.reshape(-1, options.bands, options.rows).astype(np.uint64)
     keys = np.broadcast_to(np.arange(options.bands, dtype=np.uint64), rows.shape[:2])
     for at in range(options.rows):
-        keys = mix(keys + rows[:, :, at] + np.uint64(0x9E3779B97F4A7C15))
+        keys = mix(keys + rows[:, :, at] + np.uint64(GOLDEN_GAMMA))
     return keys
 
 

@@ -1,4 +1,4 @@
-"""Text as what duplicates are told by: its letters for exact ones, its words for near ones.
+"""Normalised text, the key of duplicates: letters for exact ones, words for near ones.
 
 Case, white space, punctuation and Unicode's ways to write the same character do not count: "Don't!"
 and "do n't" have the same letters. Whole batches of texts are computed at once with NumPy.
@@ -12,23 +12,25 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from official_cmlm.hashing import GOLDEN_GAMMA, mix, ngram_hashes
+
 # Scripts written without spaces between words, as ranges of code points: here every character is a
 # word by itself. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
 _UNSPACED = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)),
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)),
 )
-# Beyond the last assigned letter there are only private and special characters.
+# Beyond the last assigned letter there are only private-use and special characters.
 _LAST_LETTER = 0x323AF
 _SEPARATOR, _SPACED, _ALONE = 0, 1, 2
 # Characters analysed at once: few enough that intermediate results stay in the cache of a core.
 _CHUNK_CHARACTERS = 1 << 16
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+_BASE = np.uint64(GOLDEN_GAMMA)
 
 
 @dataclasses.dataclass(frozen=True)
 class Letters:
-    """Texts reduced to what duplicates are told by.
+    """Texts normalised for the comparison of duplicates.
 
     Attributes:
       letters: letters, digits and marks of all texts, normalised, code points; uint32.
@@ -92,22 +94,12 @@ def shingles(
       (hashes of all texts in order, uint64; row splits, [texts + 1], int64)
     """
     bounds = found.word_splits if splits is None else found.word_splits[splits]
-    count = max(0, len(found.words) - size + 1)
-    hashes = np.zeros(count, np.uint64)
-    for at in range(size):
-        hashes = hashes * _BASE + found.words[at : at + count]
-    # Runs that begin too near the end of their text reach into the next one.
+    hashes = ngram_hashes(found.words, size)
+    # Leave out runs that would reach into the next text.
     lengths = np.maximum(0, np.diff(bounds) - size + 1)
     new_bounds = _splits([lengths])
     starts = np.repeat(bounds[:-1] - new_bounds[:-1], lengths)
     return mix(hashes[starts + np.arange(len(starts))]), new_bounds
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Scatters uint64 values over all 64 bits, one to one (the last steps of SplitMix64)."""
-    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return values ^ (values >> np.uint64(31))
 
 
 def _chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
@@ -137,7 +129,7 @@ def _analyse(texts: Sequence[str]) -> Letters:
     is_letter = kinds != _SEPARATOR
     begins = (kinds == _SPACED) & np.append(True, kinds[:-1] != _SPACED)[: len(kinds)]
     begins |= kinds == _ALONE
-    # A text does not go on with the word that the one before it ended with.
+    # A text does not continue the last word of the text before it.
     firsts = ends[:-1][ends[:-1] < len(codes)]
     begins[firsts] |= is_letter[firsts]
     letters = codes[is_letter]

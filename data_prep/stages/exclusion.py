@@ -2,32 +2,36 @@
 
 import dataclasses
 import itertools
-from collections import Counter
+import json
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document, ReadOptions, cut_id
 from data_prep.readers.report import ReadReport, guarded
-from data_prep.stages import count_dropped
 from data_prep.stages.duplicates_text import analyse, exact_keys
 from data_prep.stages.exclusion_files import candidates, normal_brackets, several_sentences
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write, atomic_write_text, write_array
 
 _BATCH_TEXTS = 4096
+# Not `.json`, as the results of the pipeline's phases are named.
+_KEYS_FILE, _FAULTS_FILE = "exclusion.npy", "exclusion.faults"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exclusion:
     """Sentences that may not be trained on, as hashes.
 
-    A sentence is told by its letters (`duplicates_text`): case, punctuation, white space and so
-    tokenisation do not count.
+    Sentences are compared by their letters (`duplicates_text`): differences of case, punctuation,
+    white space and tokenisation do not count.
 
     Attributes:
       keys: hashes of the sentences, sorted and unique, uint64.
-      faults: what was wrong with each file that could not be read to its end; of those only the
-        sentences before the fault are known.
+      faults: a message for each file that could not be read to its end; only its sentences before
+        the fault are in `keys`.
     """
 
     keys: np.ndarray
@@ -63,6 +67,18 @@ class Exclusion:
             )
         return cls(known, faults)
 
+    def save(self, folder: Path) -> None:
+        """Writes the files that `load` reads."""
+        with atomic_write(folder / _KEYS_FILE) as file:
+            write_array(file, self.keys)
+        atomic_write_text(folder / _FAULTS_FILE, json.dumps(self.faults))
+
+    @classmethod
+    def load(cls, folder: Path) -> "Exclusion":
+        """Reads what `save` wrote."""
+        keys = np.load(folder / _KEYS_FILE, allow_pickle=False)
+        return cls(keys, tuple(json.loads((folder / _FAULTS_FILE).read_bytes())))
+
     def keep(self, sentence: str) -> bool:
         """Whether a sentence may be trained on."""
         return bool(self.keep_each([sentence])[0])
@@ -95,17 +111,17 @@ class Cutter:
 
     def __init__(self, exclusion: Exclusion) -> None:
         self._exclusion = exclusion
-        # Whether the last sentence so far stayed.
+        # Whether the last sentence of the document before stayed.
         self._whole = True
 
     def __call__(
-        self, documents: Sequence[tuple[Document, list[str]]], counters: Counter[str]
+        self, documents: Sequence[tuple[Document, list[str]]], counters: DropCounter
     ) -> Iterator[tuple[Document, list[str]]]:
         """Yields (document, sentences) of what is left.
 
-        Where sentences are taken out a document is cut, into pieces named by `cut_id`, as the
-        sentences on both sides of one left out are no neighbours; nor does what follows a document
-        continue it if its last sentence went.
+        Where a sentence is taken out, the document is cut into pieces named by `cut_id`, as the
+        sentences on both sides of it are not adjacent. A piece does not continue the one before
+        whose last sentence was taken out.
 
         Args:
           documents: the next documents with their sentences.
@@ -126,9 +142,9 @@ class Cutter:
                 continue
             for sentence, stays in zip(sentences, marks.tolist()):
                 if not stays:
-                    count_dropped(counters, "exclude/sentence", document, sentence)
+                    drop_document(counters, "exclude/sentence", document, sentence)
             if not marks.any():
-                count_dropped(counters, "exclude/no_sentence_left", document)
+                drop_document(counters, "exclude/no_sentence_left", document)
             for number, run in enumerate(_runs(sentences, marks)):
                 name = cut_id(document.id, "exclude", number)
                 joins = joins and not number and bool(marks[0])

@@ -6,14 +6,13 @@ import json
 import re
 from collections.abc import Iterator
 
-from data_prep.abbreviations import rejoined
+from data_prep.documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined
 from data_prep.readers.decoding import CHUNK_BYTES
 from data_prep.readers.document import ReadOptions
+from data_prep.readers.files import BrokenStreamError, ExpandedFile
 from data_prep.readers.jsonl import encodable
-from data_prep.readers.opening import BrokenStreamError, ExpandedFile
 from data_prep.readers.report import ReadReport
 from data_prep.stages.duplicates_text import analyse
-from data_prep.stages.sentence_marks import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS
 from official_cmlm.errors import UserError
 
 # A class in front of the sentence: SST's fine labels, TREC's questions.

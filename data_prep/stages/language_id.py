@@ -1,12 +1,11 @@
-"""Stage "language id": what language a document is in, by Compact Language Detector 2."""
+"""Stage "language id": identifies the language of a document with Compact Language Detector 2."""
 
 import functools
 import re
-from collections import Counter
 from dataclasses import dataclass, replace
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document
-from data_prep.stages import count_dropped
 from official_cmlm.errors import UserError
 
 DETECT_LANGUAGE = ("check", "set", "off")
@@ -80,11 +79,11 @@ class LanguageId:
                 if canonical_language(language) not in detectable():
                     raise UserError(f"languages: {language!r} is none that can be detected")
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document, with "set" under the language found, or None.
 
-        Counts `language/unsure`, `language/mismatch` and `language/other` for what is dropped,
-        and for what goes on `language/not_checked` where the detector does not know the declared
+        Counts dropped documents as `language/unsure`, `language/mismatch` and `language/other`,
+        and kept ones as `language/not_checked` where the detector does not know the declared
         language.
         """
         language = canonical_language(document.language)
@@ -94,15 +93,15 @@ class LanguageId:
             hint = language if self.declared_as_hint else ""
             found = identify(_excerpt(document.paragraphs), hint)
             if found.language == UNKNOWN or found.confidence < self.min_confidence:
-                count_dropped(counters, "language/unsure", document)
+                drop_document(counters, "language/unsure", document)
                 return None
             if self.detect == "check" and found.language != language:
-                count_dropped(counters, "language/mismatch", document)
+                drop_document(counters, "language/mismatch", document)
                 return None
             if self.detect == "set":
                 language = found.language
         if self.languages and language not in _canonical(self.languages):
-            count_dropped(counters, "language/other", document)
+            drop_document(counters, "language/other", document)
             return None
         if self.detect == "set" and language != document.language:
             return replace(document, language=language)

@@ -1,16 +1,15 @@
-"""Stage "decode and normalise": one way to write each text.
+"""Stage "normalise": Unicode normal form C, no control characters, single spaces.
 
-Unicode's normal form C, no control characters, one space between words, words that a line's end
-cut in two joined again.
+Words that were hyphenated at a line's end are joined again.
 """
 
 import re
 import unicodedata
-from collections import Counter
 from dataclasses import dataclass
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document
-from data_prep.stages import count_dropped, keep_paragraphs
+from data_prep.stages import keep_paragraphs
 
 _REPLACEMENT = "\ufffd"
 
@@ -74,11 +73,11 @@ class Normalise:
     mend_hyphens: bool = True
     max_replaced: float = 0.01
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document in normal form, or None if it is empty or was not decoded rightly.
 
         Counts `normalise/empty`, `normalise/not_decoded` (documents) and
-        `normalise/empty_paragraph`; as what goes on, `normalise/hyphens_mended`.
+        `normalise/empty_paragraph`; and in kept text `normalise/hyphens_mended`.
         """
         paragraphs = document.paragraphs
         if self.mend_hyphens:
@@ -87,13 +86,13 @@ class Normalise:
         kept = [paragraph for paragraph in normal if paragraph]
         for before, after in zip(document.paragraphs, normal):
             if not after:
-                count_dropped(counters, "normalise/empty_paragraph", document, ascii(before))
+                drop_document(counters, "normalise/empty_paragraph", document, ascii(before))
         if not kept:
-            count_dropped(counters, "normalise/empty", document)
+            drop_document(counters, "normalise/empty", document)
             return None
         replaced = sum(text.count(_REPLACEMENT) for text in kept if not text.isascii())
         if replaced > self.max_replaced * sum(map(len, kept)):
-            count_dropped(counters, "normalise/not_decoded", document)
+            drop_document(counters, "normalise/not_decoded", document)
             return None
         return keep_paragraphs(document, kept)
 
@@ -110,12 +109,12 @@ def normalise(text: str) -> str:
     if not text.isascii():
         text = unicodedata.normalize("NFC", text)
         if "\u200c" in text or "\u200d" in text:
-            # What a joiner kept apart may now compose.
+            # Characters that a joiner kept apart may compose now.
             text = unicodedata.normalize("NFC", _stray_joiners.sub("", text))
     return " ".join(text.split())
 
 
-def mend_hyphens(paragraphs: list[str], counters: Counter[str]) -> list[str]:
+def mend_hyphens(paragraphs: list[str], counters: DropCounter) -> list[str]:
     """The paragraphs with broken words joined; see `Normalise.mend_hyphens`.
 
     At a line's end the hyphen goes, unless the document has the word with its hyphen ("well-
@@ -132,7 +131,7 @@ def _mend(
     hint: str,
     cut: re.Pattern[str],
     word: re.Pattern[str],
-    counters: Counter[str],
+    counters: DropCounter,
 ) -> list[str]:
     """Joins the words that `word` matches as the document has them elsewhere, with hyphens or not.
 

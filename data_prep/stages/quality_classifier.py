@@ -10,14 +10,14 @@ import functools
 import json
 import math
 import os
-from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document
-from data_prep.stages import count_dropped, keep_paragraphs
+from data_prep.stages import keep_paragraphs
 from data_prep.stages.quality_signals import (
     Lines,
     Words,
@@ -27,10 +27,11 @@ from data_prep.stages.quality_signals import (
     symbol_ratios,
 )
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
+from official_cmlm.hashing import MIX_1
 
 LEVELS = ("document", "paragraph")
 _FORMAT = "official_cmlm quality classifier 1"
-_MIX = np.uint64(0xBF58476D1CE4E5B9)
 # A signal of a strange text shall not outweigh all that is said about it, in standard deviations.
 _MAX_SIGNAL = 5.0
 SIGNALS = (
@@ -68,7 +69,7 @@ class Features:
         found = []
         for kind, hashes in enumerate(hashed):
             # The kinds differ, so a word and the same characters have weights of their own.
-            mixed = (hashes ^ (hashes >> np.uint64(31))) * (_MIX + np.uint64(2 * kind))
+            mixed = (hashes ^ (hashes >> np.uint64(31))) * (np.uint64(MIX_1) + np.uint64(2 * kind))
             found.append(mixed >> np.uint64(64 - self.bits))
         return np.concatenate(found).astype(np.int64) if found else np.zeros(0, np.int64)
 
@@ -146,13 +147,7 @@ class QualityModel:
             "report": self.report,
             "weights": base64.b64encode(self.weights.astype("<f4").tobytes()).decode(),
         }
-        path = Path(path)
-        partial = path.with_name(path.name + ".partial")
-        try:
-            partial.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
-            partial.replace(path)
-        finally:
-            partial.unlink(missing_ok=True)
+        atomic_write_text(path, json.dumps(content, indent=1) + "\n")
 
 
 def standardised(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
@@ -235,7 +230,7 @@ class QualityClassifier:
             raise UserError(f"threshold is {self.threshold:g}; give a probability, 0 to 1")
         _cached_model(self.model)
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document, or what is left of it, or None.
 
         Counts `quality/classifier` for documents and `quality/paragraph_classifier`.
@@ -248,10 +243,10 @@ class QualityClassifier:
                 if model.score([text], document.language) >= self.threshold:
                     kept.append(text)
                 else:
-                    count_dropped(counters, "quality/paragraph_classifier", document, text)
+                    drop_document(counters, "quality/paragraph_classifier", document, text)
         elif model.score(document.paragraphs, document.language) < self.threshold:
             kept = []
         if not kept:
-            count_dropped(counters, "quality/classifier", document)
+            drop_document(counters, "quality/classifier", document)
             return None
         return keep_paragraphs(document, kept)

@@ -5,12 +5,12 @@ our paragraphs: what a reader yields has no others.
 """
 
 import math
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from data_prep.output.dropped import DropCounter, drop_document
 from data_prep.readers.document import Document
-from data_prep.stages import count_dropped, keep_paragraphs
+from data_prep.stages import keep_paragraphs
 from data_prep.stages.language_id import canonical_language
 from data_prep.stages.quality_signals import (
     DUPLICATE_NGRAMS,
@@ -94,7 +94,7 @@ class QualityRules:
             if len(getattr(self, name)) not in (0, count):
                 raise UserError(f"{name} has {len(getattr(self, name))} numbers; give {count}")
 
-    def __call__(self, document: Document, counters: Counter[str]) -> Document | None:
+    def __call__(self, document: Document, counters: DropCounter) -> Document | None:
         """The document with the paragraphs that pass, or None.
 
         Counts a removed paragraph as `quality/paragraph_…`, a dropped document as `quality/…`
@@ -105,10 +105,10 @@ class QualityRules:
         page = "\n".join(document.paragraphs).lower()
         # About the whole page, as in C4, whichever of its lines would stay.
         if self.lorem_ipsum and "lorem ipsum" in page:
-            count_dropped(counters, "quality/lorem_ipsum", document)
+            drop_document(counters, "quality/lorem_ipsum", document)
             return None
         if self.curly_bracket and "{" in page:
-            count_dropped(counters, "quality/curly_bracket", document)
+            drop_document(counters, "quality/curly_bracket", document)
             return None
         # One search of the page spares one of each paragraph.
         unwanted = [word for word in self._unwanted() if word in page]
@@ -116,12 +116,12 @@ class QualityRules:
         for text in document.paragraphs:
             reason = self._paragraph_breaks(text, spaced, marked, unwanted)
             if reason:
-                count_dropped(counters, f"quality/paragraph_{reason}", document, text)
+                drop_document(counters, f"quality/paragraph_{reason}", document, text)
             else:
                 kept.append(text)
         reason = next(self._text_breaks(kept, document, spaced, marked), "")
         if reason:
-            count_dropped(counters, f"quality/{reason}", document)
+            drop_document(counters, f"quality/{reason}", document)
             return None
         return keep_paragraphs(document, kept)
 

@@ -10,8 +10,9 @@ from functools import cached_property
 
 import numpy as np
 
+from data_prep.documents.sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
 from data_prep.stages.language_id import canonical_language
-from data_prep.stages.sentence_marks import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
+from official_cmlm.hashing import GOLDEN_GAMMA
 
 # Written without spaces, so that what stands between spaces is no word.
 UNSPACED = frozenset("zh yue wuu ja th lo km my bo dz".split())
@@ -43,8 +44,8 @@ _EDGES = ".,;:!?…\"'“”‘’«»‹›()[]{}-–—*_¿¡"
 
 TOP_NGRAMS = (2, 3, 4)
 DUPLICATE_NGRAMS = (5, 6, 7, 8, 9, 10)
-# Any odd numbers with bits all over would do.
-_BASE = 0x9E3779B97F4A7C15
+# Any odd number with about as many ones as zeros would do.
+_BASE = GOLDEN_GAMMA
 _INVERSE = pow(_BASE, -1, 1 << 64)
 _SPACE = 32
 

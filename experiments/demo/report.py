@@ -35,8 +35,8 @@ def define_flags() -> None:
 
 def read_sentences(path: Path) -> list[list[str]]:
     """The sentences of each document of a JSONL file."""
+    from data_prep.documents.sentences import split_sentences
     from data_prep.readers import ReadOptions, ReadReport, read_documents
-    from data_prep.sentences import split_sentences
 
     counters: Counter[str] = Counter()
     return [

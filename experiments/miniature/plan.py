@@ -156,9 +156,9 @@ def check_evaluation(study: Study, data_dir: Path) -> list[str]:
       UserError: if a column's files are missing.
     """
     from official_cmlm.evaluation import suites
-    from official_cmlm.evaluation.data import DataFolder
-    from official_cmlm.evaluation.report import SuiteReport
+    from official_cmlm.evaluation.data.folder import DataFolder
     from official_cmlm.evaluation.report.driver import parse_options
+    from official_cmlm.evaluation.scores import SuiteReport
 
     def encode(texts: list[str]) -> Any:
         raise _Read

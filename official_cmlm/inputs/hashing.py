@@ -12,6 +12,8 @@ number generators"), a bijection of 64-bit words that passes BigCrush when fed w
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, unmix
+
 # Different uses of one key must not see the same numbers.
 SALT_SHUFFLE = 1
 SALT_SWAP = 2
@@ -31,17 +33,13 @@ SALT_POSITIVE_LENGTHS = 15
 SALT_POSITIVE_STARTS = 16
 SALT_STREAM = 17
 
-_WEYL = 0x9E3779B97F4A7C15
-_MIX_1 = 0xBF58476D1CE4E5B9
-_MIX_2 = 0x94D049BB133111EB
-
 
 def _mix(state: tf.Tensor) -> tf.Tensor:
-    """SplitMix64's finaliser on uint64 words of any shape."""
+    """`official_cmlm.hashing.mix` in a graph; uint64 of any shape."""
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(30)))
-    state *= _word(_MIX_1)
+    state *= _word(MIX_1)
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(27)))
-    state *= _word(_MIX_2)
+    state *= _word(MIX_2)
     return tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(31)))
 
 
@@ -63,7 +61,7 @@ def fold(key: tf.Tensor, data: tf.Tensor | int) -> tf.Tensor:
     Returns:
       int64 keys of the broadcast shape.
     """
-    weyl = (_as_word(tf.convert_to_tensor(data)) + _word(1)) * _word(_WEYL)
+    weyl = (_as_word(tf.convert_to_tensor(data)) + _word(1)) * _word(GOLDEN_GAMMA)
     return tf.bitcast(_mix(_mix(_as_word(key)) + weyl), tf.int64)
 
 
@@ -94,27 +92,12 @@ def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:
 def unfolded_keys(folded: int, data: np.ndarray) -> np.ndarray:
     """The keys that `fold` turns into `folded` with each of `data`: int64 `[data]`."""
     words = np.full(len(data), folded, np.int64).view(np.uint64)
-    weyl = (data.astype(np.uint64) + np.uint64(1)) * np.uint64(_WEYL)
-    return _unmixed(_unmixed(words) - weyl).view(np.int64)
+    weyl = (data.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN_GAMMA)
+    return unmix(unmix(words) - weyl).view(np.int64)
 
 
 def unfolded_data(folded: np.ndarray, key: int | np.ndarray) -> np.ndarray:
     """The data with which `fold` turns `key` into each of `folded`: uint64, broadcast."""
     mixed = _mix(_as_word(tf.constant(key, tf.int64))).numpy()
-    weyl = _unmixed(folded.astype(np.int64).view(np.uint64)) - mixed
-    return weyl * np.uint64(pow(_WEYL, -1, 1 << 64)) - np.uint64(1)
-
-
-def _unmixed(words: np.ndarray) -> np.ndarray:
-    """The inverse of `_mix`, on uint64 `[n]`."""
-    words = _unshifted(words, 31) * np.uint64(pow(_MIX_2, -1, 1 << 64))
-    words = _unshifted(words, 27) * np.uint64(pow(_MIX_1, -1, 1 << 64))
-    return _unshifted(words, 30)
-
-
-def _unshifted(words: np.ndarray, bits: int) -> np.ndarray:
-    """Undoes x ^ (x >> bits); each round sets `bits` more of the high bits right."""
-    found = words
-    for _ in range(64 // bits):
-        found = words ^ (found >> np.uint64(bits))
-    return found
+    weyl = unmix(folded.astype(np.int64).view(np.uint64)) - mixed
+    return weyl * np.uint64(pow(GOLDEN_GAMMA, -1, 1 << 64)) - np.uint64(1)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 FILE_NAME = "dataset.json"
@@ -73,11 +74,9 @@ class Manifest:
     format_version: int = FORMAT_VERSION
 
     def save(self, folder: str | os.PathLike) -> None:
-        """Writes `dataset.json` aside and renames it: the folder is complete once it is there."""
-        path = Path(folder) / FILE_NAME
-        partial = path.with_suffix(".json.partial")
-        partial.write_text(json.dumps(dataclasses.asdict(self), indent=2) + "\n")
-        partial.replace(path)
+        """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
+        text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        atomic_write_text(Path(folder) / FILE_NAME, text)
 
 
 def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:

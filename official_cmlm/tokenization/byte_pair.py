@@ -8,13 +8,10 @@ import json
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization.vocabulary import TokenRows, Vocabulary, utf8
-
-if TYPE_CHECKING:
-    from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
+from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
 _SETTINGS = "byte_pair.json"
 
@@ -62,10 +59,10 @@ class BytePairVocabulary(Vocabulary):
     def tokenizer(self) -> "_FastBytePair":
         return _FastBytePair(self)
 
-    def graph_tokenizer(self) -> "GraphBytePair":
+    def graph_tokenizer(self) -> GraphTokenizer:
         from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
 
-        return GraphBytePair(self)
+        return GraphBytePair(self.tokens, self.merges, self.add_prefix_space)
 
 
 class _FastBytePair:

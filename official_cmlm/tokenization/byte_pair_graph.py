@@ -1,11 +1,11 @@
 """Byte-level BPE in TensorFlow graphs, by keras-hub."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 # keras-hub brings Keras 3 with it; only whoever needs this tokenizer pays for that.
 from keras_hub.tokenizers import BytePairTokenizer
-
-from official_cmlm.tokenization.byte_pair import BytePairVocabulary
 
 _NO_SPACE_FIRST = r"\A([^ ])"
 _SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
@@ -23,11 +23,13 @@ class GraphBytePair(tf.Module):
     split at; where it would be a token of its own it is lost.
     """
 
-    def __init__(self, vocabulary: BytePairVocabulary) -> None:
+    def __init__(
+        self, tokens: Sequence[str], merges: Sequence[str], add_prefix_space: bool
+    ) -> None:
+        """Makes the lookup tables; see `BytePairVocabulary` for the arguments."""
         super().__init__(name="byte_pair")
         tables = BytePairTokenizer(
-            vocabulary={token: i for i, token in enumerate(vocabulary.tokens)},
-            merges=list(vocabulary.merges),
+            vocabulary={token: i for i, token in enumerate(tokens)}, merges=list(merges)
         )
         # An attribute, so that its tables are saved with the module.
         self._tables = tables
@@ -35,7 +37,7 @@ class GraphBytePair(tf.Module):
         def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
             # tensorflow-text's split would end at a NUL.
             texts = tf.strings.regex_replace(texts, r"\x00", "")
-            if vocabulary.add_prefix_space:
+            if add_prefix_space:
                 # keras-hub would also put one before a space and into an empty text.
                 texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
             # Of several spaces the last goes with the next word; re2 cannot look ahead.

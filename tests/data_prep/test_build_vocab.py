@@ -12,9 +12,9 @@ from absl.testing import flagsaver
 
 from data_prep import build_vocab
 from data_prep.build_vocab import save
-from data_prep.readers import ReadOptions, ReadReport
-from data_prep.vocabulary_mixture import TextInput, sample_paragraphs
-from data_prep.vocabulary_wordpiece import SPECIAL_TOKENS, learn_wordpiece
+from data_prep.readers import ReadOptions, ReadReport, expand_text_files
+from data_prep.vocabulary.mixture import TextInput, sample_paragraphs
+from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
 from official_cmlm.errors import UserError
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
@@ -81,7 +81,7 @@ def test_sample_is_spread_evenly(tmp_path):
     options = ReadOptions(lines="paragraphs")
 
     def sample(max_bytes: float) -> list[str]:
-        source = TextInput.of(paths, options)
+        source = TextInput(tuple(expand_text_files(paths)), options)
         return [text for _, text in sample_paragraphs(source, ReadReport(), max_bytes)]
 
     assert len(sample(1e9)) == 400

@@ -12,6 +12,8 @@ from data_prep import create_documents
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import make_documents
+from tests.data_prep.pipeline.runs import contents
+from tests.data_prep.pipeline.runs import run as run_prepare
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -64,7 +66,14 @@ def test_what_is_written(run, tmp_path, vocabulary, capsys):
     shards = [f"documents-{i:05d}.tfrecord" for i in range(len(manifest.shards))]
     assert len(shards) > 1
     report = ["balance.md", "balance.svg"]
-    assert _names(folder) == [*report, "dataset.json", *shards, "vocab.json", "vocab.txt"]
+    assert _names(folder) == [
+        *report,
+        "dataset.json",
+        *shards,
+        "prepare.json",
+        "vocab.json",
+        "vocab.txt",
+    ]
     assert [shard.name for shard in manifest.shards] == shards
     assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
 
@@ -145,6 +154,50 @@ def test_a_failure_does_not_touch_old_records(run, tmp_path):
         run(overwrite=True, min_sentences=50)
     assert before == {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     assert "out.partial" not in _names(tmp_path)
+
+
+@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_prepare_without_stages_writes_the_same(run, tmp_path, workers):
+    """To the byte, whichever binary and however many workers."""
+    (tmp_path / "text").mkdir()
+    lines = [{"text": d.paragraphs, "lang": "fr"} for d in make_documents(9, seed=2)]
+    (tmp_path / "text" / "b.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
+    (tmp_path / "text" / "a.txt").write_text((tmp_path / "text.txt").read_text())
+    run(input=tmp_path / "text", shard_mb=0.002, max_sentences=3)
+    run_prepare(
+        input=tmp_path / "text",
+        vocab_file=tmp_path / "vocab.txt",
+        output_dir=tmp_path / "prepared",
+        shard_mb=0.002,
+        max_sentences=3,
+        workers=workers,
+    )
+    assert len(load_manifest(tmp_path / "out").shards) > 3
+    assert contents(tmp_path / "prepared") == contents(tmp_path / "out")
+
+
+def test_languages_of_files(run, tmp_path):
+    """A language before a pattern is that of the documents that do not name their own."""
+    for name in ("en", "de"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "a.txt").write_text("A cat sat.\n\nA dog ran.")
+    (tmp_path / "de" / "b.jsonl").write_text('{"text": "A. B.", "lang": "fr"}\n{"text": "C."}')
+    run(input=f"en:{tmp_path}/en/*.txt,de:{tmp_path}/de")
+    assert load_manifest(tmp_path / "out").languages == {"en": 2, "de": 3, "fr": 1}
+
+
+def test_an_unfinished_run_is_resumed(run, tmp_path, monkeypatch):
+    """What is done is not done again; with other flags one line says so."""
+    run(output_dir=tmp_path / "whole")
+    monkeypatch.setattr("data_prep.pipeline.run._finish", lambda *arguments: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        run()
+    monkeypatch.undo()
+    with pytest.raises(UserError, match="out.partial: was begun with max_sentences 256, now it is"):
+        run(max_sentences=7)
+    monkeypatch.setattr("data_prep.pipeline.phases.records", lambda *arguments: 1 / 0)
+    run()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
 
 def test_casing_must_be_known(run, tmp_path):

@@ -156,7 +156,10 @@ def test_what_is_left_out_is_counted(run, tmp_path, capsys):
         "pairs/without_gold_label": 1,
     }
     assert manifest.records == 2 and manifest.labels == {"neutral": 1, "entailment": 1}
-    assert "pairs/empty_text 2, pairs/without_gold_label 1" in capsys.readouterr().out
+    assert (
+        "left out: pairs/empty_text 2 (rows), pairs/without_gold_label 1 (rows); changed"
+        in capsys.readouterr().out
+    )
 
 
 def test_the_same_twice(run, tmp_path):

@@ -40,7 +40,7 @@ def test_the_binary_writes_every_document_once(tmp_path):
 def test_a_single_document_cannot_be_split(tmp_path):
     result = run(tmp_path, "Only one document.")
     assert result.returncode == 1
-    assert result.stderr.startswith("error: 1 document(s) are too few")
+    assert "\nerror: 1 document(s) are too few" in result.stderr
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 
 

@@ -37,7 +37,7 @@ _EXAMPLES = (
 
 
 def _labelled_rows():
-    from data_prep.readers.pair import Pair
+    from data_prep.readers.document import Pair
 
     for i, label in zip(range(24), itertools.cycle(["entailment", "neutral", "contradiction"])):
         texts = (" ".join(WORDS[i % 20 : i % 20 + 4]), " ".join(WORDS[i % 15 : i % 15 + 3]))

@@ -104,7 +104,7 @@ def test_buckets(pipeline):
 
 def test_a_padding_entry_in_a_record_is_no_padding(vocabulary, tmp_path):
     """The id of [PAD] inside a sentence counts as a token of it."""
-    from data_prep.sharding import ShardWriter
+    from data_prep.output.folder import ShardWriter
     from official_cmlm.records.documents import encode
 
     write_records(tmp_path, make_documents(1), vocabulary)

@@ -176,7 +176,7 @@ def test_only_languages_that_are_read_count(vocabulary, tmp_path):
 
 def labelled(tag, label):
     """A pair whose languages may have hyphens."""
-    from data_prep.readers.pair import Pair
+    from data_prep.readers.document import Pair
 
     parts = tag.split("-")
     middle = len(parts) // 2

@@ -6,10 +6,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from data_prep.output.dropped import SAMPLE_CHARACTERS, DropCounter, Samples, drop_document
 from data_prep.readers import Document
-from data_prep.samples import SAMPLE_CHARACTERS, Samples
-from data_prep.stages import Chain, count_dropped, keep_paragraphs
-from data_prep.tally import Tally
+from data_prep.stages import Chain, keep_paragraphs
 
 
 @dataclass(frozen=True)
@@ -20,12 +19,12 @@ class DropIf:
 
     def __call__(self, document, counters):
         if any(f"DOCUMENT {self.word}" in text for text in document.paragraphs):
-            count_dropped(counters, f"drop/{self.word}", document)
+            drop_document(counters, f"drop/{self.word}", document)
             return None
         kept = []
         for text in document.paragraphs:
             if self.word in text:
-                count_dropped(counters, f"drop/paragraph_{self.word}", document, text)
+                drop_document(counters, f"drop/paragraph_{self.word}", document, text)
             else:
                 kept.append(text)
         return keep_paragraphs(document, kept)
@@ -48,14 +47,14 @@ def document(name, *paragraphs, continues=False):
 
 def test_stages_run_in_order_until_one_drops():
     chain = Chain([Append("one"), DropIf("bad"), Append("two")])
-    counters = Counter()
+    counters = DropCounter()
     assert chain(document("a", "bad", "good"), counters).paragraphs == ["good", "one", "two"]
     assert chain(document("b", "DOCUMENT bad"), counters) is None
     assert counters == {"append/done": 3, "drop/bad": 1, "drop/paragraph_bad": 1}
 
 
 def test_samples_are_kept_only_if_asked_for():
-    counters = Tally()
+    counters = DropCounter()
     Chain([DropIf("bad")])(document("b", "DOCUMENT bad"), counters)
     assert counters == {"drop/bad": 1} and list(counters.samples.lines()) == []
 
@@ -64,11 +63,11 @@ def test_counts_are_the_same_with_samples():
     documents = [document(f"d{n}", "DOCUMENT bad" if n % 3 else "bad", "x") for n in range(20)]
     chain = Chain([Append("one"), DropIf("bad")])
     start = {"drop/bad": 5}
-    counts = [Counter(start), Tally(start), Tally(start, samples=Samples(2))]
+    counts = [DropCounter(start), DropCounter(start, samples=Samples(2))]
     for counters in counts:
         for one in documents:
             chain(one, counters)
-    assert counts[0] == counts[1] == counts[2]
+    assert counts[0] == counts[1]
     assert counts[0]["drop/bad"] == 5 + 13
 
 
@@ -83,12 +82,12 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
         for n in range(50)
     ]
     chain = Chain([DropIf("bad")])
-    whole = Tally(samples=Samples(3))
+    whole = DropCounter(samples=Samples(3))
     for one in documents:
         chain(one, whole)
-    merged = Tally(samples=Samples(3))
+    merged = DropCounter(samples=Samples(3))
     for part in (documents[::-2], documents[::2], documents[1::2][::-1]):
-        counters = Tally(samples=Samples(3))
+        counters = DropCounter(samples=Samples(3))
         for one in part:
             chain(one, counters)
         merged.merge(counters)
@@ -104,7 +103,7 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
 
 
 def test_samples_are_cut_and_readable():
-    counters = Tally(samples=Samples(1))
+    counters = DropCounter(samples=Samples(1))
     Chain([DropIf("bad")])(document("é\ud800", "DOCUMENT bad" + "y" * 1000, "z" * 10**6), counters)
     (line,) = counters.samples.lines()
     sample = json.loads(line)
@@ -121,7 +120,7 @@ def test_a_piece_behind_a_dropped_one_continues_nothing():
         document("b#0", "DOCUMENT bad"),
         document("c#0", "w"),
     ]
-    left = list(Chain([DropIf("bad")]).run(pieces, Counter()))
+    left = list(Chain([DropIf("bad")]).run(pieces, DropCounter()))
     assert [(piece.id, piece.continues) for piece in left] == [
         ("a#0", False),
         ("a#2", False),
@@ -133,7 +132,7 @@ def test_a_piece_behind_a_dropped_one_continues_nothing():
 def test_a_chain_is_a_stage():
     inner = Chain([DropIf("bad")])
     outer = Chain([inner, Append("one")])
-    counters = Tally(samples=Samples(1))
+    counters = DropCounter(samples=Samples(1))
     assert outer(document("a", "good"), counters).paragraphs == ["good", "one"]
     assert outer(document("a", "DOCUMENT bad"), counters) is None
     assert len(list(counters.samples.lines())) == 1
@@ -142,4 +141,4 @@ def test_a_chain_is_a_stage():
 @pytest.mark.parametrize("paragraphs", [["a"], ["a", "b"]])
 def test_unchanged_documents_are_the_same_object(paragraphs):
     one = document("a", *paragraphs)
-    assert Chain([DropIf("bad")])(one, Counter()) is one
+    assert Chain([DropIf("bad")])(one, DropCounter()) is one

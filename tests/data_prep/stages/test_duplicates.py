@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
 from data_prep.stages import duplicates_keys
 from data_prep.stages.duplicates import (
@@ -44,7 +45,7 @@ def _document(name: str, *paragraphs: str, continues: bool = False) -> Document:
 
 
 def _run(files: list[list[Document]], options: DuplicateOptions = OPTIONS):
-    counters = Counter()
+    counters = DropCounter()
     reads = [lambda file=file: iter(file) for file in files]
     return list(remove_duplicates(reads, options, counters)), counters
 
@@ -164,7 +165,7 @@ def test_what_is_left(files):
     stay, own = _run(files, exact_only)
     assert len(stay) == len(set(documents))
     assert own["duplicates/exact_document"] == len(documents) - len(set(documents))
-    assert _run([stay], exact_only) == (stay, Counter())
+    assert _run([stay], exact_only) == (stay, DropCounter())
     before = Counter(p for f in files for d in f for p in d.paragraphs)
     assert not Counter(p for d in left for p in d.paragraphs) - before
     assert bool(left) == any(files)
@@ -232,7 +233,7 @@ def test_documents_are_cut_where_paragraphs_go():
 def test_a_document_that_goes_is_no_neighbour():
     """What continued it stands alone; documents that nothing happened to are passed as they are."""
     file = [_document("a", "x y"), _document("b", "X, y."), _document("c", "z", continues=True)]
-    counters = Counter()
+    counters = DropCounter()
     left = list(drop(file, {(1, -1): "duplicates/exact_document"}, counters))
     assert left[0] is file[0] and left[1] == _document("c", "z")
     assert _run([file])[1] == counters == {"duplicates/exact_document": 1}
@@ -242,4 +243,4 @@ def test_nothing_to_do():
     """No files, no documents, no letters."""
     assert _run([])[0] == [] and _run([[]])[0] == []
     file = [_document("a", "* * *"), _document("b", "* * *")]
-    assert _run([file]) == (file, Counter())
+    assert _run([file]) == (file, DropCounter())

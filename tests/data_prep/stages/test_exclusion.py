@@ -2,12 +2,12 @@
 
 import gzip
 import json
-from collections import Counter
 
 import numpy as np
 import pytest
 import zstandard
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document, ReadOptions
 from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
@@ -256,7 +256,7 @@ def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
             (document("h"), ["Eight."]),
         ],
     ]
-    counters = Counter()
+    counters = DropCounter()
     found = [
         (piece.id, piece.continues, sentences)
         for batch in batches
@@ -282,9 +282,9 @@ def test_pieces_of_pieces_have_names_of_their_own(tmp_path):
     names = ["http://a", "http://a/1", "http://a/2"]
     documents = [Document(name, "en", [f"A{name}.", "gone", f"B{name}."]) for name in names]
     losses = {(number, 1): "duplicates/exact_paragraph" for number in range(3)}
-    pieces = list(drop(documents, losses, Counter()))
+    pieces = list(drop(documents, losses, DropCounter()))
     assert len(pieces) == 6
-    left = list(cut([(piece, ["One.", "Taken out.", "Two."]) for piece in pieces], Counter()))
+    left = list(cut([(piece, ["One.", "Taken out.", "Two."]) for piece in pieces], DropCounter()))
     found = [piece.id for piece, _ in left]
     assert len(set(found)) == len(found) == 12
     assert found[:4] == ["http://a", "http://a#exclude-1", "http://a#duplicates-1"] + [

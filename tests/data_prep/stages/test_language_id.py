@@ -1,10 +1,9 @@
 """Language id: tags, the detector's quirks, what is dropped, and real text."""
 
-from collections import Counter
-
 import pytest
 
 from benchmarks.language_id import language_of
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.language_id import (
     LanguageId,
@@ -28,7 +27,7 @@ TRADITIONAL = "委員會將於下週再次開會討論選舉結果，這個問�
 
 
 def run(text, language="en", **settings):
-    counters = Counter()
+    counters = DropCounter()
     result = LanguageId(**settings)(Document("d", language, [text]), counters)
     return result and result.language, dict(counters)
 
@@ -122,7 +121,7 @@ def test_long_documents_are_judged_by_slices_of_all_of_it():
     # Mostly German, whatever it begins with.
     text = [TEXTS["en"]] * 50 + [TEXTS["de"]] * 1000
     document = Document("d", "en", text)
-    assert LanguageId(detect="set")(document, Counter()).language == "de"
+    assert LanguageId(detect="set")(document, DropCounter()).language == "de"
 
 
 @pytest.mark.parametrize(

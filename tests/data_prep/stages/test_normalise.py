@@ -2,12 +2,12 @@
 
 import sys
 import unicodedata
-from collections import Counter
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.normalise import Normalise, mend_hyphens, normalise
 
@@ -22,7 +22,7 @@ MIXED = st.text(
 
 def stage(*paragraphs, counters=None, **settings):
     document = Document("d", "en", list(paragraphs))
-    return Normalise(**settings)(document, Counter() if counters is None else counters)
+    return Normalise(**settings)(document, DropCounter() if counters is None else counters)
 
 
 @pytest.mark.parametrize(
@@ -114,7 +114,7 @@ def test_every_control_character_goes():
     ],
 )
 def test_hyphens(paragraphs, mended):
-    counters = Counter()
+    counters = DropCounter()
     assert mend_hyphens(paragraphs, counters) == mended
     changed = paragraphs != mended and "\xad" not in paragraphs[0]
     assert bool(counters["normalise/hyphens_mended"]) == changed
@@ -123,8 +123,8 @@ def test_hyphens(paragraphs, mended):
 def test_many_broken_words_are_looked_up_the_same_way():
     words = [chr(97 + n // 26) + chr(97 + n % 26) + "xyz" for n in range(200)]
     cut = [f"{word[:3]}- {word[3:]}" for word in words]
-    few = [mend_hyphens([broken, " ".join(words)], Counter())[0] for broken in cut]
-    many = mend_hyphens([*cut, " ".join(words)], Counter())[:-1]
+    few = [mend_hyphens([broken, " ".join(words)], DropCounter())[0] for broken in cut]
+    many = mend_hyphens([*cut, " ".join(words)], DropCounter())[:-1]
     assert few == many == words
 
 
@@ -133,11 +133,11 @@ def test_many_broken_words_are_looked_up_the_same_way():
 def test_the_stage_is_idempotent(paragraphs):
     once = stage(*paragraphs)
     if once is not None:
-        assert Normalise()(once, Counter()) is once
+        assert Normalise()(once, DropCounter()) is once
 
 
 def test_stage_counts_and_leaves_clean_documents_alone():
-    counters = Counter()
+    counters = DropCounter()
     document = Document("d", "en", ["Clean text.", "Été."])
     assert Normalise()(document, counters) is document
     assert stage("a", "\u200b \x00", "b", counters=counters).paragraphs == ["a", "b"]
@@ -146,7 +146,7 @@ def test_stage_counts_and_leaves_clean_documents_alone():
 
 
 def test_share_of_undecodable_characters():
-    counters = Counter()
+    counters = DropCounter()
     assert stage("x" * 99 + "\ufffd", counters=counters) is not None
     assert stage("x" * 98 + "\ufffd", counters=counters) is None
     assert stage("x" * 49, "x" * 49 + "\ud800", counters=counters) is None

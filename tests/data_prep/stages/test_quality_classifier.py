@@ -10,8 +10,9 @@ import pytest
 from scipy.optimize import check_grad
 from scipy.sparse import csr_matrix
 
-from data_prep import quality_training as training
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
+from data_prep.stages import quality_training as training
 from data_prep.stages.quality_classifier import (
     SIGNALS,
     Features,
@@ -170,16 +171,16 @@ def test_files_that_are_none(tmp_path):
 
 
 def test_stage_on_documents(path):
-    stage, counters = QualityClassifier(path), Counter()
+    stage, counters = QualityClassifier(path), DropCounter()
     good, bad = prose(1, seed=3)[0], menus(1, seed=3)[0]
     assert stage(good, counters) is good
     assert stage(bad, counters) is None
     assert counters == {"quality/classifier": 1}
-    assert QualityClassifier(path, threshold=0.0)(bad, Counter()) is bad
+    assert QualityClassifier(path, threshold=0.0)(bad, DropCounter()) is bad
 
 
 def test_stage_on_paragraphs(path):
-    stage, counters = QualityClassifier(path, level="paragraph"), Counter()
+    stage, counters = QualityClassifier(path, level="paragraph"), DropCounter()
     good, bad = prose(1, seed=3)[0].paragraphs, menus(1, seed=3)[0].paragraphs
     mixed = Document("d", "en", [*bad, *good, *bad])
     assert stage(mixed, counters).paragraphs == good
@@ -193,8 +194,8 @@ def test_threshold_is_kept_inclusive(path):
     above = math.nextafter(score, 1)
     for level in ("document", "paragraph"):
         stage = QualityClassifier(path, score, level)
-        assert stage(document, Counter()) is document
-        assert QualityClassifier(path, above, level)(document, Counter()) is None
+        assert stage(document, DropCounter()) is document
+        assert QualityClassifier(path, above, level)(document, DropCounter()) is None
 
 
 @pytest.mark.parametrize(

@@ -1,10 +1,10 @@
 """Each rule with a document that just passes and one that just fails."""
 
-from collections import Counter
 from dataclasses import replace
 
 import pytest
 
+from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.quality_rules import QualityRules
 from official_cmlm.errors import UserError
@@ -42,7 +42,7 @@ def only(*fields):
 
 def run(rules, *paragraphs, language="en", continues=False):
     """What is left, and what was counted."""
-    counters = Counter()
+    counters = DropCounter()
     result = rules(Document("d", language, list(paragraphs), continues), counters)
     return result and result.paragraphs, dict(counters)
 
@@ -165,7 +165,7 @@ def test_each_length_of_duplicates_has_its_threshold(n):
 
 
 def test_a_good_page_passes_untouched():
-    counters = Counter()
+    counters = DropCounter()
     document = page()
     assert DEFAULTS(document, counters) is document
     assert not counters

@@ -1,0 +1,395 @@
+"""The flags that several binaries share, and the options made of them.
+
+A binary calls some of the `define_…` functions once, before `cli.run`, never while it is imported,
+and then `flags.adopt_module_key_flags(common_flags)`, without which `--help` shows the flags of its
+own module only.
+"""
+
+import math
+import os
+from collections.abc import Iterable
+from typing import Any
+
+from absl import flags
+
+from data_prep.documents.records import RecordOptions
+from data_prep.pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
+from data_prep.readers import (
+    READER_NAMES,
+    ReadOptions,
+    ReadReport,
+    TextFile,
+    expand_inputs,
+    expand_text_files,
+)
+from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES
+from data_prep.readers.files import is_remote
+from data_prep.readers.report import ON_ERROR
+from data_prep.readers.tfds import PREFIX
+from data_prep.stages.duplicates import DuplicateOptions, MinHash
+from data_prep.stages.exclusion import Exclusion
+from data_prep.stages.language_id import DETECT_LANGUAGE, LanguageId
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+# Read at each call, so that tests can set them.
+FLAGS = flags.FLAGS
+
+
+def define_reading() -> None:
+    """Defines the flags that say what is read, and how."""
+    flags.DEFINE_list(
+        "input",
+        None,
+        "Text to read: files, directories (all files below them) or glob patterns, ** included,"
+        " separated by commas; plain, gzip or zstd; local, or of a remote file system such as"
+        " gs://. A language may stand before each, as in de:books/*.txt, for the documents that do"
+        " not name their own. This or --tfds is required.",
+    )
+    flags.DEFINE_enum(
+        "reader",
+        "auto",
+        READER_NAMES,
+        "Form of the input: text; jsonl (one JSON object a line, with 'text' and optionally 'lang'"
+        " and 'id'); wet or warc (crawl files; of HTML the main text); docstrings (of Python's"
+        " source files); tfds (--tfds alone); or auto, which goes by the extension, .jsonl,"
+        " .json.gz, .wet, .warc or .py, perhaps with .gz or .zst, and reads the rest as text.",
+    )
+    flags.DEFINE_list(
+        "tfds",
+        [],
+        "Data sets of TensorFlow Datasets to read, e.g. wikipedia/20230601.en. They must have been"
+        " prepared before: nothing is downloaded.",
+    )
+    flags.DEFINE_string(
+        "tfds_data_dir", None, "Folder in which the data sets were prepared. Default: tfds's own."
+    )
+    flags.DEFINE_string("tfds_split", "train", "Split of the data sets to read.")
+    flags.DEFINE_string("text_feature", "text", "Feature of the data sets that holds the text.")
+    flags.DEFINE_enum(
+        "documents_by",
+        "blank_line",
+        DOCUMENTS_BY,
+        "Where a document of plain text ends: at a blank_line, or at the end of the file.",
+    )
+    flags.DEFINE_enum(
+        "lines",
+        "wrapped",
+        LINES,
+        "What a line of text is: a part of a paragraph that ends at a blank line (wrapped), a"
+        " paragraph by itself (paragraphs), or exactly one sentence (sentences).",
+    )
+    flags.DEFINE_string(
+        "language", "en", "Language code of the documents that do not name their own."
+    )
+    flags.DEFINE_float(
+        "max_line_mb",
+        16.0,
+        "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
+    )
+    define_faults()
+
+
+def define_faults() -> None:
+    """Defines the flags of what is a fault and what it does; part of `define_reading`."""
+    flags.DEFINE_enum(
+        "on_error",
+        "fail",
+        ON_ERROR,
+        "What a file that cannot be read does (cut short, corrupt, UTF-16, a line too long, broken"
+        " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on. If"
+        " anything was skipped the exit status is 3, or 1 if nothing could be read at all.",
+    )
+    flags.DEFINE_float(
+        "max_expanded_mb",
+        DEFAULT_MAX_EXPANDED_BYTES / (1 << 20),
+        "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and what"
+        " a compressed file may give that expands a hundredfold (a zip bomb). More is a fault.",
+    )
+
+
+def mebibytes(name: str) -> int:
+    """The bytes that a flag gives in MiB; raises `UserError` if that is no positive number."""
+    value = FLAGS[name].value
+    if not 0 < value < math.inf:
+        raise UserError(f"--{name} is {value:g}; give a positive number of MiB")
+    return max(1, int(value * (1 << 20)))
+
+
+def reading_options() -> ReadOptions:
+    """The reading options that the flags ask for.
+
+    Raises:
+      UserError: a flag's value is out of range.
+    """
+    data_dir = FLAGS.tfds_data_dir
+    if data_dir and not is_remote(data_dir):
+        # A worker may start in another directory.
+        data_dir = os.path.abspath(data_dir)
+    return ReadOptions(
+        documents_by=FLAGS.documents_by,
+        lines=FLAGS.lines,
+        language=FLAGS.language,
+        max_line_bytes=mebibytes("max_line_mb"),
+        max_expanded_bytes=mebibytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+        tfds_data_dir=data_dir,
+        tfds_split=FLAGS.tfds_split,
+        text_feature=FLAGS.text_feature,
+    )
+
+
+def announce_remote_files(patterns: Iterable[str]) -> None:
+    """Imports TensorFlow, which looks up remote files, and says so, if there are any."""
+    if any("://" in pattern for pattern in patterns):
+        cli.import_tensorflow()
+
+
+def text_files() -> list[TextFile]:
+    """What --input and --tfds stand for.
+
+    Raises:
+      UserError: neither is given, or as `readers.expand_text_files` does.
+    """
+    named = [TextFile(path) for path in data_sets()]
+    if named and not FLAGS.input:
+        return named
+    announce_remote_files(FLAGS.input or [])
+    suffix = ".py" if FLAGS.reader == "docstrings" else ""
+    return expand_text_files(FLAGS.input or [], suffix) + named
+
+
+def data_sets() -> list[str]:
+    """What --tfds stands for, as paths for `readers.reader_for`.
+
+    Raises:
+      UserError: --reader asks for data sets alone, and there is --input, or none is named.
+    """
+    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
+        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
+    return [PREFIX + name for name in FLAGS.tfds]
+
+
+FLAGS = flags.FLAGS
+
+
+def define_records() -> None:
+    """Defines the flags of documents records."""
+    define_all_records()
+    flags.DEFINE_integer(
+        "max_sentences",
+        256,
+        "Sentences of a record at most; longer documents are cut into several records in order.",
+        lower_bound=2,
+    )
+    flags.DEFINE_integer(
+        "min_sentences", 1, "Sentences that a document must have, or it is dropped and counted."
+    )
+
+
+def define_all_records() -> None:
+    """Defines the flags that both kinds of records share; part of `define_records`."""
+    flags.DEFINE_string(
+        "vocab_file",
+        None,
+        "Vocabulary: a vocab.txt of WordPiece, a merges.txt of byte-level BPE with its vocab.json,"
+        " or a folder that holds one, e.g. an imported encoder. Required.",
+    )
+    flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace records that are there already.")
+    flags.DEFINE_bool(
+        "lower_case",
+        None,
+        "Whether the vocabulary is uncased. Default: as the .json beside the vocabulary says; must"
+        " be given where there is none.",
+    )
+    flags.DEFINE_integer(
+        "max_bytes_per_word",
+        None,
+        "Longer words become [UNK], in bytes of UTF-8. Default: as the .json beside the vocabulary"
+        " says, else 1000.",
+        lower_bound=1,
+    )
+    flags.DEFINE_list(
+        "exclude",
+        [],
+        "Evaluation files, such as those of STS, SentEval and Tatoeba: files, directories or glob"
+        " patterns, of text, tables or JSON. Their sentences are left out: a document is cut"
+        " there, a row of pairs goes whole. A file that cannot be read is an error, or with"
+        " --on_error=skip a warning.",
+    )
+    flags.DEFINE_float(
+        "shard_mb",
+        16.0,
+        "Size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16 shards.",
+    )
+    flags.DEFINE_bool(
+        "keep_text",
+        False,
+        "Whether to store the text too, for views that work on characters; about doubles the size.",
+    )
+    cli.required("vocab_file", "output_dir")
+
+
+def megabytes(name: str) -> int:
+    """The bytes that a flag gives in units of 10^6; `UserError` if that is no positive number."""
+    value = FLAGS[name].value
+    if not 0 < value < math.inf:
+        raise UserError(f"--{name} is {value:g}; give a positive number")
+    return max(1, int(value * 1e6))
+
+
+def vocabulary() -> Vocabulary:
+    """The vocabulary that the flags name; raises as `load_vocabulary` does."""
+    return load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)
+
+
+def record_options() -> RecordOptions:
+    """How the flags want documents to become records."""
+    return RecordOptions(
+        one_sentence_a_line=FLAGS.lines == "sentences",
+        max_sentences=FLAGS.max_sentences,
+        min_sentences=FLAGS.min_sentences,
+        keep_text=FLAGS.keep_text,
+    )
+
+
+def pipeline_options() -> dict[str, Any]:
+    """The options of the document pipeline that all of its binaries have."""
+    return {
+        "reader": FLAGS.reader,
+        "reading": reading_options(),
+        "records": record_options(),
+        "shard_bytes": megabytes("shard_mb"),
+    }
+
+
+def excluded_paths() -> list[str]:
+    """The files of evaluation sentences; raises as `expand_inputs` does."""
+    if not FLAGS.exclude:
+        return []
+    announce_remote_files(FLAGS.exclude)
+    try:
+        return expand_inputs(FLAGS.exclude)
+    except UserError as error:
+        # Readers speak of the flag that names most files.
+        raise UserError(str(error).replace("--input", "--exclude")) from None
+
+
+def exclusion(reading: ReadOptions, report: ReadReport) -> Exclusion | None:
+    """The sentences that may not be trained on, if any; `report` notes files that are skipped.
+
+    Raises:
+      UserError: as `Exclusion.of` does.
+    """
+    paths = excluded_paths()
+    if not paths:
+        return None
+    found = Exclusion.of(paths, reading)
+    report.exclusion_faults += found.faults
+    return found
+
+
+FLAGS = flags.FLAGS
+
+
+def define_stages() -> None:
+    """Defines the flags of the stages between reader and records; each is off by default."""
+    flags.DEFINE_bool(
+        "normalise", False, "Whether to bring text to Unicode's form C, without control characters."
+    )
+    flags.DEFINE_enum(
+        "detect_language",
+        "off",
+        DETECT_LANGUAGE,
+        "What the language of a document is: as declared (off); as declared, and a document that is"
+        " in another one is dropped (check); or what is found (set).",
+    )
+    flags.DEFINE_list("keep_languages", [], "Languages to keep. Default: all.")
+    flags.DEFINE_float(
+        "min_language_share",
+        0.5,
+        "Share of a document that must be in the language found, or it is dropped; 0 to 1.",
+        lower_bound=0,
+        upper_bound=1,
+    )
+    flags.DEFINE_bool(
+        "quality_rules",
+        False,
+        "Whether to drop what is no running text by C4's and Gopher's rules.",
+    )
+    flags.DEFINE_string(
+        "quality_model",
+        "",
+        "File that data_prep.train_quality_classifier wrote; drops what it scores low.",
+    )
+    flags.DEFINE_float(
+        "quality_threshold", 0.5, "Score that is kept, 0 to 1; the model's file has a table.", 0, 1
+    )
+    flags.DEFINE_enum(
+        "quality_level",
+        "document",
+        ("document", "paragraph"),
+        "What the model judges: whole documents, or each paragraph.",
+    )
+    flags.DEFINE_enum(
+        "deduplicate",
+        "off",
+        DEDUPLICATE,
+        "Which documents to remove that stood anywhere in the whole input before: none (off), those"
+        " of the same letters (exact), or also those that share most runs of five words (near).",
+    )
+    flags.DEFINE_enum(
+        "deduplicate_paragraphs",
+        "auto",
+        DEDUPLICATE_PARAGRAPHS,
+        "The same for paragraphs of the documents that stay, which are cut there; auto: off where"
+        " --deduplicate is, else exact. Without either the input is read in one pass.",
+    )
+    flags.DEFINE_float(
+        "near_threshold",
+        MinHash.threshold,
+        "Share of all runs of five words that two texts have in common (Jaccard similarity, as"
+        " estimated) from which they are near duplicates; above 0, up to 1.",
+    )
+    flags.DEFINE_integer(
+        "near_bands",
+        MinHash.bands,
+        "Bands of 8 hashes, of which near duplicates must share one to be compared. With 20 bands"
+        " 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32 bytes"
+        " of each text.",
+        lower_bound=1,
+    )
+    flags.DEFINE_integer(
+        "min_paragraph_letters",
+        DuplicateOptions.min_paragraph_letters,
+        "Letters that a paragraph must have to be removed as a duplicate; shorter ones stay.",
+        lower_bound=0,
+    )
+    flags.DEFINE_integer(
+        "sample_dropped",
+        0,
+        "Examples of each reason to drop text that are written to dropped.jsonl.",
+        lower_bound=0,
+    )
+
+
+def stage_options() -> dict[str, Any]:
+    """The options of the stages; raises `UserError` where a value is out of range."""
+    languages = tuple(FLAGS.keep_languages)
+    return {
+        "normalise": FLAGS.normalise,
+        "language": LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
+        "quality_rules": FLAGS.quality_rules,
+        # A worker may start in another directory.
+        "quality_model": FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
+        "quality_threshold": FLAGS.quality_threshold,
+        "quality_level": FLAGS.quality_level,
+        "deduplicate": FLAGS.deduplicate,
+        "deduplicate_paragraphs": FLAGS.deduplicate_paragraphs,
+        "near_threshold": FLAGS.near_threshold,
+        "near_bands": FLAGS.near_bands,
+        "min_paragraph_letters": FLAGS.min_paragraph_letters,
+        "sample_dropped": FLAGS.sample_dropped,
+    }

@@ -1,0 +1,1 @@
+"""From documents of text to documents records: sentences, token ids, cuts."""

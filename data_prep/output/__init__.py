@@ -1,0 +1,1 @@
+"""What both kinds of records share: the folder, counts of what was left out, reports."""

@@ -1,0 +1,150 @@
+"""How records are spread over languages, and what was left out: a table and a figure."""
+
+import dataclasses
+import io
+import os
+from collections.abc import Mapping
+from pathlib import Path
+
+from data_prep.output.dropped import is_loss, unit
+from official_cmlm.files import atomic_write, atomic_write_text
+from official_cmlm.records.manifest import Manifest
+
+TABLE, FIGURE = "balance.md", "balance.svg"
+# CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.
+DEFAULT_EXPONENT = 0.3
+# Largest number of bars in the figure; the table has all languages.
+_MAX_BARS = 40
+# Languages named beside a reason, those with the largest counts; `dataset.json` has all.
+_MAX_LANGUAGES = 8
+_COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's, told apart by colour-blind readers
+
+
+@dataclasses.dataclass(frozen=True)
+class Share:
+    """A language's part of the records.
+
+    Attributes:
+      language: its code; of pairs both, as in `en-de`.
+      sentences: of pairs: pairs.
+      tokens: None if the records' manifest does not say.
+      share: of all sentences, 0 to 1.
+      smoothed: the share when languages are sampled with the exponent.
+    """
+
+    language: str
+    sentences: int
+    tokens: int | None
+    share: float
+    smoothed: float
+
+
+def smoothed_shares(counts: Mapping[str, int], exponent: float) -> dict[str, float]:
+    """n^S / Σ n^S of each language with any sentences: what `language_exponent` S samples."""
+    total = sum(counts.values())
+    powers = {name: (n / total) ** exponent for name, n in counts.items() if n}
+    scale = sum(powers.values())
+    return {name: power / scale for name, power in powers.items()}
+
+
+def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share]:
+    """The languages of records, the largest first."""
+    counts = manifest.languages
+    total = sum(counts.values())
+    smoothed = smoothed_shares(counts, exponent)
+    rows = [
+        Share(name, n, manifest.language_tokens.get(name), n / max(1, total), smoothed[name])
+        for name, n in counts.items()
+        if n
+    ]
+    return sorted(rows, key=lambda row: (-row.sentences, row.language))
+
+
+def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
+    """Markdown: a line a language; a line a reason to leave something out; what only changed."""
+    counted = "pairs" if manifest.kind == "pairs" else "sentences"
+    lines = [
+        "# Balance of languages",
+        "",
+        f"{manifest.documents:,} {'rows' if counted == 'pairs' else 'documents'},"
+        f" {manifest.sentences:,} sentences, {manifest.tokens:,} tokens.",
+        f"Smoothed: with `language_exponent: {exponent:g}`.",
+        "",
+        f"| language | {counted} | tokens | share | smoothed |",
+        "| --- | ---: | ---: | ---: | ---: |",
+    ]
+    lines += [
+        f"| {row.language} | {row.sentences:,} | {'' if row.tokens is None else f'{row.tokens:,}'}"
+        f" | {100 * row.share:.2f} % | {100 * row.smoothed:.2f} % |"
+        for row in shares(manifest, exponent)
+    ]
+    for title, losses in (("Left out", True), ("Changed or noted, and kept", False)):
+        names = [name for name in sorted(manifest.counters) if is_loss(name) == losses]
+        lines += ["", f"## {title}", "", *(_reasons(manifest, names) or ["Nothing."])]
+    return "\n".join(lines) + "\n"
+
+
+def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
+    """A table of counters; empty without any."""
+    if not names:
+        return []
+    lines = ["| reason | count | unit | languages |", "| --- | ---: | --- | --- |"]
+    for name in names:
+        languages = _most(manifest.counters_by_language.get(name, {}))
+        lines.append(f"| {name} | {manifest.counters[name]:,} | {unit(name)} | {languages} |")
+    return lines
+
+
+def _most(languages: Mapping[str, int]) -> str:
+    """The languages with the largest counts, and how many others there are."""
+    ordered = sorted(languages.items(), key=lambda item: (-item[1], item[0]))
+    named = [f"{language} {count:,}" for language, count in ordered[:_MAX_LANGUAGES]]
+    if others := ordered[_MAX_LANGUAGES:]:
+        named.append(f"{len(others)} others {sum(count for _, count in others):,}")
+    return ", ".join(named)
+
+
+def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
+    """An SVG of the shares before and after smoothing; the same records give the same bytes."""
+    import matplotlib
+    from matplotlib.figure import Figure
+
+    rows = shares(manifest, exponent)[:_MAX_BARS]
+    style = {"font.size": 9.0, "svg.fonttype": "none", "svg.hashsalt": "balance"}
+    style |= {"axes.spines.top": False, "axes.spines.right": False, "text.parse_math": False}
+    with matplotlib.rc_context(style):
+        drawing = Figure(figsize=(5.6, 1.0 + 0.34 * len(rows)), layout="constrained")
+        axes = drawing.add_subplot()
+        sides = {"as the records are": [100 * row.share for row in rows]}
+        sides[f"smoothed, S = {exponent:g}"] = [100 * row.smoothed for row in rows]
+        for i, (name, values) in enumerate(sides.items()):
+            places = [row + 0.4 * i - 0.2 for row in range(len(rows))]
+            bars = axes.barh(places, values, 0.37, color=_COLORS[i], label=name)
+            axes.bar_label(bars, [f"{value:.1f}" for value in values], padding=2, fontsize=7.5)
+        axes.set_yticks(range(len(rows)), [row.language for row in rows])
+        axes.set_ylim(len(rows) - 0.4, -0.6)
+        axes.margins(x=0.1)
+        axes.set_xlabel("share of the pairs, %" if manifest.kind == "pairs" else "sentences, %")
+        drawing.legend(loc="outside upper left", ncols=2, frameon=False, fontsize=8)
+        output = io.BytesIO()
+        drawing.savefig(output, format="svg", metadata={"Date": None})
+    return output.getvalue()
+
+
+def write_report(
+    manifest: Manifest, folder: str | os.PathLike, exponent: float = DEFAULT_EXPONENT
+) -> list[str]:
+    """Writes `balance.md` and `balance.svg`.
+
+    Args:
+      manifest: of the records.
+      folder: that of their `dataset.json`.
+      exponent: of the smoothing that is shown; 0 to 1.
+
+    Returns:
+      The names of the files.
+    """
+    atomic_write_text(Path(folder) / TABLE, table(manifest, exponent))
+    with atomic_write(Path(folder) / FIGURE) as file:
+        file.write(figure(manifest, exponent))
+    return [TABLE, FIGURE]

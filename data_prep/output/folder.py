@@ -1,0 +1,242 @@
+"""The folder of records: it appears only when complete, has one writer at a time, holds shards."""
+
+import contextlib
+import dataclasses
+import functools
+import hashlib
+import os
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from official_cmlm.errors import UserError
+from official_cmlm.files import DISK_FULL, replace_folder
+from official_cmlm.records.manifest import FILE_NAME, Shard
+
+# The plan of the document pipeline, in its folder from the start.
+PLAN_FILE = "prepare.json"
+
+
+def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
+    """The folder to write, symbolic links resolved, and its name while it is incomplete.
+
+    Raises:
+      UserError: if `path` exists and is not a folder of records, or if it is one and `overwrite`
+        is false.
+    """
+    if not path.name:
+        raise UserError(f"--output_dir={path}: name a folder to create, e.g. data/records")
+    # The folder itself is replaced, not a link to it.
+    path = path.resolve()
+    if path.exists():
+        if any(path.iterdir()) if path.is_dir() else True:
+            if not (path / FILE_NAME).exists():
+                raise UserError(f"{path}: exists and holds no records; name another --output_dir")
+            if not overwrite:
+                raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+    return path, path.with_name(path.name + ".partial")
+
+
+def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
+    """The input paths without files of the output folder itself, complete or incomplete.
+
+    Args:
+      output: the folder to write, which may lie in a folder of the input.
+      paths: of files, as `readers.expand_inputs` gives them.
+
+    Raises:
+      UserError: nothing is left.
+    """
+    output = output.resolve()
+    own = {output.name, f"{output.name}.partial", f"{output.name}.lock"}
+    resolved = functools.cache(lambda folder: Path(folder).resolve())
+
+    def is_own(path: str) -> bool:
+        folder, name = os.path.split(path)
+        place = resolved(folder) / name
+        if not place.is_relative_to(output.parent):
+            return False
+        first = place.relative_to(output.parent).parts[0]
+        return first in own or first.startswith(f"{output.name}.old-")
+
+    left = [path for path in paths if not is_own(path)]
+    if paths and not left:
+        raise UserError(
+            f"{paths[0]}: was written by such a run itself; name other text with --input"
+        )
+    return left
+
+
+class OutputFolder:
+    """A folder that is filled under another name and renamed when it is complete.
+
+    >>> with OutputFolder(Path("records"), overwrite=False) as folder:   # doctest: +SKIP
+    ...     (folder / "dataset.json").write_text("{}")
+
+    On an exception the partial folder is removed and the final name stays as it was. Another
+    process that wants to write the same folder meanwhile is refused.
+    """
+
+    def __init__(self, path: Path, overwrite: bool) -> None:
+        """Checks the name; raises as `output_folder` does."""
+        self._path, self._partial = output_folder(path, overwrite)
+        self._overwrite = overwrite
+        self._held = contextlib.ExitStack()
+
+    def __enter__(self) -> Path:
+        with contextlib.ExitStack() as held:
+            held.enter_context(locked(self._path))
+            # Another process may have completed it meanwhile.
+            output_folder(self._path, self._overwrite)
+            if (self._partial / PLAN_FILE).exists():
+                raise UserError(
+                    f"{self._partial}: holds an unfinished run of data_prep.prepare or"
+                    " create_documents; give its command again to finish it, delete that folder, or"
+                    " name another --output_dir"
+                )
+            if self._partial.exists():
+                shutil.rmtree(self._partial)
+            self._partial.mkdir(parents=True)
+            self._held = held.pop_all()
+        return self._partial
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        with self._held:
+            if kind is not None:
+                shutil.rmtree(self._partial, ignore_errors=True)
+                return
+            replace_folder(self._partial, self._path)
+
+
+def shard_name(prefix: str, number: int) -> str:
+    """File name of a shard, e.g. `documents-00007.tfrecord`."""
+    return f"{prefix}-{number:05d}.tfrecord"
+
+
+class ShardWriter:
+    """Writes serialised records to `<prefix>-00000.tfrecord`, … in a folder.
+
+    Each language has shards of its own, so that a training can read some languages more often than
+    others without reading what it does not use.
+
+    Attributes:
+      shards: the finished shards, in order of their numbers.
+    """
+
+    def __init__(self, folder: Path, prefix: str, max_bytes: int) -> None:
+        """Makes a writer.
+
+        Args:
+          folder: where the shards go.
+          prefix: of their names.
+          max_bytes: the size after which a new shard begins.
+        """
+        self._folder, self._prefix, self._max_bytes = folder, prefix, max_bytes
+        self._number = 0
+        self._finished: dict[str, Shard] = {}
+        self._open: dict[str, _OpenShard] = {}
+
+    @property
+    def shards(self) -> list[Shard]:
+        return [self._finished[name] for name in sorted(self._finished)]
+
+    def write(self, language: str, *records: bytes) -> None:
+        """Writes records of one language; those of one call share a shard."""
+        import tensorflow as tf
+
+        with self._report_faults():
+            shard = self._open.get(language) or self._begin(language, tf.io.TFRecordWriter)
+            for record in records:
+                shard.writer.write(record)
+                shard.records += 1
+                shard.bytes += len(record)
+        if shard.bytes >= self._max_bytes:
+            self._end(language)
+
+    def close(self) -> None:
+        """Finishes all open shards."""
+        for language in list(self._open):
+            self._end(language)
+
+    @contextlib.contextmanager
+    def _report_faults(self) -> Iterator[None]:
+        import tensorflow as tf
+
+        try:
+            yield
+        except tf.errors.OpError as error:
+            for number in DISK_FULL:
+                if os.strerror(number) in error.message:
+                    raise OSError(number, os.strerror(number), str(self._folder)) from None
+            raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
+
+    def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":
+        name = shard_name(self._prefix, self._number)
+        self._number += 1
+        self._open[language] = _OpenShard(name, open_writer(str(self._folder / name)))
+        return self._open[language]
+
+    def _end(self, language: str) -> None:
+        shard = self._open.pop(language)
+        with self._report_faults():
+            shard.writer.close()
+        path = self._folder / shard.name
+        with path.open("rb") as file:
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+        size = path.stat().st_size
+        self._finished[shard.name] = Shard(shard.name, shard.records, size, digest, language)
+
+
+@dataclasses.dataclass
+class _OpenShard:
+    """An open shard: its file name and writer, and what it holds so far."""
+
+    name: str
+    writer: Any
+    records: int = 0
+    bytes: int = 0
+
+
+@contextlib.contextmanager
+def locked(output: Path) -> Iterator[None]:
+    """Holds the lock file `<output>.lock`; the system releases it however the process ends.
+
+    Raises:
+      UserError: another process holds it.
+    """
+    import fcntl
+
+    path = output.with_name(output.name + ".lock")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if _is_at(descriptor, path):
+                break
+        except BlockingIOError:
+            os.close(descriptor)
+            raise UserError(
+                f"{output}: another run is writing it; wait for it, or name another --output_dir"
+            ) from None
+        # The process that held the lock has just removed the file: try again.
+        os.close(descriptor)
+    try:
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False

@@ -1,0 +1,1 @@
+"""From pairs of texts to pairs records: filters, token ids."""

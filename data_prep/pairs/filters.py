@@ -1,0 +1,215 @@
+"""Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
+
+import dataclasses
+import unicodedata
+from collections.abc import Callable, Sequence
+
+import numpy as np
+
+from data_prep.output.dropped import DropCounter
+from data_prep.readers.document import Pair
+from data_prep.stages.duplicates_text import analyse, exact_keys
+from data_prep.stages.exclusion import Exclusion
+from data_prep.stages.language_id import canonical_language
+from official_cmlm.errors import UserError
+from official_cmlm.hashing import mix
+
+REPEATED = ("keep", "pair", "either")
+# Codes of an unknown language.
+_UNKNOWN = ("", "un", "und")
+# Of the pair, its first and its second text.
+_REPETITIONS = ("pairs/repeated", "pairs/repeated_first_text", "pairs/repeated_second_text")
+# The pairs of one row: one, or one for each language of row-aligned tables.
+Row = tuple[Pair, ...]
+# Text -> (language code, confidence from 0 to 1).
+Detect = Callable[[str], tuple[str, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class PairFilters:
+    """Which rows of pairs are left out; by default none.
+
+    Attributes:
+      max_length_ratio: the longer text may have so many times the columns of the shorter one; 0
+        (default): any number. In columns a Chinese character has 2, so that translations are about
+        as long as each other. For bitext 3 loses next to nothing but misaligned lines; the texts
+        of NLI differ in length by nature.
+      length_slack: columns by which lengths may always differ; default 15, as short texts have
+        wild ratios.
+      detect: names a text's language; None (default): languages are believed.
+      min_confidence: only a text of which `detect` is at least so sure that it is in another
+        language counts as such, 0 to 1; default 0.5.
+      repeated: `keep` (default) every row; `pair`: leave out a row if both texts stood together
+        before; `either`: also if one of them stood on its side before. Compared by 64-bit hashes
+        of their letters (`stages.duplicates_text`). In memory are 8 bytes a row, with `either`
+        24; while they grow, up to twice as much.
+      exclusion: sentences that may not be trained on; default None. A row goes if one of its
+        texts is such a sentence, or holds one.
+
+    Raises:
+      UserError: a value is out of range.
+    """
+
+    max_length_ratio: float = 0.0
+    length_slack: int = 15
+    detect: Detect | None = None
+    min_confidence: float = 0.5
+    repeated: str = "keep"
+    exclusion: Exclusion | None = None
+
+    def __post_init__(self) -> None:
+        if self.max_length_ratio and not self.max_length_ratio >= 1:
+            raise UserError(
+                f"max_length_ratio is {self.max_length_ratio:g}; give 1 or more, or 0 for any"
+            )
+        if self.length_slack < 0:
+            raise UserError(f"length_slack is {self.length_slack}; give 0 or more columns")
+        if not 0 <= self.min_confidence <= 1:
+            raise UserError(f"min_confidence is {self.min_confidence:g}; give 0 to 1")
+        if self.repeated not in REPEATED:
+            raise UserError(f"repeated is {self.repeated!r}; choose one of {', '.join(REPEATED)}")
+
+
+def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
+    """Counts a row that is left out."""
+    # Rows of translations have no single language.
+    languages = row[0].languages if len(row) == 1 else ()
+    counters.drop(reason, row[0].where, languages, "\t".join(row[0].texts))
+
+
+class PairFilter:
+    """Filters the rows of one run, in their order; remembers what it has seen."""
+
+    def __init__(self, options: PairFilters) -> None:
+        self._options = options
+        # Of the pairs, and of the texts on each side, what stayed.
+        self._seen = [KeySet() for _ in _REPETITIONS[: 3 if options.repeated == "either" else 1]]
+
+    def __call__(self, rows: Sequence[Row], counters: DropCounter) -> list[Row]:
+        """The rows that stay.
+
+        A row of translations goes whole, if any of its pairs is bad; whether it is a repetition
+        is decided by its first pair.
+
+        Args:
+          rows: the next rows.
+          counters: counts rows left out: `exclude/row`, `pairs/unlike_lengths`,
+            `pairs/another_language`, `pairs/repeated`, `pairs/repeated_first_text`,
+            `pairs/repeated_second_text`.
+        """
+        kept = []
+        for row in self._not_excluded(rows, counters):
+            if reason := self._bad(row):
+                drop_row(counters, reason, row)
+            else:
+                kept.append(row)
+        if self._options.repeated == "keep" or not kept:
+            return kept
+        return self._not_repeated(kept, counters)
+
+    def _not_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
+        if self._options.exclusion is None:
+            return rows
+        texts = [both for row in rows for pair in row for both in zip(pair.texts, pair.languages)]
+        marks = iter(self._options.exclusion.keep_whole(texts).tolist())
+        kept = []
+        for row in rows:
+            # A list, so that each mark is taken whatever the others say.
+            if all([next(marks) for pair in row for _ in pair.texts]):
+                kept.append(row)
+            else:
+                drop_row(counters, "exclude/row", row)
+        return kept
+
+    def _bad(self, row: Row) -> str:
+        options = self._options
+        for pair in row:
+            if options.max_length_ratio and _unlike(pair.texts, options):
+                return "pairs/unlike_lengths"
+        if options.detect is not None:
+            for pair in row:
+                for text, language in zip(pair.texts, pair.languages):
+                    found, confidence = options.detect(text)
+                    if (
+                        found not in _UNKNOWN
+                        and confidence >= options.min_confidence
+                        and canonical_language(found) != canonical_language(language)
+                    ):
+                        return "pairs/another_language"
+        return ""
+
+    def _not_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
+        """The rows that repeat none that stayed before. Texts without letters repeat nothing."""
+        sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
+        first, second = sides.reshape(-1, 2).T
+        both = mix(first ^ mix(second + np.uint64(1)))
+        both[(first == 0) & (second == 0)] = 0
+        keys = (both, first, second)[: len(self._seen)]
+        known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
+        # What this batch adds, row by row, as a row left out must not be seen.
+        added: list[set[int]] = [set() for _ in keys]
+        kept = []
+        for number, row in enumerate(zip(*(own.tolist() for own in keys))):
+            repeated = [
+                reason
+                for reason, key, before, new in zip(_REPETITIONS, row, known, added)
+                if key and (before[number] or key in new)
+            ]
+            if repeated:
+                drop_row(counters, repeated[0], rows[number])
+                continue
+            kept.append(rows[number])
+            for key, new in zip(row, added):
+                if key:
+                    new.add(key)
+        for seen, new in zip(self._seen, added):
+            seen.add(np.fromiter(new, np.uint64, len(new)))
+        return kept
+
+
+def columns(text: str) -> int:
+    """How wide a text is: East Asian wide characters count twice, marks on others not at all."""
+    if text.isascii():
+        return len(text)
+    return sum(
+        2 if unicodedata.east_asian_width(c) in "WF" else unicodedata.category(c) != "Mn"
+        for c in text
+    )
+
+
+def _unlike(texts: tuple[str, str], options: PairFilters) -> bool:
+    short, long = sorted(map(columns, texts))
+    return long - short > options.length_slack and long > options.max_length_ratio * short
+
+
+class KeySet:
+    """Keys that were seen, in sorted arrays, each at most half as long as the one before.
+
+    A key takes 8 bytes; while two arrays are merged, their keys take twice as much. With n keys
+    there are at most log2(n) arrays to search, and each key is merged about as often.
+    """
+
+    def __init__(self) -> None:
+        self._runs: list[np.ndarray] = []
+
+    def __len__(self) -> int:
+        return sum(map(len, self._runs))
+
+    def contains(self, keys: np.ndarray) -> np.ndarray:
+        """Which of the keys are in the set; [keys], uint64 -> bool."""
+        found = np.zeros(len(keys), bool)
+        for run in self._runs:
+            places = np.minimum(np.searchsorted(run, keys), len(run) - 1)
+            found |= run[places] == keys
+        return found
+
+    def add(self, keys: np.ndarray) -> None:
+        """Adds keys of which none is in the set yet, each once, in any order; [keys], uint64."""
+        if not len(keys):
+            return
+        run = np.sort(keys)
+        while self._runs and len(self._runs[-1]) < 2 * len(run):
+            run = np.concatenate([self._runs.pop(), run])
+            # Stable, as that sort merges what is sorted already.
+            run.sort(kind="stable")
+        self._runs.append(run)

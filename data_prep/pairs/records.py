@@ -1,0 +1,161 @@
+"""From pairs of texts to pairs records: check, tokenise, count."""
+
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from data_prep.output.statistics import Statistics
+from data_prep.pairs.filters import PairFilter, PairFilters, Row, drop_row
+from data_prep.readers.document import Pair
+from official_cmlm.errors import UserError
+from official_cmlm.records import pairs as schema
+from official_cmlm.tokenization import Vocabulary, build_tokenizer
+
+# Rows that one call of the tokenizer sees.
+_BATCH_ROWS = 2048
+# How data sets say that their annotators did not agree.
+_NO_GOLD_LABEL = "-"
+# The name that XNLI's training files have for it.
+_SYNONYMS = {"contradictory": "contradiction"}
+
+
+@dataclasses.dataclass(frozen=True)
+class PairOptions:
+    """How pairs become records.
+
+    Attributes:
+      keep_text: store the texts beside the ids.
+      drop_empty: leave out and count rows with an empty text, instead of stopping there.
+      filters: which other rows are left out and counted; by default none.
+    """
+
+    keep_text: bool = False
+    drop_empty: bool = False
+    filters: PairFilters = dataclasses.field(default_factory=PairFilters)
+
+
+def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
+    """Joins tables that are translations of each other, row by row.
+
+    Raises:
+      UserError: where one ends before another, or their labels differ.
+    """
+    for row in itertools.zip_longest(*tables):
+        for pair, path in zip(row, paths):
+            if pair is None:
+                known = next(p for p in row if p is not None)
+                raise UserError(
+                    f"{path}: has no row for {known.where}; row-aligned files need the same rows"
+                )
+            if pair.label != row[0].label:
+                raise UserError(
+                    f"{pair.where}: label {pair.label!r}, but {row[0].label!r} in {row[0].where}; "
+                    "the files are not row-aligned"
+                )
+        yield row
+
+
+def records(
+    rows: Iterable[Row], vocabulary: Vocabulary, options: PairOptions, statistics: Statistics
+) -> Iterator[tuple[str, list[bytes]]]:
+    """Yields (language or empty, the records of one row) in order, in bounded memory.
+
+    The language is that of the pair, e.g. `en-de`; rows of several languages have none.
+
+    Raises:
+      UserError: for an empty text, an unknown label, or labels on some rows only.
+    """
+    tokenizer = build_tokenizer(vocabulary)
+    keep = PairFilter(options.filters)
+    labelled: bool | None = None
+    number = 0
+    for batch in _batched(rows, _BATCH_ROWS):
+        usable = [row for row in batch if _usable(row, options, statistics)]
+        usable = keep(usable, statistics.counters)
+        texts = [text for row in usable for pair in row for text in pair.texts]
+        tokens = tokenizer.tokenize(texts)
+        bounds = iter(range(0, len(texts), 2))
+        for row in usable:
+            if labelled is None:
+                labelled = row[0].label is not None
+            if labelled != (row[0].label is not None):
+                raise UserError(
+                    f"{row[0].where}: {'no' if labelled else 'a'} label, unlike the rows before; "
+                    "all rows need one or none"
+                )
+            label = _label(row[0])
+            encoded = []
+            for pair, start in zip(row, bounds):
+                a, b, c = tokens.row_splits[start : start + 3]
+                encoded.append((pair, tokens.values[a:c], (int(b - a), int(c - b))))
+            if not all(length for _, _, lengths in encoded for length in lengths):
+                drop_row(statistics.counters, "pairs/without_tokens", row)
+                continue
+            _count(encoded, label, statistics)
+            language = "-".join(row[0].languages) if len(row) == 1 else ""
+            yield (
+                language,
+                [
+                    schema.encode(
+                        ids,
+                        lengths,
+                        pair.languages,
+                        label,
+                        number,
+                        pair.texts if options.keep_text else None,
+                    )
+                    for pair, ids, lengths in encoded
+                ],
+            )
+            number += 1
+
+
+def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
+    """Whether a row becomes records; counts why not."""
+    for pair in row:
+        if pair.label == _NO_GOLD_LABEL:
+            drop_row(statistics.counters, "pairs/without_gold_label", row)
+            return False
+        if not all(pair.texts):
+            if not options.drop_empty:
+                side = "first" if not pair.texts[0] else "second"
+                raise UserError(
+                    f"{pair.where}: the {side} text is empty; mend the row, or pass --drop_empty "
+                    "to leave such rows out"
+                )
+            drop_row(statistics.counters, "pairs/empty_text", row)
+            return False
+    return True
+
+
+def _label(pair: Pair) -> int:
+    if pair.label is None:
+        return schema.NO_LABEL
+    name = _SYNONYMS.get(pair.label, pair.label)
+    if name not in schema.NLI_LABELS:
+        raise UserError(
+            f"{pair.where}: label {pair.label!r}; it must be one of {', '.join(schema.NLI_LABELS)}"
+        )
+    return schema.NLI_LABELS.index(name)
+
+
+def _count(
+    encoded: list[tuple[Pair, np.ndarray, tuple[int, int]]], label: int, statistics: Statistics
+) -> None:
+    statistics.documents += 1
+    if label != schema.NO_LABEL:
+        statistics.labels[schema.NLI_LABELS[label]] += 1
+    for pair, ids, lengths in encoded:
+        statistics.sentences += 2
+        statistics.tokens += len(ids)
+        statistics.languages["-".join(pair.languages)] += 1
+        statistics.language_tokens["-".join(pair.languages)] += len(ids)
+        statistics.lengths.update(lengths)
+
+
+def _batched(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:
+    rows = iter(rows)
+    while batch := list(itertools.islice(rows, size)):
+        yield batch

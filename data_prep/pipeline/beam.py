@@ -1,0 +1,208 @@
+"""Runs phases on Apache Beam, an optional extra: in this process, on Dask or any runner of it."""
+
+import argparse
+import contextlib
+import difflib
+import threading
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from data_prep.pipeline.phases import run_phase
+from data_prep.pipeline.plan import WORK, result_path
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
+
+if TYPE_CHECKING:
+    from apache_beam.runners.runner import PipelineRunner
+
+    from data_prep.pipeline.run import PhaseProgress
+
+
+IN_PROCESS = "inprocess"
+# Beam's own names of it, under which it would first try a runner that downloads a binary.
+_DIRECT = ("direct", "bundlebaseddirect")
+# Flags of remote runners cannot be validated locally.
+_PORTABLE = ("dataflow", "flink", "spark", "portable")
+_DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
+# Seconds between two updates of the progress bar.
+_LOOK_INTERVAL = 2.0
+
+
+class BeamRunner:
+    """A pipeline for each phase: its numbers, one an element of the pipeline.
+
+    Every machine must see the output's folder and the input under the same paths.
+    """
+
+    def __init__(self, name: str, arguments: Sequence[str] = ()) -> None:
+        """Makes a runner.
+
+        Args:
+          name: InProcess, or one of Beam's, with or without "Runner" at its end.
+          arguments: flags of Beam and of its runner.
+
+        Raises:
+          UserError: Beam is not installed, or it has no such runner or no such flag.
+        """
+        self._name, self._arguments = name.lower().removesuffix("runner"), list(arguments)
+        if self._name in _DIRECT:
+            self._name = IN_PROCESS
+        self._runner()
+        if self._name not in _PORTABLE:
+            _check_arguments(self._arguments)
+
+    def __enter__(self) -> "BeamRunner":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        pass
+
+    def __call__(
+        self,
+        phase: str,
+        folder: str,
+        digest: str,
+        numbers: Sequence[int],
+        progress: "PhaseProgress",
+    ) -> None:
+        """Computes a phase for all numbers; see `run.Runner`."""
+        import apache_beam as beam
+        from apache_beam.options.pipeline_options import PipelineOptions
+
+        if not numbers:
+            return
+        for path in _faults(folder):
+            path.unlink()
+        try:
+            with _watched(Path(folder), phase, numbers, progress):
+                # Of the arguments alone, not of those of this program.
+                options = PipelineOptions(self._arguments)
+                with beam.Pipeline(self._runner(), options) as pipeline:
+                    elements = pipeline | beam.Create(list(numbers))
+                    if self._name not in (IN_PROCESS, "dask"):
+                        # So that elements are spread over workers; those two do it anyway.
+                        elements |= beam.Reshuffle()
+                    _ = elements | beam.Map(_run_noting_faults, phase, folder, digest)
+        except Exception as error:
+            # Each runner wraps an error of a worker in its own way.
+            for path in _faults(folder):
+                raise UserError(path.read_text(encoding="utf-8")) from None
+            if self._name != IN_PROCESS and (trouble := _trouble(error)):
+                raise UserError(f"{folder}: {trouble}") from None
+            raise
+        finally:
+            if self._name == "dask":
+                _close_client()
+
+    def _runner(self) -> "PipelineRunner":
+        try:
+            from apache_beam.runners.direct.direct_runner import BundleBasedDirectRunner
+            from apache_beam.runners.runner import create_runner
+
+            if self._name == IN_PROCESS:
+                # By its class: Beam's DirectRunner first tries one that downloads a binary.
+                return BundleBasedDirectRunner()
+            return create_runner(_DASK if self._name == "dask" else self._name)
+        except ImportError as error:
+            raise UserError(
+                f"--runner={self._name} is not installed ({error}); pip install -r"
+                " requirements-beam.txt"
+            ) from None
+        except ValueError as error:
+            raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None
+
+
+def _run_noting_faults(number: int, phase: str, folder: str, digest: str) -> int:
+    """Runs on a worker; writes a `UserError` to a file that the main program reads."""
+    try:
+        run_phase(phase, folder, digest, number)
+    except UserError as error:
+        atomic_write_text(Path(folder, WORK, f"fault-{phase}-{number:05d}.txt"), str(error))
+        raise
+    return number
+
+
+def _check_arguments(arguments: list[str]) -> None:
+    """Raises `UserError` for a flag that Beam would ignore with a line in its log."""
+    from apache_beam.options.pipeline_options import PipelineOptions
+
+    parsers: list[argparse.ArgumentParser] = []
+    PipelineOptions([]).get_all_options(add_extra_args_fn=parsers.append)
+    _, unknown = parsers[0].parse_known_args(arguments)
+    for argument in unknown:
+        known = [flag for action in parsers[0]._actions for flag in action.option_strings]
+        near = difflib.get_close_matches(argument.partition("=")[0], known, 1)
+        hint = f"; did you mean {near[0]}?" if near else "; see the flags of Beam and its runner"
+        raise UserError(f"{argument}: Apache Beam has no such flag{hint}")
+
+
+def _trouble(error: BaseException | None) -> str:
+    """A message for known failures of clusters; empty for others."""
+    while error:
+        name = type(error).__name__
+        if name == "KilledWorker":
+            return (
+                "several workers have died at the same part, perhaps out of memory"
+                f" ({_brief(error)}); give them more, or fewer threads each, and the same command"
+                " to resume; or a smaller --element_mb and another --output_dir"
+            )
+        if isinstance(error, ModuleNotFoundError) or "deserialization" in str(error):
+            return (
+                f"scheduler or workers cannot load the work ({_brief(error)}); install this project"
+                " and its requirements on all of them, in the same versions"
+            )
+        if isinstance(error, FileNotFoundError) or "No such file" in str(error):
+            return (
+                f"a worker does not see a file that this program sees ({_brief(error)}); mount"
+                " input and output under the same paths on all of them"
+            )
+        if name in ("CancelledError", "FutureCancelledError", "CommClosedError"):
+            return f"the scheduler was lost ({_brief(error)}); give the command again to resume"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
+def _brief(error: BaseException) -> str:
+    return " ".join(str(error).split())[:160] or type(error).__name__
+
+
+def _close_client() -> None:
+    """Beam leaves its connection to Dask open, which complains when the scheduler ends."""
+    from distributed import default_client
+
+    # There is none where it could not connect.
+    with contextlib.suppress(ValueError):
+        default_client().close()
+
+
+def _faults(folder: str) -> list[Path]:
+    return sorted(Path(folder, WORK).glob("fault-*.txt"))
+
+
+@contextlib.contextmanager
+def _watched(
+    folder: Path, phase: str, numbers: Sequence[int], progress: "PhaseProgress"
+) -> Iterator[None]:
+    """Moves the progress bar as results appear, the only sign of progress that all runners give."""
+    ended = threading.Event()
+    left = set(numbers)
+
+    def look() -> None:
+        found = {number for number in left if result_path(folder, phase, number).exists()}
+        left.difference_update(found)
+        for number in found:
+            progress.done(number)
+
+    def watch() -> None:
+        while not ended.wait(_LOOK_INTERVAL):
+            look()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+        look()

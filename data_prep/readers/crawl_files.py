@@ -1,0 +1,252 @@
+"""Crawl files: WARC (pages of HTML, of which the main text is kept) and WET (text of pages)."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from data_prep.language_codes import language_code
+from data_prep.output.dropped import SAMPLE_CHARACTERS
+from data_prep.readers.document import Document, ReadOptions
+from data_prep.readers.files import BrokenStreamError, ExpandedFile
+from data_prep.readers.plain_text import split_paragraphs
+from data_prep.readers.report import ReadReport
+from official_cmlm.errors import UserError
+
+if TYPE_CHECKING:
+    from fastwarc.warc import WarcRecord, WarcRecordType
+
+
+# The end of each record by the standard (ISO 28500, section 4).
+_RECORD_END = b"\r\n\r\n"
+
+
+def records(
+    path: str, kind: "WarcRecordType", options: ReadOptions, report: ReadReport
+) -> Iterator[tuple[str, "WarcRecord", bytes]]:
+    """Yields (the URI of the record, or `path#NUMBER`; the record, for its headers; its content).
+
+    A record of more than `options.max_expanded_bytes` is a fault, reported before it is read.
+
+    Args:
+      path: plain, gzip or zstd; whole or by the record.
+      kind: the type of record to yield; others are passed over.
+      options: see above.
+      report: counts the file, its bytes and its faults.
+
+    Raises:
+      UserError: not a crawl file, a broken one, or one cut short.
+    """
+    from fastwarc.warc import ArchiveIterator
+
+    number = read = 0
+    with ExpandedFile(
+        path, report, options.max_expanded_bytes, directory=options.directory
+    ) as file:
+        stream = _Tail(file)
+        try:
+            # HTTP is parsed later, as the record's own length shows whether it was cut short.
+            for record in ArchiveIterator(
+                stream, record_types=kind, parse_http=False, stream_detect=False, fsspec_args=False
+            ):
+                number += 1
+                name = record.headers.get("WARC-Target-URI") or f"{path}#{number}"
+                if record.content_length > options.max_expanded_bytes:
+                    report.record_fault(
+                        path,
+                        f"{path}: record {number} ({name[:200]}) holds {record.content_length}"
+                        f" bytes, more than {options.max_expanded_bytes}; raise --max_expanded_mb",
+                        options.on_error,
+                    )
+                    continue
+                content = record.reader.read()
+                if (record.headers.get("Content-Length") or "").strip() != str(len(content)):
+                    raise _cut_short(path, number)
+                read = number
+                yield name, record, content
+        except BrokenStreamError as error:
+            raise error.at(path, f"after record {read}") from None
+        except OSError as error:
+            raise UserError(
+                f"{path}: not a crawl file behind record {read} ({error}); fetch the file again,"
+                " or choose another --reader"
+            ) from None
+        if not file.tell():
+            report.empty_files.append(path)
+        elif stream.tail != _RECORD_END:
+            raise _cut_short(path, number)
+
+
+def _cut_short(path: str, number: int) -> UserError:
+    return UserError(f"{path}: is cut short in or behind record {number}; fetch the file again")
+
+
+class _Tail:
+    """A stream that remembers the last bytes that were read."""
+
+    def __init__(self, file: ExpandedFile) -> None:
+        self._file = file
+        self.tell = file.tell
+        self.tail = b""
+
+    def read(self, size: int) -> bytes:
+        data = self._file.read(size)
+        self.tail = (self.tail + data)[-len(_RECORD_END) :]
+        return data
+
+
+# Blink, for one, builds no deeper trees. The time that the extraction takes grows with the square
+# of the depth: 2 s at 10,000.
+MAX_DEPTH = 512
+_TOO_DEEP = ">".join("*" * (MAX_DEPTH + 1))
+_BOMS = {b"\xef\xbb\xbf": "utf-8", b"\xff\xfe": "utf-16-le", b"\xfe\xff": "utf-16-be"}
+
+
+class UnreadablePageError(Exception):
+    """A page that would take too much time or memory, or is not HTML; the message says why."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What is kept of a page.
+
+    Attributes:
+      text: its main text, a line a block, without navigation and the like.
+      language: as the page declares it, or None.
+    """
+
+    text: str
+    language: str | None
+
+
+def main_text(content: bytes, charset: str | None = None) -> Page:
+    """The main text of a page.
+
+    Args:
+      content: HTML, in any encoding.
+      charset: what the server said of the encoding, if anything; a byte order mark counts more, a
+        `<meta charset>` and what the bytes look like count less.
+
+    Raises:
+      UnreadablePageError: tags nested deeper than `MAX_DEPTH`, or no HTML at all.
+    """
+    from resiliparse.extract.html2text import extract_plain_text
+    from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
+    from resiliparse.parse.html import HTMLParserException, HTMLTree
+
+    encoding = next((name for mark, name in _BOMS.items() if content.startswith(mark)), None)
+    # Mapped, as else a page could ask for any of Python's codecs.
+    encoding = encoding or (charset and map_encoding_to_html5(charset, fallback_utf8=False))
+    encoding = encoding or detect_encoding(content, from_html_meta=True)
+    try:
+        tree = HTMLTree.parse(bytes_to_str(content, encoding))
+    except HTMLParserException as error:
+        raise UnreadablePageError(f"not HTML: {error}") from None
+    if tree.document.query_selector(_TOO_DEEP) is not None:
+        raise UnreadablePageError(f"tags are nested more than {MAX_DEPTH} deep")
+    root = tree.document.query_selector("html")
+    language = root and (root.getattr("lang") or root.getattr("xml:lang"))
+    text = extract_plain_text(tree, main_content=True, list_bullets=False, alt_texts=False)
+    return Page(text, language or None)
+
+
+def read_wet(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+    """Yields a document for each `conversion` record, with the page's URI as its id.
+
+    A line is a paragraph, as the text of a page is not wrapped. The language is the first that
+    the crawler identified (`WARC-Identified-Content-Language`), else `options.language`.
+
+    Raises:
+      UserError: as `records` does.
+    """
+    from fastwarc.warc import conversion
+
+    for name, record, content in records(path, conversion, options, report):
+        text = content.decode(errors="replace")
+        if "\ufffd" in text:
+            report.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
+        paragraphs = split_paragraphs(text.removeprefix("\ufeff"), "paragraphs")
+        if not paragraphs:
+            report.drop_empty(name)
+            continue
+        report.documents += 1
+        language = language_code(record.headers.get("WARC-Identified-Content-Language"))
+        yield Document(name, language or options.language, paragraphs)
+
+
+_HTML_TYPES = ("text/html", "application/xhtml+xml")
+
+
+def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+    """Yields a document for each page that was fetched, with its URI as its id.
+
+    Pages are `response` records of HTML with status 200; others are counted and dropped. The
+    language is the first of: what the crawler identified (`WARC-Identified-Content-Language`),
+    what the page declares, what the server declares (`Content-Language`), `options.language`.
+
+    A page that expands (chunked, gzip, …) to more than `options.max_expanded_bytes`, whose
+    encoding is broken, or whose tags are nested too deeply is a fault.
+
+    Raises:
+      UserError: as `records` does.
+    """
+    from fastwarc.warc import response
+
+    for name, record, content in records(path, response, options, report):
+        try:
+            answer = _parse(content)
+            if reason := _unwanted(record, answer):
+                opening = content[:SAMPLE_CHARACTERS].decode(errors="replace")
+                report.drop_record(reason, name, opening)
+                continue
+            page = main_text(_body(answer, options.max_expanded_bytes), answer.http_charset)
+        # Of the library an OSError, with what was wrong with the headers or the encoding.
+        except (OSError, UnreadablePageError) as error:
+            report.record_fault(
+                path,
+                f"{path}: the page {name[:200]} cannot be read ({error}); leave it out with"
+                " --on_error=skip",
+                options.on_error,
+            )
+            continue
+        paragraphs = split_paragraphs(page.text, "paragraphs")
+        if not paragraphs:
+            report.drop_empty(name)
+            continue
+        report.documents += 1
+        declared = (
+            record.headers.get("WARC-Identified-Content-Language"),
+            page.language,
+            answer.http_headers.get("Content-Language"),
+            options.language,
+        )
+        yield Document(name, next(filter(None, map(language_code, declared)), "und"), paragraphs)
+
+
+def _parse(content: bytes) -> "WarcRecord":
+    """What the server answered, in a record of its own: that of the file is still being read."""
+    from fastwarc.warc import WarcRecord
+
+    answer = WarcRecord()
+    answer.is_http = True
+    answer.set_bytes_content(content)
+    answer.parse_http(auto_decode="all")
+    return answer
+
+
+def _unwanted(record: "WarcRecord", answer: "WarcRecord") -> str:
+    """Why a response is no page of text; empty if it is one."""
+    if not record.is_http or answer.http_headers is None:
+        return "not_http"
+    if answer.http_headers.status_code != 200:
+        return "other_http_status"
+    kind = record.headers.get("WARC-Identified-Payload-Type") or answer.http_content_type or ""
+    return "" if kind.lower().startswith(_HTML_TYPES) else "not_html"
+
+
+def _body(answer: "WarcRecord", max_bytes: int) -> bytes:
+    body = answer.reader.read(max_bytes + 1)
+    if len(body) > max_bytes:
+        raise UnreadablePageError(
+            f"it expands to more than {max_bytes} bytes, see --max_expanded_mb"
+        )
+    return body

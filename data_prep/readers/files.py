@@ -1,0 +1,364 @@
+"""Input files: which ones a pattern names, and their bytes, decompressed, in bounded memory.
+
+A remote path has a scheme, such as gs://, and is read through TensorFlow's `tf.io.gfile`, which is
+not imported for anything else.
+"""
+
+import errno
+import glob
+import gzip
+import io
+import os
+import re
+import zlib
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, NamedTuple
+
+from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES
+from data_prep.readers.report import ReadReport
+from official_cmlm.errors import UserError
+
+GZIP_MAGIC = b"\x1f\x8b"
+ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
+UTF16_BOMS = (b"\xff\xfe", b"\xfe\xff")
+_BUFFER_BYTES = 1 << 17
+# Running text shrinks to a quarter, the worst of logs to a fiftieth; gzip can reach 1:1032.
+_BOMB_RATIO = 100
+# `de:path`, but not the scheme of an address such as gs://.
+_LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*):(?!//)(.*)")
+_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names a file system of its own, as gs://bucket/name does."""
+    return _SCHEME.match(path) is not None
+
+
+def located(path: str, directory: str) -> str:
+    """The path, relative ones joined to `directory`; "": the current directory."""
+    return path if is_remote(path) else os.path.join(directory, path)
+
+
+def is_plain(path: str) -> bool:
+    """Whether a file is local and not compressed, so that it can be read from its middle.
+
+    False for a file that cannot be opened.
+    """
+    if is_remote(path):
+        return False
+    try:
+        with open(path, "rb") as file:
+            head = file.read(len(ZSTD_MAGIC))
+    except OSError:
+        return False
+    return not head.startswith((GZIP_MAGIC, ZSTD_MAGIC, *UTF16_BOMS))
+
+
+def size_of(path: str) -> int:
+    """Size of a file as it is stored, in bytes; 0 where that cannot be told."""
+    if is_remote(path):
+        import tensorflow as tf
+
+        try:
+            return tf.io.gfile.stat(path).length
+        except tf.errors.OpError:
+            return 0
+    try:
+        return os.path.getsize(path)
+    except OSError:
+        # Opening it will fail too, with a better message.
+        return 0
+
+
+class BrokenStreamError(Exception):
+    """Reading failed; turned into a `UserError` where it is known how far the file was read."""
+
+    def __init__(self, what: str, remedy: str, detail: str = "") -> None:
+        super().__init__(what)
+        self._what, self._remedy, self._detail = what, remedy, detail
+
+    def at(self, path: str, place: str) -> UserError:
+        """The message for a person; `place` is how far it was read, such as "after line 3"."""
+        detail = f" ({self._detail})" if self._detail else ""
+        return UserError(f"{path}: {self._what} {place}{detail}; {self._remedy}")
+
+
+class ExpandedFile:
+    """The bytes of one file, decompressed if its first bytes are those of gzip or Zstandard.
+
+    >>> with ExpandedFile("a.txt.gz", ReadReport()) as file:   # doctest: +SKIP
+    ...     file.read(100)
+    """
+
+    def __init__(
+        self,
+        path: str,
+        report: ReadReport,
+        max_expanded_bytes: int = DEFAULT_MAX_EXPANDED_BYTES,
+        *,
+        directory: str = "",
+        start: int = 0,
+    ) -> None:
+        """Opens the file.
+
+        Args:
+          path: local, or with a scheme.
+          report: counts the file and its bytes.
+          max_expanded_bytes: a compressed file that gives more than this, and a hundred times
+            its own size, is refused as a zip bomb.
+          directory: what a relative path is relative to; "": the current directory.
+          start: of a part of a file that `is_plain`, which is read from the byte before; the file
+            is counted with the part at 0.
+
+        Raises:
+          UserError: it cannot be opened.
+        """
+        self._report, self._max_bytes, self._position = report, max_expanded_bytes, 0
+        report.files += not start
+        try:
+            self._stored = _Stored(located(path, directory), max(0, start - 1))
+            self._raw = io.BufferedReader(self._stored, _BUFFER_BYTES)
+            head = self._raw.peek(len(ZSTD_MAGIC))
+        except FileNotFoundError:
+            raise UserError(f"{path}: no such file; check --input") from None
+        except IsADirectoryError:
+            raise UserError(f"{path}: is a directory; name the files in it") from None
+        except OSError as error:
+            raise UserError(
+                f"{path}: cannot be opened ({error.strerror or error}); check its permissions"
+            ) from None
+        self._read, self._format = self._raw.read1, ""
+        if start:
+            return
+        if head.startswith(GZIP_MAGIC):
+            # `read1` hands over what was decompressed before a stream breaks off, so that the
+            # place named in the message is the right one.
+            self._read, self._format = gzip.GzipFile(fileobj=self._raw).read1, "gzip"
+        elif head.startswith(ZSTD_MAGIC):
+            from fastwarc.stream_io import ZstdReader
+
+            # Unlike the reader of `zstandard`, this one detects a file that was cut short.
+            self._read, self._format = ZstdReader(self._raw, fsspec_args=False).read, "zstd"
+
+    def __enter__(self) -> "ExpandedFile":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._raw.close()
+
+    def tell(self) -> int:
+        """How many bytes were read, after decompression."""
+        return self._position
+
+    def read(self, size: int) -> bytes:
+        """At most `size` bytes, and at least one unless the file ends.
+
+        Raises:
+          BrokenStreamError: the stream is corrupt, ends early, expands too much, or the file
+            cannot be read.
+        """
+        again = "fetch the file again"
+        try:
+            data = self._read(min(size, _BUFFER_BYTES))
+        except EOFError:
+            raise BrokenStreamError("the gzip stream ends early", again) from None
+        except (gzip.BadGzipFile, zlib.error) as error:
+            raise BrokenStreamError("the gzip stream is corrupt", again, str(error)) from None
+        except OSError as error:
+            if error.errno is not None or not self._format:
+                raise BrokenStreamError(
+                    "cannot be read", "check the disk or the connection", error.strerror
+                ) from None
+            if "incomplete" in str(error):
+                raise BrokenStreamError("the zstd stream ends early", again) from None
+            raise BrokenStreamError("the zstd stream is corrupt", again, str(error)) from None
+        self._position += len(data)
+        self._report.bytes += len(data)
+        if (
+            self._format
+            and self._position > self._max_bytes
+            and self._position > _BOMB_RATIO * self._stored.position
+        ):
+            raise BrokenStreamError(
+                f"the {self._format} stream expands to more than {self._max_bytes} bytes and"
+                f" {_BOMB_RATIO} times its size",
+                "leave it out, or raise --max_expanded_mb if it is to be trusted",
+            )
+        return data
+
+
+class _Stored(io.RawIOBase):
+    """The bytes as they are stored, counted.
+
+    Attributes:
+      position: bytes read so far.
+    """
+
+    def __init__(self, path: str, start: int) -> None:
+        self.position = 0
+        self._file: Any = _GFile(path) if is_remote(path) else open(path, "rb", buffering=0)
+        if start:
+            self._file.seek(start)
+
+    def readable(self) -> bool:
+        return True
+
+    def tell(self) -> int:
+        return self.position
+
+    def readinto(self, buffer: Any) -> int:
+        count = self._file.readinto(buffer)
+        self.position += count
+        return count
+
+    def close(self) -> None:
+        if not self.closed:
+            self._file.close()
+        super().close()
+
+
+class _GFile:
+    """A remote file that raises the errors of local ones."""
+
+    def __init__(self, path: str) -> None:
+        import tensorflow as tf
+
+        self._path, self._errors = path, tf.errors
+        self._file = tf.io.gfile.GFile(path, "rb")
+
+    def readinto(self, buffer: memoryview) -> int:
+        try:
+            data = self._file.read(len(buffer))
+        except self._errors.NotFoundError:
+            raise FileNotFoundError(errno.ENOENT, "no such file", self._path) from None
+        except self._errors.OpError as error:
+            raise OSError(errno.EIO, error.message[:160], self._path) from None
+        buffer[: len(data)] = data
+        return len(data)
+
+    def close(self) -> None:
+        self._file.close()
+
+
+# As `os.walk` yields them: a directory, the names of directories in it, the names of files.
+_Walk = Iterator[tuple[str, list[str], list[str]]]
+
+
+class TextFile(NamedTuple):
+    """A file of text, or a data set.
+
+    Attributes:
+      path: as a reader takes it.
+      language: of the documents that do not name their own; empty: `ReadOptions.language`.
+    """
+
+    path: str
+    language: str = ""
+
+
+def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
+    """As `expand_inputs`, of patterns with or without a language, as in `de:books/*.txt`.
+
+    A file that several patterns name has the language of the first one. A path that exists is
+    never taken for a pattern with a language.
+    """
+    files: dict[str, TextFile] = {}
+    for pattern in patterns or expand_inputs([]):
+        match = None if os.path.exists(pattern) else _LANGUAGE_PREFIX.fullmatch(pattern)
+        language, pattern = match.groups() if match else ("", pattern)
+        for path in expand_inputs([pattern], suffix):
+            name = path if is_remote(path) else os.path.abspath(path)
+            files.setdefault(name, TextFile(path, language))
+    return list(files.values())
+
+
+def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
+    """The files that the patterns stand for: in the patterns' order, sorted within each.
+
+    A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which
+    `**` stands for any number of directories (on the local disk only); a glob stands for the
+    files it matches. A file is listed once, however many patterns name it.
+
+    Args:
+      patterns: local, or with a scheme such as gs://.
+      suffix: of a directory, only the files whose names end so.
+
+    Raises:
+      UserError: no patterns, or one that matches no file; a directory that cannot be read.
+    """
+    if not patterns:
+        raise UserError("no input is given; name files, directories or patterns with --input")
+    files: dict[str, str] = {}
+    for pattern in patterns:
+        for path in _expand(pattern, suffix):
+            files.setdefault(path if is_remote(path) else os.path.abspath(path), path)
+    return list(files.values())
+
+
+def is_file(path: str) -> bool:
+    """Whether there is something at a local or a remote path that is not a directory."""
+    if not is_remote(path):
+        return os.path.exists(path) and not os.path.isdir(path)
+    import tensorflow as tf
+
+    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
+
+
+def _expand(pattern: str, suffix: str) -> list[str]:
+    if not pattern:
+        raise UserError("an input pattern is empty; take out the superfluous comma of --input")
+    if is_remote(pattern):
+        is_dir, matches, walk = _look_up(pattern)
+    else:
+        # Before globbing, as a file's own name may hold brackets.
+        is_dir, walk = os.path.isdir, _walk
+        exists = os.path.exists(pattern)
+        matches = [pattern] if exists else glob.glob(pattern, recursive=True)
+    if is_dir(pattern):
+        found = sorted(path for path in _files_below(walk(pattern)) if path.endswith(suffix))
+        if not found:
+            what = f"no {suffix} files" if suffix else "no files"
+            raise UserError(f"{pattern}: {what} in this directory; check --input")
+        return found
+    found = sorted(match for match in matches if not is_dir(match))
+    if matches and not found:
+        raise UserError(f"{pattern}: matches only directories; add /* to name the files in them")
+    if not found:
+        raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
+    return found
+
+
+def _look_up(
+    pattern: str,
+) -> tuple[Callable[[str], bool], list[str], Callable[[str], _Walk]]:
+    """What `_expand` needs to know of a remote pattern: is_dir, matches, walk."""
+    import tensorflow as tf
+
+    try:
+        exists = tf.io.gfile.exists(pattern)
+        matches = [pattern] if exists else tf.io.gfile.glob(pattern)
+    except tf.errors.OpError as error:
+        raise UserError(f"{pattern}: cannot be looked up ({error.message[:160]})") from None
+    return tf.io.gfile.isdir, matches, tf.io.gfile.walk
+
+
+def _walk(directory: str) -> _Walk:
+    def refuse(error: OSError) -> None:
+        raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None
+
+    return os.walk(directory, onerror=refuse)
+
+
+def _files_below(walk: _Walk) -> Iterator[str]:
+    for parent, directories, names in walk:
+        # In place: the walk goes on with what is left.
+        directories[:] = [name for name in directories if not name.startswith(".")]
+        for name in names:
+            if not name.startswith("."):
+                yield os.path.join(parent, name)

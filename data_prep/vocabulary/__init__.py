@@ -1,0 +1,1 @@
+"""Learns WordPiece vocabularies and checks them."""

@@ -1,0 +1,186 @@
+"""The text that a vocabulary is learned from: inputs by language, small ones raised."""
+
+import dataclasses
+import hashlib
+import heapq
+import math
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping
+
+from data_prep.readers import (
+    Document,
+    ReadOptions,
+    ReadReport,
+    TextFile,
+    read_documents,
+    size_of,
+)
+from official_cmlm.errors import UserError
+
+# Characters that BERT's tokenizer takes for a word each.
+_HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
+# What a compressed byte stands for, about; only the size of the sample depends on it.
+_COMPRESSION_RATIO = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class TextInput:
+    """Files of text, each with a language.
+
+    Attributes:
+      files: paths and languages, in order.
+      options: how they are read.
+      reader: name of the reader.
+    """
+
+    files: tuple[TextFile, ...]
+    options: ReadOptions
+    reader: str = "auto"
+
+    def documents(self, report: ReadReport) -> Iterator[Document]:
+        """Yields the documents of all files, in order; raises what the readers raise."""
+        return read_documents(self.files, self.options, report, self.reader)
+
+    @property
+    def bytes(self) -> int:
+        """About how much text there is."""
+        return sum(_text_bytes(path) for path, _ in self.files)
+
+
+def count_words(text: str) -> int:
+    """Words between spaces; a Han character is one by itself, as for BERT's tokenizer."""
+    if text.isascii():
+        return len(text.split())
+    text, characters = _HAN.subn(" ", text)
+    return len(text.split()) + characters
+
+
+def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[str, float]:
+    """By what each language's counts are multiplied: p^S / (Σ p^S · p).
+
+    p is a language's share of all words, S the exponent; the sum runs over all languages, so that
+    the shares become p^S / Σ p^S and the total stays. CMLM §4.4 takes S = 0.3 "from the vocab
+    generation tool", which is tensorflow_text's `tools/wordpiece_vocab`; it computes this.
+
+    Args:
+      counts: language -> words, at least one of them positive.
+      exponent: 1 changes nothing, 0 makes all languages alike.
+    """
+    total = sum(counts.values())
+    powers = {language: (n / total) ** exponent for language, n in counts.items() if n}
+    scale = sum(powers.values())
+    return {
+        language: power / (scale * counts[language] / total) for language, power in powers.items()
+    }
+
+
+def times(paragraph: str, coefficient: float) -> int:
+    """How often a paragraph is used so that its language counts `coefficient` times.
+
+    The whole part, and once more for as many paragraphs as the rest says, chosen by a hash of the
+    text: the same for any order and in every run.
+    """
+    whole = math.floor(coefficient)
+    return whole + (_share(paragraph) < coefficient - whole)
+
+
+def sample_paragraphs(
+    source: TextInput, report: ReadReport, max_bytes: float
+) -> Iterator[tuple[str, str]]:
+    """Yields (language, paragraph) spread evenly over all files, `max_bytes` of UTF-8 at most.
+
+    Which ones depends on the files alone. A sample of compressed files may be smaller, as how
+    much text they hold is not known beforehand.
+
+    Raises:
+      UserError: as the readers do.
+    """
+    share = min(1.0, max_bytes / max(1, source.bytes))
+    seen = taken = 0
+    for document in source.documents(report):
+        for paragraph in document.paragraphs:
+            size = _size(paragraph)
+            seen += size
+            if taken + size <= min(share * seen, max_bytes):
+                taken += size
+                yield document.language, paragraph
+
+
+def smoothed_paragraphs(
+    source: TextInput, report: ReadReport, max_bytes: float, exponent: float
+) -> Iterator[tuple[str, str]]:
+    """Yields (language, paragraph) so that languages have smoothed shares; reads the files twice.
+
+    Paragraphs of rare languages come several times in a row, of frequent ones some are left out;
+    about as much as there is, or `max_bytes` of UTF-8, if that is less.
+
+    Raises:
+      UserError: as the readers do.
+    """
+    words: Counter[str] = Counter()
+    sizes: Counter[str] = Counter()
+    for document in source.documents(ReadReport()):
+        words[document.language] += sum(map(count_words, document.paragraphs))
+        sizes[document.language] += sum(map(_size, document.paragraphs))
+    if not any(words.values()):
+        return
+    coefficients = smoothing_coefficients(words, exponent)
+    total = sum(sizes[language] * value for language, value in coefficients.items())
+    scale = min(1.0, max_bytes / max(1.0, total))
+    for document in source.documents(report):
+        coefficient = scale * coefficients.get(document.language, 0.0)
+        for paragraph in document.paragraphs:
+            for _ in range(times(paragraph, coefficient)):
+                yield document.language, paragraph
+
+
+class Samples:
+    """A few paragraphs of each language: those of the smallest hashes, in whatever order they come.
+
+    Attributes:
+      size: paragraphs of a language.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self._kept: dict[str, list[tuple[float, str]]] = defaultdict(list)
+
+    def add(self, language: str, paragraph: str) -> None:
+        """Adds a paragraph; one that is there already counts once."""
+        kept, entry = self._kept[language], (-_share(paragraph), paragraph)
+        if len(kept) < self.size:
+            if entry not in kept:
+                heapq.heappush(kept, entry)
+        elif entry > kept[0] and entry not in kept:
+            heapq.heapreplace(kept, entry)
+
+    def paragraphs(self) -> dict[str, list[str]]:
+        """Language -> its sample, both in alphabetical order."""
+        return {
+            language: sorted(text for _, text in kept)
+            for language, kept in sorted(self._kept.items())
+        }
+
+
+def _share(text: str) -> float:
+    """A number in [0, 1) that depends on the text alone."""
+    digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
+    # Not more than 53 bits, so that the largest stays below 1.
+    return (int.from_bytes(digest) >> 11) / 2**53
+
+
+def _size(text: str) -> int:
+    return len(text) if text.isascii() else len(text.encode("utf-8", "replace"))
+
+
+def _text_bytes(path: str) -> int:
+    return size_of(path) * (_COMPRESSION_RATIO if path.endswith((".gz", ".zst")) else 1)
+
+
+def check_exponent(exponent: float) -> None:
+    """Raises `UserError` unless the exponent is one."""
+    if not 0 <= exponent <= 1:
+        raise UserError(
+            f"--smoothing is {exponent:g}; give 1 (as the data are) down to 0 (all alike)"
+        )

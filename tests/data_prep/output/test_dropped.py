@@ -1,0 +1,221 @@
+"""Whatever is left out is counted under a known name, and shown by an example."""
+
+import gzip
+import json
+import random
+import re
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from data_prep.output.dropped import NOTED, is_loss, unit
+from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
+from official_cmlm.records.manifest import load_manifest
+from tests.conftest import WORDS
+from tests.data_prep.pipeline.runs import ROOT, run
+from tests.data_prep.readers.crawl_pages import article, page, record
+
+# Counted where pairs are made, not here.
+_OF_PAIRS = re.compile("pairs/.*|exclude/row|read/without_both_languages")
+_REASON = re.compile(
+    r'"((?:read|normalise|language|quality|duplicates|exclude|records|pairs)/[a-z0-9_]*[a-z0-9])"'
+)
+GOOD = (
+    "The house that they had bought stood with its back to the river and the town. "
+    "Nobody had lived in it for years, and the garden was a wood of old roses. "
+    "Her brother wanted to sell it again at once; she did not have the heart to go, and so "
+    "they both stayed there until the end of that very long and very cold winter."
+)
+GERMAN = "Der Hund lief gestern über die Straße und bellte laut, weil niemand zu Hause war. " * 3
+
+
+def _sentence(seed, words=40):
+    """Words that share hardly a run of five with those of another seed."""
+    return " ".join(random.Random(seed).choices(WORDS, k=words)).capitalize() + "."
+
+
+def _jsonl(path, documents):
+    path.write_text("".join(json.dumps(document) + "\n" for document in documents))
+
+
+def _crawl(path):
+    """A good page and one for each reason that a page is none."""
+    html = article(_sentence("page"), _sentence("page again"))
+    deep = b"<html><body>" + b"<i>" * 600 + b"x" + b"</i>" * 600
+    records = [
+        page("http://a/1", html),
+        page("http://a/missing", html, status=404),
+        page("http://a/image", b"\x89PNG", "Content-Type: image/png"),
+        page("http://a/empty", b"<html><body></body></html>"),
+        page("http://a/deep", deep),
+        record("response", b"xyz", "dns:a"),
+    ]
+    path.write_bytes(b"".join(records))
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory, vocabulary):
+    """A folder with input for each of two runs, an exclusion list and a classifier."""
+    folder = tmp_path_factory.mktemp("dropped")
+    vocabulary.save(folder)
+    for name in ("plain", "quality"):
+        (folder / name).mkdir()
+    one, two = _sentence("one"), _sentence("two")
+    near = one[:-1] + " other."
+    (folder / "sts.tsv").write_text(f"5.0\t{_sentence('sts')}\t{_sentence('also')}\n")
+    documents = [
+        [one, _sentence("a"), _sentence("a2"), _sentence("a3")],
+        [two, _sentence("b"), _sentence("b2")],
+        [_sentence("b").upper(), _sentence("a2")],  # nothing of it is new
+        [one, _sentence("a"), _sentence("a2"), _sentence("a3")],
+        [_sentence("c", 90), _sentence("c2", 90)],
+        [_sentence("c", 90), _sentence("c2", 90)[:-1] + " other."],
+        [near, _sentence("d", 90)],  # a near paragraph in another document
+        [_sentence("e"), _sentence("sts"), _sentence("e2"), _sentence("e3")],
+        [_sentence("also")],
+        [_sentence("f"), "\u0301", _sentence("g")],
+        ["\u0301\u0301"],
+        [_sentence("h")],
+        ["\u200b", _sentence("i"), _sentence("j"), "A mend- ed word is mended."],
+        ["\u200b\u200b"],
+        ["\ufffd\ufffd\ufffd a"],
+        [_sentence("k", 900), _sentence("l")],
+    ]
+    _jsonl(folder / "plain" / "a.jsonl", [{"text": text} for text in documents])
+    _crawl(folder / "plain" / "b.warc")
+    (folder / "plain" / "c.txt.gz").write_bytes(gzip.compress(_sentence("m").encode() * 99)[:-20])
+    (folder / "plain" / "d.txt").write_bytes(b"The cat \xff sat. The dog ran.")
+    (folder / "archive.zip").write_bytes(b"PK\0\0")
+    quality = [
+        {"text": GOOD},
+        {"text": GOOD + " Lorem ipsum."},
+        {"text": "{" + GOOD + "}"},
+        {"text": GOOD.replace("the", "the #", 4)},
+        {"text": [GOOD, "See our privacy policy for all of the details."]},
+        {"text": "Too few words."},
+        {"text": GERMAN},
+        {"text": GERMAN, "lang": "de"},
+        {"text": "xqz."},
+        {"text": GOOD, "lang": "qaa"},
+    ]
+    _jsonl(folder / "quality" / "a.jsonl", quality)
+    # Good is what has a number sign in less than 50 words.
+    count, size = len(SIGNALS), Features(bits=4)
+    weights = np.where(np.array(SIGNALS) == "number_signs", -10.0, 0.0)
+    means, scales = np.full(count, 0.02), np.full(count, 0.001)
+    model = QualityModel(size, np.zeros(16, np.float32), weights, means, scales, 0.0)
+    model.save(folder / "model.json")
+    return folder
+
+
+def _run(texts, name, **values):
+    run(
+        input=texts / name,
+        vocab_file=texts / "vocab.txt",
+        output_dir=texts / f"{name}-records",
+        sample_dropped=3,
+        normalise=True,
+        on_error="skip",
+        **values,
+    )
+    lines = (texts / f"{name}-records" / "dropped.jsonl").read_text().splitlines()
+    return load_manifest(texts / f"{name}-records"), [json.loads(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def runs(texts):
+    """(manifest, samples) of both runs, which between them give every reason."""
+    plain = _run(
+        texts,
+        "plain",
+        deduplicate="near",
+        deduplicate_paragraphs="near",
+        exclude=f"{texts}/sts.tsv,{texts}/archive.zip",
+        min_sentences=2,
+    )
+    quality = _run(
+        texts,
+        "quality",
+        deduplicate="off",
+        detect_language="check",
+        keep_languages="en,qaa",
+        quality_rules=True,
+        quality_model=texts / "model.json",
+        quality_level="paragraph",
+    )
+    return plain, quality
+
+
+def _known_reasons():
+    """Every reason that is written in the source."""
+    files = (ROOT / "data_prep").rglob("*.py")
+    return {reason for file in files for reason in _REASON.findall(file.read_text())}
+
+
+def test_every_reason_is_provoked(runs):
+    """Else the tests below would say nothing of the ones that are not."""
+    known = {reason for reason in _known_reasons() if not _OF_PAIRS.fullmatch(reason)}
+    assert len(known) > 30
+    found = {reason for manifest, _ in runs for reason in manifest.counters}
+    assert known - found == set()
+
+
+def test_every_loss_has_an_example(runs):
+    """Of each reason as many as there are, up to the number asked for; what was kept has none."""
+    for manifest, samples in runs:
+        losses = {reason: n for reason, n in manifest.counters.items() if is_loss(reason)}
+        shown = Counter(sample["reason"] for sample in samples)
+        assert shown.keys() == losses.keys()
+        assert all(1 <= shown[reason] <= min(3, n) for reason, n in losses.items())
+        silent = ("read/without_text",)
+        assert all(sample["id"] for sample in samples)
+        assert all(sample["text"] for sample in samples if sample["reason"] not in silent)
+
+
+def test_examples_show_what_was_lost(runs):
+    """By hand, some of each kind."""
+    (_, plain), (_, quality) = runs
+    shown = {(sample["reason"], sample["text"]) for sample in plain + quality}
+    assert ("exclude/sentence", _sentence("sts")) in shown
+    assert ("exclude/no_sentence_left", _sentence("also")) in shown
+    assert ("duplicates/exact_paragraph", _sentence("b").upper()) in shown
+    assert ("duplicates/near_paragraph", _sentence("one")[:-1] + " other.") in shown
+    assert ("records/too_few_sentences", _sentence("h")) in shown
+    assert ("quality/paragraph_policy", "See our privacy policy for all of the details.") in shown
+    assert any(reason == "read/not_http" and text == "xyz" for reason, text in shown)
+    assert any(reason == "read/unreadable_file" and "c.txt.gz" in text for reason, text in shown)
+
+
+def test_losses_by_language(runs):
+    """By the declared language, of all that have one; the sum is the count."""
+    for manifest, _ in runs:
+        assert set(manifest.counters_by_language) <= set(manifest.counters)
+        for reason, n in manifest.counters.items():
+            by_language = manifest.counters_by_language.get(reason, {})
+            expected = 0 if reason.startswith("read/") or not is_loss(reason) else n
+            assert sum(by_language.values()) == expected, reason
+    assert runs[1][0].counters_by_language["language/other"] == {"de": 1}
+
+
+def test_units():
+    """Each reason has one, and names nothing twice; those of other releases have none."""
+    units = {reason: unit(reason) for reason in _known_reasons()}
+    assert all(units.values()) and unit("duplicate_documents") == ""
+    assert {reason for reason in units if not is_loss(reason)} == set(NOTED)
+    assert units["quality/paragraph_classifier"] == ("paragraphs")
+    assert units["duplicates/near_document"] == units["exclude/no_sentence_left"] == "documents"
+    assert units["duplicates/near_paragraph"] == "paragraphs" and units["exclude/row"] == "rows"
+
+
+def test_balance_report(runs, texts):
+    """The table that is written is of these counts, each with its unit and its languages."""
+    manifest, _ = runs[0]
+    text = (texts / "plain-records" / "balance.md").read_text()
+    left_out, changed = text.split("## Left out")[1].split("## Changed")
+    assert "| exclude/sentence | 2 | sentences | en 2 |" in left_out
+    assert "| read/not_html | 1 | records |  |" in left_out
+    assert "| exclude/unread_file | 1 | evaluation files |  |" in changed
+    for reason, n in manifest.counters.items():
+        section = left_out if is_loss(reason) else changed
+        assert section.count(f"| {reason} | {n:,} | {unit(reason)} |") == 1

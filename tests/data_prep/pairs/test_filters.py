@@ -1,0 +1,148 @@
+"""Filters of pairs: each reason by itself, counted; what is kept is untouched and in order."""
+
+import tracemalloc
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.output.dropped import DropCounter
+from data_prep.output.statistics import Statistics
+from data_prep.pairs.filters import KeySet, PairFilter, PairFilters, columns
+from data_prep.pairs.records import PairOptions, records
+from official_cmlm.errors import UserError
+from tests.pairs_helpers import nli_rows, pair
+
+QUICK = settings(max_examples=60, deadline=None)
+_ROWS = st.lists(st.tuples(st.sampled_from("abcdA!"), st.sampled_from("wxyz?")), max_size=20)
+
+
+def _run(rows, **values):
+    """(texts of the first pairs that stay, counters)."""
+    counters = DropCounter()
+    kept = PairFilter(PairFilters(**values))(rows, counters)
+    assert [id(row) for row in kept] == [id(row) for row in rows if any(row is k for k in kept)]
+    return [row[0].texts for row in kept], counters
+
+
+def _rows(*texts):
+    return [(pair(first, second),) for first, second in texts]
+
+
+def test_nothing_is_left_out_by_default():
+    """Not even the strangest rows."""
+    texts = [("a", "b" * 500), ("a", "b" * 500), ("?", "?")]
+    assert _run(_rows(*texts)) == (texts, {})
+
+
+def test_lengths():
+    """The ratio counts only beyond the slack; wide characters count twice, marks not."""
+    texts = [("a" * 30, "b" * 60), ("a" * 30, "b" * 61), ("b" * 61, "a" * 30), ("a", "b" * 16)]
+    kept, counters = _run(_rows(*texts, ("a", "b" * 17)), max_length_ratio=2)
+    assert kept == [texts[0], texts[3]]
+    assert counters == {"pairs/unlike_lengths": 3}
+    assert columns("abc") == 3 and columns("漢字") == 4 and columns("e\u0301ก็") == 2
+    chinese = ("x" * 60, "漢" * 20)
+    assert _run(_rows(chinese), max_length_ratio=2)[0] == [chinese]
+
+
+def test_languages():
+    """Sure of another language: out. Unsure, unknown, or another script of the same: stays."""
+    answers = {"en": ("en", 1.0), "de": ("de", 0.6), "fr": ("fr", 0.9), "?": ("fr", 0.4)}
+    answers |= {"": ("und", 1.0), "zh": ("zh-Hant", 1.0)}
+
+    def detect(text):
+        return answers[text.partition(" ")[0]]
+
+    texts = [("en 1", "de 1"), ("fr 1", "de 2"), ("en 2", "fr 2"), ("? 1", "? 2"), (" 1", "de 3")]
+    kept, counters = _run(_rows(*texts), detect=detect)
+    assert kept == [texts[0], texts[3], texts[4]]
+    assert counters == {"pairs/another_language": 2}
+    assert _run(_rows(*texts), detect=detect, min_confidence=0.7)[0] == [texts[0], *texts[3:]]
+    rows = [(pair("zh 1", "en 1", "zh_CN-en"),)]
+    assert _run(rows, detect=detect)[1] == {}
+
+
+@QUICK
+@given(_ROWS, st.sampled_from(["pair", "either"]), st.integers(1, 5))
+def test_repetitions(texts, repeated, size):
+    """As sets of letters say, over whatever batches; rows left out do not count as seen."""
+    letters = [tuple(t.lower().strip("!?") for t in row) for row in texts]
+    stay, pairs, firsts, seconds, reasons = [], set(), set(), set(), DropCounter()
+    for row, (first, second) in zip(texts, letters):
+        if (first, second) in pairs and (first or second):
+            reasons["pairs/repeated"] += 1
+        elif repeated == "either" and first and first in firsts:
+            reasons["pairs/repeated_first_text"] += 1
+        elif repeated == "either" and second and second in seconds:
+            reasons["pairs/repeated_second_text"] += 1
+        else:
+            stay.append(row)
+            pairs.add((first, second))
+            firsts.add(first)
+            seconds.add(second)
+    counters = DropCounter()
+    keep = PairFilter(PairFilters(repeated=repeated))
+    rows = _rows(*texts)
+    found = []
+    for start in range(0, len(rows), size):
+        found += keep(rows[start : start + size], counters)
+    assert [row[0].texts for row in found] == stay
+    assert counters == reasons
+
+
+@QUICK
+@given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=9), max_size=40))
+def test_keys_are_a_set(batches):
+    """As Python's own, whatever is added when."""
+    found, expected = KeySet(), set()
+    for batch in batches:
+        keys = np.array(batch, np.uint64)
+        assert found.contains(keys).tolist() == [key in expected for key in batch]
+        found.add(np.array(sorted({*batch} - expected), np.uint64))
+        expected |= {*batch}
+        assert len(found) == len(expected)
+
+
+def test_keys_take_eight_bytes():
+    """And twice as much while they are merged, in arrays that are few."""
+    keys = np.random.default_rng(0).integers(0, 2**63, (200, 1000)).astype(np.uint64)
+    seen = KeySet()
+    tracemalloc.start()
+    for batch in keys:
+        seen.add(batch)
+    now, most = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert now < 8 * keys.size * 1.05 and most < 2 * 8 * keys.size * 1.05
+    assert seen.contains(keys[:, 0]).all() and len(seen) == keys.size
+
+
+def test_rows_of_translations(vocabulary):
+    """One bad pair takes its row along, and the numbers of rows stay dense."""
+    rows = nli_rows(4, ("en", "de"))
+    rows[1] = (rows[1][0], pair("cat", "the dog " * 20, "de-de", rows[1][1].label))
+    rows[3] = rows[2]
+    statistics = Statistics()
+    options = PairOptions(filters=PairFilters(max_length_ratio=9, repeated="pair"))
+    encoded = [
+        record for _, row in records(rows, vocabulary, options, statistics) for record in row
+    ]
+    assert len(encoded) == 4 and statistics.documents == 2
+    assert statistics.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"max_length_ratio": 0.5},
+        {"max_length_ratio": float("nan")},
+        {"length_slack": -1},
+        {"min_confidence": 1.5},
+        {"repeated": "both"},
+    ],
+)
+def test_values_out_of_range(values):
+    """Refused in one line."""
+    with pytest.raises(UserError, match=f"{next(iter(values))} is"):
+        PairFilters(**values)

@@ -1,0 +1,219 @@
+"""Pairs to records: ids, labels, rows of translations, and everything counted once."""
+
+import dataclasses
+import re
+from collections import Counter
+
+import pytest
+import tensorflow as tf
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.output.dropped import DropCounter
+from data_prep.output.statistics import Statistics
+from data_prep.pairs.records import PairOptions, align, records
+from official_cmlm.errors import UserError
+from official_cmlm.records.pairs import NLI_LABELS
+from official_cmlm.tokenization import build_tokenizer
+from tests.conftest import WORDS
+from tests.pairs_helpers import bitext, nli_rows, pair
+
+SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
+_TEXT = st.lists(st.sampled_from([*WORDS, "漢字", "😀!"]), min_size=1, max_size=5).map(" ".join)
+_LANGUAGE = st.sampled_from(["en", "de", "sw"])
+
+
+def _run(rows, vocabulary, **options):
+    """(language, [feature of each record]) of each row, and the statistics."""
+    statistics = Statistics()
+    result = []
+    for language, encoded in records(rows, vocabulary, PairOptions(**options), statistics):
+        parsed = [tf.train.Example.FromString(data).features.feature for data in encoded]
+        result.append((language, parsed))
+    return result, statistics
+
+
+def _strings(feature, name):
+    return [value.decode() for value in feature[name].bytes_list.value]
+
+
+def _ids(feature):
+    """The ids of both texts."""
+    ids = list(feature["token_ids"].int64_list.value)
+    first, second = feature["lengths"].int64_list.value
+    assert first + second == len(ids)
+    return [ids[:first], ids[first:]]
+
+
+def _set(row, index, **changes):
+    """The row with one of its pairs changed."""
+    return (*row[:index], dataclasses.replace(row[index], **changes), *row[index + 1 :])
+
+
+@SLOW
+@given(
+    pairs=st.lists(st.tuples(_TEXT, _TEXT, _LANGUAGE, _LANGUAGE), max_size=8),
+    label=st.none() | st.sampled_from(NLI_LABELS),
+    keep_text=st.booleans(),
+)
+def test_single_pairs(vocabulary, pairs, label, keep_text):
+    """A record a pair, in order: ids, languages, label and text are the pair's own."""
+    rows = [(pair(a, b, f"{left}-{right}", label),) for a, b, left, right in pairs]
+    result, statistics = _run(rows, vocabulary, keep_text=keep_text)
+    tokenizer = build_tokenizer(vocabulary)
+    lengths = DropCounter()
+    for number, ((language, (feature,)), (a, b, left, right)) in enumerate(
+        zip(result, pairs, strict=True)
+    ):
+        ids = tokenizer.tokenize([a, b]).to_list()
+        assert _ids(feature) == ids and language == f"{left}-{right}"
+        assert _strings(feature, "languages") == [left, right]
+        assert feature["row"].int64_list.value == [number]
+        expected = -1 if label is None else NLI_LABELS.index(label)
+        assert feature["label"].int64_list.value == [expected]
+        assert ("text" in feature) == keep_text
+        assert not keep_text or _strings(feature, "text") == [a, b]
+        lengths.update(map(len, ids))
+    assert statistics.documents == len(pairs) and statistics.sentences == 2 * len(pairs)
+    assert statistics.lengths == lengths
+    assert statistics.tokens == sum(length * count for length, count in lengths.items())
+    assert statistics.languages == Counter(f"{left}-{right}" for *_, left, right in pairs)
+    assert statistics.labels == ({label: len(pairs)} if label and pairs else {})
+    assert not +statistics.counters
+
+
+def test_rows_of_translations(vocabulary):
+    """A row's pairs come together, under one number and one label, without a language."""
+    rows = nli_rows(7, ("en", "de", "sw"))
+    result, statistics = _run(rows, vocabulary)
+    tokenizer = build_tokenizer(vocabulary)
+    for number, ((language, features), row) in enumerate(zip(result, rows, strict=True)):
+        assert language == ""
+        assert [_ids(f) for f in features] == [tokenizer.tokenize(p.texts).to_list() for p in row]
+        assert [_strings(f, "languages") for f in features] == [list(p.languages) for p in row]
+        assert {f["row"].int64_list.value[0] for f in features} == {number}
+        assert {f["label"].int64_list.value[0] for f in features} == {number % 3}
+    assert (statistics.documents, statistics.sentences) == (7, 42)
+    assert statistics.labels == {"entailment": 3, "neutral": 2, "contradiction": 2}
+    assert statistics.languages == {"en-en": 7, "de-de": 7, "sw-sw": 7}
+
+
+def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
+    """However many rows are tokenised together, the records are the same."""
+    rows = nli_rows(20)
+    expected = list(records(rows, vocabulary, PairOptions(), Statistics()))
+    monkeypatch.setattr("data_prep.pairs.records._BATCH_ROWS", 3)
+    assert list(records(iter(rows), vocabulary, PairOptions(), Statistics())) == expected
+
+
+def test_the_other_name_of_contradiction(vocabulary):
+    """XNLI's training files say `contradictory`; it is counted under one name."""
+    rows = [(pair("a", "b", label=name),) for name in ("contradictory", "contradiction")]
+    result, statistics = _run(rows, vocabulary)
+    assert [f["label"].int64_list.value[0] for _, (f,) in result] == [2, 2]
+    assert statistics.labels == {"contradiction": 2}
+
+
+def test_rows_without_a_gold_label(vocabulary):
+    """`-`, for annotators that did not agree: left out whole and counted; numbers stay dense."""
+    rows = nli_rows(4)
+    rows[1] = tuple(dataclasses.replace(p, label="-") for p in rows[1])
+    result, statistics = _run(rows, vocabulary)
+    assert [f["row"].int64_list.value[0] for _, features in result for f in features] == [
+        *[0] * 3,
+        *[1] * 3,
+        *[2] * 3,
+    ]
+    assert statistics.documents == 3 and statistics.counters == {"pairs/without_gold_label": 1}
+
+
+@pytest.mark.parametrize(("texts", "side"), [(("", "b"), "first"), (("a", ""), "second")])
+def test_empty_texts(vocabulary, texts, side):
+    """The place and the side are named; with `drop_empty` the whole row is counted and left out."""
+    rows = nli_rows(5)
+    rows[2] = _set(rows[2], 1, texts=texts, where="nli.de.tsv:3")
+    with pytest.raises(UserError) as caught:
+        _run(rows, vocabulary)
+    assert str(caught.value) == (
+        f"nli.de.tsv:3: the {side} text is empty; mend the row, or pass --drop_empty to leave such "
+        "rows out"
+    )
+    result, statistics = _run(rows, vocabulary, drop_empty=True)
+    assert len(result) == statistics.documents == 4
+    assert statistics.sentences == 24 and statistics.languages["de-de"] == 4
+    assert statistics.counters == {"pairs/empty_text": 1}
+    assert sum(statistics.labels.values()) == 4
+
+
+def test_texts_without_tokens(vocabulary):
+    """What the tokenizer makes nothing of cannot be a record: its whole row is counted."""
+    rows = nli_rows(3)
+    rows[0] = _set(rows[0], 2, texts=("the cat", "\u200b"))
+    result, statistics = _run(rows, vocabulary)
+    assert len(result) == statistics.documents == 2
+    assert statistics.counters == {"pairs/without_tokens": 1}
+    # The rows behind it have their own ids.
+    ids = build_tokenizer(vocabulary).tokenize(rows[1][0].texts).to_list()
+    assert _ids(result[0][1][0]) == ids
+
+
+@pytest.mark.parametrize("label", ["", "Neutral", "unknown", "0"])
+def test_unknown_labels(vocabulary, label):
+    """They are named with their place and the labels that there are."""
+    rows = [(pair("a", "b", label="neutral"),), (pair("a", "b", label=label),)]
+    rows[1] = _set(rows[1], 0, where="nli.tsv:2")
+    with pytest.raises(UserError) as caught:
+        _run(rows, vocabulary)
+    assert str(caught.value) == (
+        f"nli.tsv:2: label {label!r}; it must be one of entailment, neutral, contradiction"
+    )
+
+
+@pytest.mark.parametrize(("labels", "what"), [(("neutral", None), "no"), ((None, "neutral"), "a")])
+def test_labels_on_some_rows(vocabulary, labels, what):
+    """The first row that differs from those before it is named, in another batch too."""
+    rows = [(pair("a", "b", label=labels[0]),)] * 2100 + [(pair("a", "b", label=labels[1]),)]
+    rows[-1] = _set(rows[-1], 0, where="nli.tsv:2101")
+    with pytest.raises(UserError) as caught:
+        _run(rows, vocabulary)
+    message = f"nli.tsv:2101: {what} label, unlike the rows before; all rows need one or none"
+    assert str(caught.value) == message
+
+
+def test_align():
+    """Row i of each table, together."""
+    rows = nli_rows(5)
+    tables = [iter(column) for column in zip(*rows)]
+    assert list(align(tables, ["a", "b", "c"])) == rows
+
+
+@pytest.mark.parametrize("short", [0, 1, 2])
+def test_tables_of_different_length(short):
+    """The shorter table is named, with the row of another that it lacks."""
+    columns = [
+        [dataclasses.replace(p, where=f"{'abc'[i]}.tsv:{n + 2}") for n, p in enumerate(column)]
+        for i, column in enumerate(zip(*nli_rows(4)))
+    ]
+    columns[short] = columns[short][:3]
+    with pytest.raises(UserError) as caught:
+        list(align(columns, ["a.tsv", "b.tsv", "c.tsv"]))
+    message = rf"{'abc'[short]}\.tsv: has no row for [abc]\.tsv:5; row-aligned files need the same"
+    assert re.match(message, str(caught.value)) and "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("label", ["contradiction", None])
+def test_tables_of_different_labels(label):
+    """Both places and both labels are named."""
+    rows = nli_rows(3)
+    rows[1] = _set(_set(rows[1], 0, where="a.tsv:2"), 1, label=label, where="b.tsv:2")
+    with pytest.raises(UserError) as caught:
+        list(align([iter(column) for column in zip(*rows)], ["a.tsv", "b.tsv", "c.tsv"]))
+    assert str(caught.value) == (
+        f"b.tsv:2: label {label!r}, but 'neutral' in a.tsv:2; the files are not row-aligned"
+    )
+
+
+def test_languages_of_bitext(vocabulary):
+    """Pairs are counted by both of their languages, each direction for itself."""
+    rows = bitext(4, "en-de") + bitext(2, "de-en") + bitext(3, "en-sw")
+    assert _run(rows, vocabulary)[1].languages == {"en-de": 4, "de-en": 2, "en-sw": 3}

@@ -1,0 +1,134 @@
+"""Several workers: the bytes of one, none in the way of another, and one line when one dies."""
+
+import concurrent.futures
+import json
+import multiprocessing
+import os
+import random
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from data_prep.pipeline import phases
+from data_prep.pipeline.local import LocalRunner
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest
+from tests.conftest import WORDS
+from tests.data_prep.pipeline.runs import ROOT, contents
+from tests.inputs.pipelines import read_by_hand
+
+
+def _large(path, lines):
+    """A file of some 300 kB; short documents, a few of them twice."""
+    rng = random.Random(2)
+    texts = [" ".join(rng.choices(WORDS, k=40)).capitalize() + "." for _ in range(1200)]
+    texts += rng.sample(texts, 60)
+    path.write_text("".join(lines(text) for text in texts))
+    return path
+
+
+def _documents(folder):
+    return sorted(map(str, read_by_hand(folder)))
+
+
+@pytest.mark.parametrize(
+    ("name", "lines"),
+    [
+        ("a.txt", lambda text: f"{text}\n\n"),
+        ("a.jsonl", lambda text: json.dumps({"text": text}) + "\n"),
+    ],
+    ids=["text", "jsonl"],
+)
+def test_parts_of_a_large_file(start, tmp_path, name, lines):
+    """Several elements hold what one does, and lose the same duplicates."""
+    path = _large(tmp_path / name, lines)
+    start(input=path, output_dir=tmp_path / "whole", element_mb=1)
+    start(input=path, element_mb=0.07)
+    whole, parts = load_manifest(tmp_path / "whole"), load_manifest(tmp_path / "out")
+    assert (len(whole.shards), len(parts.shards)) == (1, path.stat().st_size // 70_000)
+    assert whole.counters == parts.counters and parts.counters["duplicates/exact_document"] == 60
+    assert _documents(tmp_path / "out") == _documents(tmp_path / "whole")
+
+
+@pytest.mark.long
+def test_two_workers(start, tmp_path):
+    """The same bytes as of one, of many files and of parts of a large one."""
+    _large(tmp_path / "text" / "large.txt", lambda text: f"{text}\n\n")
+    values = {"deduplicate": "near", "deduplicate_paragraphs": "near", "element_mb": 0.07}
+    start(**values)
+    start(workers=2, output_dir=tmp_path / "two", **values)
+    assert contents(tmp_path / "two") == contents(tmp_path / "out")
+
+
+def test_an_element_is_computed_twice_at_once(start, tmp_path, monkeypatch):
+    """As a cluster may: one attempt begins and ends while the other one writes."""
+    start(output_dir=tmp_path / "whole")
+    records, write = phases.records, phases.write
+    attempts = []
+
+    def twice(context, element):
+        def during(*arguments):
+            found = records(*arguments)
+            yield next(found)
+            monkeypatch.setattr(phases, "records", records)
+            write(context, element)
+            attempts.append(element)
+            yield from found
+
+        monkeypatch.setattr(phases, "records", during)
+        write(context, element)
+
+    monkeypatch.setitem(phases.PHASES, "write", twice)
+    start()
+    assert attempts == list(range(6))
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_others_end_before_a_fault_is_told(tmp_path, monkeypatch):
+    """Or what they still write would meet the clearing up."""
+    both, ended = threading.Barrier(2), []
+
+    def run_phase(phase, folder, digest, number):
+        both.wait()
+        if number == 0:
+            raise UserError("the fault")
+        for at in range(500):
+            (tmp_path / str(at)).write_text("x")
+        ended.append(number)
+
+    monkeypatch.setattr("data_prep.pipeline.local.run_phase", run_phase)
+    with LocalRunner() as runner:
+        with concurrent.futures.ThreadPoolExecutor(2) as runner._pool:
+            with pytest.raises(UserError, match="the fault"):
+                runner("write", str(tmp_path), "", [0, 1], lambda count: None)
+            assert ended == [1]
+
+
+def _die(*arguments):
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def test_a_worker_is_killed(tmp_path, monkeypatch):
+    """One line says what to do."""
+    monkeypatch.setattr("data_prep.pipeline.local.run_phase", _die)
+    with LocalRunner() as runner:
+        # Forked, as a new process would not know of `_die`.
+        context = multiprocessing.get_context("fork")
+        runner._pool = concurrent.futures.ProcessPoolExecutor(2, context)
+        message = "a worker has died, perhaps out of memory; give the same command again"
+        with pytest.raises(UserError, match=message):
+            runner("write", str(tmp_path), "", [0, 1, 2], lambda count: None)
+
+
+def test_workers_end_with_the_program(tmp_path):
+    """Even if that is killed; else they would go on writing beside the next run."""
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.data_prep.pipeline.orphan"],
+        cwd=ROOT,
+        capture_output=True,
+        timeout=120,
+    )
+    assert done.stdout == b"started\n" and done.returncode == -signal.SIGKILL

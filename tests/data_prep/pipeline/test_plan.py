@@ -1,0 +1,80 @@
+"""What an element is: a bundle of small files, or a part of a large one."""
+
+import itertools
+
+import pytest
+
+from data_prep.pipeline.options import Options
+from data_prep.pipeline.plan import Input, Plan
+
+MB = 1_000_000
+
+
+def _plan(*inputs, element_bytes=2 * MB, **options):
+    inputs = tuple(Input(f"f{number}", *given) for number, given in enumerate(inputs))
+    return Plan(Options(element_bytes=element_bytes, **options), inputs, "hash")
+
+
+def test_bundles():
+    """Up to the size wanted; one that is larger, and has no parts, is one by itself."""
+    plan = _plan((MB,), (MB,), (1,), (5 * MB,), (0,), (MB,))
+    paths = [[path for path, _ in element] for element in plan.elements]
+    assert paths == [["f0", "f1"], ["f2"], ["f3"], ["f4", "f5"]]
+    assert all(part is None for element in plan.elements for _, part in element)
+
+
+def test_parts():
+    """Of the size wanted and more, in bytes or in examples; nothing joins them."""
+    plan = _plan((MB,), (7 * MB, 7 * MB), (0,), (6 * MB, 10), (3 * MB, 3 * MB))
+    bounds = [0, 7 * MB // 3, 14 * MB // 3, 7 * MB]
+    examples = [0, 3, 6, 10]
+    assert plan.elements == (
+        (("f0", None),),
+        *((("f1", part),) for part in itertools.pairwise(bounds)),
+        (("f2", None),),
+        *((("f3", part),) for part in itertools.pairwise(examples)),
+        (("f4", None),),
+    )
+
+
+def test_parts_are_no_smaller_than_what_they_are_counted_in():
+    assert len(_plan((100 * MB, 2)).elements) == 2
+    # Nor so small that to open them would take longer than to read them.
+    assert len(_plan((200_000, 200_000), element_bytes=1).elements) == 3
+
+
+def test_partitions():
+    """Grow with the input, up to a limit that the number of open files sets."""
+    assert [_plan((size,)).partitions for size in (0, 1 << 26, 1 << 30, 1 << 50)] == [
+        1,
+        2,
+        17,
+        1024,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "phases"),
+    [
+        ({}, []),
+        (
+            {"deduplicate": "exact"},
+            ["read", "documents", "documents_lost", "paragraphs", "paragraphs_lost"],
+        ),
+        (
+            {"deduplicate": "exact", "deduplicate_paragraphs": "off"},
+            ["read", "documents", "documents_lost"],
+        ),
+        (
+            {"deduplicate": "off", "deduplicate_paragraphs": "near"},
+            ["read", "paragraphs", "paragraphs_lost"],
+        ),
+    ],
+    ids=["off", "both", "documents", "paragraphs"],
+)
+def test_phases(values, phases):
+    """Losses are gathered for sixteen elements at a time."""
+    plan = _plan(*[(2 * MB,)] * 40, **values)
+    numbers = {"read": 40, "documents": 2, "paragraphs": 2, "write": 40}
+    numbers |= {"documents_lost": 3, "paragraphs_lost": 3}
+    assert plan.phases() == [(name, numbers[name]) for name in [*phases, "write"]]

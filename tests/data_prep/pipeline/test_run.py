@@ -1,0 +1,322 @@
+"""Runs that are stopped, resumed, disturbed, or asked for something else."""
+
+import contextlib
+import errno
+import json
+import os
+import resource
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from data_prep.output.folder import OutputFolder, locked
+from data_prep.pipeline import phases
+from data_prep.pipeline.plan import Plan
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.files import write_array
+from official_cmlm.records.manifest import load_manifest
+from tests.data_prep.pipeline.runs import ROOT, contents
+
+
+def test_a_full_disk_below_a_shard(start, tmp_path, monkeypatch):
+    """As TensorFlow tells of it: /dev/full takes nothing."""
+
+    class Full(phases.ShardWriter):
+        def __init__(self, folder, prefix, *others):
+            super().__init__(folder, prefix, *others)
+            (folder / f"{prefix}-00000.tfrecord").symlink_to("/dev/full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(phases, "ShardWriter", Full)
+        with pytest.raises(UserError, match=r"out\.partial: the disk is full; make room and give"):
+            start()
+    assert not list((tmp_path / "out.partial" / "work").glob("shards-*"))
+    start()
+
+
+def test_a_full_disk_below_an_array(tmp_path):
+    """NumPy alone would say how many bytes it could not write, and not why."""
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        # Room for what stands before the numbers; a file too large fails as a full disk does.
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+        with pytest.raises(OSError) as caught, (tmp_path / "a.npy").open("wb") as file:
+            write_array(file, np.zeros(1 << 20))
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert caught.value.errno == errno.EFBIG
+
+
+def test_killed_while_the_plan_was_written(start, stopped, tmp_path, monkeypatch):
+    """What that leaves does not reach the output; an unchanged plan is not written again."""
+    stopped()
+    (tmp_path / "out.partial" / "prepare.json.7-ab.tmp").write_text("{")
+    monkeypatch.setattr(Plan, "save", lambda *arguments: 1 / 0)
+    start()
+    assert not list((tmp_path / "out").glob("*.tmp"))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda values: values["options"].update(abacus=1),
+        lambda values: values.pop("vocabulary"),
+        lambda values: values.pop("format"),
+        lambda values: values.update(inputs=[1]),
+        lambda values: values["options"].update(reading=None),
+    ],
+    ids=["option", "field", "format", "inputs", "type"],
+)
+def test_begun_by_another_release(start, stopped, tmp_path, change):
+    """One line says so."""
+    stopped()
+    path = tmp_path / "out.partial" / "prepare.json"
+    values = json.loads(path.read_text())
+    change(values)
+    path.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"prepare\.json: is not of this release .*delete .*out\."):
+        start()
+
+
+def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
+    """And is refused."""
+    stopped()
+    before = contents(tmp_path / "out.partial" / "work")
+    with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
+        with OutputFolder(tmp_path / "out", overwrite=False):
+            pass
+    assert contents(tmp_path / "out.partial" / "work") == before
+    start()
+
+
+def test_an_output_within_the_input(start, stopped, tmp_path, monkeypatch):
+    """What the runs write there is not read, whole or not; the same command goes on."""
+    start(output_dir=tmp_path / "whole")
+    output = tmp_path / "text" / "records"
+    stopped(output_dir=output)
+    monkeypatch.chdir(tmp_path / "text")
+    assert start(output_dir="records") == 0
+    assert contents(output) == contents(tmp_path / "whole")
+    start(output_dir=output, overwrite=True)
+    assert contents(output) == contents(tmp_path / "whole")
+
+
+def test_workers_that_start_elsewhere(start, tmp_path, monkeypatch):
+    """Relative paths are those of the command; names of documents are as they were given."""
+    monkeypatch.chdir(tmp_path)
+    run_phase = phases.run_phase
+
+    def elsewhere(*arguments):
+        with contextlib.chdir("/"):
+            run_phase(*arguments)
+
+    monkeypatch.setattr("data_prep.pipeline.local.run_phase", elsewhere)
+    start(input="text", sample_dropped=100, quality_rules=True)
+    lines = (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()
+    ids = {json.loads(line)["id"] for line in lines}
+    assert ids and all(name.startswith("text/part-") for name in ids)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("kills", "values"),
+    [(10, {}), (3, {"deduplicate": "near", "workers": 2})],
+    ids=["ten", "near-two-workers"],
+)
+def test_killed_at_any_moment(start, tmp_path, kills, values):
+    """No output appears before the end, and at last it is that of an undisturbed run."""
+    start(output_dir=tmp_path / "whole", **(values | {"workers": 1}))
+    # Forks are killed in the midst of their work by a timer; one process imports TensorFlow.
+    program = [sys.executable, "-m", "tests.data_prep.pipeline.killed_runs", str(tmp_path)]
+    done = subprocess.run(
+        [*program, str(kills), *(f"{name}={value}" for name, value in values.items())],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found["kills"] == kills and (found["runs_with_results_left"] > 0 or kills < 10)
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+    assert not (tmp_path / "out.partial").exists()
+
+
+@pytest.mark.parametrize("deduplicate", ["off", "near"])
+def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicate):
+    """What is done is not done again, and the output is the same to the byte."""
+    start(output_dir=tmp_path / "whole", deduplicate=deduplicate)
+    assert stopped(deduplicate=deduplicate) == "stop"
+    assert not (tmp_path / "out").exists()
+    done = []
+    for name, phase in phases.PHASES.items():
+
+        def counted(context, number, name=name, phase=phase):
+            done.append((name, number))
+            phase(context, number)
+
+        monkeypatch.setitem(phases.PHASES, name, counted)
+    start(deduplicate=deduplicate)
+    assert done == [("write", number) for number in (2, 3, 4, 5)]
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_stopped_before_the_last_rename(start, tmp_path, monkeypatch, capsys):
+    """All is there but the name."""
+    path = tmp_path / "text" / "part-3.jsonl"
+    path.write_text(path.read_text() + "{")
+    start(output_dir=tmp_path / "whole", on_error="skip")
+    capsys.readouterr()
+    with monkeypatch.context() as patch:
+        patch.setattr("data_prep.pipeline.run.replace_folder", lambda *names: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            start(on_error="skip")
+    # A script learns of the skipped file all the same; nobody is told how fast nothing was.
+    assert start(on_error="skip") == cli.EXIT_SKIPPED
+    shown = capsys.readouterr().out
+    assert "some of the input skipped" in shown and "tokens/s" not in shown
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_records_of_before_stay_until_the_end(start, stopped, tmp_path):
+    """A stopped run with --overwrite leaves them; a finished one replaces them."""
+    start(max_sentences=2)
+    before = contents(tmp_path / "out")
+    stopped(overwrite=True)
+    assert contents(tmp_path / "out") == before
+    with pytest.raises(UserError, match="holds records already; pass --overwrite"):
+        start()
+    start(overwrite=True)
+    assert contents(tmp_path / "out") != before
+
+
+def test_a_second_run_at_once_is_refused(start, tmp_path):
+    """It names the folder; when the first one is gone, it may run."""
+    with locked(tmp_path / "out"):
+        with pytest.raises(UserError, match="out: another run is writing it"):
+            start()
+    start()
+    assert not (tmp_path / "out.lock").exists()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_sentences": 2}, "begun with min_sentences 1, now it is 2"),
+        ({"lines": "paragraphs"}, "begun with lines 'wrapped', now it is 'paragraphs'"),
+        ({"deduplicate": "near"}, "begun with deduplicate 'exact', now it is 'near'"),
+        ({"lower_case": False}, "begun with vocabulary"),
+    ],
+)
+def test_a_changed_option_is_refused(start, stopped, tmp_path, values, message):
+    """In one line that says which; the unfinished folder stays and can be finished."""
+    stopped()
+    with pytest.raises(UserError, match=f"out.partial: was {message}"):
+        start(**values)
+    start()
+    assert (tmp_path / "out").exists()
+
+
+def test_a_changed_input_is_refused(start, stopped, tmp_path):
+    """By its size; the message names the file."""
+    stopped()
+    path = tmp_path / "text" / "part-1.jsonl"
+    size = path.stat().st_size
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(UserError, match=f"part-1.jsonl {size}, now it is {size + 1}"):
+        start()
+
+
+def test_options_may_change_where_nothing_is_done(start, tmp_path, monkeypatch):
+    """Nothing of a run that failed in its first element is worth keeping."""
+    (tmp_path / "text" / "part-0.jsonl").write_text("{")
+    with pytest.raises(UserError, match=r"part-0\.jsonl:1: not valid JSON"):
+        start()
+    assert not (tmp_path / "out.partial").exists()
+    start(on_error="skip", min_sentences=2)
+
+
+def test_an_unreadable_file(start, tmp_path, capsys):
+    """It stops the run, or is skipped, named and counted; a stopped run may go on skipping."""
+    (tmp_path / "text" / "part-3.jsonl").write_text("{")
+    with pytest.raises(UserError, match=r"part-3\.jsonl:1: not valid JSON"):
+        start()
+    assert start(on_error="skip") == cli.EXIT_SKIPPED
+    assert load_manifest(tmp_path / "out").counters["read/unreadable_file"] == 1
+    shown = capsys.readouterr()
+    assert "1 of 6 file(s) skipped" in shown.out
+    assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err
+
+
+def test_a_fault_behind_some_text(start, tmp_path):
+    """Of the only file: what stands before it is written, and the exit status tells."""
+    path = tmp_path / "text" / "part-3.jsonl"
+    path.write_text(path.read_text() + "{")
+    assert start(input=path, on_error="skip") == cli.EXIT_SKIPPED
+    assert start(input=path.with_name("part-2.jsonl"), overwrite=True) == 0
+
+
+def test_no_file_can_be_read(start, tmp_path):
+    for path in (tmp_path / "text").iterdir():
+        path.write_text("{")
+    with pytest.raises(UserError, match=r"none of 6 file\(s\) could be read to its end"):
+        start(on_error="skip")
+    assert not (tmp_path / "out.partial").exists()
+
+
+def test_a_full_disk(start, stopped, tmp_path):
+    """One line says what to do; with room again the run goes on."""
+    start(output_dir=tmp_path / "whole")
+    text = stopped(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+    assert "out.partial: the disk is full; make room and give the same command again" in text
+    start()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_killed_while_shards_were_numbered(start, tmp_path, monkeypatch):
+    """Some have their final names, others not: the same command finds both."""
+    start(output_dir=tmp_path / "whole")
+    replace, moved = Path.replace, []
+
+    def stop_after_two(self, target):
+        if self.name.startswith("element-") and target.name.startswith("documents-"):
+            if len(moved) == 2:
+                raise ZeroDivisionError
+            moved.append(target.name)
+        return replace(self, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "replace", stop_after_two)
+        with pytest.raises(ZeroDivisionError):
+            start()
+    assert sorted(path.name for path in (tmp_path / "out.partial").glob("documents-*")) == moved
+    start()
+    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
+
+
+def test_progress_is_in_bytes_within_an_element(start, tmp_path, monkeypatch):
+    """With one process the bar of a phase that reads moves within an element, and ends full."""
+    shown = []
+
+    class Bar:
+        def __init__(self, total, unit, name, **others):
+            shown.append([name, unit, total, others["initial"]])
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+        def update(self, amount):
+            shown[-1].append(amount)
+
+    monkeypatch.setattr("official_cmlm.progress.bar", Bar)
+    start(element_mb=1, deduplicate="off")
+    ((name, unit, total, initial, *steps),) = shown
+    assert (name, unit, initial) == ("write", "B", 0)
+    assert total == sum(path.stat().st_size for path in (tmp_path / "text").iterdir())
+    assert sum(steps) == total and len(steps) > 6 and all(step >= 0 for step in steps)

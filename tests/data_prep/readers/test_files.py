@@ -1,0 +1,144 @@
+"""Files as streams: compressed, remote, broken, exploding, and what is said of each."""
+
+import errno
+import gzip
+import subprocess
+import sys
+
+import pytest
+import zstandard
+
+from data_prep.readers import ReadOptions, ReadReport, expand_inputs, read_documents, size_of
+from data_prep.readers.decoding import iter_lines
+from official_cmlm.errors import UserError
+from tests.data_prep.readers.crawl_pages import record
+
+
+def test_truncated_zstd(tmp_path):
+    """Wherever it is cut; whole blocks before the cut are read."""
+    path = tmp_path / "x.txt"
+    lines = [f"{number:05d}" for number in range(60_000)]
+    data = zstandard.compress("\n".join(lines).encode())
+    for cut in (1, 3, len(data) // 2, len(data) - 8):
+        path.write_bytes(data[:-cut])
+        read = []
+        with pytest.raises(UserError, match=r"zstd stream ends early after line \d+; fetch") as e:
+            read.extend(text for _, text in iter_lines(path, ReadReport()))
+        assert f"after line {len(read)};" in str(e.value)
+        assert read == lines[: len(read)]
+
+
+def test_corrupt_zstd(tmp_path):
+    """By its checksum, by what is in it, by what is behind it."""
+    good = zstandard.ZstdCompressor(write_checksum=True).compress(b"a line\n" * 3)
+    path = tmp_path / "x.zst"
+    for data in (good[:-1] + b"x", good[:4] + b"nonsense", good + b"nonsense"):
+        path.write_bytes(data)
+        with pytest.raises(
+            UserError, match=r"the zstd stream is corrupt after line \d \(.*; fetch"
+        ):
+            list(iter_lines(path, ReadReport()))
+
+
+@pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
+def test_bomb(tmp_path, compress):
+    """What expands a hundredfold is stopped at the limit; ordinary text may be of any size."""
+    path = tmp_path / "x.txt"
+    path.write_bytes(compress(b"a\n" * 1_000_000))
+    report = ReadReport()
+    with pytest.raises(UserError, match=r"expands to more than 50000 bytes .*--max_expanded_mb"):
+        list(iter_lines(path, report, max_expanded_bytes=50_000))
+    # The ratio is that to what was read of the file, and reads are of 128 KiB.
+    assert report.bytes < max(50_000, 100 * path.stat().st_size) + (1 << 17)
+    assert len(list(iter_lines(path, ReadReport()))) == 1_000_000
+    path.write_bytes(compress(b"".join(b"%d\n" % (i * i) for i in range(100_000))))
+    assert len(list(iter_lines(path, ReadReport(), max_expanded_bytes=50_000))) == 100_000
+
+
+@pytest.mark.parametrize("text", ["ab", "漢字"])
+@pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
+def test_utf_16(tmp_path, encoding, text):
+    """Told by its byte order mark where no NUL byte gives it away."""
+    path = tmp_path / "x.txt"
+    path.write_bytes(f"\ufeff{text}".encode(encoding))
+    with pytest.raises(UserError, match=r"UTF-16 .*; convert it to UTF-8 text"):
+        list(iter_lines(path, ReadReport()))
+
+
+def test_what_cannot_be_opened(tmp_path):
+    """A link to itself, which not even an administrator can open."""
+    (tmp_path / "x.txt").symlink_to("x.txt")
+    with pytest.raises(UserError, match=r"x.txt: cannot be opened \(.*; check its permissions"):
+        list(iter_lines(tmp_path / "x.txt", ReadReport()))
+
+
+# Named, as gzip notes the time, which two processes do not agree on.
+@pytest.mark.parametrize(
+    "head",
+    [b"", gzip.compress(b"a\n"), zstandard.compress(b"a\n")],
+    ids=["plain", "gzip", "zstd"],
+)
+def test_a_disk_that_fails(tmp_path, monkeypatch, head):
+    """In the middle of a file: the lines before are read."""
+    path = tmp_path / "x.txt"
+    path.write_bytes(head or b"a\n")
+    first = {str(path): True}
+
+    def readinto(self, buffer):
+        if not first.pop(str(path), False):
+            raise OSError(errno.EIO, "Input/output error")
+        data = path.read_bytes()
+        buffer[: len(data)] = data
+        self.position += len(data)
+        return len(data)
+
+    monkeypatch.setattr("data_prep.readers.files._Stored.readinto", readinto)
+    with pytest.raises(
+        UserError, match=r"cannot be read after line \d \(Input/output error\); check"
+    ):
+        list(iter_lines(path, ReadReport()))
+
+
+def test_remote_files():
+    """Every path with a scheme is TensorFlow's to read: here its file system in memory."""
+    import tensorflow as tf
+
+    tf.io.gfile.makedirs("ram://readers/deep/er")
+    for name, data in {
+        "b.txt": b"B one.\n",
+        "a.txt.gz": gzip.compress(b"A one.\nA two.\n"),
+        "deep/er/c.jsonl.zst": zstandard.compress(b'{"text": "C."}\n'),
+        "deep/.hidden": b"x",
+    }.items():
+        with tf.io.gfile.GFile(f"ram://readers/{name}", "wb") as file:
+            file.write(data)
+    root = "ram://readers"
+    paths = expand_inputs([root])
+    assert paths == [f"{root}/{name}" for name in ("a.txt.gz", "b.txt", "deep/er/c.jsonl.zst")]
+    assert expand_inputs([f"{root}/*.txt", f"{root}/b.txt"]) == [f"{root}/b.txt"]
+    report = ReadReport()
+    documents = list(read_documents(paths, ReadOptions(lines="paragraphs"), report))
+    assert [d.paragraphs for d in documents] == [["A one.", "A two."], ["B one."], ["C."]]
+    assert size_of(f"{root}/b.txt") == 7 and size_of(f"{root}/none") == 0
+    for pattern, message in (
+        (f"{root}/none", "no such file, and nothing matches"),
+        ("foo://x", "cannot be looked up"),
+        ("foo://x/*", "cannot be looked up"),
+    ):
+        with pytest.raises(UserError, match=message):
+            expand_inputs([pattern])
+    with pytest.raises(UserError, match="none: no such file"):
+        list(iter_lines(f"{root}/none", ReadReport()))
+
+
+def test_local_files_are_read_without_tensorflow(tmp_path):
+    """And so are crawl files."""
+    (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a\n"))
+    (tmp_path / "b.wet").write_bytes(record("conversion", b"b"))
+    code = (
+        "import sys; from data_prep.readers import *\n"
+        "documents = read_documents(expand_inputs(sys.argv[1:]), ReadOptions(), ReadReport())\n"
+        "assert [d.paragraphs for d in documents] == [['a'], ['b']]\n"
+        "assert not {'tensorflow', 'tensorflow_datasets'} & set(sys.modules)\n"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True)

@@ -1,0 +1,348 @@
+"""Translation memories, Moses pairs and NLI as published: what is read, what is refused."""
+
+import gzip
+import json
+from xml.etree import ElementTree
+from xml.sax.saxutils import escape
+
+import pytest
+import zstandard
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.readers import ReadOptions, ReadReport
+from data_prep.readers.pairs import PairInput, pair_inputs
+from official_cmlm.errors import UserError
+
+_FEW = settings(
+    max_examples=40,
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
+)
+_TEXT = st.text("ab <&>\"'\u00a0\u2028漢😀", max_size=8)
+_UNIT = '<tu><tuv xml:lang="en"><seg>{}</seg></tuv><tuv xml:lang="de"><seg>{}</seg></tuv></tu>\n'
+_HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body>\n'
+
+
+def _read(path, form, language="en-de", **options):
+    (source,) = pair_inputs([str(path)], [language], form)
+    report = ReadReport()
+    return list(source.read(report, False, ReadOptions(**options))), report
+
+
+def _tmx(path, body, **options):
+    path.write_text(f"{_HEAD}{body}</body></tmx>", encoding="utf-8")
+    return _read(path, "tmx", **options)
+
+
+@_FEW
+@given(
+    pairs=st.lists(st.tuples(_TEXT, _TEXT), min_size=1, max_size=5),
+    encoding=st.sampled_from(["utf-8", "utf-8-sig", "utf-16", "iso-8859-1"]),
+    compress=st.sampled_from([bytes, gzip.compress, zstandard.compress]),
+    chunk=st.integers(1, 60),
+)
+def test_translation_memory(tmp_path, pairs, encoding, compress, chunk):
+    """The same texts as the standard library's tree has, in any encoding and any chunks."""
+    body = "".join(_UNIT.format(escape(a), escape(b)) for a, b in pairs)
+    name = encoding.removesuffix("-sig")
+    text = f'<?xml version="1.0" encoding="{name}"?><tmx version="1.4"><body>{body}</body></tmx>'
+    data = text.encode(encoding, "xmlcharrefreplace")
+    path = tmp_path / "a.tmx"
+    path.write_bytes(compress(data))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("data_prep.readers.tmx._CHUNK_BYTES", chunk)
+        found, report = _read(path, "tmx", max_line_bytes=1000)
+    tree = ElementTree.fromstring(data)
+    expected = [
+        [" ".join((s.text or "").split()) for s in tu.iter("seg")] for tu in tree.iter("tu")
+    ]
+    assert [list(pair.texts) for pair in found] == expected
+    assert {pair.languages for pair in found} == {("en", "de")}
+    assert report.bytes == len(data) and report.records_dropped == {}
+
+
+def test_markup_of_a_segment(tmp_path):
+    """Codes of a word processor are no text; a highlighted part is."""
+    body = (
+        '<tu>\n<note>n</note><tuv xml:lang="EN_us"><prop>p</prop><seg>A <bpt i="1">&lt;b></bpt>'
+        'bold<ept i="1">&lt;/b></ept> <hi>high<ph>x<sub>y</sub></ph>light</hi>.</seg></tuv>\n'
+        '<tuv lang="de-AT"><seg>Ein\n fetter Text.</seg></tuv>'
+        '<tuv xml:lang="de"><seg>Zweitens.</seg></tuv></tu>'
+    )
+    ((pair,), _) = _tmx(tmp_path / "a.tmx", body)
+    assert pair.texts == ("A bold highlight.", "Ein fetter Text.")
+    assert pair.label is None and pair.where == f"{tmp_path}/a.tmx:4"
+
+
+def test_units_without_both_languages(tmp_path):
+    """Are counted; which language stands first in a unit does not matter."""
+    body = (
+        '<tu><tuv xml:lang="de"><seg>Ja.</seg></tuv><tuv xml:lang="en"><seg>Yes.</seg></tuv></tu>'
+        '<tu><tuv xml:lang="en"><seg>No.</seg></tuv><tuv xml:lang="fr"><seg>Non.</seg></tuv></tu>'
+        '<tu><tuv xml:lang="eng"><seg>No.</seg></tuv><tuv xml:lang="de"><seg>x</seg></tuv></tu>'
+        "<tu/>"
+    )
+    ((pair,), report) = _tmx(tmp_path / "a.tmx", body)
+    assert pair.texts == ("Yes.", "Ja.")
+    assert report.counters()["read/without_both_languages"] == 3
+
+
+def test_a_document_type_is_not_fetched(tmp_path):
+    """Its name stands in most files; a declaration in the file itself is refused."""
+    path = tmp_path / "a.tmx"
+    body = "<tmx><body>" + _UNIT.format("a", "b") + "</body></tmx>"
+    path.write_text(f'<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">{body}')
+    assert _read(path, "tmx")[0][0].texts == ("a", "b")
+    bomb = '<!ENTITY a "ha"><!ENTITY b "&a;&a;&a;">'
+    for declaration in (bomb, '<!ENTITY x SYSTEM "file:///etc/passwd">', "<!ELEMENT tu ANY>"):
+        path.write_text(f"<!DOCTYPE tmx [{declaration}]>{body}")
+        with pytest.raises(UserError, match="a.tmx:1: declares entities or elements of its own"):
+            _read(path, "tmx")
+
+
+_GOOD = _HEAD + _UNIT.format("a", "b")
+BAD_MEMORIES = {
+    "cut short": (_GOOD, "a.tmx:5: not well-formed XML"),
+    "cut in a tag": (_GOOD + "<tu", "a.tmx:5: not well-formed XML"),
+    "tags": (_GOOD + "</tmx>", "a.tmx:5: not well-formed XML .mismatched tag"),
+    "entity": (_GOOD + "&nbsp;", "a.tmx:5: not well-formed XML .undefined entity"),
+    "text": ("no XML", "a.tmx:1: not well-formed XML"),
+    "encoding": ('<?xml version="1.0" encoding="big5"?><tmx/>', "a.tmx:1: not well-formed XML"),
+    "long text": (_GOOD + _UNIT.format("x" * 5000, "y"), "a.tmx:5: a unit of more than 1000 bytes"),
+    "long tag": (_GOOD + "<tu a='" + "x" * 200_000, "a.tmx:5: markup of more than 1000 bytes"),
+    "nested": (_GOOD + "<tu>" * 10_000, "a.tmx:5: elements are nested more than 512 deep"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_MEMORIES)
+def test_bad_translation_memories(tmp_path, name):
+    """One line with file and line; the pairs before are yielded."""
+    content, message = BAD_MEMORIES[name]
+    path = tmp_path / "a.tmx"
+    path.write_text(content)
+    (source,) = pair_inputs([str(path)], ["en-de"], "tmx")
+    found = []
+    with pytest.raises(UserError, match=message) as caught:
+        found.extend(source.read(ReadReport(), False, ReadOptions(max_line_bytes=1000)))
+    assert "\n" not in str(caught.value)
+
+
+def test_an_empty_translation_memory(tmp_path):
+    """Is a warning, as any empty file."""
+    (tmp_path / "a.tmx").write_bytes(b"")
+    found, report = _read(tmp_path / "a.tmx", "tmx")
+    assert found == [] and report.empty_files == [f"{tmp_path}/a.tmx"]
+
+
+def test_translation_memory_cut_short_in_its_gzip_stream(tmp_path):
+    path = tmp_path / "a.tmx.gz"
+    path.write_bytes(gzip.compress(_GOOD.encode())[:-6])
+    with pytest.raises(UserError, match="the gzip stream ends early after line"):
+        _read(path, "tmx")
+
+
+def test_moses_pairs(tmp_path):
+    """The beginning of two names, with or without an ending of compression."""
+    (tmp_path / "corpus.en").write_text("one\ntwo\n")
+    (tmp_path / "corpus.de.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
+    found, _ = _read(tmp_path / "corpus", "moses")
+    assert [pair.texts for pair in found] == [("one", "eins"), ("two", "zwei")]
+    assert pair_inputs([f"{tmp_path}/corpus"], ["en-de"], "moses") == [
+        PairInput((f"{tmp_path}/corpus.en", f"{tmp_path}/corpus.de.gz"), ("en", "de"))
+    ]
+    with pytest.raises(UserError, match=r"corpus.fr: no such file, nor with .gz or .zst"):
+        pair_inputs([f"{tmp_path}/corpus"], ["en-fr"], "moses")
+
+
+@pytest.mark.parametrize("form", ["moses", "tmx"])
+def test_two_languages_are_needed(tmp_path, form):
+    with pytest.raises(UserError, match=f"--languages=en: with --format={form} name two languages"):
+        pair_inputs(["a"], ["en"], form)
+
+
+_ROWS = [
+    ("A  man sleeps.", "A man is awake.", "contradiction"),
+    ('"Quoted" text', "It's quoted.", "entailment"),
+    ("No agreement.", "None.", "-"),
+]
+
+
+@pytest.mark.parametrize("compress", [bytes, gzip.compress, zstandard.compress])
+@pytest.mark.parametrize("form", ["table", "lines"])
+def test_inference(tmp_path, form, compress):
+    """Columns by name among others, or keys; quotes are text."""
+    if form == "table":
+        lines = ["gold_label\tsentence1_parse\tsentence1\tsentence2\tpairID"]
+        lines += [f"{label}\t( x )\t{a}\t{b}\t1" for a, b, label in _ROWS]
+    else:
+        keys = ("sentence1", "sentence2", "gold_label")
+        lines = [json.dumps(dict(zip(keys, row)) | {"pairID": 1, "labels": ["x"]}) for row in _ROWS]
+    path = tmp_path / "nli"
+    path.write_bytes(compress("\r\n".join([*lines, ""]).encode()))
+    found, _ = _read(path, "nli", "en")
+    assert [(*pair.texts, pair.label) for pair in found] == [
+        (" ".join(a.split()), b, label) for a, b, label in _ROWS
+    ]
+    assert {pair.languages for pair in found} == {("en", "en")}
+    assert found[0].where == f"{path}:{2 if form == 'table' else 1}"
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("a\tb\tneutral\n", "nli:1: no 'sentence1'; --format=nli needs sentence1, sentence2, gold"),
+        (
+            "sentence1\tsentence2\tgold_label\na\tb\n",
+            "nli:2: 2 columns, but the first line names 3",
+        ),
+        ('{"sentence1": "a", "sentence2": "b"}', "nli:1: no 'gold_label'"),
+        ('{"sentence1": "a", "sentence2": 1, "gold_label": "-"}', 'nli:1: "sentence2" is not of'),
+        ('{"sentence1": ', "nli:1: not valid JSON"),
+    ],
+)
+def test_bad_inference(tmp_path, text, message):
+    (tmp_path / "nli").write_text(text)
+    with pytest.raises(UserError, match=message):
+        _read(tmp_path / "nli", "nli", "en")
+
+
+def test_row_aligned_tables_of_real_translations(data_dir):
+    """Translated MultiNLI: a table a language, the same rows and labels in each."""
+    from itertools import islice
+
+    from data_prep.pairs.records import align
+
+    folder = data_dir / "multinli_translated"
+    languages = ["en", "de", "zh"]
+    paths = [str(folder / f"multinli.train.{language}.tsv") for language in languages]
+    tables = [
+        s.read(ReadReport(), True, ReadOptions()) for s in pair_inputs(paths, languages, "tsv")
+    ]
+    rows = list(islice(align(tables, paths), 2000))
+    assert len(rows) == 2000
+    assert {tuple(pair.languages[0] for pair in row) for row in rows} == {("en", "de", "zh")}
+    assert {row[0].label for row in rows} == {"entailment", "neutral", "contradictory"}
+
+
+_LIMIT = ReadOptions(max_line_bytes=1000)
+# Separators that Python, but no file of lines, would end a line at.
+_LINE = st.text("ab \u00a0\u2028\u0085\x0b漢😀", max_size=8)
+
+
+def _read_input(source, header=False):
+    report = ReadReport()
+    return list(source.read(report, header, _LIMIT)), report
+
+
+def _table(path, text, languages="en", header=False):
+    path.write_text(text, encoding="utf-8")
+    (source,) = pair_inputs([str(path)], [languages], "tsv")
+    return _read_input(source, header)[0]
+
+
+@_FEW
+@given(pairs=st.lists(st.tuples(_LINE, _LINE), min_size=1, max_size=8), crlf=st.booleans())
+def test_aligned_lines(tmp_path, pairs, crlf):
+    """Line i of one file goes with line i of the other, whatever white space stands in them."""
+    for side, name in enumerate(("a", "b")):
+        end = "\r\n" if crlf else "\n"
+        data = "".join(pair[side] + end for pair in pairs)
+        (tmp_path / name).write_bytes(data.encode())
+    paths = [str(tmp_path / "a"), str(tmp_path / "b")]
+    result, report = _read_input(*pair_inputs(paths, ["en", "zh-Hans"], "lines"))
+    assert [pair.texts for pair in result] == [
+        tuple(" ".join(text.split()) for text in pair) for pair in pairs
+    ]
+    assert {pair.languages for pair in result} == {("en", "zh-Hans")}
+    assert [pair.where for pair in result] == [f"{paths[0]}:{i + 1}" for i in range(len(pairs))]
+    assert all(pair.label is None for pair in result)
+    assert report.files == 2 and report.lines == 2 * len(pairs)
+
+
+def test_the_last_line_needs_no_end(tmp_path):
+    """A file that ends without a newline has the same lines; gzip is read as it is."""
+    (tmp_path / "a").write_text("one\ntwo")
+    (tmp_path / "b.gz").write_bytes(gzip.compress(b"eins\nzwei\n"))
+    result, _ = _read_input(PairInput((f"{tmp_path}/a", f"{tmp_path}/b.gz"), ("en", "de")))
+    assert [pair.texts for pair in result] == [("one", "eins"), ("two", "zwei")]
+
+
+@pytest.mark.parametrize("longer", [0, 1])
+def test_files_of_different_length(tmp_path, longer):
+    """The shorter file is named with the line that it lacks; what is there is yielded before."""
+    paths = [f"{tmp_path}/a", f"{tmp_path}/b"]
+    for i, path in enumerate(paths):
+        with open(path, "w") as file:
+            file.write("x\n" * (5 if i == longer else 3))
+    pairs = PairInput(tuple(paths), ("en", "de")).read(ReadReport(), False, _LIMIT)
+    assert [next(pairs).texts for _ in range(3)] == [("x", "x")] * 3
+    with pytest.raises(UserError) as caught:
+        next(pairs)
+    message = str(caught.value)
+    assert message.startswith(f"{paths[1 - longer]}: ends before line 4, ") and "\n" not in message
+    assert all(path in message for path in paths)
+
+
+def test_table(tmp_path):
+    """Two texts and a label in each line, or no label; white space is made one space."""
+    labelled = "A  cat\tan\u00a0animal \t neutral \nx\ty\tentailment\n"
+    first, second = _table(tmp_path / "t", labelled, "de")
+    assert first.texts == ("A cat", "an animal") and first.label == "neutral"
+    assert first.languages == ("de", "de") and first.where == f"{tmp_path}/t:1"
+    assert (second.texts, second.label) == (("x", "y"), "entailment")
+    (plain,) = _table(tmp_path / "t", "x\t y\n", "en-de")
+    assert plain.texts == ("x", "y") and plain.label is None
+    assert plain.languages == ("en", "de")
+
+
+def test_header(tmp_path):
+    """The first line is left out if it names the columns; line numbers are those of the file."""
+    text = "premise\thypo\tlabel\textra\na\tb\tneutral\n"
+    (pair,) = _table(tmp_path / "t", text, header=True)
+    assert (pair.texts, pair.where) == (("a", "b"), f"{tmp_path}/t:2")
+    assert [p.texts for p in _table(tmp_path / "t", "a\tb\nc\td")] == [("a", "b"), ("c", "d")]
+
+
+@pytest.mark.parametrize(
+    ("line", "columns"), [("a", 1), ("", 1), ("a\tb\tneutral\tx", 4), ("a\tb\tneutral\t", 4)]
+)
+def test_numbers_of_columns(tmp_path, line, columns):
+    """Two or three; anything else is named with file, line and what was found."""
+    with pytest.raises(UserError) as caught:
+        _table(tmp_path / "t", f"a\tb\tneutral\n{line}\n")
+    assert str(caught.value) == (
+        f"{tmp_path}/t:2: {columns} columns; a table of pairs has two texts and, if there is one, "
+        "a label, with tabs between"
+    )
+
+
+def test_long_lines(tmp_path):
+    """They are an error with file and line, in either format."""
+    (tmp_path / "t").write_text("a\tb\n" + "c" * 2000)
+    for paths in ((f"{tmp_path}/t",), (f"{tmp_path}/t",) * 2):
+        with pytest.raises(UserError, match=f"{tmp_path}/t:2: the line is longer than 1000 bytes"):
+            _read_input(PairInput(paths, ("en", "en")))
+
+
+def test_sources():
+    """Two files a source for lines, one for tables; a table may have a language for each text."""
+    lines = pair_inputs(["a", "b", "c", "d"], ["en", "de", "en", "fr"], "lines")
+    assert lines == [PairInput(("a", "b"), ("en", "de")), PairInput(("c", "d"), ("en", "fr"))]
+    tables = pair_inputs(["a", "b"], ["en", "de-fr"], "tsv")
+    assert tables == [PairInput(("a",), ("en", "en")), PairInput(("b",), ("de", "fr"))]
+
+
+@pytest.mark.parametrize("form", ["lines", "tsv"])
+@pytest.mark.parametrize("languages", [["en"], ["en", "de", "fr"]])
+def test_numbers_of_files_and_languages(form, languages):
+    """They must be the same; both are named."""
+    message = f"--languages names {len(languages)} languages for 2 files of --input"
+    with pytest.raises(UserError, match=message):
+        pair_inputs(["a", "b"], languages, form)
+
+
+def test_lines_need_two_files():
+    """An odd number of files cannot be paired."""
+    with pytest.raises(UserError, match="--input names 3 files; .* every two belong together"):
+        pair_inputs(["a", "b", "c"], ["en", "de", "fr"], "lines")

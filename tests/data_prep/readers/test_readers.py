@@ -1,0 +1,350 @@
+"""The readers: documents of text and of JSON lines, and what each bad input is told."""
+
+import gzip
+import itertools
+import json
+import random
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.readers import (
+    Document,
+    ReadOptions,
+    ReadReport,
+    expand_inputs,
+    measure,
+    read_documents,
+    read_file,
+    reader_for,
+)
+from data_prep.readers.decoding import iter_blocks
+from official_cmlm.errors import UserError
+
+
+def _documents(path, **options):
+    report = ReadReport()
+    documents = list(read_documents([str(path)], ReadOptions(**options), report))
+    assert report.documents == len(documents)
+    return documents, report
+
+
+TEXT = "One  two\nthree.\n\n\n Four.\n \t \nFive.\n"
+
+
+@settings(max_examples=200, deadline=None)
+@given(
+    st.lists(st.sampled_from(["", " ", "\x0c", "one", " two  three ", "vier\xa0fünf", "六"])),
+    st.sampled_from([64, 1 << 20]),
+    st.sampled_from([12, 60, 1 << 20]),
+)
+def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
+    """Runs of lines that are not blank, whatever is read at a time and wherever a book is cut."""
+    path = tmp_path_factory.getbasetemp() / "book.txt"
+    path.write_text("\n".join(lines))
+    expected, run = [], []
+    for line in [*lines, ""]:
+        run += line.split()
+        if not line.strip() and run:
+            expected.append(" ".join(run))
+            run = []
+    options = ReadOptions(documents_by="file", max_line_bytes=chunk, max_document_bytes=most)
+    pieces = list(read_documents([str(path)], options, ReadReport()))
+    assert [one.continues for one in pieces] == [i > 0 for i in range(len(pieces))]
+    found = [paragraph for one in pieces for paragraph in one.paragraphs]
+    if most == 1 << 20:
+        assert found == expected and len(pieces) <= 1
+    # A cut may fall into a paragraph.
+    assert " ".join(found) == " ".join(expected)
+    for one in pieces:
+        held = sum(len(p.replace(" ", "").encode()) for p in one.paragraphs)
+        assert held <= max(most, 12)
+
+
+@pytest.mark.parametrize(
+    "documents_by, lines, expected",
+    [
+        ("blank_line", "wrapped", [["One two three."], ["Four."], ["Five."]]),
+        ("file", "wrapped", [["One two three.", "Four.", "Five."]]),
+        ("blank_line", "paragraphs", [["One two", "three."], ["Four."], ["Five."]]),
+        ("file", "sentences", [["One two", "three.", "Four.", "Five."]]),
+    ],
+)
+def test_plain_text(tmp_path, documents_by, lines, expected):
+    path = tmp_path / "x.txt"
+    path.write_text(TEXT)
+    documents, _ = _documents(path, documents_by=documents_by, lines=lines, language="fr")
+    # Named by the byte at which they begin.
+    starts = (0, 18, 29)
+    assert documents == [
+        Document(f"{path}#{start}", "fr", paragraphs) for start, paragraphs in zip(starts, expected)
+    ]
+
+
+@pytest.mark.parametrize("documents_by", ["blank_line", "file"])
+@pytest.mark.parametrize("lines", ["wrapped", "paragraphs"])
+def test_long_documents_come_in_pieces(tmp_path, documents_by, lines):
+    path = tmp_path / "x.txt"
+    words = [f"é{number:03d}" for number in range(100)]
+    path.write_text("\n".join(words) + "\n\nlast\n")
+    options = {"documents_by": documents_by, "lines": lines}
+    documents, _ = _documents(path, **options, max_document_bytes=50)
+    flat = " ".join(" ".join(document.paragraphs) for document in documents)
+    assert flat.split() == [*words, "last"]
+    assert len({document.id for document in documents}) == len(documents) > 10
+    for document in documents:
+        assert sum(len(text.replace(" ", "").encode()) for text in document.paragraphs) <= 50
+    starts = [document for document in documents if not document.continues]
+    assert len(starts) == (1 if documents_by == "file" else 2)
+    assert documents[0] is starts[0]
+
+
+def test_pieces_end_between_paragraphs_where_they_can(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("aaaa\naaaa\n\nbb\nbb\nbb\n")
+    documents, _ = _documents(path, documents_by="file", max_document_bytes=12)
+    assert [document.paragraphs for document in documents] == [["aaaa aaaa"], ["bb bb bb"]]
+    assert [document.continues for document in documents] == [False, True]
+
+
+def test_a_line_longer_than_a_piece(tmp_path):
+    path = tmp_path / "x.txt"
+    path.write_text("a\nlonger\nb\n")
+    documents, _ = _documents(path, max_document_bytes=2)
+    assert [document.paragraphs for document in documents] == [["a"], ["longer"], ["b"]]
+
+
+LAST = b'{"text": "caf\xe9 \\ud800."}'
+
+
+def test_jsonl(tmp_path):
+    path = tmp_path / "x.jsonl"
+    path.write_bytes(
+        b'{"text": "One\\ntwo.\\n\\nThree.", "lang": "de", "id": "a"}\n\n'
+        b'{"text": ["Four\\n five.", " "], "id": 7, "lang": null, "other": 1}\n'
+        b'{"text": " \\n"}\n' + LAST
+    )
+    documents, report = _documents(path)
+    assert documents == [
+        Document("a", "de", ["One two.", "Three."]),
+        Document("7", "en", ["Four five."]),
+        Document(f"{path}#{path.read_bytes().index(LAST)}", "en", ["caf\ufffd \ufffd."]),
+    ]
+    assert report.empty_documents == 1
+    assert report.not_utf8 == {str(path): 2}
+    by_sentence, _ = _documents(path, lines="sentences")
+    assert by_sentence[0].paragraphs == ["One", "two.", "Three."]
+
+
+@pytest.mark.parametrize(
+    "line, message",
+    [
+        ("{", "not valid JSON .*; write one JSON object a line"),
+        ("[" * 200_000, ".*nested too deeply"),
+        ('{"text": "a", "id": ' + "1" * 5000 + "}", ".*a number too long"),
+        ('["a"]', "not a JSON object"),
+        ("{}", 'no "text"; every object needs one'),
+        ('{"text": 1}', '"text" is not of the right type; make it a string or a list'),
+        ('{"text": ["a", 1]}', '"text" is not of the right type'),
+        ('{"text": null}', '"text" is not of the right type'),
+        ('{"text": "a", "lang": 1}', '"lang" is not of the right type; make it a string'),
+        ('{"text": "a", "id": true}', '"id" is not of the right type; make it a string or'),
+    ],
+)
+def test_bad_jsonl(tmp_path, line, message):
+    path = tmp_path / "x.jsonl"
+    path.write_text('{"text": "Fine."}\n' + line + "\n")
+    with pytest.raises(UserError, match=f"x.jsonl:2: {message}") as caught:
+        _documents(path)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "paths"),
+    [
+        ("jsonl", ("a.jsonl", "a.JSONL", "a.jsonl.gz", "a.jsonl.zst", "a.json.gz", "a.json.zst")),
+        ("text", ("a.txt", "a.json", "a.gz", "jsonl", "gs://b/warc", "a.zst")),
+        ("wet", ("CC-MAIN-1.warc.wet.gz", "a.wet", "gs://b/a.WET.zst")),
+        ("warc", ("CC-MAIN-1.warc.gz", "a.warc")),
+        ("docstrings", ("a.py", "a.py.gz")),
+        ("tfds", ("tfds:wikipedia/20230601.en", "tfds:a.jsonl")),
+    ],
+)
+def test_reader_for(name, paths):
+    """By name, or by the extension below that of the compression."""
+    assert {reader_for(path) for path in paths} == {reader_for("x", name)}
+
+
+def test_reader_with_no_such_name():
+    with pytest.raises(UserError, match="'csv'; choose one of auto, text, jsonl, wet, warc"):
+        reader_for("a.csv", "csv")
+
+
+def test_docstrings_of_a_file(tmp_path):
+    """The reader of source files: the same prose as the corpus, a file at a time."""
+    prose = "This is the first sentence of it. And this is the second one, which is a bit longer."
+    (tmp_path / "a.py").write_text(
+        f'"""{prose}"""\nclass A:\n    def f(self):\n        """{prose}"""\n'
+    )
+    documents, _ = _documents(tmp_path / "a.py", language="fr")
+    path = f"{tmp_path}/a.py"
+    assert documents == [Document(path, "en", [prose]), Document(f"{path}:A.f", "en", [prose])]
+    (tmp_path / "a.py").write_text(f'"""{prose}"""\nclass:\n')
+    with pytest.raises(UserError, match="a.py: is not Python source"):
+        _documents(tmp_path / "a.py")
+    (tmp_path / "a.py").write_text(f'"""{prose}"""\n')
+    with pytest.raises(UserError, match="a.py: is larger than 9 bytes; raise --max_line_mb"):
+        _documents(tmp_path / "a.py", max_line_bytes=9)
+
+
+def test_expand_inputs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("b.txt", "a.txt", "[c].txt", "d/e/f.txt", "d/.hidden", ".git/g", "empty/.keep"):
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("x")
+    assert expand_inputs(["b.txt", "*.txt", "./a.txt"]) == ["b.txt", "[c].txt", "a.txt"]
+    assert expand_inputs(["[c].txt"]) == ["[c].txt"]
+    assert expand_inputs(["d"]) == ["d/e/f.txt"]
+    assert expand_inputs(["d", "b.txt"], ".txt") == ["d/e/f.txt", "b.txt"]
+    with pytest.raises(UserError, match="d: no .py files in this directory"):
+        expand_inputs(["d"], ".py")
+    assert expand_inputs(["**/*.txt"]) == ["[c].txt", "a.txt", "b.txt", "d/e/f.txt"]
+    assert expand_inputs(["."]) == ["./[c].txt", "./a.txt", "./b.txt", "./d/e/f.txt"]
+    for patterns, message in (
+        (["none*"], r"none\*: no such file, and nothing matches"),
+        (["d*"], "matches only directories"),
+        (["empty"], "no files in this directory"),
+        ([""], "superfluous comma"),
+        ([], "no input is given"),
+    ):
+        with pytest.raises(UserError, match=message):
+            expand_inputs(patterns)
+
+
+def test_bad_options():
+    good = ReadOptions()
+    with pytest.raises(UserError, match="lines is 'x'; choose one of wrapped, paragraphs"):
+        replace(good, lines="x")
+    for name in ("documents_by", "on_error"):
+        with pytest.raises(UserError, match=f"{name} is 'x'"):
+            replace(good, **{name: "x"})
+    with pytest.raises(UserError, match="max_line_bytes is 0; give a positive number"):
+        replace(good, max_line_bytes=0)
+
+
+# Ends of lines of all kinds, blank lines of white space, bytes that are not UTF-8, wide characters.
+PARTS = (
+    b"\xef\xbb\xbfOne two\nthree.\n\nFour \xff five.\r\n\r\n\r\nSix.\rseven\r\r \xc2\xa0\t\n"
+    b"\xe8\xaa\x9e\xe8\xaa\x9e.\n \xe3\x80\x80\r\nEight\nnine\nten\n\n\n\n\xe2\x80\xa8\n\nLast \xfe"
+)
+LINES = b"\n".join(
+    [
+        b'{"text": "One."}\r',
+        b'{"text": "Two.", "id": "two"}',
+        b"",
+        b'{"text": "Long, ", "id": "long"}',
+        b'{"text": "\xff \xe8\xaa\x9e, ", "id": "long", "continues": true}',
+        b'{"text": "end.", "id": "long", "continues": true}',
+        b'{"text": " "}',
+        b'{"text": "Three.", "continues": false}',
+    ]
+)
+
+
+def _read(path, part=None, **options):
+    report = ReadReport()
+    options = ReadOptions(**options)
+    documents = list(read_file(str(path), options, report, part=part))
+    counts = (report.documents, report.empty_documents, report.lines, report.files)
+    return documents, report.not_utf8, counts
+
+
+def _check(path, cuts, **options):
+    """The parts between the cuts are the whole file: documents, their names, and the counts."""
+    documents, not_utf8, counts = _read(path, **options)
+    found = [_read(path, part, **options) for part in itertools.pairwise(cuts)]
+    assert [document for part in found for document in part[0]] == documents
+    assert sum(sum(part[1].values()) for part in found) == sum(not_utf8.values()) > 0
+    assert tuple(map(sum, zip(*(part[2] for part in found)))) == counts
+
+
+@pytest.mark.parametrize("max_line_bytes", [30, 1000])
+@pytest.mark.parametrize("max_document_bytes", [8, 1000])
+def test_text(tmp_path, max_line_bytes, max_document_bytes):
+    """Cut at any one byte, and at all of them; lines are read some 30 bytes at a time, or all."""
+    path = tmp_path / "a.txt"
+    path.write_bytes(PARTS)
+    options = {"max_line_bytes": max_line_bytes, "max_document_bytes": max_document_bytes}
+    for cut in range(1, len(PARTS)):
+        _check(path, [0, cut, len(PARTS)], **options)
+    _check(path, range(len(PARTS) + 1), **options)
+
+
+@pytest.mark.parametrize("max_line_bytes", [80, 1000])
+def test_lines(tmp_path, max_line_bytes):
+    """A line that continues the one before stays with it."""
+    path = tmp_path / "a.jsonl"
+    path.write_bytes(LINES)
+    for cut in range(1, len(LINES)):
+        _check(path, [0, cut, len(LINES)], max_line_bytes=max_line_bytes)
+    _check(path, range(len(LINES) + 1), max_line_bytes=max_line_bytes)
+    for cut in range(1, len(LINES)):
+        first, second = (_read(path, part)[0] for part in ((0, cut), (cut, len(LINES))))
+        assert not (second and second[0].continues) and (not first or not first[0].continues)
+
+
+def test_random_text(tmp_path):
+    """Names are the bytes at which documents begin: there the file reads on as the document."""
+    rng = random.Random(1)
+    path = tmp_path / "a.txt"
+    for _ in range(50):
+        pieces = rng.choices([b"a", b"bc", b" ", b"\n", b"\r\n", b"\r", b"\n\n", b"\xff"], k=60)
+        data = b"".join(pieces) + b"\xff"
+        path.write_bytes(data)
+        cuts = sorted({0, len(data), *rng.choices(range(len(data)), k=3)})
+        _check(path, cuts, max_line_bytes=rng.choice([20, 61, 1000]) + 40)
+        for document in _read(path)[0]:
+            start = int(document.id.rpartition("#")[2])
+            text = data[start:].decode(errors="replace").split()
+            words = " ".join(document.paragraphs).split()
+            assert text[: len(words)] == words
+
+
+def test_faults(tmp_path):
+    """Named by a byte where nobody has counted the lines; each in one part alone."""
+    path = tmp_path / "a.jsonl"
+    line = json.dumps({"text": "A."}).encode() + b"\n"
+    path.write_bytes(line * 3 + b"{\n" + line * 2)
+    size, middle = path.stat().st_size, len(line)
+    with pytest.raises(UserError, match=r"a\.jsonl:4: not valid JSON"):
+        _read(path, (0, size))
+    with pytest.raises(
+        UserError, match=rf"a\.jsonl: the line at byte {3 * middle}: not valid JSON"
+    ):
+        _read(path, (middle + 1, size))
+    assert len(_read(path, (3 * middle + 1, size))[0]) == 2
+    with pytest.raises(UserError, match=r"a\.jsonl:1 behind byte 5: the line is longer than 10"):
+        list(iter_blocks(path, ReadReport(), 10, part=(5, size)))
+
+
+def test_what_has_parts(tmp_path):
+    """Plain JSON lines, and text whose documents end at blank lines, if they are large enough."""
+    large = b"A line.\n" * 20_000
+
+    def extent(name, data, reader="auto", **options):
+        (tmp_path / name).write_bytes(data)
+        size, extent = measure(str(tmp_path / name), ReadOptions(**options), reader)
+        assert size == len(data) and extent in (0, size)
+        return extent
+
+    assert extent("a.jsonl", large) and extent("a.txt", large) and extent("a", large, "jsonl")
+    assert not extent("b.txt", large[:1000]) and not extent("b.wet", large)
+    assert not extent("c.txt", large, documents_by="file")
+    noise = random.Random(0).randbytes(200_000)
+    assert not extent("d.jsonl.gz", gzip.compress(noise))
+    assert not extent("d.jsonl", gzip.compress(noise)) and not extent("d.txt", b"\xff\xfe" + large)
+    assert measure(str(tmp_path / "none.txt"), ReadOptions()) == (0, 0)
+    assert measure("a.txt", ReadOptions(directory=str(tmp_path))) == (len(large), len(large))

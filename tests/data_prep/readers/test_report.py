@@ -1,0 +1,208 @@
+"""One broken file among many, of each kind: named, counted, and fatal or skipped as was asked."""
+
+import gzip
+import shutil
+
+import pytest
+import zstandard
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import create_documents, create_pairs
+from data_prep.readers import ReadOptions, ReadReport, read_documents
+from data_prep.readers.report import guarded
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest
+from tests.data_prep.readers.crawl_pages import article, page, record
+
+_WET = record("conversion", b"Text of a page.", "http://a/1")
+_OPTIONS = {"max_line_bytes": 100_000, "max_expanded_bytes": 200_000}
+# Name of the file -> (what is in it, part of the message, documents that are read before).
+FAULTS = {
+    "missing.txt": (None, "no such file", 0),
+    "cut.txt.gz": (gzip.compress(b"First.\n\nSecond.\n\nThird.")[:-4], "gzip stream ends early", 2),
+    "cut.txt.zst": (zstandard.compress(b"x " * 9000)[:-3], "zstd stream ends early", 0),
+    "long.txt": (b"First.\n\n" + b"x" * 100_001, "longer than 100000 bytes", 1),
+    "utf16.txt": ("Text.".encode("utf-16"), "UTF-16", 0),
+    "utf16.jsonl": ('{"text": "a"}'.encode("utf-16-le"), "UTF-16", 0),
+    "bomb.txt.gz": (gzip.compress(b"x\n" * 5_000_000), "expands to more than", 0),
+    "bomb.jsonl.zst": (zstandard.compress(b"\n" * 50_000_000), "expands to more than", 0),
+    "bomb.warc.gz": (gzip.compress(_WET + b"\n" * 50_000_000), "expands to more than", 0),
+    "broken.jsonl": (b'{"text": "A."}\n{"text": \n{"text": "B."}\n', "jsonl:2: not valid JSON", 1),
+    "cut.wet": (_WET + _WET[:-10], "is cut short", 1),
+    "none.warc": (b"no crawl file", "not a crawl file", 0),
+    "deep.warc": (page("http://a/1", b"<b>" * 10_000), "nested more than 512 deep", 0),
+    "source.py": (b'"""Doc."""\nclass\n', "is not Python source", 0),
+}
+
+
+@pytest.fixture
+def files(tmp_path):
+    """Writes the broken file of that name between two good ones."""
+
+    def files(name):
+        content = FAULTS[name][0]
+        for good in ("a.txt", "z.txt"):
+            (tmp_path / good).write_text(f"Good {good[0]}.")
+        if content is not None:
+            (tmp_path / name).write_bytes(content)
+        return [f"{tmp_path}/a.txt", f"{tmp_path}/{name}", f"{tmp_path}/z.txt"]
+
+    return files
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_fail(files, name):
+    """The file is named; what was read before it was yielded."""
+    paths, read = files(name), []
+    with pytest.raises(UserError, match=FAULTS[name][1]) as caught:
+        for document in read_documents(paths, ReadOptions(**_OPTIONS), ReadReport()):
+            read.append(document)
+    assert str(caught.value).startswith(paths[1]) and "\n" not in str(caught.value)
+    assert read[0].paragraphs == ["Good a."] and len(read) == 1 + FAULTS[name][2]
+
+
+@pytest.mark.parametrize("name", FAULTS)
+def test_skip(files, name):
+    """The file, or the record, is left out from the fault on, named and counted."""
+    paths, report = files(name), ReadReport()
+    options = ReadOptions(**_OPTIONS, on_error="skip")
+    read = list(read_documents(paths, options, report))
+    assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
+    assert len(read) == 2 + FAULTS[name][2]
+    counters = report.counters()
+    assert counters["read/unreadable_file"] + counters["read/unreadable_record"] == 1
+    assert counters["read/unreadable_record"] == (name == "deep.warc")
+    (warning,) = report.warnings()
+    assert warning.startswith("skipped") and paths[1] in warning and FAULTS[name][1] in warning
+    assert report.skipped(3) in (
+        ", 1 of 3 file(s) skipped",
+        ", 1 unreadable record(s) skipped",
+    )
+
+
+def test_nothing_but_faults(files):
+    """Is an error in either case; one good file is enough, or what stands before a fault."""
+    options = ReadOptions(**_OPTIONS, on_error="skip")
+    bad = [files(name)[1] for name in ("utf16.txt", "missing.txt")]
+    with pytest.raises(
+        UserError, match=r"none of 2 file\(s\) could be read to its end; the first: "
+    ):
+        list(read_documents(bad, options, ReadReport()))
+    assert len(list(read_documents([*bad, files("long.txt")[0]], options, ReadReport()))) == 1
+    bad = [files(name)[1] for name in ("long.txt", "broken.jsonl")]
+    assert len(list(read_documents(bad, options, ReadReport()))) == 2
+
+
+def test_an_unreadable_file_among_a_thousand(tmp_path):
+    """999 files are read, in their order."""
+    paths = [f"{tmp_path}/{i:04d}.txt" for i in range(1000)]
+    for i, path in enumerate(paths):
+        with open(path, "w") as file:
+            file.write(f"Text {i}.")
+    (tmp_path / "0500.txt").unlink()
+    (tmp_path / "0500.txt").symlink_to("0500.txt")
+    report = ReadReport()
+    read = list(read_documents(paths, ReadOptions(on_error="skip"), report))
+    assert [d.paragraphs for d in read] == [[f"Text {i}."] for i in range(1000) if i != 500]
+    assert list(report.files_failed) == [paths[500]]
+
+
+def test_a_mistake_in_the_call_is_no_fault(files):
+    """A reader that does not exist is an error whatever `on_error` says."""
+    with pytest.raises(UserError, match="no reader is called 'x'"):
+        list(read_documents(files("long.txt"), ReadOptions(on_error="skip"), ReadReport(), "x"))
+
+
+def test_errors_of_the_consumer_are_not_swallowed():
+    """Only what a reader raises is a fault of its file."""
+    items = guarded("a", iter([1, 2]), "skip", report := ReadReport())
+    with pytest.raises(UserError, match="mine"):
+        for _ in items:
+            raise UserError("mine")
+    assert report.files_failed == {}
+
+
+def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
+    """Records of what can be read; the summary, the manifest and the warnings name what cannot."""
+    vocabulary.save(tmp_path)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "a.txt").write_text("The cat sat. The dog ran.")
+    (tmp_path / "in" / "b.jsonl").write_text('{"text": "A bird flew."}\n{"text"')
+    (tmp_path / "in" / "c.warc").write_bytes(page("http://a/1", article("The cat sat on a mat.")))
+
+    def run(source, on_error):
+        arguments = [f"--input={tmp_path}/{source}", f"--output_dir={tmp_path}/out"]
+        arguments += [f"--vocab_file={tmp_path}/vocab.txt", f"--on_error={on_error}"]
+        with flagsaver.flagsaver():
+            create_documents.define_flags()
+            flags.FLAGS(["prog", *arguments])
+            return create_documents.main(["prog"])
+
+    with pytest.raises(UserError, match="in/b.jsonl:2: not valid JSON"):
+        run("in", "fail")
+    (tmp_path / "d.jsonl").write_text("{")
+    with pytest.raises(UserError, match=r"none of 1 file\(s\) could be read to its end; the first"):
+        run("d.jsonl", "skip")
+    assert not (tmp_path / "out").exists()
+    assert run("in", "skip") == cli.EXIT_SKIPPED
+    output = capsys.readouterr()
+    assert "3 documents, 4 sentences" in output.out and "1 of 3 file(s) skipped" in output.out
+    assert f"warning: skipped: {tmp_path}/in/b.jsonl:2: not valid JSON" in output.err
+    assert load_manifest(tmp_path / "out", "documents").counters == {"read/unreadable_file": 1}
+    shutil.rmtree(tmp_path / "out")
+    assert run("in/a.txt", "skip") == 0
+
+
+def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
+    """A source of pairs is skipped whole; row-aligned tables are one source."""
+    vocabulary.save(tmp_path)
+    (tmp_path / "a.tsv").write_text("the cat\tthe dog\nthe cat\ta bird\n")
+    (tmp_path / "b.tsv").write_text("the cat\tthe dog\nthe cat\n")
+
+    def run(names, **values):
+        arguments = [f"--input={','.join(f'{tmp_path}/{name}' for name in names)}"]
+        arguments += [f"--vocab_file={tmp_path}/vocab.txt", f"--output_dir={tmp_path}/out"]
+        arguments += [f"--{name}={value}" for name, value in values.items()]
+        with flagsaver.flagsaver():
+            create_pairs.define_flags()
+            flags.FLAGS(["prog", "--format=tsv", "--overwrite", *arguments])
+            status = create_pairs.main(["prog"])
+        manifest = load_manifest(tmp_path / "out", "pairs")
+        assert status == (cli.EXIT_SKIPPED if manifest.counters else 0)
+        return manifest
+
+    two = ["b.tsv", "a.tsv"]
+    with pytest.raises(UserError, match="b.tsv:2: 1 columns"):
+        run(two, languages="en,de")
+    manifest = run(two, languages="en,de", on_error="skip")
+    assert manifest.documents == 3 and manifest.counters == {"read/unreadable_file": 1}
+    output = capsys.readouterr()
+    assert "read/unreadable_file 1" in output.out and "warning: skipped: " in output.err
+    manifest = run(two, languages="en,de", on_error="skip", row_aligned=True)
+    assert manifest.documents == 1 and manifest.counters == {"read/unreadable_file": 1}
+    assert run(["a.tsv"], languages="en").counters == {}
+    (tmp_path / "b.tsv").write_text("the cat\n")
+    for names, values in ((two, {"row_aligned": True}), (two[:1], {})):
+        with pytest.raises(UserError, match=r"none of 1 file\(s\) .*b.tsv:1: 1 columns"):
+            run(names, languages="en,de"[: 3 * len(names) - 1], on_error="skip", **values)
+
+
+def test_reports_of_several_workers():
+    """Merged they are the report of one that read all files."""
+    parts, whole = [], ReadReport()
+    for name in "ab":
+        part = ReadReport(files=1, lines=2, bytes=3, documents=4, empty_documents=5)
+        for report in (part, whole):
+            report.empty_files.append(name)
+            report.add_not_utf8("shared", 6)
+            report.files_failed[name] = "broken"
+            report.record_fault("shared", f"record of {name}", "skip")
+            report.records_dropped["other"] += 7
+            report.exclusion_faults.append(name)
+        parts.append(part)
+    parts[0].merge(parts[1])
+    whole.files, whole.lines, whole.bytes, whole.documents, whole.empty_documents = 2, 4, 6, 8, 10
+    assert parts[0] == whole
+    assert whole.records_failed == {"shared": (2, "record of a")}

@@ -1,0 +1,83 @@
+"""The flags that all binaries that read text share: what they make, and what they refuse."""
+
+import os
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import common_flags
+from data_prep.readers import ReadOptions
+from official_cmlm.errors import UserError
+
+
+@pytest.fixture
+def parse():
+    """Parses flags; they are gone when the test is over."""
+    with flagsaver.flagsaver():
+        common_flags.define_reading()
+        yield lambda *arguments: flags.FLAGS(["prog", *arguments])
+
+
+def _paths():
+    return [file.path for file in common_flags.text_files()]
+
+
+def test_defaults_are_those_of_the_options(parse):
+    parse()
+    assert common_flags.reading_options() == ReadOptions()
+
+
+def test_every_option_has_a_flag(parse):
+    parse("--documents_by=file", "--lines=sentences", "--language=de", "--max_line_mb=0.5")
+    parse("--max_expanded_mb=2", "--on_error=skip", "--tfds_data_dir=d", "--tfds_split=test")
+    parse("--text_feature=body")
+    assert common_flags.reading_options() == ReadOptions(
+        documents_by="file",
+        lines="sentences",
+        language="de",
+        max_line_bytes=1 << 19,
+        max_expanded_bytes=2 << 20,
+        on_error="skip",
+        tfds_data_dir=os.path.abspath("d"),
+        tfds_split="test",
+        text_feature="body",
+    )
+
+
+@pytest.mark.parametrize("name", ["max_line_mb", "max_expanded_mb"])
+@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
+def test_sizes_are_positive(parse, name, value):
+    parse(f"--{name}={value}")
+    with pytest.raises(UserError, match=f"--{name} is {value}; give a positive number of MiB"):
+        common_flags.reading_options()
+
+
+def test_inputs(parse, tmp_path):
+    """Files, then data sets; of a directory of source code only the source code."""
+    for name in ("a.py", "b.so", "c.txt"):
+        (tmp_path / name).write_text("x")
+    parse(f"--input={tmp_path}", "--tfds=wikipedia/20230601.en,lm1b")
+    paths = [f"{tmp_path}/{name}" for name in ("a.py", "b.so", "c.txt")]
+    assert _paths() == [
+        *paths,
+        "tfds:wikipedia/20230601.en",
+        "tfds:lm1b",
+    ]
+    parse("--reader=docstrings", "--tfds=")
+    assert _paths() == paths[:1]
+
+
+def test_data_sets_alone(parse, tmp_path):
+    """Need no --input; files are not data sets."""
+    parse("--tfds=lm1b", "--reader=tfds")
+    assert _paths() == ["tfds:lm1b"]
+    parse(f"--input={tmp_path}")
+    with pytest.raises(UserError, match="--reader=tfds reads no files; name data sets with --tfds"):
+        _paths()
+
+
+def test_no_input(parse):
+    parse()
+    with pytest.raises(UserError, match="no input is given; .* with --input"):
+        _paths()

@@ -1,0 +1,253 @@
+"""What a run writes: the same as a plain computation on one machine, whatever its parts."""
+
+import itertools
+import json
+import random
+
+import pytest
+
+from data_prep.documents.records import RecordOptions, records
+from data_prep.output.dropped import DropCounter
+from data_prep.output.statistics import Statistics
+from data_prep.readers import ReadOptions, ReadReport, read_documents
+from data_prep.stages.duplicates import DuplicateOptions, MinHash, remove_duplicates
+from data_prep.stages.exclusion import Exclusion
+from data_prep.stages.normalise import Normalise
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+from tests.conftest import WORDS
+from tests.data_prep.pipeline.runs import run, write_text
+from tests.inputs.pipelines import read_by_hand
+
+
+@pytest.fixture
+def start(tmp_path, vocabulary):
+    """Runs with defaults: tmp_path/text to tmp_path/out, one file an element."""
+    vocabulary.save(tmp_path)
+    write_text(tmp_path / "text")
+
+    def start(output="out", **values):
+        defaults = {
+            "input": tmp_path / "text",
+            "vocab_file": tmp_path / "vocab.txt",
+            "element_mb": 0.000001,
+            "normalise": True,
+            "deduplicate": "exact",
+        }
+        run(**(defaults | values | {"output_dir": output if "//" in output else tmp_path / output}))
+        return tmp_path / output
+
+    return start
+
+
+def _names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def _plain(folder, vocabulary, duplicates, exclusion=None):
+    """All records, by language, by the stages called one after the other."""
+    paths = sorted(map(str, (folder / "text").iterdir()))
+    counters = DropCounter()
+
+    def read(path):
+        found = read_documents([path], ReadOptions(), ReadReport())
+        return [Normalise()(document, counters) for document in found]
+
+    reads = [lambda path=path: read(path) for path in paths]
+    if duplicates:
+        documents = remove_duplicates(reads, duplicates, counters)
+    else:
+        documents = itertools.chain.from_iterable(each() for each in reads)
+    statistics = Statistics()
+    found = {}
+    for language, record in records(documents, vocabulary, RecordOptions(), statistics, exclusion):
+        found.setdefault(language, []).append(record)
+    counters.update(statistics.counters)
+    return found, counters
+
+
+def _records(folder):
+    """All records of a folder as bytes, by language."""
+    import tensorflow as tf
+
+    found = {}
+    for shard in load_manifest(folder).shards:
+        dataset = tf.data.TFRecordDataset(str(folder / shard.name))
+        found.setdefault(shard.language, []).extend(r.numpy() for r in dataset)
+    return found
+
+
+NEAR = MinHash(bands=10, threshold=0.6)
+NEAR_FLAGS = {"near_bands": 10, "near_threshold": 0.6}
+
+
+@pytest.mark.parametrize(
+    ("values", "options"),
+    [
+        ({"deduplicate": "off"}, None),
+        ({"deduplicate": "exact"}, DuplicateOptions(None)),
+        ({"deduplicate": "near"}, DuplicateOptions(MinHash())),
+        ({"deduplicate_paragraphs": "near"}, DuplicateOptions(None, near_paragraphs=MinHash())),
+        (
+            {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
+            DuplicateOptions(NEAR, paragraphs=False),
+        ),
+        (
+            {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
+            DuplicateOptions(None, near_paragraphs=NEAR, min_paragraph_letters=300),
+        ),
+    ],
+    ids=["off", "exact", "near", "near-paragraphs", "documents-alone", "long-paragraphs"],
+)
+@pytest.mark.parametrize("partition_bytes", [1 << 26, 1000], ids=["one", "many"])
+def test_records_are_those_of_the_plain_stages(
+    start, tmp_path, vocabulary, monkeypatch, values, options, partition_bytes
+):
+    """Neither elements nor the parts of the keys show in what is kept."""
+    monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", partition_bytes)
+    # Several groups of elements whose losses are gathered at once.
+    monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.pipeline.key_files.ELEMENTS_A_GROUP", 4)
+    expected, counters = _plain(tmp_path, vocabulary, options)
+    folder = start(**values)
+    assert _records(folder) == expected
+    found = load_manifest(folder).counters
+    assert found == {name: n for name, n in sorted(counters.items()) if n}
+    assert ("duplicates/exact_document" in found) == (values.get("deduplicate") != "off")
+    assert ("duplicates/near_document" in found) == (values.get("deduplicate") == "near")
+    near_paragraphs = values.get("deduplicate_paragraphs") == "near"
+    assert ("duplicates/near_paragraph" in found) == near_paragraphs
+
+
+def test_paragraphs_alone(start, tmp_path, vocabulary):
+    """Whole documents stay, but for what stood before."""
+    folder = start(deduplicate="off", deduplicate_paragraphs="exact")
+    seen, kept = set(), 0
+    for path in sorted((tmp_path / "text").iterdir()):
+        for line in path.read_text().splitlines():
+            for paragraph in json.loads(line)["text"]:
+                letters = "".join(filter(str.isalpha, paragraph.lower()))
+                kept += letters not in seen or len(letters) < 100
+                seen.add(letters)
+    counters = load_manifest(folder).counters
+    paragraphs = sum(
+        len(json.loads(line)["text"])
+        for path in (tmp_path / "text").iterdir()
+        for line in path.read_text().splitlines()
+    )
+    assert counters["duplicates/exact_paragraph"] == paragraphs - kept > 0
+    assert "duplicates/exact_document" not in counters
+
+
+def test_paragraphs_of_documents_that_go(start, tmp_path):
+    """Are no reason to remove the same paragraph from one that stays."""
+    rng = random.Random(3)
+    paragraphs = [" ".join(rng.choices(WORDS, k=40)) + "." for _ in range(18)]
+    first, changed, last = paragraphs[:16], paragraphs[:15] + paragraphs[16:17], paragraphs[16:]
+    for number, document in enumerate((first, changed, last)):
+        line = json.dumps({"lang": "en", "text": document})
+        (tmp_path / "three").mkdir(exist_ok=True)
+        (tmp_path / "three" / f"{number}.jsonl").write_text(line + "\n")
+    manifest = load_manifest(start(input=tmp_path / "three", deduplicate="near"))
+    assert manifest.counters == {"duplicates/near_document": 1}
+    assert (manifest.documents, manifest.sentences) == (2, 18)
+
+
+def test_what_is_written(start, tmp_path, vocabulary, capsys):
+    """Shards of elements and languages, manifest, vocabulary, report, plan and nothing else."""
+    folder = start()
+    manifest = load_manifest(folder, "documents")
+    assert load_records_vocabulary(folder, manifest) == vocabulary
+    languages = ("en", "de", "fr")
+    shards = [f"documents-{i:05d}.tfrecord" for i in range(6)]
+    assert [shard.name for shard in manifest.shards] == shards
+    assert [shard.language for shard in manifest.shards] == [*languages, *languages]
+    report = ["balance.md", "balance.svg", "dataset.json"]
+    assert _names(folder) == [*report, *shards, "prepare.json", "vocab.json", "vocab.txt"]
+    rows = read_by_hand(folder)
+    assert manifest.records == len(rows)
+    assert manifest.sentences == sum(len(sentences) for sentences, _ in rows)
+    assert "out.partial" not in _names(tmp_path) and "out.lock" not in _names(tmp_path)
+    assert f"{manifest.documents} documents, {manifest.sentences} sent" in capsys.readouterr().out
+
+
+@pytest.mark.long
+def test_larger_elements_hold_the_same_records(start):
+    """A bundle of files has fewer shards."""
+    one, six = start("one", element_mb=1), start("six")
+    assert _records(one) == _records(six)
+    assert len(load_manifest(one).shards) == 3
+    assert load_manifest(one).counters == load_manifest(six).counters
+
+
+def test_a_language_that_is_no_file_name(start, tmp_path):
+    """It is in the manifest, not in the name of the shard."""
+    line = json.dumps({"lang": "../x", "text": "A cat sat. A dog ran."})
+    (tmp_path / "text" / "part-0.jsonl").write_text(line)
+    folder = start()
+    shard = load_manifest(folder).shards[0]
+    assert (shard.name, shard.language) == ("documents-00000.tfrecord", "../x")
+
+
+def test_excluded_sentences(start, tmp_path, vocabulary):
+    """They are nowhere, and their neighbours are no neighbours."""
+    excluded = tmp_path / "sts.txt"
+    text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
+    _, second = text[0].split(". ")[:2]
+    excluded.write_text(f"{second}\n")
+    expected, counters = _plain(tmp_path, vocabulary, None, Exclusion.of([str(excluded)]))
+    folder = start(deduplicate="off", exclude=excluded)
+    assert _records(folder) == expected
+    assert load_manifest(folder).counters == counters
+    assert counters["exclude/sentence"]
+
+
+def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):
+    """An error before any work; or a warning, and a count in the manifest, and the others count."""
+    text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
+    (tmp_path / "sts.jsonl").write_text(json.dumps({"pairs": [[text[0].split(". ")[1]]]}))
+    (tmp_path / "archive.zip").write_bytes(b"PK\0\0")
+    files = f"{tmp_path}/archive.zip,{tmp_path}/sts.jsonl"
+    before = _names(tmp_path)
+    with pytest.raises(UserError, match="archive.zip: no text, a NUL byte behind line 0"):
+        start(deduplicate="off", exclude=files)
+    assert _names(tmp_path) == before
+    counters = load_manifest(start(deduplicate="off", exclude=files, on_error="skip")).counters
+    assert counters["exclude/unread_file"] == 1 and counters["exclude/sentence"]
+    assert f"warning: not excluded: {tmp_path}/archive.zip: no text" in capsys.readouterr().err
+
+
+def test_stages_have_switches(start, tmp_path):
+    """What each drops, and no more."""
+    (tmp_path / "text" / "part-0.jsonl").write_text(
+        json.dumps({"id": "odd", "text": "\ufffd A cat sat."})
+        + "\n"
+        + json.dumps({"lang": "en", "text": "Ein Hund lief über die Straße und bellte laut."})
+    )
+    counters = load_manifest(start(detect_language="check", deduplicate="off")).counters
+    assert counters["normalise/not_decoded"] == 1 and counters["language/mismatch"] >= 1
+    assert {name.partition("/")[0] for name in counters} == {"normalise", "language"}
+    counters = load_manifest(start("rules", normalise=False, quality_rules=True)).counters
+    assert any(name.startswith("quality/") for name in counters)
+    assert not any(name.startswith(("normalise/", "language/")) for name in counters)
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"min_sentences": 50}, r"no usable sentence in 6 file\(s\)"),
+        ({"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
+        ({"input": "none"}, "none: no such file"),
+        ({"element_mb": 0}, "--element_mb is 0; give a positive number"),
+        ({"quality_model": "none"}, "/none: no such quality classifier; train it with"),
+        ({"near_threshold": 2}, "threshold is 2; give a share above 0, up to 1"),
+        ({"output": "gs://bucket"}, "must be on a file system that all workers have"),
+        ({"exclude": "none"}, "none: no such file, and nothing matches; check --exclude"),
+        ({"keep_languages": "xx-none", "detect_language": "set"}, "xx-none"),
+    ],
+)
+def test_nothing_is_left_after_a_mistake(start, tmp_path, values, message):
+    before = _names(tmp_path)
+    with pytest.raises(UserError, match=message):
+        start(**values)
+    assert _names(tmp_path) == before

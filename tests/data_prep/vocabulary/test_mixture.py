@@ -1,0 +1,178 @@
+"""Languages of a vocabulary's text: their shares, which paragraphs stand for them."""
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from data_prep.readers import ReadOptions, ReadReport, TextFile, expand_text_files
+from data_prep.vocabulary.mixture import (
+    Samples,
+    TextInput,
+    check_exponent,
+    count_words,
+    smoothed_paragraphs,
+    smoothing_coefficients,
+    times,
+)
+from official_cmlm.errors import UserError
+
+QUICK = settings(max_examples=60, deadline=None)
+OPTIONS = ReadOptions(lines="paragraphs", documents_by="file")
+
+
+def test_coefficients_by_hand():
+    """Shares 16/17 and 1/17 with S = 1/2: roots 4 and 1 over √17, so new shares 4/5 and 1/5."""
+    found = smoothing_coefficients({"en": 16, "sw": 1, "none": 0}, 0.5)
+    assert found == pytest.approx({"en": 4 / 5 * 17 / 16, "sw": 1 / 5 * 17})
+
+
+@QUICK
+@given(
+    st.dictionaries(st.text("abc", min_size=1, max_size=3), st.integers(1, 10**9), min_size=1),
+    st.floats(0, 1),
+)
+def test_coefficients(counts, exponent):
+    """Shares become p^S / Σ p^S and the total stays; 1 changes nothing, 0 makes all alike."""
+    found = smoothing_coefficients(counts, exponent)
+    total = sum(counts.values())
+    scaled = {language: n * found[language] for language, n in counts.items()}
+    assert sum(scaled.values()) == pytest.approx(total)
+    powers = {language: (n / total) ** exponent for language, n in counts.items()}
+    for language, value in scaled.items():
+        assert value / total == pytest.approx(powers[language] / sum(powers.values()))
+    ones = smoothing_coefficients(counts, 1.0)
+    assert list(ones.values()) == pytest.approx([1.0] * len(ones))
+    alike = smoothing_coefficients(counts, 0.0)
+    assert {round(n * alike[x] / total * len(counts), 9) for x, n in counts.items()} == {1}
+
+
+@QUICK
+@given(st.text(), st.floats(0, 50))
+def test_times(text, coefficient):
+    """The coefficient rounded down or up, and never fewer for a larger one."""
+    found = times(text, coefficient)
+    assert int(coefficient) <= found <= int(coefficient) + 1
+    assert times(text, coefficient + 0.5) >= found
+    assert times(text, float(int(coefficient))) == int(coefficient)
+
+
+def test_times_on_average():
+    """Over many paragraphs the rest decides for its share; four standard deviations."""
+    for coefficient in (0.1, 0.5, 2.25):
+        uses = [times(f"paragraph {i}", coefficient) for i in range(4000)]
+        assert abs(sum(uses) / 4000 - coefficient) < 4 * 0.5 / 4000**0.5
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [("", 0), ("a  b-c", 2), ("你好 世界", 4), ("我有 3只cat。", 5), ("ไทย ไทย", 2), ("é", 1)],
+)
+def test_words(text, words):
+    """Between spaces, and each Han character."""
+    assert count_words(text) == words
+
+
+def _input(patterns: list[str], options: ReadOptions) -> TextInput:
+    return TextInput(tuple(expand_text_files(patterns)), options)
+
+
+def _write(folder, counts: dict[str, int]) -> list[str]:
+    for language, count in counts.items():
+        lines = [f"{language}{i} w{i % 7} x y" for i in range(count)]
+        (folder / f"{language}.txt").write_text("\n".join(lines))
+    return [f"{language}:{folder}/{language}.txt" for language in counts]
+
+
+def test_shares_of_a_mixture(tmp_path):
+    """The small language comes up as the exponent says, its paragraphs several times."""
+    source = _input(_write(tmp_path, {"en": 4000, "sw": 40}), OPTIONS)
+    found = Counter(smoothed_paragraphs(source, ReadReport(), 1e9, 0.3))
+    shares = Counter()
+    for (language, _), n in found.items():
+        shares[language] += n
+    small = (40 / 4040) ** 0.3 / ((40 / 4040) ** 0.3 + (4000 / 4040) ** 0.3)
+    assert shares["sw"] / shares.total() == pytest.approx(small, abs=0.02)
+    assert shares.total() == pytest.approx(4040, rel=0.03)
+    assert {language for language, _ in found} == {"en", "sw"}
+    assert len([text for language, text in found if language == "sw"]) == 40
+    # A tenth of the bytes: the same shares.
+    size = sum(path.stat().st_size for path in tmp_path.iterdir())
+    few = list(smoothed_paragraphs(source, ReadReport(), size / 10, 0.3))
+    assert sum(language == "sw" for language, _ in few) / len(few) == pytest.approx(small, abs=0.06)
+    assert sum(len(text) for _, text in few) == pytest.approx(size / 10, rel=0.15)
+
+
+def test_order_of_files_does_not_matter(tmp_path):
+    """The same paragraphs, as often, in whatever order."""
+    patterns = _write(tmp_path, {"en": 300, "de": 100, "sw": 10})
+    results = [
+        sorted(smoothed_paragraphs(_input(order, OPTIONS), ReadReport(), 1e9, 0.5))
+        for order in (patterns, patterns[::-1])
+    ]
+    assert results[0] == results[1]
+
+
+def test_languages_of_files(tmp_path, monkeypatch):
+    """Before the path, or the default; documents that name theirs keep it; a file once."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "a.txt").write_text("a")
+    (tmp_path / "b.jsonl").write_text('{"text": "b", "lang": "fi"}\n{"text": "c"}')
+    (tmp_path / "xx:y").write_text("d")
+    patterns = ["de-AT:a.txt", "sw:*.jsonl", "xx:y", "fr:a.txt"]
+    source = _input(patterns, ReadOptions())
+    assert source.files == (("a.txt", "de-AT"), ("b.jsonl", "sw"), ("xx:y", ""))
+    found = [(d.language, d.paragraphs) for d in source.documents(ReadReport())]
+    assert found == [("de-AT", ["a"]), ("fi", ["b"]), ("sw", ["c"]), ("en", ["d"])]
+    with pytest.raises(UserError, match="no input is given|pattern is empty"):
+        _input([], ReadOptions())
+    with pytest.raises(UserError, match="none: no such file"):
+        _input(["de:none"], ReadOptions())
+
+
+@QUICK
+@given(st.lists(st.text(max_size=3), max_size=30), st.randoms(use_true_random=False))
+def test_samples(texts, rng):
+    """As many as asked for, each once, whatever the order."""
+    results = []
+    for _ in range(2):
+        samples = Samples(5)
+        for text in texts:
+            samples.add("en", text)
+        results.append(samples.paragraphs())
+        rng.shuffle(texts)
+    assert results[0] == results[1]
+    found = results[0].get("en", [])
+    assert len(found) == min(5, len(set(texts))) == len(set(found)) and set(found) <= set(texts)
+
+
+def test_samples_are_spread():
+    """Not the first nor the last ones: halves of the text come up alike."""
+    samples = Samples(200)
+    for i in random.Random(0).sample(range(2000), 2000):
+        samples.add("en", str(i))
+    assert 60 < sum(int(text) < 1000 for text in samples.paragraphs()["en"]) < 140
+
+
+@pytest.mark.parametrize("exponent", [-0.1, 1.5, float("nan")])
+def test_exponent_out_of_range(exponent):
+    """Refused in one line."""
+    with pytest.raises(UserError, match="--smoothing is"):
+        check_exponent(exponent)
+
+
+def test_data_sets_and_unreadable_files(tmp_path):
+    """Data sets of tfds stand beside files; of several files one may fail where that is asked."""
+    (tmp_path / "a.txt").write_text("One.\nTwo.")
+    (tmp_path / "b.txt").write_bytes(b"\0")
+    (tmp_path / "c.txt.zst").write_bytes(bytes(10))
+    options = ReadOptions(lines="paragraphs", on_error="skip")
+    source = TextInput((*expand_text_files([f"de:{tmp_path}"]), TextFile("tfds:x")), options)
+    assert source.files[-1] == ("tfds:x", "")
+    assert source.bytes == 9 + 1 + 30
+    report = ReadReport()
+    source = _input([f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"], options)
+    assert [d.paragraphs for d in source.documents(report)] == [["One.", "Two."]]
+    assert list(report.files_failed) == [f"{tmp_path}/b.txt"]
