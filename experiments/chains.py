@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from experiments import registry
+from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
@@ -100,7 +101,8 @@ def load_stages(
     """
     check_common(stages, params_override)
     loaded, before = [], None
-    for stage in stages:
+    for number, stage in enumerate(stages, 1):
+        cli.announce(f"[{number}/{len(stages)}] checking {stage.name}")
         try:
             config, before = _load(stage, before, init_checkpoint, params_override)
         except UserError as error:

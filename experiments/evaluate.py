@@ -69,7 +69,7 @@ def main(argv: list[str]) -> int:
     for name in ("encoder", "data_dir", "output_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     from official_cmlm.encoders import open_encoder
     from official_cmlm.evaluation.report import driver
 

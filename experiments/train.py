@@ -66,7 +66,7 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     params = registry.load(
         FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint
     )

@@ -46,7 +46,7 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for the stages")
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     import tensorflow as tf
 
     # The stages are checked in this process and trained in others, which need the GPUs' memory.

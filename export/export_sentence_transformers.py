@@ -48,7 +48,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"{FLAGS.results_file}: not valid JSON ({error})") from None
         if not isinstance(results, dict):
             raise UserError(f"{FLAGS.results_file}: must hold an object, figures by name")
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     from export import sentence_transformers_folder
 
     sentence_transformers_folder.export(

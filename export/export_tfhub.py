@@ -30,7 +30,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     from export import tfhub
 
     tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)

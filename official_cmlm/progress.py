@@ -43,3 +43,16 @@ def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
             drawn.close()
 
     return done
+
+
+def in_words(seconds: float) -> str:
+    """A duration as a person says it.
+
+    >>> in_words(5400), in_words(40), in_words(3_600_000)
+    ('1.5 hours', '40 seconds', '42 days')
+    """
+    for unit, name in ((86_400, "days"), (3_600, "hours"), (60, "minutes")):
+        if seconds >= 1.5 * unit:
+            value = seconds / unit
+            return f"{value:.1f} {name}" if value < 10 and value % 1 else f"{value:.0f} {name}"
+    return f"{seconds:.0f} seconds"

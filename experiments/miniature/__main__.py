@@ -59,6 +59,7 @@ def main(argv: list[str]) -> None:
 
 
 def _run(study: Study, work_dir: Path) -> None:
+    cli.import_tensorflow()
     import tensorflow as tf
 
     from experiments.miniature import plan, records, runs

@@ -55,7 +55,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    cli.quiet_tensorflow()
+    cli.import_tensorflow()
     from official_cmlm.checkpoints.importing import import_checkpoint
     from official_cmlm.checkpoints.options import ImportOptions
 

@@ -27,6 +27,11 @@ _SHOWN = {
     "wait": ("waiting_share", "{:.0%}"),
 }
 
+# A training's whole time is estimated once, from so many seconds of steps.
+_ESTIMATE_SECONDS = 5.0
+# Longer than a day: most people who see this have chosen too large an encoder for their machine.
+_LONG_SECONDS = 86_400.0
+
 
 class TrainingProgress:
     """Train and eval actions of Orbit's controller that report to a person.
@@ -45,6 +50,7 @@ class TrainingProgress:
         self._started = time.monotonic()
         self._total_steps = total_steps
         self._bar = None
+        self._estimated = False
         self.last: dict[str, float] = {}
 
     def start(self) -> None:
@@ -55,13 +61,24 @@ class TrainingProgress:
     def on_train(self, output: dict[str, Any]) -> None:
         """Called with the metrics of each loop of `steps_per_loop` steps."""
         values = self.last = _floats(output)
-        step = int(self._global_step.numpy())
-        self._write("train", step, values)
-        self._bar.set_postfix(
-            {name: text.format(values[metric]) for name, (metric, text) in _SHOWN.items()},
-            refresh=False,
-        )
-        self._bar.update(step - self._bar.n)
+        self._write("train", int(self._global_step.numpy()), values)
+        self._show(values)
+
+    def on_piece(self, values: dict[str, float]) -> None:
+        """Called every few seconds with the metrics of a loop so far; see `Trainer.on_piece`."""
+        self._show(values)
+        if not self._estimated and values.get("seconds", -1.0) >= _ESTIMATE_SECONDS:
+            self._estimated = True
+            left = self._total_steps - int(self._global_step.numpy())
+            seconds = left / max(values["steps_per_second"], 1e-9)
+            advice = "; --experiment=? lists smaller encoders" if seconds > _LONG_SECONDS else ""
+            line = f"about {progress.in_words(seconds)} for the remaining {left} steps{advice}"
+            tqdm.write(line, file=sys.stderr)
+
+    def _show(self, values: dict[str, float]) -> None:
+        shown = {n: text.format(values[m]) for n, (m, text) in _SHOWN.items() if m in values}
+        self._bar.set_postfix(shown, refresh=False)
+        self._bar.update(int(self._global_step.numpy()) - self._bar.n)
 
     def on_eval(self, output: dict[str, Any]) -> None:
         """Called with the metrics of each evaluation."""

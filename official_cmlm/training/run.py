@@ -274,6 +274,7 @@ def train(
     total, chief = params.trainer.train_steps, is_chief(trainer.strategy)
     with progress_reports(total, model_dir if chief else None, trainer) as reports:
         runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
+        trainer.on_piece = reports.on_piece if chief else None
         stopped = False
         try:
             # While everything was built.

@@ -6,6 +6,7 @@ The outer loop evaluates and saves at the same steps whether a training was stop
 
 import dataclasses
 import functools
+import math
 import sys
 import time
 from collections.abc import Callable
@@ -110,6 +111,10 @@ class Stopwatch:
 PIECE_SECONDS = 0.5
 # Several workers agree on the number of steps of a piece; its sum over replicas stays exact.
 _MOST_STEPS = 1000
+# Seconds between two reports of a loop that is still running.
+REPORT_SECONDS = 2.0
+# Seconds after which a training without a checkpoint ends its loop early, so that one is saved.
+FIRST_CHECKPOINT_SECONDS = 300.0
 # Several workers ask each other after so many steps of an evaluation.
 _EVALUATION_STEPS = 8
 
@@ -131,11 +136,17 @@ class Trainer(base_trainer.Trainer):
 
     Attributes:
       totals: of this run so far.
+      on_piece: called every `REPORT_SECONDS` of a loop, and after the first step, with the metrics
+        of the loop so far; None (default) for nobody. Several workers report whole loops only.
     """
 
     def __init__(self, *args: Any, stop: Callable[[], bool], **kwargs: Any) -> None:
         """Args: `stop`, whether somebody has asked for it."""
         self._stop = stop
+        self.on_piece: Callable[[dict[str, float]], None] | None = None
+        self._reported = -math.inf
+        # When a training that has no checkpoint yet should get one; None once it has.
+        self._checkpoint_due: float | None = None
         self.totals = Totals()
         # The first piece of a run: it traces and compiles, and says nothing of those after it.
         self._first: Totals | None = None
@@ -211,9 +222,37 @@ class Trainer(base_trainer.Trainer):
             # Twice as many as before, or as many as the time allows.
             fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
             self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
-            asked, self._piece = self._together(self._stop(), self._piece)
+            self._report()
+            ends = self._stop() or self._first_checkpoint_is_due()
+            asked, self._piece = self._together(ends, self._piece)
             if asked:
                 return
+
+    def _report(self) -> None:
+        # Reading metrics would be a collective of all workers.
+        if self.on_piece is None or self._several:
+            return
+        if time.monotonic() - self._reported >= REPORT_SECONDS:
+            self.on_piece(self._so_far())
+            self._reported = time.monotonic()
+
+    def _so_far(self) -> dict[str, float]:
+        """The metrics of the loop until now; rates as soon as they hold more than compiling."""
+        found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
+        loop = self._since_begin({name: found.pop(name) for name in NAMES})
+        rate = self.optimizer.learning_rate
+        found["learning_rate"] = float(rate(self.optimizer.iterations) if callable(rate) else rate)
+        if not self.totals.steps and self._first:
+            loop -= self._first
+        if loop.steps:
+            found |= {"seconds": loop.seconds, **loop.rates()}
+        return found
+
+    def _first_checkpoint_is_due(self) -> bool:
+        if self._checkpoint_due is None or time.monotonic() < self._checkpoint_due:
+            return False
+        self._checkpoint_due = None
+        return True
 
     def train_step(self, iterator: Any) -> None:
         """As its base's, but for XLA, which its base leaves to GPUs."""
@@ -238,6 +277,8 @@ class Trainer(base_trainer.Trainer):
     def train_loop_begin(self) -> None:
         super().train_loop_begin()
         self._began = int(self.global_step.numpy())
+        if not self._began:
+            self._checkpoint_due = time.monotonic() + FIRST_CHECKPOINT_SECONDS
         self._watch.start()
 
     def train_loop_end(self) -> dict[str, Any]:

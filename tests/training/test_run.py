@@ -1,6 +1,7 @@
 """Runs of the trainer itself: files, resume, seeds, refusals."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -10,6 +11,9 @@ from data_prep.readers import Document
 from experiments import registry
 from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training import progress as progress_module
+from official_cmlm.training import trainer as trainer_module
+from official_cmlm.training.progress import TrainingProgress
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
 
@@ -219,3 +223,33 @@ def test_records_without_any_pair_are_refused(vocabulary, tmp_path):
     with pytest.raises(UserError, match="no record gives a AdjacentPairs example") as caught:
         run(tiny_run(tmp_path / "records", tmp_path), "train", str(tmp_path / "model"))
     assert "\n" not in str(caught.value)
+
+
+def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, capfd):
+    """The first number after the first step, the time for all, and a first checkpoint meanwhile."""
+    monkeypatch.setattr(trainer_module, "REPORT_SECONDS", 0.0)
+    monkeypatch.setattr(trainer_module, "FIRST_CHECKPOINT_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "_ESTIMATE_SECONDS", 0.0)
+    monkeypatch.setattr(progress_module, "_LONG_SECONDS", 0.0)
+    seen = []
+    on_piece = TrainingProgress.on_piece
+
+    def spy(reports, values):
+        seen.append((int(reports._global_step.numpy()), values))
+        on_piece(reports, values)
+
+    monkeypatch.setattr(TrainingProgress, "on_piece", spy)
+    long = {"steps_per_loop": 8, "summary_interval": 8, "checkpoint_interval": 8}
+    run(tiny_run(records_dir, tmp_path, steps=8, **long), "train", str(tmp_path / "model"))
+    assert seen[0][0] == 1 and seen[-1][0] == 8 and len(seen) >= 4
+    first, later = seen[0][1], seen[1][1]
+    assert first["training_loss"] > 0 and first["learning_rate"] > 0
+    # The first step is compiled with, and gives no rate.
+    assert "tokens_per_second" not in first and later["tokens_per_second"] > 0
+    # The loop was ended by the clock once; the rest of it follows up to its multiple.
+    saved = sorted(path.name for path in (tmp_path / "model").glob("ckpt-*.index"))
+    assert saved == ["ckpt-1.index", "ckpt-8.index"]
+    lines = [json.loads(x) for x in (tmp_path / "model" / "history.jsonl").read_text().splitlines()]
+    assert [line["step"] for line in lines] == [1, 8]
+    printed = capfd.readouterr().err
+    assert re.search(r"about .* for the remaining \d steps; --experiment=\? lists", printed)
