@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
-from official_cmlm.modeling.inference import embed, inference_weights
+from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import TokenRows, Vocabulary, build_tokenizer
 

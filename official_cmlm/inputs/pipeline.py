@@ -124,7 +124,7 @@ def check_batches(config: DataConfig, manifest: Manifest, view: View, num_replic
     )
 
 
-def goes_on(
+def can_resume(
     config: DataConfig, manifest: Manifest, view: View, num_replicas: int, reached: np.ndarray
 ) -> bool:
     """Whether `build_dataset` would begin after `reached` rather than anew."""

@@ -12,7 +12,7 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent

@@ -15,7 +15,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import Source
-from official_cmlm.losses.inference import inference_features, inference_loss
+from official_cmlm.losses.nli import nli_features, nli_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     HIGHER,
@@ -109,8 +109,8 @@ class Nli(Objective):
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         premise = encode(features["first"], "first")["default"]
         hypothesis = encode(features["second"], "second")["default"]
-        logits = self.classifier(inference_features(premise, hypothesis))
-        losses, hits = inference_loss(logits, features["label"])
+        logits = self.classifier(nli_features(premise, hypothesis))
+        losses, hits = nli_loss(logits, features["label"])
         count = tf.cast(tf.shape(losses)[0], tf.float32)
         total = tf.reduce_sum(losses)
         metrics = {"nli_loss": (total, count), "nli_accuracy": (tf.reduce_sum(hits), count)}

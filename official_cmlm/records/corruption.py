@@ -12,7 +12,7 @@ from official_cmlm.records.manifest import load_manifest
 
 
 @contextlib.contextmanager
-def naming_damage(folders: Sequence[str]) -> Iterator[None]:
+def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
     """Turns a reading error inside the block into one that names the damaged shard.
 
     Args:

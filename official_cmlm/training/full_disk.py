@@ -21,7 +21,7 @@ _FILE = re.compile(rf"(\S+); (?:{_TEXT.pattern})")
 
 
 @contextlib.contextmanager
-def naming_full_disk(model_dir: str) -> Iterator[None]:
+def report_full_model_dir(model_dir: str) -> Iterator[None]:
     """Turns a write that failed for want of room inside the block into a line for a person.
 
     Raises:

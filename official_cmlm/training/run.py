@@ -26,14 +26,14 @@ from official_cmlm.checkpoints.integrity import (
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
-from official_cmlm.records.corruption import naming_damage
+from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.training.config import (
     PJRT,
     SentenceEncoderExperimentConfig,
     check_start,
     chosen_objectives,
 )
-from official_cmlm.training.full_disk import last_checkpoint, naming_full_disk
+from official_cmlm.training.full_disk import last_checkpoint, report_full_model_dir
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
@@ -87,7 +87,7 @@ def _run(
     if checkpoint and "train" in mode:
         for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
             print(line, file=sys.stderr)
-    with naming_damage(task.input_folders()), naming_full_disk(model_dir):
+    with report_damaged_shard(task.input_folders()), report_full_model_dir(model_dir):
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir, stop)
             # The optimizers create this lazily; a step function must not be the first to do so.

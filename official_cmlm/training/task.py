@@ -18,14 +18,14 @@ from official_cmlm.inputs.pipeline import (
     Augment,
     Replicas,
     build_dataset,
+    can_resume,
     check_batches,
-    goes_on,
 )
 from official_cmlm.inputs.records import count_short_records
 from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
-from official_cmlm.records.corruption import naming_damage
+from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import (
     Manifest,
     check_vocabulary,
@@ -151,7 +151,7 @@ class SentenceEncoderTask(base_task.Task):
 
         Calls `inputs.pipeline.check_examples` for everything that the objectives read.
         """
-        with naming_damage(self.input_folders()):
+        with report_damaged_shard(self.input_folders()):
             for _, data, view, _ in self._groups(is_training):
                 manifest = load_manifest(data.input_path)
                 check_examples(data, manifest, view)
@@ -191,7 +191,7 @@ class SentenceEncoderTask(base_task.Task):
             reached = self._reached.get(name)
             if reached is None:
                 reason = "the checkpoint does not say where they stood"
-            elif not goes_on(data, load_manifest(data.input_path), view, num_replicas, reached):
+            elif not can_resume(data, load_manifest(data.input_path), view, num_replicas, reached):
                 reason = "records, settings or batch sizes are not those of the checkpoint"
             else:
                 continue

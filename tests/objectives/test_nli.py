@@ -61,7 +61,7 @@ def test_loss_and_accuracy_equal_the_reference(folder, batch, encoder):
     losses, hits = [], []
     labels = batch["label"].numpy()
     for u, v, label in zip(*(embed(model, batch[name]) for name in ("first", "second")), labels):
-        logits = oracle.inference_logits(oracle.inference_features(u, v), kernel, bias)
+        logits = oracle.inference_logits(oracle.nli_features(u, v), kernel, bias)
         losses.append(oracle.cross_entropy(logits, label))
         hits.append(logits.argmax() == label)
     assert float(output.loss) == pytest.approx(np.mean(losses), rel=1e-4)
@@ -75,7 +75,7 @@ def test_accuracy_counts_single_pairs(folder, batch):
     model = random_model(_task(folder))
     kernel, bias = model.objectives["nli"].classifier.weights
     vectors = zip(*(embed(model, batch[name]) for name in ("first", "second")))
-    features = np.stack([oracle.inference_features(u, v) for u, v in vectors])
+    features = np.stack([oracle.nli_features(u, v) for u, v in vectors])
     likeliest = (features @ kernel.numpy() + bias.numpy()).argmax(axis=1)
     labels = np.where(np.arange(8) < 2, (likeliest + 1) % 3, likeliest).astype(np.int32)
     output = model({"nli": {**batch, "label": tf.constant(labels)}})["nli"]

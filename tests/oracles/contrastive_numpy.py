@@ -208,7 +208,7 @@ def finds_own(anchor: ArrayLike, candidates: Sequence[ArrayLike], own: int) -> b
 # Natural language inference, CMLM section 4.3.
 
 
-def inference_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
+def nli_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
     """The concatenation [u, v, |u - v|, u * v] of two sentence vectors [h]: [4h]."""
     u, v = np.asarray(premise, dtype=np.float64), np.asarray(hypothesis, dtype=np.float64)
     features = [float(x) for x in u]

@@ -68,7 +68,7 @@ def test_finds_own_by_hand():
 
 def test_inference_by_hand():
     """Features, classifier and cross-entropy of two vectors of two numbers."""
-    features = oracle.inference_features([1.0, -2.0], [3.0, 5.0])
+    features = oracle.nli_features([1.0, -2.0], [3.0, 5.0])
     np.testing.assert_array_equal(features, [1.0, -2.0, 3.0, 5.0, 2.0, 7.0, 3.0, -10.0])
     kernel = np.zeros([8, 3])
     kernel[0, 1], kernel[7, 2] = 2.0, 0.1

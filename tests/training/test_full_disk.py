@@ -6,13 +6,13 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
-from official_cmlm.training.full_disk import naming_full_disk
+from official_cmlm.training.full_disk import report_full_model_dir
 
 _FULL = "No space left on device"
 
 
 def _message(model_dir, error):
-    with pytest.raises(UserError) as caught, naming_full_disk(str(model_dir)):
+    with pytest.raises(UserError) as caught, report_full_model_dir(str(model_dir)):
         raise error
     message = str(caught.value)
     assert "\n" not in message and f"cannot be written ({_FULL}" in message
@@ -47,5 +47,5 @@ def test_nothing_is_blamed_without_a_name(tmp_path):
 
 
 def test_other_errors_pass(tmp_path):
-    with pytest.raises(OSError, match="denied"), naming_full_disk(str(tmp_path)):
+    with pytest.raises(OSError, match="denied"), report_full_model_dir(str(tmp_path)):
         raise OSError(errno.EACCES, "denied")

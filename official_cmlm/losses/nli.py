@@ -3,13 +3,13 @@
 import tensorflow as tf
 
 
-def inference_features(premise: tf.Tensor, hypothesis: tf.Tensor) -> tf.Tensor:
+def nli_features(premise: tf.Tensor, hypothesis: tf.Tensor) -> tf.Tensor:
     """[u, v, |u − v|, u ∗ v], float32 `[batch, 4 · dim]`, of two vectors `[batch, dim]`."""
     u, v = tf.cast(premise, tf.float32), tf.cast(hypothesis, tf.float32)
     return tf.concat([u, v, tf.abs(u - v), u * v], axis=-1)
 
 
-def inference_loss(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+def nli_loss(logits: tf.Tensor, labels: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
     """Cross-entropy of each pair's label.
 
     Args:

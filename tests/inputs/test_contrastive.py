@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
 
 # Without `span_mask`, which needs text.

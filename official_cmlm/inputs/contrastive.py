@@ -63,7 +63,7 @@ class Mirrored(DocumentView):
         keys = example_keys(block.keys, parts.row_lengths())
         first = parts.values
         if self.augmentation == "span_mask":
-            second = self._mask_span(first, block.text.flat_values, keys)
+            second = self._span_mask(first, block.text.flat_values, keys)
         elif self.augmentation == "word_repetition":
             second = repeat_tokens(first, keys, self.repetition_rate)
         elif self.augmentation == "word_deletion":
@@ -76,7 +76,7 @@ class Mirrored(DocumentView):
             "key": keys,
         }
 
-    def _mask_span(
+    def _span_mask(
         self, tokens: tf.RaggedTensor, text: tf.Tensor, keys: tf.Tensor
     ) -> tf.RaggedTensor:
         """Ids of the texts with a span of characters masked, or their own where they are short."""

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.modeling.inference import embed, inference_weights
+from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize

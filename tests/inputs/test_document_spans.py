@@ -5,7 +5,7 @@ import tensorflow as tf
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.inputs.spans import SAMPLINGS, Spans
+from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
 from tests.inputs.blocks import SLOW, SPECIAL, make_block, random_documents
 
 # Bounds of the length of a span, with [CLS] and [SEP] in the upper one.

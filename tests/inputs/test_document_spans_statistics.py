@@ -6,7 +6,7 @@ import tensorflow as tf
 from scipy import stats
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.spans import Spans
+from official_cmlm.inputs.document_spans import Spans
 from tests.inputs.blocks import SPECIAL
 
 N = 4000
