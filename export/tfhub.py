@@ -12,7 +12,7 @@ import tf_keras
 from export.preprocessing import Preprocess, is_lower_case
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
 from official_cmlm.errors import UserError
-from official_cmlm.files import replace_folder
+from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -46,27 +46,21 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
     rows = encoder.config.max_seq_length
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
-    partial = output.with_name(output.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        with tempfile.TemporaryDirectory() as assets_dir:
-            assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, seq_length)
-            preprocess = Preprocess(vocabulary, seq_length, assets)
-            tf.saved_model.save(preprocess, str(partial / "preprocess"))
-            core = functional_encoder(encoder)
-            for name, path in assets.items():
-                setattr(core, name, tf.saved_model.Asset(path))
-            core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
-            core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
-            serving = Serving(preprocess, encoder)
-            tf.saved_model.save(
-                serving,
-                str(partial / "serving"),
-                signatures={"serving_default": serving.serve},
-            )
-        replace_folder(partial, output)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
+    with staged_folder(output) as partial, tempfile.TemporaryDirectory() as assets_dir:
+        assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, seq_length)
+        preprocess = Preprocess(vocabulary, seq_length, assets)
+        tf.saved_model.save(preprocess, str(partial / "preprocess"))
+        core = functional_encoder(encoder)
+        for name, path in assets.items():
+            setattr(core, name, tf.saved_model.Asset(path))
+        core.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
+        core.save(str(partial / "encoder"), include_optimizer=False, save_format="tf")
+        serving = Serving(preprocess, encoder)
+        tf.saved_model.save(
+            serving,
+            str(partial / "serving"),
+            signatures={"serving_default": serving.serve},
+        )
 
 
 def functional_encoder(encoder: SentenceEncoderModel) -> tf_keras.Model:

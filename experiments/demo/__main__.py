@@ -18,6 +18,7 @@ from absl import flags
 from data_prep.readers import expand_inputs
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
 
@@ -99,9 +100,7 @@ class Stages:
 
     def _remember(self, title: str, fingerprint: str, complete: bool) -> None:
         self._state[title] = {"fingerprint": fingerprint, "complete": complete}
-        partial = self._state_path.with_suffix(".partial")
-        partial.write_text(json.dumps(self._state, indent=2) + "\n")
-        partial.replace(self._state_path)
+        atomic_write_text(self._state_path, json.dumps(self._state, indent=2) + "\n")
 
     def depends_on(self, paths: list[str]) -> None:
         """Makes the later stages run again when one of these files has changed."""

@@ -12,6 +12,7 @@ from typing import Any
 from experiments.miniature.study import OUTPUTS, DataStep, Study, expand
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 
 # Runs a program and returns its exit status.
 Call = Callable[[list[str]], int]
@@ -20,10 +21,8 @@ Call = Callable[[list[str]], int]
 def write_aside(path: Path, values: dict[str, Any]) -> None:
     """Writes JSON under another name and renames it, so that the file is whole or absent."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
     text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    atomic_write_text(path, text + "\n")
 
 
 def places(study: Study, data_dir: Path, work_dir: Path) -> dict[str, str]:

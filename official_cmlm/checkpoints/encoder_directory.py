@@ -22,6 +22,7 @@ from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
@@ -47,9 +48,7 @@ def describe(
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder)
     values = {"encoder": config.as_dict(), "max_seq_length": max_seq_length}
-    partial = path.with_suffix(".json.partial")
-    partial.write_text(json.dumps(values, indent=2) + "\n")
-    partial.replace(path)
+    atomic_write_text(path, json.dumps(values, indent=2) + "\n")
 
 
 def check_description(

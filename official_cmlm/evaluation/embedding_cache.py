@@ -10,6 +10,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, checked
+from official_cmlm.files import atomic_write_text
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
@@ -129,9 +130,7 @@ class CachedEncoder:
         """Appends to the files; returns the vectors memory-mapped from there."""
         rows, width = len(self._rows), vectors.shape[1]
         if not rows:
-            partial = self._folder / "width.partial"
-            partial.write_text(str(width))
-            partial.replace(self._folder / "width")
+            atomic_write_text(self._folder / "width", str(width))
         # Vectors first: a vector without its hash is ignored, a hash without its vector is not.
         for name, size, content in (
             ("vectors.f32", 4 * width, vectors.tobytes()),

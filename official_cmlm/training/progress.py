@@ -14,6 +14,7 @@ from tqdm import tqdm
 
 from official_cmlm import progress
 from official_cmlm.errors import Stopped
+from official_cmlm.files import atomic_write_text
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
@@ -187,11 +188,8 @@ def write_summary(
         "checkpoint": checkpoint,
         "versions": versions(),
     }
-    path = Path(model_dir) / SUMMARY_NAME
-    partial = path.with_suffix(".json.partial")
     text = json.dumps(values, indent=2, allow_nan=False)
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    atomic_write_text(Path(model_dir) / SUMMARY_NAME, text + "\n")
 
 
 def _finite(value: float | None) -> float | None:

@@ -1,6 +1,6 @@
 """One update: the same for any number of replicas and chunks, and after a restart."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 
 import tensorflow as tf
 import tf_keras
@@ -14,26 +14,25 @@ from official_cmlm.training.non_finite import apply_if
 
 EXAMPLES, TOKENS, POSITIONS = "examples", "tokens", "positions"
 NAMES = (EXAMPLES, TOKENS, POSITIONS)
-# Features that repeat a sequence of the view with some of its tokens hidden.
-_COPY = "_masked"
 
 
-def batch_counts(features: dict[str, dict]) -> dict[str, tf.Tensor]:
+def batch_counts(
+    features: dict[str, dict], sequences: Mapping[str, Collection[str]]
+) -> dict[str, tf.Tensor]:
     """Sums over a replica's share of a batch: name -> float32 scalar.
 
     Args:
-      features: group -> features. Examples are those of all groups; tokens are the ones of
-        `input_mask`, special tokens included, of each sequence of the view once: masked copies are
-        the same text.
+      features: group -> features.
+      sequences: group -> the sequences of its view. Their tokens are counted, special tokens
+        included; what objectives add to the view, as masked copies, is the same text again.
     """
     counts = dict.fromkeys(NAMES, tf.constant(0.0))
-    for batch in features.values():
+    for group, batch in features.items():
         counts[EXAMPLES] += tf.cast(tf.shape(batch["key"])[0], tf.float32)
-        for name, feature in batch.items():
-            if isinstance(feature, dict) and "input_mask" in feature and not name.endswith(_COPY):
-                mask = feature["input_mask"]
-                counts[TOKENS] += tf.cast(tf.reduce_sum(mask), tf.float32)
-                counts[POSITIONS] += tf.cast(tf.size(mask), tf.float32)
+        for name in sequences[group]:
+            mask = batch[name]["input_mask"]
+            counts[TOKENS] += tf.cast(tf.reduce_sum(mask), tf.float32)
+            counts[POSITIONS] += tf.cast(tf.size(mask), tf.float32)
     return counts
 
 

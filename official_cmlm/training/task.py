@@ -82,6 +82,8 @@ class SentenceEncoderTask(base_task.Task):
         self._scored: SentenceEncoder | None = None
         self._checked: set[bool] = set()
         self._reached: dict[str, np.ndarray] = {}
+        # Group -> the sequences of its view.
+        self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
             source = self._source(load_manifest(data.input_path))
             self.chosen[name].check_records(data, source, where)
@@ -200,7 +202,10 @@ class SentenceEncoderTask(base_task.Task):
 
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
-        positions = DataPositions(name for name, *_ in self._groups(is_training=True))
+        self._sequences = {
+            name: view.sequences for name, _, view, _ in self._groups(is_training=True)
+        }
+        positions = DataPositions(self._sequences)
         model = MultiObjectiveModel(
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
@@ -286,7 +291,7 @@ class SentenceEncoderTask(base_task.Task):
         loss, norm, outputs = train_step(
             model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
         )
-        values = {GRADIENT_NORM: norm, **batch_counts(inputs)}
+        values = {GRADIENT_NORM: norm, **batch_counts(inputs, self._sequences)}
         for metric in metrics or []:
             if metric.name in values:
                 metric.update_state(values[metric.name])

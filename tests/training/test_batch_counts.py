@@ -8,14 +8,15 @@ from tests.training.all_objectives import batch_of, task_of
 
 
 def test_counts_by_hand():
-    """Two groups; a masked copy is the same text and what is no sequence does not count."""
+    """Two groups; only the view's sequences count, whatever the other features are called."""
     first = {"input_mask": tf.constant([[1, 1, 0], [1, 0, 0]])}
     second = {"input_mask": tf.constant([[1, 1, 1, 1]])}
     features = {
-        "a+b": {"key": tf.constant([5, 6]), "first": first, "first_masked": first},
+        "a+b": {"key": tf.constant([5, 6]), "first": first, "first_hidden": first},
         "c": {"key": tf.constant([7]), "one": second, "label": tf.constant([1])},
     }
-    counts = {name: float(value) for name, value in batch_counts(features).items()}
+    views = {"a+b": ("first",), "c": ("one",)}
+    counts = {name: float(value) for name, value in batch_counts(features, views).items()}
     assert counts == {"examples": 3, "tokens": 7, "positions": 10}
 
 
@@ -24,7 +25,7 @@ def test_counts_of_a_real_batch(folders):
     task = task_of(folders, "cmlm")
     batch = batch_of(task, "cmlm")
     ids = [batch["cmlm"][name]["input_word_ids"].numpy() for name in ("first", "second")]
-    counts = batch_counts(batch)
+    counts = batch_counts(batch, {"cmlm": ("first", "second")})
     assert float(counts["tokens"]) == sum(np.count_nonzero(part) for part in ids)
     assert float(counts["positions"]) == sum(part.size for part in ids)
     assert float(counts["examples"]) == 8

@@ -21,6 +21,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.files import atomic_write_text
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -220,8 +221,5 @@ def _write_all(results: dict[str, Any], folder: Path, compare: dict[str, Any] | 
 
 
 def _write(path: Path, text: str) -> None:
-    """Writes a temporary file and renames it, so that a killed run leaves a complete file."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f"{path.name}.partial")
-    partial.write_text(text + "\n", encoding="utf-8")
-    partial.replace(path)
+    atomic_write_text(path, text + "\n")
