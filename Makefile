@@ -62,7 +62,8 @@ $(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-
 
 docs: $(DOCS_VENV)/.installed
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
-	@echo "docs: open build/docs/index.html"
+	@echo "docs: open build/docs/index.html, or serve build/docs for the search too:" \
+		"python3 -m http.server --directory build/docs"
 
 # The site needs mkdocs alone, in an environment of its own.
 $(DOCS_VENV)/.installed: requirements-docs.txt
