@@ -3,6 +3,7 @@
 # make test-long   what takes minutes: kills, several processes, compiled steps
 # make lint    ruff: lint and format check
 # make bench-env   .venv-bench: the project with its peers, for benchmarks
+# make docs    the documents as a site, in build/docs
 # make lock    resolve requirements*.txt anew from pyproject.toml (needs uv)
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
@@ -14,13 +15,14 @@ PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
+DOCS_VENV := .venv-docs
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
 # The user's own text for the demo: files, folders or patterns, separated by commas.
 TEXT ?=
 # Where a document of that text ends: blank_line or file.
 DOCUMENTS_BY ?= blank_line
 
-.PHONY: demo test test-long lint format bench-env lock clean
+.PHONY: demo test test-long lint format docs bench-env lock clean
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
@@ -58,6 +60,20 @@ $(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-
 		echo "note: no real weights here; the tests that need them will be skipped" >&2
 	@touch $@
 
+docs: $(DOCS_VENV)/.installed
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict --quiet
+	@echo "docs: open build/docs/index.html, or serve build/docs for the search too:" \
+		"python3 -m http.server --directory build/docs"
+
+# The site needs mkdocs alone, in an environment of its own.
+$(DOCS_VENV)/.installed: requirements-docs.txt
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or 3.12 found; install one, or" \
+		"say PYTHON=/path/to/python3.12" >&2; exit 1; }
+	$(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
+		--require-hashes -r requirements-docs.txt
+	@touch $@
+
 bench-env: $(BENCH_VENV)/.installed
 
 $(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/python
@@ -75,6 +91,7 @@ lock:
 	$(LOCK) requirements-dev.in -o requirements-dev.txt
 	$(LOCK) requirements-beam.in -o requirements-beam.txt
 	$(LOCK) requirements-jax.in -o requirements-jax.txt
+	$(LOCK) requirements-docs.in -o requirements-docs.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) build
+	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) build

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -186,6 +186,7 @@ def run_stages(
     init_checkpoint: str | None,
     params_override: str | None,
     run: Callable[[list[str]], int] = signals.call,
+    import_modules: Sequence[str] = (),
 ) -> Path:
     """Trains the stages that are not finished, each in a process and a folder of its own.
 
@@ -194,6 +195,7 @@ def run_stages(
       model_dir: stage i is trained in `model_dir/0i_name`; one that was interrupted goes on.
       init_checkpoint, params_override: see `load_stages`.
       run: starts a program and returns its exit status.
+      import_modules: as `--import_module` of `experiments.train`.
 
     Returns:
       The folder of the last stage.
@@ -211,7 +213,7 @@ def run_stages(
         else:
             print(f"[{index}/{len(loaded)}] {stage.name}: {stage.experiment}, {steps} steps")
             sys.stdout.flush()
-            run_experiment(stage, folder, start, params_override, run)
+            run_experiment(stage, folder, start, params_override, run, import_modules)
         start = str(folder)
     return Path(start)
 
@@ -222,9 +224,10 @@ def run_experiment(
     start: str | None,
     params_override: str | None,
     run: Callable[[list[str]], int] = signals.call,
+    import_modules: Sequence[str] = (),
 ) -> None:
     """Trains one stage in a process of its own; see `run_stages`."""
-    status = run(_command(stage, folder, start, params_override))
+    status = run(_command(stage, folder, start, params_override, import_modules))
     if status:
         raise UserError(
             f"stage {stage.name} ended with status {status}; the same command goes on from its "
@@ -234,7 +237,11 @@ def run_experiment(
 
 
 def _command(
-    stage: Stage, folder: Path, start: str | None, params_override: str | None
+    stage: Stage,
+    folder: Path,
+    start: str | None,
+    params_override: str | None,
+    import_modules: Sequence[str],
 ) -> list[str]:
     overrides = overrides_of(stage, params_override)
     return [
@@ -245,6 +252,7 @@ def _command(
         f"--mode={stage.mode}",
         f"--model_dir={folder}",
         *(f"--config_file={path}" for path in stage.config_files),
+        *(f"--import_module={module}" for module in import_modules),
         *([f"--params_override={overrides}"] if overrides else []),
         *([f"--init_checkpoint={start}"] if start else []),
     ]

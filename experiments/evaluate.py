@@ -56,6 +56,7 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "compare", None, "results.json of another encoder to show beside this one. Default: none."
     )
+    cli.define_import_module()
 
 
 def main(argv: list[str]) -> int:
@@ -70,6 +71,7 @@ def main(argv: list[str]) -> int:
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
     cli.import_tensorflow()
+    cli.import_modules()
     from official_cmlm.encoders import open_encoder
     from official_cmlm.evaluation.report import driver
 

@@ -1,4 +1,7 @@
-"""Finds the experiments: each YAML file below this folder is one, and its path is its name."""
+"""Finds the experiments: each YAML file below this folder is one, and its path is its name.
+
+A YAML file elsewhere is one too; its name is its path with `.yaml`.
+"""
 
 import difflib
 from pathlib import Path
@@ -46,7 +49,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     `init_checkpoint`, each of `config_files`, `params_override`.
 
     Args:
-      name: an experiment's name; `.yaml` may follow.
+      name: an experiment's name, which `.yaml` may follow; or the path of a user's own `.yaml`.
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2` or a YAML mapping.
       init_checkpoint: encoder directory to start from. Everything that describes its network is
@@ -59,13 +62,13 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       UserError: for an unknown experiment, file, key or a value of the wrong type.
     """
     files = experiment_files()
-    path = files.get(name.removesuffix(".yaml"))
+    path = _find(name, files, Path())
     if path is None:
         near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
         hint = f"did you mean {near[0]}? " if near else ""
         raise UserError(
             f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
-            "(--experiment=? says what each is)"
+            "(--experiment=? says what each is), and files of your own that end in .yaml"
         )
     # TensorFlow comes with these; listing the experiments must not wait for it.
     from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
@@ -89,11 +92,19 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     return config
 
 
+def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
+    """The file of an experiment: a user's own, seen from `folder`, or a shipped one by name."""
+    own = folder / Path(name).expanduser()
+    if own.suffix == ".yaml" and own.is_file():
+        return own.resolve()
+    return files.get(name.removesuffix(".yaml"))
+
+
 def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
     """(values, file) of an experiment's file after those of the experiments it is based on.
 
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
-    ablation says only what it changes.
+    ablation says only what it changes. A user's own file is named by its path from there.
     """
     from official_cmlm.configs.yaml_loading import parse_yaml
 
@@ -105,9 +116,13 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
         chain.insert(0, (values, str(path)))
         if base is None:
             return chain
-        if base not in files:
-            raise UserError(f"{path}: base: {base} is no experiment; there are {', '.join(files)}")
-        path = files[base]
+        found = _find(base, files, path.parent) if isinstance(base, str) else None
+        if found is None:
+            raise UserError(
+                f"{path}: base: {base} is no experiment; there are {', '.join(files)}, and "
+                "files of your own that end in .yaml, seen from this one"
+            )
+        path = found
         if path in seen:
             raise UserError(f"{seen[0]}: its bases lead back to {path}")
         seen.append(path)

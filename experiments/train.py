@@ -23,8 +23,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "experiment",
         None,
-        "Name of an experiment: the path of its YAML file below experiments/. '?' lists all."
-        " Required.",
+        "Name of an experiment: the path of its YAML file below experiments/, '?' lists all; or a"
+        " YAML file of your own, which ends in .yaml. Required.",
     )
     flags.DEFINE_enum(
         "mode",
@@ -53,6 +53,7 @@ def define_flags() -> None:
         "Encoder directory to start from, e.g. an imported checkpoint; the encoder takes its sizes."
         " Default: as task.init_checkpoint says, normally random weights.",
     )
+    cli.define_import_module()
     flags.DEFINE_string("tpu", None, "Name or grpc:// address of a TPU to train on. Default: none.")
 
 
@@ -67,6 +68,7 @@ def main(argv: list[str]) -> None:
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
     cli.import_tensorflow()
+    cli.import_modules()
     params = registry.load(
         FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint
     )

@@ -33,6 +33,7 @@ def define_flags() -> None:
         "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Those of an"
         " objective are for the stages that have it. Default: none.",
     )
+    cli.define_import_module()
 
 
 def main(argv: list[str]) -> None:
@@ -47,6 +48,7 @@ def main(argv: list[str]) -> None:
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for the stages")
     cli.import_tensorflow()
+    import_modules = cli.import_modules()
     import tensorflow as tf
 
     # The stages are checked in this process and trained in others, which need the GPUs' memory.
@@ -54,7 +56,13 @@ def main(argv: list[str]) -> None:
     chain = chains.read_stages(FLAGS.stages)
     loaded = chains.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
     model_dir = Path(os.path.expanduser(FLAGS.model_dir))
-    last = chains.run_stages(loaded, model_dir, FLAGS.init_checkpoint, FLAGS.params_override)
+    last = chains.run_stages(
+        loaded,
+        model_dir,
+        FLAGS.init_checkpoint,
+        FLAGS.params_override,
+        import_modules=import_modules,
+    )
     print(f"the last stage's encoder: {last}")
 
 

@@ -34,6 +34,7 @@ def define_flags() -> None:
         "JSON file of evaluation figures by name, for the model card. Default: none.",
     )
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
+    cli.define_import_module()
     cli.required("model_dir", "export_dir")
 
 
@@ -49,6 +50,7 @@ def main(argv: list[str]) -> None:
         if not isinstance(results, dict):
             raise UserError(f"{FLAGS.results_file}: must hold an object, figures by name")
     cli.import_tensorflow()
+    cli.import_modules()
     from export import sentence_transformers_folder
 
     sentence_transformers_folder.export(

@@ -24,6 +24,7 @@ def define_flags() -> None:
         " normally 128.",
     )
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
+    cli.define_import_module()
     cli.required("model_dir", "export_dir")
 
 
@@ -31,6 +32,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     cli.import_tensorflow()
+    cli.import_modules()
     from export import tfhub
 
     tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from absl import app, flags, logging
 
 from official_cmlm.errors import Stopped, UserError
+from official_cmlm.user_modules import import_user_module
 
 EXIT_USER_ERROR = 1
 # Finished, but without input that could not be read, as `--on_error=skip` allows; 2 is the shell's.
@@ -84,3 +85,29 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
 def required(*names: str) -> None:
     """Marks flags as required, with absl's own message when one is missing."""
     flags.mark_flags_as_required(list(names))
+
+
+def define_import_module() -> None:
+    """Defines `--import_module`, by which a user's own objectives become known."""
+    flags.DEFINE_multi_string(
+        "import_module",
+        [],
+        "Python module to import first, as package.module from the current folder or Python's path,"
+        " e.g. one that registers an objective of your own; may be repeated. Default: none.",
+    )
+
+
+def import_modules() -> list[str]:
+    """Imports the modules of `--import_module` and returns their names.
+
+    They register objectives, so this comes before anything that builds a configuration.
+
+    Raises:
+      UserError: for a module that cannot be imported.
+    """
+    names = flags.FLAGS.import_module
+    for name in names:
+        import_user_module(
+            name, "--import_module takes package.module, seen from the current folder"
+        )
+    return names

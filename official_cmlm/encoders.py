@@ -6,9 +6,7 @@ knows no more than `encode`.
 
 import functools
 import hashlib
-import importlib
 import os
-import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
@@ -17,6 +15,7 @@ import numpy as np
 from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, fingerprint
+from official_cmlm.user_modules import import_user_module
 
 _HASH_CHUNK = 1 << 22
 
@@ -136,17 +135,15 @@ def _sentence_transformers(
 
 def _python_object(path: str) -> OpenedEncoder:
     module_name, _, attribute = path.partition(":")
-    if os.getcwd() not in sys.path:
-        sys.path.insert(0, os.getcwd())
+    hint = "name package.module:object, where object is a function or has encode(list of str)"
+    module = import_user_module(module_name, hint)
     try:
-        module = importlib.import_module(module_name)
         found = functools.reduce(getattr, attribute.split("."), module)
         found = found() if isinstance(found, type) else found
     except Exception as error:
-        # The user's own module may raise anything.
+        # The user's own object may raise anything.
         raise UserError(
-            f"{path}: cannot be imported ({type(error).__name__}: {error}); name "
-            "package.module:object, where object is a function or has encode(list of str)"
+            f"{path}: cannot be imported ({type(error).__name__}: {error}); {hint}"
         ) from None
     encode = getattr(found, "encode", found)
     if not callable(encode):

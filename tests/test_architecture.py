@@ -16,6 +16,10 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
         "experiments/demo/search.py",
         "starts without TensorFlow",
     ): "a stand-alone program as any TF-Hub user would write it",
+    (
+        "examples/classify_keras3.py",
+        "forbidden",
+    ): "shows how a Keras 3 program holds the exported model",
 }
 
 # Package -> the modules of `official_cmlm` that it may import beside its own.
@@ -53,6 +57,7 @@ def _files(*packages):
     """Python files of the packages, or of the whole repository."""
     folders = [ROOT.joinpath(*package.split(".")) for package in packages] or [
         *(ROOT / package for package in PACKAGES),
+        ROOT / "examples",
         ROOT / "tests",
     ]
     return [path for folder in folders for path in sorted(folder.rglob("*.py"))]

@@ -53,26 +53,30 @@ def read_source(path: str, options: ImportOptions) -> Source:
 
 
 def import_checkpoint(
-    path: str, output_dir: str, options: ImportOptions, overwrite: bool
+    path: str | os.PathLike,
+    output_dir: str | os.PathLike,
+    options: ImportOptions | None = None,
+    overwrite: bool = False,
 ) -> Source:
     """Writes an encoder directory; it appears under its name when everything was checked.
 
     Args:
       path: see `read_source`.
       output_dir: folder to write.
-      options: see `ImportOptions`.
+      options: see `ImportOptions`. Default: everything as the source says.
       overwrite: replace an encoder directory of that name.
 
     Raises:
       UserError: if the source cannot be imported or the output is in the way.
     """
+    path = os.fspath(path)
     output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
         if not (output / CONFIG_NAME).exists():
             raise UserError(f"{output}: exists and holds no encoder; name another --output_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an encoder already; pass --overwrite or another name")
-    source = read_source(path, options)
+    source = read_source(path, options or ImportOptions())
     check_finite(path, source)
     model, head = build(source)
     items = {"encoder": model}

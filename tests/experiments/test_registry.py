@@ -87,3 +87,51 @@ def test_a_wrong_name_lists_all():
 def test_a_missing_config_file():
     with pytest.raises(UserError, match=r"nowhere\.yaml: no such configuration file"):
         registry.load("demo", ["nowhere.yaml"])
+
+
+def test_an_experiment_of_ones_own(tmp_path):
+    """A path that ends in .yaml is an experiment; its base is a shipped one or a file beside it."""
+    (tmp_path / "first.yaml").write_text("base: cmlm/tiny\ntrainer: {train_steps: 7}\n")
+    (tmp_path / "second.yaml").write_text("base: first.yaml\ntask: {train_data: {seed: 3}}\n")
+    config = registry.load(str(tmp_path / "second.yaml"), params_override="trainer.max_to_keep=9")
+    shipped = registry.load("cmlm/tiny")
+    assert (config.trainer.train_steps, config.task.train_data.seed) == (7, 3)
+    assert config.trainer.max_to_keep == 9
+    assert config.task.encoder.as_dict() == shipped.task.encoder.as_dict()
+
+
+def test_a_file_wins_over_a_shipped_name(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "demo.yaml").write_text("trainer: {train_steps: 7}\n")
+    assert registry.load("demo.yaml").trainer.train_steps == 7
+    assert registry.load("demo").trainer.train_steps == 460
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("base: no/such\n", "base: no/such is no experiment"),
+        ("base: [1]\n", r"base: \[1\] is no experiment"),
+        ("base: own.yaml\n", "its bases lead back"),
+    ],
+)
+def test_mistakes_of_ones_own_experiment(tmp_path, text, message):
+    (tmp_path / "own.yaml").write_text(text)
+    with pytest.raises(UserError, match=message):
+        registry.load(str(tmp_path / "own.yaml"))
+    with pytest.raises(UserError, match=r"no experiment is called 'nowhere\.yaml'"):
+        registry.load("nowhere.yaml")
+
+
+def test_the_sizes_of_the_ladder():
+    """Layers and widths of Turc et al. 2019, heads of 64, and the vocabulary of the records."""
+    sizes = {"tiny": (2, 128), "mini": (4, 256), "small": (4, 512)}
+    files = registry.experiment_files()
+    ladder = [n for n in files if n.rpartition("/")[2] in sizes and n != "declutr/small"]
+    assert len(ladder) == 3 * 7 + 2
+    for name in ladder:
+        encoder = registry.load(name).task.encoder
+        assert (encoder.num_layers, encoder.hidden_size) == sizes[name.rpartition("/")[2]]
+        assert encoder.hidden_size == 64 * encoder.num_attention_heads
+        assert encoder.intermediate_size == 4 * encoder.hidden_size
+        assert encoder.vocab_size == 0

@@ -1,0 +1,70 @@
+"""Public weights, trained on with text of your domain, and back to sentence-transformers.
+
+    python examples/adapt_to_domain.py --source=path/to/all-MiniLM-L6-v2 --texts='my/*.txt' \
+        --work_dir=work/domain --steps=2000
+
+CMLM learns from neighbouring sentences. What the encoder was good at before may suffer: compare
+both with `experiments.evaluate`.
+"""
+
+import argparse
+import subprocess
+import sys
+from pathlib import Path
+
+
+def run(*command: str) -> None:
+    """Runs a binary with this Python; its own messages say what went wrong."""
+    status = subprocess.run([sys.executable, "-m", *command], check=False).returncode
+    if status:
+        sys.exit(status)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--source", required=True, help="local Hugging Face or s-t folder")
+    parser.add_argument("--texts", required=True, help="text of the domain, each file a document")
+    parser.add_argument("--work_dir", required=True, type=Path)
+    parser.add_argument("--experiment", default="cmlm/english_base", help="(cmlm/english_base)")
+    parser.add_argument("--steps", type=int, default=2000, help="(default: 2000)")
+    parser.add_argument("--batch_size", type=int, default=32, help="at 256 tokens (default: 32)")
+    parser.add_argument("--overrides", default="", help="further a.b=1,c.d=2 of the experiment")
+    arguments = parser.parse_args()
+    work = arguments.work_dir
+
+    public, records = work / "public", work / "records"
+    if not public.exists():
+        source = f"--source={arguments.source}"
+        run("official_cmlm.checkpoints.import_checkpoint", source, f"--output_dir={public}")
+    if not records.exists():
+        # The encoder's own vocabulary, or its embeddings would mean other words.
+        read = (f"--input={arguments.texts}", "--documents_by=file", f"--vocab_file={public}")
+        run("data_prep.create_documents", *read, f"--output_dir={records}")
+    rate = "trainer.optimizer_config.learning_rate.polynomial"
+    overrides = [
+        f"task.train_data.input_path={records}",
+        f"task.train_data.global_batch_size={arguments.batch_size}",
+        f"trainer.train_steps={arguments.steps}",
+        f"{rate}.decay_steps={arguments.steps}",
+        # Far below that of a training from random weights.
+        f"{rate}.initial_learning_rate=0.0001",
+        f"trainer.optimizer_config.warmup.polynomial.warmup_steps={arguments.steps // 10}",
+        *filter(None, [arguments.overrides]),
+    ]
+    run(
+        "experiments.train",
+        f"--experiment={arguments.experiment}",
+        f"--init_checkpoint={public}",
+        "--mode=train",
+        f"--model_dir={work}/model",
+        f"--params_override={','.join(overrides)}",
+    )
+    folder = work / "sentence_transformers"
+    if not folder.exists():
+        model = f"--model_dir={work}/model"
+        run("export.export_sentence_transformers", model, f"--export_dir={folder}")
+    print(f"encoder: {work}/model, for PyTorch: {folder}")
+
+
+if __name__ == "__main__":
+    main()

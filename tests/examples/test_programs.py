@@ -1,0 +1,149 @@
+"""Each program of examples/ runs, at a tiny size, and does what it says."""
+
+import re
+import runpy
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from tests.docs.pages import ROOT
+from tests.docs.work_folder import PUBLIC, write_inputs
+
+EXAMPLES = ROOT / "examples"
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """A user's own texts, tables and translations."""
+    folder = tmp_path_factory.mktemp("examples") / "inputs"
+    write_inputs(folder)
+    return folder
+
+
+@pytest.fixture
+def run(monkeypatch, capsys):
+    """Runs a program in this process, where TensorFlow is there already; returns what it prints."""
+
+    def run(name, *arguments):
+        monkeypatch.setattr(sys, "argv", [name, *map(str, arguments)])
+        runpy.run_path(str(EXAMPLES / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return run
+
+
+def test_encode_and_compare(run, exported):
+    """Equal sentences have the cosine 1."""
+    texts = ["the cat sat", "the dog ran", "the cat sat"]
+    lines = run("encode_and_compare.py", f"--encoder={exported[0]}", *texts).splitlines()
+    assert len(lines) == 3
+    assert lines[1].strip() == "1.000  the cat sat  |  the cat sat"
+
+
+def test_semantic_search_finds_the_text_itself(run, exported, tmp_path):
+    """A text finds itself first; the vectors are kept, and made again for other texts."""
+    path = tmp_path / "texts.txt"
+    path.write_text("the cat sat\na red bird\nwater and stone\n")
+    arguments = ("--query=a red bird", "--most=1")
+    arguments = (f"--encoder={exported[0]}", f"--texts={path}", *arguments)
+    first = run("semantic_search.py", *arguments)
+    assert re.search(r"1\.00  a red bird", first)
+    assert np.load(tmp_path / "texts.npy").shape == (3, 16)
+    assert run("semantic_search.py", *arguments) == first
+
+
+def test_bitext_retrieval_of_equal_files(run, exported, files, tmp_path):
+    """Each line of a file finds itself in a copy; files of unequal length are refused."""
+    lines = list(dict.fromkeys((files / "train.en").read_text().lower().splitlines()))
+    (tmp_path / "a").write_text("\n".join(lines))
+    (tmp_path / "b").write_text("\n".join(lines[:-1]))
+    encoder, first = f"--encoder={exported[0]}", f"--first={tmp_path}/a"
+    out = run("bitext_retrieval.py", encoder, first, f"--second={tmp_path}/a")
+    assert out.count("found 100.0 % of first → second, 100.0 % of second → first") == 2
+    with pytest.raises(SystemExit):
+        run("bitext_retrieval.py", encoder, first, f"--second={tmp_path}/b")
+
+
+@pytest.fixture
+def labelled(tmp_path):
+    """Two classes that have no word in common."""
+    path = tmp_path / "labelled.tsv"
+    path.write_text("good\tthe red cat sat\nbad\ta stone ran over\n" * 8)
+    return f"--train={path}"
+
+
+def test_fine_tuning_in_keras_2(run, exported, labelled):
+    """The encoder is trained too: with its own rate it learns in some passes."""
+    modules = f"--modules={exported[1]}"
+    out = run("fine_tune_keras2.py", modules, labelled, "--epochs=12", "--learning_rate=0.01")
+    # With dropout: not always all of them.
+    accuracy = re.search(
+        r"accuracy on the training data: ([\d.]+), classes: \['bad', 'good'\]", out
+    )
+    assert float(accuracy[1]) > 0.8
+
+
+def test_classifier_in_keras_3(run, exported, labelled):
+    out = run("classify_keras3.py", f"--modules={exported[1]}", labelled, "--epochs=30")
+    assert "accuracy on the training data: 1.000, classes: ['bad', 'good']" in out
+
+
+_TINY = (
+    "task.encoder.num_layers=1,task.encoder.hidden_size=16,task.encoder.num_attention_heads=2,"
+    "task.encoder.intermediate_size=24,"
+)
+_SHORT = (
+    "task.train_data.seq_length=16,task.train_data.bucket_boundaries=[16],"
+    "task.train_data.max_bucket_batch_size=8,trainer.checkpoint_interval=2,"
+    "trainer.steps_per_loop=1,trainer.summary_interval=1"
+)
+
+
+def _program(name, *arguments, folder):
+    command = [sys.executable, str(EXAMPLES / name), *arguments]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+    return done.stdout
+
+
+@pytest.mark.long
+def test_train_on_folder(files, tmp_path):
+    """Twice: the second time everything is there."""
+    arguments = (
+        f"--texts={files}/my/text_*.txt",
+        f"--work_dir={tmp_path}/work",
+        "--vocab_size=200",
+        f"--overrides={_TINY}{_SHORT},task.train_data.global_batch_size=8,trainer.train_steps=2",
+    )
+    for _ in range(2):
+        out = _program("train_on_folder.py", *arguments, folder=tmp_path)
+        assert out.splitlines()[-1].startswith("encoder: ")
+    assert (tmp_path / "work" / "tfhub" / "serving" / "saved_model.pb").exists()
+
+
+@pytest.mark.long
+def test_adapt_to_domain(files, tmp_path):
+    out = _program(
+        "adapt_to_domain.py",
+        f"--source={PUBLIC}",
+        f"--texts={files}/my/text_*.txt",
+        f"--work_dir={tmp_path}/work",
+        "--steps=2",
+        "--batch_size=8",
+        f"--overrides={_SHORT}",
+        folder=tmp_path,
+    )
+    assert out.splitlines()[-1].startswith("encoder: ")
+    assert (tmp_path / "work" / "sentence_transformers" / "modules.json").exists()
+
+
+def test_every_program_is_tested():
+    """A new example has a test here or in `test_own_objective`."""
+    tested = "".join(path.read_text() for path in (ROOT / "tests" / "examples").glob("test_*.py"))
+    for path in EXAMPLES.glob("*.py"):
+        assert path.name in tested, path.name
