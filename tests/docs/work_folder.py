@@ -42,7 +42,7 @@ def _text(count: int, seed: int, rows_a_paragraph: int = 3) -> str:
 
 def write_inputs(folder: Path) -> None:
     """What a user has: text, a crawl, translations, inferences, a public checkpoint, data."""
-    from tests.data_prep.crawl_files import article, page
+    from tests.data_prep.readers.crawl_pages import article, page
 
     for i in range(8):
         write(folder / "my" / f"text_{i}.txt", [_text(30, i)])
