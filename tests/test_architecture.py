@@ -230,7 +230,7 @@ def _holder(name, modules):
     return name
 
 
-@pytest.mark.parametrize("package", ["data_prep", "official_cmlm.tokenization"])
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_import_cycles(package):
     """Neither at the top of files nor inside functions."""
     imports = {_module(path): list(_imports(_tree(path))) for path in _files(package)}
