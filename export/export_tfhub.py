@@ -31,7 +31,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     cli.quiet_tensorflow()
-    from export import tfhub
+    from . import tfhub
 
     tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)
     for part in tfhub.PARTS:

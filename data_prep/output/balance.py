@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from data_prep.output.dropped import is_loss, unit
 from official_cmlm.files import atomic_write, atomic_write_text
 from official_cmlm.records.manifest import Manifest
+
+from .dropped import is_loss, unit
 
 TABLE, FIGURE = "balance.md", "balance.svg"
 # CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.

@@ -4,13 +4,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from data_prep.language_codes import language_code
-from data_prep.output.dropped import SAMPLE_CHARACTERS
-from data_prep.readers.document import Document, ReadOptions
-from data_prep.readers.files import BrokenStreamError, ExpandedFile
-from data_prep.readers.plain_text import split_paragraphs
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from ..language_codes import language_code
+from ..output.dropped import SAMPLE_CHARACTERS
+from .document import Document, ReadOptions
+from .files import BrokenStreamError, ExpandedFile
+from .plain_text import split_paragraphs
+from .report import ReadReport
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord, WarcRecordType

@@ -4,11 +4,12 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.files import size_of
-from data_prep.readers.plain_text import split_paragraphs
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from .document import Document, Part, ReadOptions
+from .files import size_of
+from .plain_text import split_paragraphs
+from .report import ReadReport
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder

@@ -4,9 +4,10 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document
 from official_cmlm.errors import UserError
+
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
 UNKNOWN = "und"

@@ -1,6 +1,6 @@
 """Semantic search with a TF-Hub pair, by a program that knows TF-Hub and nothing else.
 
-    python experiments/demo_search.py --modules=build/demo/tfhub --texts=sentences.txt
+    python experiments/demo/search.py --modules=build/demo/tfhub --texts=sentences.txt
 
 Nothing of this project is imported: this is what any user of the exported modules writes.
 """

@@ -10,9 +10,10 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.miniature.study import Study, read_study, study_files
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+
+from .study import Study, read_study, study_files
 
 FLAGS = flags.FLAGS
 
@@ -53,7 +54,7 @@ def main(argv: list[str]) -> None:
     work_dir = Path(os.path.expanduser(FLAGS.work_dir)).resolve()
     if not FLAGS.report_only:
         _run(study, work_dir)
-    from experiments.miniature.report import write_report
+    from .report import write_report
 
     print(write_report(study, work_dir, FLAGS.study))
 
@@ -61,7 +62,7 @@ def main(argv: list[str]) -> None:
 def _run(study: Study, work_dir: Path) -> None:
     import tensorflow as tf
 
-    from experiments.miniature import plan, records, runs
+    from . import plan, records, runs
 
     # Arms are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")
