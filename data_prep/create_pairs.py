@@ -18,6 +18,7 @@ from absl import flags
 
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.input_files import is_file
 
 from . import common_flags
@@ -116,6 +117,8 @@ def main(argv: list[str]) -> int:
         on_error=FLAGS.on_error,
     )
     vocabulary = common_flags.vocabulary()
+    # Needed at the end; to be told of then would be late.
+    check_extra("data", "matplotlib")
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 

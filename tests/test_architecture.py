@@ -26,14 +26,15 @@ MAY_IMPORT = {
     "official_cmlm.configs": "errors",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
-    "official_cmlm.evaluation": "errors files progress",
+    "official_cmlm.evaluation": "errors extras files progress",
     "official_cmlm.evaluation.data": "errors evaluation.scores",
     "official_cmlm.evaluation.metrics": "errors evaluation.encoding evaluation.data",
     "official_cmlm.evaluation.suites": (
         "errors evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
     ),
     "data_prep": (
-        "cli errors files hashing input_files process_memory progress records tokenization configs"
+        "cli errors extras files hashing input_files process_memory progress records tokenization"
+        " configs"
     ),
 }
 # Package -> what it must not import, anywhere in its files.

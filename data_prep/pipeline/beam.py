@@ -107,8 +107,8 @@ class BeamRunner:
             return create_runner(_DASK if self._name == "dask" else self._name)
         except ImportError as error:
             raise UserError(
-                f"--runner={self._name} is not installed ({error}); pip install -r"
-                " requirements-beam.txt"
+                f"--runner={self._name} is not installed ({error}); pip install"
+                ' "official-cmlm[beam]"'
             ) from None
         except ValueError as error:
             raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None

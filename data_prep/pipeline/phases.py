@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, report_full_disk, sync, unfinished_path
 
 from ..documents.records import records
@@ -137,6 +138,7 @@ _ENCODING = {"encoding": "utf-8", "errors": "surrogatepass"}
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[Callable[[Iterable[Document]], Iterator[Document]]]:
     """A function that writes documents while it passes them on; the file is there at the end."""
+    check_extra("data", "zstandard")
     import zstandard
 
     # Fast: the file is read once and deleted.
@@ -157,6 +159,7 @@ def saving(path: Path) -> Iterator[Callable[[Iterable[Document]], Iterator[Docum
 
 def read_back(path: Path) -> Iterator[Document]:
     """Yields the documents of such a file."""
+    check_extra("data", "zstandard")
     import zstandard
 
     with path.open("rb") as stored:

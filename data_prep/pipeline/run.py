@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_full_disk
 from official_cmlm.input_files import is_remote
 from official_cmlm.records.documents import KIND
@@ -101,6 +102,8 @@ def write_documents(
     Raises:
       UserError: as `run_plan` does, or the output may not be written.
     """
+    # Needed at the end; to be told of then would be late.
+    check_extra("data", "matplotlib", "sentencex", "zstandard")
     summary = Summary()
     if is_remote(output):
         raise UserError(

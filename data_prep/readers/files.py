@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.input_files import expand_inputs, is_remote, located
 
 from .document import DEFAULT_MAX_EXPANDED_BYTES
@@ -125,6 +126,7 @@ class ExpandedFile:
             # place named in the message is the right one.
             self._read, self._format = gzip.GzipFile(fileobj=self._raw).read1, "gzip"
         elif head.startswith(ZSTD_MAGIC):
+            check_extra("data", "fastwarc")
             from fastwarc.stream_io import ZstdReader
 
             # Unlike the reader of `zstandard`, this one detects a file that was cut short.

@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 from .document import Document, Part, ReadOptions
 from .files import size_of
@@ -97,6 +98,7 @@ def read(
 
 
 def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
+    check_extra("data", "tensorflow_datasets")
     import tensorflow_datasets as tfds
 
     if not _NAME.fullmatch(name):
@@ -111,6 +113,7 @@ def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
 def _examples(
     builder: "DatasetBuilder", name: str, options: ReadOptions, part: Part | None
 ) -> Iterator[dict[str, Any]]:
+    check_extra("data", "tensorflow_datasets")
     import tensorflow_datasets as tfds
 
     split = options.tfds_split

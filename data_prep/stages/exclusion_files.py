@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 from ..documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined
 from ..readers.decoding import CHUNK_BYTES
@@ -79,6 +80,7 @@ def several_sentences(text: str, language: str) -> list[str]:
     By the rules of the language, and also at each mark that ends nothing but sentences, as the
     text's true language may have other rules.
     """
+    check_extra("data", "sentencex")
     import sentencex
 
     mark = _END_MARK.search(text)

@@ -13,6 +13,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 FLAGS = flags.FLAGS
 LOSSES = {
@@ -78,6 +79,7 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
 
 def draw(history: Path, recalls: dict[str, float], output: Path) -> None:
     """Draws the training curve, with the held-out recalls as levels."""
+    check_extra("report", "matplotlib")
     import matplotlib
 
     matplotlib.use("Agg")

@@ -12,6 +12,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 from .study import Study, read_study, study_files
 
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.work_dir:
         raise UserError("--work_dir is missing; name the folder for the study")
+    check_extra("report", "matplotlib")
     cli.quiet_tensorflow()
     study = read_study(FLAGS.study)
     # The trainings get paths, and have a working directory of their own choice.
