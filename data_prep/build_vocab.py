@@ -16,20 +16,21 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep import common_flags
-from data_prep.output.summary import exit_status
-from data_prep.readers import ReadReport
-from data_prep.vocabulary.mixture import (
+from official_cmlm import cli, progress
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
+
+from . import common_flags
+from .output.summary import exit_status
+from .readers import ReadReport
+from .vocabulary.mixture import (
     Samples,
     TextInput,
     check_exponent,
     sample_paragraphs,
     smoothed_paragraphs,
 )
-from data_prep.vocabulary.wordpiece import learn_wordpiece
-from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from .vocabulary.wordpiece import learn_wordpiece
 
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each, that a vocabulary is checked on.
@@ -112,7 +113,7 @@ def define_flags() -> None:
 def check(entries: list[str], samples: dict[str, list[str]]) -> None:
     """Prints how the vocabulary serves each language, and where the two libraries differ."""
     cli.import_tensorflow()
-    from data_prep.vocabulary import check as vocabulary_check
+    from .vocabulary import check as vocabulary_check
 
     settings = (FLAGS.lower_case, FLAGS.max_bytes_per_word)
     texts = [text for sample in samples.values() for text in sample]

@@ -12,9 +12,14 @@ from typing import Any
 
 from absl import flags
 
-from data_prep.documents.records import RecordOptions
-from data_prep.pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
-from data_prep.readers import (
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.input_files import is_remote
+from official_cmlm.tokenization import Vocabulary, load_vocabulary
+
+from .documents.records import RecordOptions
+from .pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
+from .readers import (
     READER_NAMES,
     ReadOptions,
     ReadReport,
@@ -22,16 +27,12 @@ from data_prep.readers import (
     expand_inputs,
     expand_text_files,
 )
-from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES
-from data_prep.readers.files import is_remote
-from data_prep.readers.report import ON_ERROR
-from data_prep.readers.tfds import PREFIX
-from data_prep.stages.duplicates import DuplicateOptions, MinHash
-from data_prep.stages.exclusion import Exclusion
-from data_prep.stages.language_id import DETECT_LANGUAGE, LanguageId
-from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.tokenization import Vocabulary, load_vocabulary
+from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES
+from .readers.report import ON_ERROR
+from .readers.tfds import PREFIX
+from .stages.duplicates import DuplicateOptions, MinHash
+from .stages.exclusion import Exclusion
+from .stages.language_id import DETECT_LANGUAGE, LanguageId
 
 # Read at each call, so that tests can set them.
 FLAGS = flags.FLAGS

@@ -13,11 +13,12 @@ machines; without stages it writes the same bytes.
 
 from absl import flags
 
-from data_prep import common_flags
-from data_prep.pipeline.local import LocalRunner
-from data_prep.pipeline.options import Options
-from data_prep.pipeline.run import write_documents
 from official_cmlm import cli
+
+from . import common_flags
+from .pipeline.local import LocalRunner
+from .pipeline.options import Options
+from .pipeline.run import write_documents
 
 FLAGS = flags.FLAGS
 

@@ -16,18 +16,20 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep import common_flags
-from data_prep.output.balance import write_report
-from data_prep.output.summary import Summary, exit_status
-from data_prep.pairs.filters import REPEATED, PairFilters
-from data_prep.readers import ReadOptions, ReadReport, size_of
-from data_prep.readers.document import DEFAULT_MAX_LINE_BYTES
-from data_prep.readers.files import is_file
-from data_prep.readers.pairs import FORMATS, TABLES, pair_inputs
-from data_prep.readers.report import guarded
-from data_prep.stages.language_id import identify
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+from official_cmlm.input_files import is_file
+
+from . import common_flags
+from .output.balance import write_report
+from .output.summary import Summary, exit_status
+from .pairs.filters import REPEATED, PairFilters
+from .readers import ReadOptions, ReadReport, size_of
+from .readers.document import DEFAULT_MAX_LINE_BYTES
+from .readers.pairs import FORMATS, TABLES, pair_inputs
+from .readers.report import guarded
+from .stages.language_id import identify
 
 FLAGS = flags.FLAGS
 
@@ -115,11 +117,14 @@ def main(argv: list[str]) -> int:
         on_error=FLAGS.on_error,
     )
     vocabulary = common_flags.vocabulary()
+    # Needed at the end; to be told of then would be late.
+    check_extra("data", "matplotlib")
     cli.import_tensorflow()
-    from data_prep.output.folder import OutputFolder, ShardWriter
-    from data_prep.output.statistics import Statistics
-    from data_prep.pairs.records import PairOptions, align, records
     from official_cmlm.records import pairs as schema
+
+    from .output.folder import OutputFolder, ShardWriter
+    from .output.statistics import Statistics
+    from .pairs.records import PairOptions, align, records
 
     report, statistics = ReadReport(), Statistics()
     filters = PairFilters(

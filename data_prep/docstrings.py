@@ -17,12 +17,13 @@ from pathlib import Path
 import numpy as np
 from absl import flags
 
-from data_prep.readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
-from data_prep.readers.document import Document
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write
 from official_cmlm.hashing import ngram_hashes
+
+from .readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
+from .readers.document import Document
 
 MAX_FILE_BYTES = 2_000_000
 _SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26

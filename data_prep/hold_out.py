@@ -13,12 +13,13 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep import common_flags
-from data_prep.output.summary import exit_status
-from data_prep.readers import Document, ReadReport, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write
+
+from . import common_flags
+from .output.summary import exit_status
+from .readers import Document, ReadReport, read_documents
 
 FLAGS = flags.FLAGS
 

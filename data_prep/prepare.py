@@ -15,13 +15,14 @@ the same paths on all of them.
 
 from absl import flags
 
-from data_prep import common_flags
-from data_prep.pipeline.beam import BeamRunner
-from data_prep.pipeline.local import LocalRunner
-from data_prep.pipeline.options import Options
-from data_prep.pipeline.run import write_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+
+from . import common_flags
+from .pipeline.beam import BeamRunner
+from .pipeline.local import LocalRunner
+from .pipeline.options import Options
+from .pipeline.run import write_documents
 
 FLAGS = flags.FLAGS
 

@@ -5,9 +5,10 @@ Prints the table and writes it, with a figure, as balance.md and balance.svg bes
 
 from absl import flags
 
-from data_prep.output.balance import DEFAULT_EXPONENT, table, write_report
 from official_cmlm import cli
 from official_cmlm.records.manifest import load_manifest
+
+from .output.balance import DEFAULT_EXPONENT, table, write_report
 
 FLAGS = flags.FLAGS
 

@@ -14,21 +14,22 @@ from typing import Any
 
 from absl import flags
 
-from data_prep.hold_out import is_held_out, whole_documents
-from data_prep.output.dropped import DropCounter
-from data_prep.readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
-from data_prep.readers.document import DOCUMENTS_BY, LINES
-from data_prep.stages.normalise import Normalise
-from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
-from data_prep.stages.quality_training import (
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+from .hold_out import is_held_out, whole_documents
+from .output.dropped import DropCounter
+from .readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
+from .readers.document import DOCUMENTS_BY, LINES
+from .stages.normalise import Normalise
+from .stages.quality_classifier import SIGNALS, Features, QualityModel
+from .stages.quality_training import (
     Training,
     format_table,
     precision_recall,
     scores,
     train,
 )
-from official_cmlm import cli
-from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
 

@@ -7,11 +7,12 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from experiments import registry
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
+
+from . import module_of, registry
 
 _ROOT = Path(__file__).parent / "chains"
 _FIELDS = ("name", "experiment", "mode", "config_files", "params_override")
@@ -247,7 +248,7 @@ def _command(
     return [
         sys.executable,
         "-m",
-        "experiments.train",
+        module_of("experiments.train"),
         f"--experiment={stage.experiment}",
         f"--mode={stage.mode}",
         f"--model_dir={folder}",

@@ -10,9 +10,10 @@ import os
 
 from absl import flags
 
-from experiments import registry
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+
+from . import registry
 
 FLAGS = flags.FLAGS
 _MODES = ("train", "eval", "train_and_eval", "continuous_eval", "train_and_post_eval")

@@ -9,9 +9,10 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments import chains
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+
+from . import chains
 
 FLAGS = flags.FLAGS
 

@@ -51,7 +51,7 @@ def main(argv: list[str]) -> None:
             raise UserError(f"{FLAGS.results_file}: must hold an object, figures by name")
     cli.import_tensorflow()
     cli.import_modules()
-    from export import sentence_transformers_folder
+    from . import sentence_transformers_folder
 
     sentence_transformers_folder.export(
         FLAGS.model_dir, FLAGS.export_dir, FLAGS.language_model_head, results, FLAGS.overwrite

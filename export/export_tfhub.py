@@ -33,7 +33,7 @@ def main(argv: list[str]) -> None:
     del argv
     cli.import_tensorflow()
     cli.import_modules()
-    from export import tfhub
+    from . import tfhub
 
     tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)
     for part in tfhub.PARTS:

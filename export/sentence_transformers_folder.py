@@ -7,8 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from export.huggingface_tokenizer import write_tokenizer
-from export.model_card import model_card
 from official_cmlm.checkpoints.encoder_directory import load_encoder, load_head
 from official_cmlm.checkpoints.huggingface_config import config_json
 from official_cmlm.checkpoints.huggingface_tensors import (
@@ -23,6 +21,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.modeling.variables import encoder_variables, head_variables
+
+from .huggingface_tokenizer import write_tokenizer
+from .model_card import model_card
 
 _LIBRARY = "sentence_transformers.models."
 _MASKED_LM = {

@@ -9,12 +9,13 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras
 
-from export.preprocessing import Preprocess, is_lower_case
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
+
+from .preprocessing import Preprocess, is_lower_case
 
 PARTS = ("preprocess", "encoder", "serving")
 

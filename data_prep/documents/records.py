@@ -6,14 +6,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.documents.sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.output.statistics import Statistics
-from data_prep.readers import Document
-from data_prep.stages.exclusion import Cutter, Exclusion
 from official_cmlm.records import documents as schema
 from official_cmlm.records.wire import Varints
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer
+
+from ..output.dropped import DropCounter, drop_document
+from ..output.statistics import Statistics
+from ..readers import Document
+from ..stages.exclusion import Cutter, Exclusion
+from .sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
 # to stay out of the memory figures.

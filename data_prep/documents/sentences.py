@@ -4,6 +4,8 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator
 
+from official_cmlm.extras import check_extra
+
 # A "sentence" beyond this is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
 
@@ -33,6 +35,7 @@ def split_paragraphs(
       max_characters: a longer sentence is cut at white space into pieces of at most so many, so
         that nothing is lost and no record is unbounded.
     """
+    check_extra("data", "sentencex")
     import sentencex
 
     # Looked up once: a paragraph is split in a few microseconds.

@@ -6,9 +6,11 @@ import os
 from collections.abc import Mapping
 from pathlib import Path
 
-from data_prep.output.dropped import is_loss, unit
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, atomic_write_text
 from official_cmlm.records.manifest import Manifest
+
+from .dropped import is_loss, unit
 
 TABLE, FIGURE = "balance.md", "balance.svg"
 # CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.
@@ -106,6 +108,7 @@ def _most(languages: Mapping[str, int]) -> str:
 
 def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
     """An SVG of the shares before and after smoothing; the same records give the same bytes."""
+    check_extra("data", "matplotlib")
     import matplotlib
     from matplotlib.figure import Figure
 

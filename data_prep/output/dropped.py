@@ -13,7 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from data_prep.language_codes import language_code
+from ..language_codes import language_code
 
 UNKNOWN_LANGUAGE = "und"
 # Length of the text of an example: enough for a person to judge it.

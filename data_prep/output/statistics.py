@@ -3,10 +3,11 @@
 import dataclasses
 from collections import Counter
 
-from data_prep.output.dropped import DropCounter
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary
+
+from .dropped import DropCounter
 
 _HISTOGRAM_BOUNDS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 

@@ -5,11 +5,12 @@ import sys
 import time
 from collections.abc import Mapping
 
-from data_prep.output.dropped import is_loss, unit
-from data_prep.readers import ReadReport
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
+
+from ..readers import ReadReport
+from .dropped import is_loss, unit
 
 # Of this process and of those that it started and that have ended.
 _OWN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)

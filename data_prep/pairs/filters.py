@@ -6,13 +6,14 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from data_prep.output.dropped import DropCounter
-from data_prep.readers.document import Pair
-from data_prep.stages.duplicates_text import analyse, exact_keys
-from data_prep.stages.exclusion import Exclusion
-from data_prep.stages.language_id import canonical_language
 from official_cmlm.errors import UserError
 from official_cmlm.hashing import mix
+
+from ..output.dropped import DropCounter
+from ..readers.document import Pair
+from ..stages.duplicates_text import analyse, exact_keys
+from ..stages.exclusion import Exclusion
+from ..stages.language_id import canonical_language
 
 REPEATED = ("keep", "pair", "either")
 # Codes of an unknown language.

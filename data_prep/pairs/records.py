@@ -6,12 +6,13 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from data_prep.output.statistics import Statistics
-from data_prep.pairs.filters import PairFilter, PairFilters, Row, drop_row
-from data_prep.readers.document import Pair
 from official_cmlm.errors import UserError
 from official_cmlm.records import pairs as schema
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
+
+from ..output.statistics import Statistics
+from ..readers.document import Pair
+from .filters import PairFilter, PairFilters, Row, drop_row
 
 # Rows that one call of the tokenizer sees.
 _BATCH_ROWS = 2048

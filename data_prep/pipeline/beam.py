@@ -8,15 +8,16 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from data_prep.pipeline.phases import run_phase
-from data_prep.pipeline.plan import WORK, result_path
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
+
+from .phases import run_phase
+from .plan import WORK, result_path
 
 if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineRunner
 
-    from data_prep.pipeline.run import PhaseProgress
+    from .run import PhaseProgress
 
 
 IN_PROCESS = "inprocess"
@@ -106,8 +107,8 @@ class BeamRunner:
             return create_runner(_DASK if self._name == "dask" else self._name)
         except ImportError as error:
             raise UserError(
-                f"--runner={self._name} is not installed ({error}); pip install -r"
-                " requirements-beam.txt"
+                f"--runner={self._name} is not installed ({error}); pip install"
+                ' "official-cmlm[beam]"'
             ) from None
         except ValueError as error:
             raise UserError(f"--runner={self._name}: {str(error)[:200]}") from None

@@ -4,12 +4,13 @@ import functools
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from data_prep.output.statistics import Statistics
-from data_prep.pipeline.plan import WORK, Plan
-from data_prep.readers import Document, ReadReport, read_file
-from data_prep.stages import Chain
-from data_prep.stages.exclusion import Exclusion
 from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer, load_vocabulary
+
+from ..output.statistics import Statistics
+from ..readers import Document, ReadReport, read_file
+from ..stages import Chain
+from ..stages.exclusion import Exclusion
+from .plan import WORK, Plan
 
 
 def ignore_progress(read_bytes: int) -> None:

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.pipeline.context import Context
-from data_prep.pipeline.plan import ELEMENTS_A_GROUP
-from data_prep.stages.duplicates import REASONS, FileKeys, Losses, losers
-from data_prep.stages.duplicates_keys import (
+from official_cmlm.files import atomic_write, write_array
+
+from ..stages.duplicates import REASONS, FileKeys, Losses, losers
+from ..stages.duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
     NEAR_DOCUMENT,
@@ -21,7 +21,8 @@ from data_prep.stages.duplicates_keys import (
     DuplicateOptions,
     Units,
 )
-from official_cmlm.files import atomic_write, write_array
+from .context import Context
+from .plan import ELEMENTS_A_GROUP
 
 # What is compared, and the first bytes of its exact and its band keys.
 _KINDS = {

@@ -11,11 +11,12 @@ from concurrent.futures.process import BrokenProcessPool
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from data_prep.pipeline.phases import run_phase
 from official_cmlm.errors import UserError
 
+from .phases import run_phase
+
 if TYPE_CHECKING:
-    from data_prep.pipeline.run import PhaseProgress
+    from .run import PhaseProgress
 
 
 class LocalRunner:

@@ -4,15 +4,16 @@ import dataclasses
 from collections.abc import Iterator
 from typing import Any
 
-from data_prep.documents.records import RecordOptions
-from data_prep.readers import ReadOptions
-from data_prep.stages import Chain, Stage
-from data_prep.stages.duplicates import DuplicateOptions, MinHash
-from data_prep.stages.language_id import LanguageId
-from data_prep.stages.normalise import Normalise
-from data_prep.stages.quality_classifier import QualityClassifier
-from data_prep.stages.quality_rules import QualityRules
 from official_cmlm.errors import UserError
+
+from ..documents.records import RecordOptions
+from ..readers import ReadOptions
+from ..stages import Chain, Stage
+from ..stages.duplicates import DuplicateOptions, MinHash
+from ..stages.language_id import LanguageId
+from ..stages.normalise import Normalise
+from ..stages.quality_classifier import QualityClassifier
+from ..stages.quality_rules import QualityRules
 
 DEDUPLICATE = ("off", "exact", "near")
 DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)

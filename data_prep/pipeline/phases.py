@@ -8,15 +8,17 @@ import shutil
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
-from data_prep.documents.records import records
-from data_prep.output.folder import ShardWriter
-from data_prep.pipeline import key_files
-from data_prep.pipeline.context import Context, context_of, ignore_progress
-from data_prep.pipeline.plan import result_path
-from data_prep.pipeline.results import Result
-from data_prep.readers import Document
-from data_prep.stages.duplicates import drop, file_keys
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, report_full_disk, sync, unfinished_path
+
+from ..documents.records import records
+from ..output.folder import ShardWriter
+from ..readers import Document
+from ..stages.duplicates import drop, file_keys
+from . import key_files
+from .context import Context, context_of, ignore_progress
+from .plan import result_path
+from .results import Result
 
 REMEDY = "make room and give the same command again, which resumes this run"
 
@@ -136,6 +138,7 @@ _ENCODING = {"encoding": "utf-8", "errors": "surrogatepass"}
 @contextlib.contextmanager
 def saving(path: Path) -> Iterator[Callable[[Iterable[Document]], Iterator[Document]]]:
     """A function that writes documents while it passes them on; the file is there at the end."""
+    check_extra("data", "zstandard")
     import zstandard
 
     # Fast: the file is read once and deleted.
@@ -156,6 +159,7 @@ def saving(path: Path) -> Iterator[Callable[[Iterable[Document]], Iterator[Docum
 
 def read_back(path: Path) -> Iterator[Document]:
     """Yields the documents of such a file."""
+    check_extra("data", "zstandard")
     import zstandard
 
     with path.open("rb") as stored:

@@ -12,11 +12,12 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from data_prep.output.folder import PLAN_FILE
-from data_prep.pipeline.options import Options, differences
-from data_prep.readers import LEAST_PART_BYTES, Part, TextFile, measure
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
+
+from ..output.folder import PLAN_FILE
+from ..readers import LEAST_PART_BYTES, Part, TextFile, measure
+from .options import Options, differences
 
 FILE_NAME = PLAN_FILE
 WORK = "work"

@@ -6,11 +6,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from data_prep.output.dropped import DropCounter, Samples
-from data_prep.output.statistics import Statistics
-from data_prep.readers import ReadReport
 from official_cmlm.files import atomic_write_text
 from official_cmlm.records.manifest import Shard
+
+from ..output.dropped import DropCounter, Samples
+from ..output.statistics import Statistics
+from ..readers import ReadReport
 
 
 @dataclasses.dataclass

@@ -7,24 +7,26 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from data_prep.output.balance import write_report
-from data_prep.output.folder import locked, output_folder, outside_of, shard_name
-from data_prep.output.summary import Summary, exit_status
-from data_prep.pipeline.options import Options
-from data_prep.pipeline.phases import REMEDY
-from data_prep.pipeline.plan import FILE_NAME, WORK, Plan, result_path
-from data_prep.pipeline.results import Result
-from data_prep.readers import ReadReport, TextFile
-from data_prep.readers.files import is_remote
-from data_prep.readers.tfds import PREFIX
-from data_prep.stages.exclusion import Exclusion
 from official_cmlm import progress
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_full_disk
+from official_cmlm.input_files import is_remote
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Vocabulary
+
+from ..output.balance import write_report
+from ..output.folder import locked, output_folder, outside_of, shard_name
+from ..output.summary import Summary, exit_status
+from ..readers import ReadReport, TextFile
+from ..readers.tfds import PREFIX
+from ..stages.exclusion import Exclusion
+from .options import Options
+from .phases import REMEDY
+from .plan import FILE_NAME, WORK, Plan, result_path
+from .results import Result
 
 SAMPLES = "dropped.jsonl"
 
@@ -100,6 +102,8 @@ def write_documents(
     Raises:
       UserError: as `run_plan` does, or the output may not be written.
     """
+    # Needed at the end; to be told of then would be late.
+    check_extra("data", "matplotlib", "sentencex", "zstandard")
     summary = Summary()
     if is_remote(output):
         raise UserError(

@@ -3,18 +3,18 @@
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 
-from data_prep.readers import crawl_files, docstrings, jsonl, plain_text, tfds
-from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.files import (
+from official_cmlm.errors import UserError
+from official_cmlm.input_files import expand_inputs, located
+
+from . import crawl_files, docstrings, jsonl, plain_text, tfds
+from .document import Document, Part, ReadOptions
+from .files import (
     TextFile,
-    expand_inputs,
     expand_text_files,
     is_plain,
-    located,
     size_of,
 )
-from data_prep.readers.report import ReadReport, guarded
-from official_cmlm.errors import UserError
+from .report import ReadReport, guarded
 
 __all__ = [
     "READER_NAMES",

@@ -4,13 +4,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from data_prep.language_codes import language_code
-from data_prep.output.dropped import SAMPLE_CHARACTERS
-from data_prep.readers.document import Document, ReadOptions
-from data_prep.readers.files import BrokenStreamError, ExpandedFile
-from data_prep.readers.plain_text import split_paragraphs
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+
+from ..language_codes import language_code
+from ..output.dropped import SAMPLE_CHARACTERS
+from .document import Document, ReadOptions
+from .files import BrokenStreamError, ExpandedFile
+from .plain_text import split_paragraphs
+from .report import ReadReport
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord, WarcRecordType
@@ -36,6 +38,7 @@ def records(
     Raises:
       UserError: not a crawl file, a broken one, or one cut short.
     """
+    check_extra("data", "fastwarc")
     from fastwarc.warc import ArchiveIterator
 
     number = read = 0
@@ -129,6 +132,7 @@ def main_text(content: bytes, charset: str | None = None) -> Page:
     Raises:
       UnreadablePageError: tags nested deeper than `MAX_DEPTH`, or no HTML at all.
     """
+    check_extra("data", "resiliparse")
     from resiliparse.extract.html2text import extract_plain_text
     from resiliparse.parse.encoding import bytes_to_str, detect_encoding, map_encoding_to_html5
     from resiliparse.parse.html import HTMLParserException, HTMLTree
@@ -158,6 +162,7 @@ def read_wet(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Do
     Raises:
       UserError: as `records` does.
     """
+    check_extra("data", "fastwarc")
     from fastwarc.warc import conversion
 
     for name, record, content in records(path, conversion, options, report):
@@ -189,6 +194,7 @@ def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[D
     Raises:
       UserError: as `records` does.
     """
+    check_extra("data", "fastwarc")
     from fastwarc.warc import response
 
     for name, record, content in records(path, response, options, report):

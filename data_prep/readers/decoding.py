@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterator
 
 import numpy as np
 
-from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES, DEFAULT_MAX_LINE_BYTES, Part
-from data_prep.readers.files import UTF16_BOMS, BrokenStreamError, ExpandedFile
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from .document import DEFAULT_MAX_EXPANDED_BYTES, DEFAULT_MAX_LINE_BYTES, Part
+from .files import UTF16_BOMS, BrokenStreamError, ExpandedFile
+from .report import ReadReport
 
 CHUNK_BYTES = 1 << 20
 _BOM = "\ufeff"

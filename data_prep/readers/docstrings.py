@@ -7,10 +7,11 @@ import warnings
 from collections import deque
 from collections.abc import Iterator
 
-from data_prep.readers.document import Document, ReadOptions
-from data_prep.readers.files import BrokenStreamError, ExpandedFile
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from .document import Document, ReadOptions
+from .files import BrokenStreamError, ExpandedFile
+from .report import ReadReport
 
 MIN_CHARACTERS, _MIN_WORDS = 80, 4
 _MIN_LETTERS = 0.85  # of the characters that are not white space

@@ -2,8 +2,9 @@
 
 from dataclasses import dataclass
 
-from data_prep.readers.report import ON_ERROR
 from official_cmlm.errors import UserError
+
+from .report import ON_ERROR
 
 DOCUMENTS_BY = ("blank_line", "file")
 LINES = ("wrapped", "paragraphs", "sentences")

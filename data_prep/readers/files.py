@@ -1,23 +1,24 @@
-"""Input files: which ones a pattern names, and their bytes, decompressed, in bounded memory.
+"""Input files: their languages, and their bytes, decompressed, in bounded memory.
 
 A remote path has a scheme, such as gs://, and is read through TensorFlow's `tf.io.gfile`, which is
 not imported for anything else.
 """
 
 import errno
-import glob
 import gzip
 import io
 import os
 import re
 import zlib
-from collections.abc import Callable, Iterator
 from types import TracebackType
 from typing import Any, NamedTuple
 
-from data_prep.readers.document import DEFAULT_MAX_EXPANDED_BYTES
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+from official_cmlm.input_files import expand_inputs, is_remote, located
+
+from .document import DEFAULT_MAX_EXPANDED_BYTES
+from .report import ReadReport
 
 GZIP_MAGIC = b"\x1f\x8b"
 ZSTD_MAGIC = b"\x28\xb5\x2f\xfd"
@@ -27,17 +28,6 @@ _BUFFER_BYTES = 1 << 17
 _BOMB_RATIO = 100
 # `de:path`, but not the scheme of an address such as gs://.
 _LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*):(?!//)(.*)")
-_SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-
-
-def is_remote(path: str) -> bool:
-    """Whether a path names a file system of its own, as gs://bucket/name does."""
-    return _SCHEME.match(path) is not None
-
-
-def located(path: str, directory: str) -> str:
-    """The path, relative ones joined to `directory`; "": the current directory."""
-    return path if is_remote(path) else os.path.join(directory, path)
 
 
 def is_plain(path: str) -> bool:
@@ -136,6 +126,7 @@ class ExpandedFile:
             # place named in the message is the right one.
             self._read, self._format = gzip.GzipFile(fileobj=self._raw).read1, "gzip"
         elif head.startswith(ZSTD_MAGIC):
+            check_extra("data", "fastwarc")
             from fastwarc.stream_io import ZstdReader
 
             # Unlike the reader of `zstandard`, this one detects a file that was cut short.
@@ -246,10 +237,6 @@ class _GFile:
         self._file.close()
 
 
-# As `os.walk` yields them: a directory, the names of directories in it, the names of files.
-_Walk = Iterator[tuple[str, list[str], list[str]]]
-
-
 class TextFile(NamedTuple):
     """A file of text, or a data set.
 
@@ -276,89 +263,3 @@ def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
             name = path if is_remote(path) else os.path.abspath(path)
             files.setdefault(name, TextFile(path, language))
     return list(files.values())
-
-
-def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
-    """The files that the patterns stand for: in the patterns' order, sorted within each.
-
-    A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which
-    `**` stands for any number of directories (on the local disk only); a glob stands for the
-    files it matches. A file is listed once, however many patterns name it.
-
-    Args:
-      patterns: local, or with a scheme such as gs://.
-      suffix: of a directory, only the files whose names end so.
-
-    Raises:
-      UserError: no patterns, or one that matches no file; a directory that cannot be read.
-    """
-    if not patterns:
-        raise UserError("no input is given; name files, directories or patterns with --input")
-    files: dict[str, str] = {}
-    for pattern in patterns:
-        for path in _expand(pattern, suffix):
-            files.setdefault(path if is_remote(path) else os.path.abspath(path), path)
-    return list(files.values())
-
-
-def is_file(path: str) -> bool:
-    """Whether there is something at a local or a remote path that is not a directory."""
-    if not is_remote(path):
-        return os.path.exists(path) and not os.path.isdir(path)
-    import tensorflow as tf
-
-    return tf.io.gfile.exists(path) and not tf.io.gfile.isdir(path)
-
-
-def _expand(pattern: str, suffix: str) -> list[str]:
-    if not pattern:
-        raise UserError("an input pattern is empty; take out the superfluous comma of --input")
-    if is_remote(pattern):
-        is_dir, matches, walk = _look_up(pattern)
-    else:
-        # Before globbing, as a file's own name may hold brackets.
-        is_dir, walk = os.path.isdir, _walk
-        exists = os.path.exists(pattern)
-        matches = [pattern] if exists else glob.glob(pattern, recursive=True)
-    if is_dir(pattern):
-        found = sorted(path for path in _files_below(walk(pattern)) if path.endswith(suffix))
-        if not found:
-            what = f"no {suffix} files" if suffix else "no files"
-            raise UserError(f"{pattern}: {what} in this directory; check --input")
-        return found
-    found = sorted(match for match in matches if not is_dir(match))
-    if matches and not found:
-        raise UserError(f"{pattern}: matches only directories; add /* to name the files in them")
-    if not found:
-        raise UserError(f"{pattern}: no such file, and nothing matches; check --input")
-    return found
-
-
-def _look_up(
-    pattern: str,
-) -> tuple[Callable[[str], bool], list[str], Callable[[str], _Walk]]:
-    """What `_expand` needs to know of a remote pattern: is_dir, matches, walk."""
-    import tensorflow as tf
-
-    try:
-        exists = tf.io.gfile.exists(pattern)
-        matches = [pattern] if exists else tf.io.gfile.glob(pattern)
-    except tf.errors.OpError as error:
-        raise UserError(f"{pattern}: cannot be looked up ({error.message[:160]})") from None
-    return tf.io.gfile.isdir, matches, tf.io.gfile.walk
-
-
-def _walk(directory: str) -> _Walk:
-    def refuse(error: OSError) -> None:
-        raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None
-
-    return os.walk(directory, onerror=refuse)
-
-
-def _files_below(walk: _Walk) -> Iterator[str]:
-    for parent, directories, names in walk:
-        # In place: the walk goes on with what is left.
-        directories[:] = [name for name in directories if not name.startswith(".")]
-        for name in names:
-            if not name.startswith("."):
-                yield os.path.join(parent, name)

@@ -3,11 +3,12 @@
 import json
 from collections.abc import Iterator
 
-from data_prep.readers.decoding import iter_blocks
-from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.plain_text import normalise_space, split_paragraphs
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from .decoding import iter_blocks
+from .document import Document, Part, ReadOptions
+from .plain_text import normalise_space, split_paragraphs
+from .report import ReadReport
 
 
 def read(

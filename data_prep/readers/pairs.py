@@ -4,13 +4,14 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.readers import tmx
-from data_prep.readers.decoding import iter_lines
-from data_prep.readers.document import Pair, ReadOptions, one_space
-from data_prep.readers.files import is_file
-from data_prep.readers.jsonl import mended, parse_object
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+from official_cmlm.input_files import is_file
+
+from . import tmx
+from .decoding import iter_lines
+from .document import Pair, ReadOptions, one_space
+from .jsonl import mended, parse_object
+from .report import ReadReport
 
 FORMATS = ("lines", "moses", "tsv", "tmx", "nli")
 # Formats of which one file is a whole input.

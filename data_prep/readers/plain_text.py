@@ -2,9 +2,9 @@
 
 from collections.abc import Iterable, Iterator
 
-from data_prep.readers.decoding import Block, iter_blocks
-from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.report import ReadReport
+from .decoding import Block, iter_blocks
+from .document import Document, Part, ReadOptions
+from .report import ReadReport
 
 
 def read(

@@ -5,8 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from data_prep.output.dropped import Samples
 from official_cmlm.errors import UserError
+
+from ..output.dropped import Samples
 
 ON_ERROR = ("fail", "skip")
 _Item = TypeVar("_Item")

@@ -4,11 +4,13 @@ import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from data_prep.readers.document import Document, Part, ReadOptions
-from data_prep.readers.files import size_of
-from data_prep.readers.plain_text import split_paragraphs
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+
+from .document import Document, Part, ReadOptions
+from .files import size_of
+from .plain_text import split_paragraphs
+from .report import ReadReport
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
@@ -96,6 +98,7 @@ def read(
 
 
 def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
+    check_extra("data", "tensorflow_datasets")
     import tensorflow_datasets as tfds
 
     if not _NAME.fullmatch(name):
@@ -110,6 +113,7 @@ def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":
 def _examples(
     builder: "DatasetBuilder", name: str, options: ReadOptions, part: Part | None
 ) -> Iterator[dict[str, Any]]:
+    check_extra("data", "tensorflow_datasets")
     import tensorflow_datasets as tfds
 
     split = options.tfds_split

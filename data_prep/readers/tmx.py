@@ -3,10 +3,11 @@
 from collections.abc import Iterator
 from xml.parsers import expat
 
-from data_prep.readers.document import Pair, ReadOptions, one_space
-from data_prep.readers.files import BrokenStreamError, ExpandedFile
-from data_prep.readers.report import ReadReport
 from official_cmlm.errors import UserError
+
+from .document import Pair, ReadOptions, one_space
+from .files import BrokenStreamError, ExpandedFile
+from .report import ReadReport
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 512

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Protocol
 
-from data_prep.output.dropped import DropCounter
-from data_prep.readers.document import Document
+from ..output.dropped import DropCounter
+from ..readers.document import Document
 
 
 class Stage(Protocol):

@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 
 import numpy as np
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document, cut_id
-from data_prep.stages.duplicates_keys import (
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document, cut_id
+from .duplicates_keys import (
     EXACT_DOCUMENT,
     EXACT_PARAGRAPH,
     NEAR_DOCUMENT,
@@ -34,7 +34,7 @@ from data_prep.stages.duplicates_keys import (
     members,
     repeated_members,
 )
-from data_prep.stages.duplicates_signatures import MinHash, similarities
+from .duplicates_signatures import MinHash, similarities
 
 __all__ = [
     "REASONS",

@@ -5,10 +5,10 @@ from collections.abc import Collection, Iterable, Iterator
 
 import numpy as np
 
-from data_prep.readers.document import Document
-from data_prep.stages import duplicates_signatures as signatures_of
-from data_prep.stages import duplicates_text as text
-from data_prep.stages.duplicates_signatures import MinHash
+from ..readers.document import Document
+from . import duplicates_signatures as signatures_of
+from . import duplicates_text as text
+from .duplicates_signatures import MinHash
 
 # Characters whose documents are looked at together; bounds the memory.
 _BATCH_CHARACTERS = 1 << 20

@@ -5,6 +5,7 @@ import dataclasses
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.hashing import GOLDEN_GAMMA, mix
 
 
@@ -65,6 +66,7 @@ def minima(shingles: np.ndarray, splits: np.ndarray, options: MinHash) -> np.nda
     Returns:
       [texts, permutations], uint32.
     """
+    check_extra("data", "rensa")
     from rensa import RMinHash
 
     if len(splits) == 1:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document, ReadOptions, cut_id
-from data_prep.readers.report import ReadReport, guarded
-from data_prep.stages.duplicates_text import analyse, exact_keys
-from data_prep.stages.exclusion_files import candidates, normal_brackets, several_sentences
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, write_array
+
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document, ReadOptions, cut_id
+from ..readers.report import ReadReport, guarded
+from .duplicates_text import analyse, exact_keys
+from .exclusion_files import candidates, normal_brackets, several_sentences
 
 _BATCH_TEXTS = 4096
 # Not `.json`, as the results of the pipeline's phases are named.

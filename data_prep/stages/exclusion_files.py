@@ -6,14 +6,16 @@ import json
 import re
 from collections.abc import Iterator
 
-from data_prep.documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined
-from data_prep.readers.decoding import CHUNK_BYTES
-from data_prep.readers.document import ReadOptions
-from data_prep.readers.files import BrokenStreamError, ExpandedFile
-from data_prep.readers.jsonl import encodable
-from data_prep.readers.report import ReadReport
-from data_prep.stages.duplicates_text import analyse
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+
+from ..documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined
+from ..readers.decoding import CHUNK_BYTES
+from ..readers.document import ReadOptions
+from ..readers.files import BrokenStreamError, ExpandedFile
+from ..readers.jsonl import encodable
+from ..readers.report import ReadReport
+from .duplicates_text import analyse
 
 # A class in front of the sentence: SST's fine labels, TREC's questions.
 _CLASS = re.compile(r"(?:\d|[A-Z]+:\w+)\s+(?=\S)")
@@ -78,6 +80,7 @@ def several_sentences(text: str, language: str) -> list[str]:
     By the rules of the language, and also at each mark that ends nothing but sentences, as the
     text's true language may have other rules.
     """
+    check_extra("data", "sentencex")
     import sentencex
 
     mark = _END_MARK.search(text)

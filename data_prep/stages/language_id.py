@@ -4,9 +4,11 @@ import functools
 import re
 from dataclasses import dataclass, replace
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
 UNKNOWN = "und"
@@ -116,6 +118,7 @@ def identify(text: str, hint: str = "") -> Identified:
       hint: a language that it probably is in, which helps with short text; one that the detector
         does not know is ignored.
     """
+    check_extra("data", "pycld2")
     import pycld2
 
     arguments = {"isPlainText": True}
@@ -153,6 +156,7 @@ def detectable() -> frozenset[str]:
 @functools.cache
 def _detector_codes() -> dict[str, str]:
     """The detector's own code for each language that it finds."""
+    check_extra("data", "pycld2")
     import pycld2
 
     names = set(pycld2.DETECTED_LANGUAGES)

@@ -7,9 +7,9 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document
-from data_prep.stages import keep_paragraphs
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document
+from . import keep_paragraphs
 
 _REPLACEMENT = "\ufffd"
 

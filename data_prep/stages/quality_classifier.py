@@ -15,10 +15,14 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document
-from data_prep.stages import keep_paragraphs
-from data_prep.stages.quality_signals import (
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text
+from official_cmlm.hashing import MIX_1
+
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document
+from . import keep_paragraphs
+from .quality_signals import (
     Lines,
     Words,
     has_end_mark,
@@ -26,9 +30,6 @@ from data_prep.stages.quality_signals import (
     stop_words,
     symbol_ratios,
 )
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
-from official_cmlm.hashing import MIX_1
 
 LEVELS = ("document", "paragraph")
 _FORMAT = "official_cmlm quality classifier 1"

@@ -8,11 +8,13 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from data_prep.output.dropped import DropCounter, drop_document
-from data_prep.readers.document import Document
-from data_prep.stages import keep_paragraphs
-from data_prep.stages.language_id import canonical_language
-from data_prep.stages.quality_signals import (
+from official_cmlm.errors import UserError
+
+from ..output.dropped import DropCounter, drop_document
+from ..readers.document import Document
+from . import keep_paragraphs
+from .language_id import canonical_language
+from .quality_signals import (
     DUPLICATE_NGRAMS,
     TOP_NGRAMS,
     UNMARKED,
@@ -24,7 +26,6 @@ from data_prep.stages.quality_signals import (
     stop_words,
     symbol_ratios,
 )
-from official_cmlm.errors import UserError
 
 _POLICY = (
     *("terms of use", "privacy policy", "cookie policy"),

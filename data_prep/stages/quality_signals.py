@@ -10,9 +10,10 @@ from functools import cached_property
 
 import numpy as np
 
-from data_prep.documents.sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
-from data_prep.stages.language_id import canonical_language
 from official_cmlm.hashing import GOLDEN_GAMMA
+
+from ..documents.sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
+from .language_id import canonical_language
 
 # Written without spaces, so that what stands between spaces is no word.
 UNSPACED = frozenset("zh yue wuu ja th lo km my bo dz".split())

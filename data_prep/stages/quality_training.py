@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from data_prep.readers import Document
-from data_prep.stages.quality_classifier import Features, QualityModel, signals, standardised
-from data_prep.stages.quality_signals import Words
 from official_cmlm.errors import UserError
+
+from ..readers import Document
+from .quality_classifier import Features, QualityModel, signals, standardised
+from .quality_signals import Words
 
 if TYPE_CHECKING:
     from scipy.sparse import csr_matrix

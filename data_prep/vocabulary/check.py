@@ -7,10 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-from data_prep.vocabulary.mixture import count_words
-from data_prep.vocabulary.wordpiece import PREFIX, bert_tokenizer
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
+
+from .mixture import count_words
+from .wordpiece import PREFIX, bert_tokenizer
 
 # Texts that the tokenizers see at once.
 _BATCH = 4096

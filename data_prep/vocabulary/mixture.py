@@ -8,7 +8,9 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from data_prep.readers import (
+from official_cmlm.errors import UserError
+
+from ..readers import (
     Document,
     ReadOptions,
     ReadReport,
@@ -16,7 +18,6 @@ from data_prep.readers import (
     read_documents,
     size_of,
 )
-from official_cmlm.errors import UserError
 
 # Characters that BERT's tokenizer takes for a word each.
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")

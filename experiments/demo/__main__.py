@@ -15,12 +15,15 @@ from pathlib import Path
 
 from absl import flags
 
-from data_prep.readers import expand_inputs
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write_text
+from official_cmlm.input_files import expand_inputs
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
+
+from .. import module_of, registry
 
 FLAGS = flags.FLAGS
 
@@ -112,6 +115,8 @@ class Stages:
 def main(argv: list[str]) -> None:
     """Runs the demo."""
     del argv
+    # The stages would say so too, one after the other.
+    check_extra("demo", "matplotlib", "sentencex", "tensorflow_hub", "zstandard")
     started = time.monotonic()
     name = f"text-{hashlib.sha256(FLAGS.text.encode()).hexdigest()[:8]}" if FLAGS.text else "demo"
     folder = Path(FLAGS.work_dir) / name
@@ -126,13 +131,13 @@ def main(argv: list[str]) -> None:
         stages.run(
             "docstrings of the installed packages",
             Path(source),
-            *("-m", "data_prep.docstrings", f"--output={source}"),
+            *("-m", module_of("data_prep.docstrings"), f"--output={source}"),
         )
     train, held_out = folder / "train.jsonl", folder / "held_out.jsonl"
     stages.run(
         "hold documents out",
         held_out,
-        *("-m", "data_prep.hold_out", f"--input={source}", f"--share={HELD_OUT_SHARE}"),
+        *("-m", module_of("data_prep.hold_out"), f"--input={source}", f"--share={HELD_OUT_SHARE}"),
         *(f"--train_output={train}", f"--held_out_output={held_out}"),
         f"--documents_by={FLAGS.documents_by}",
     )
@@ -140,16 +145,17 @@ def main(argv: list[str]) -> None:
     stages.run(
         "WordPiece vocabulary",
         vocabulary,
-        *("-m", "data_prep.build_vocab", f"--input={train}", f"--output={vocabulary}"),
+        *("-m", module_of("data_prep.build_vocab"), f"--input={train}", f"--output={vocabulary}"),
         *(f"--vocab_size={VOCAB_SIZE}", "--overwrite"),
     )
     for split, text in (("training", train), ("held_out", held_out)):
         stages.run(
             f"{split.replace('_', '-')} records",
             folder / "records" / split,
-            *("-m", "data_prep.create_documents", f"--input={text}"),
+            *("-m", module_of("data_prep.create_documents"), f"--input={text}"),
             *(f"--vocab_file={vocabulary}", f"--output_dir={folder / 'records' / split}"),
-            "--overwrite",
+            # The report compares with TF-IDF, which reads text.
+            *("--keep_text", "--overwrite"),
         )
     overrides = [
         f"task.train_data.input_path={folder / 'records' / 'training'}",
@@ -157,30 +163,31 @@ def main(argv: list[str]) -> None:
         *filter(None, [FLAGS.params_override]),
     ]
     model = folder / "model"
-    stages.depends_on([str(Path(__file__).with_name("demo.yaml"))])
+    stages.depends_on([str(registry.experiment_files()["demo"])])
     stages.run(
         "training",
         model,
-        *("-m", "experiments.train", "--experiment=demo", "--mode=train_and_eval"),
+        *("-m", module_of("experiments.train"), "--experiment=demo", "--mode=train_and_eval"),
         *(f"--model_dir={model}", f"--params_override={','.join(overrides)}"),
     )
     stages.run(
         "figure and number",
         None,
-        *("-m", "experiments.demo.report", f"--model_dir={model}", f"--train_text={train}"),
-        *(f"--held_out_text={held_out}", f"--output_dir={folder / 'report'}"),
+        *("-m", module_of("experiments.demo.report"), f"--model_dir={model}"),
+        *(f"--{split}_records={folder / 'records' / split}" for split in ("training", "held_out")),
+        f"--output_dir={folder / 'report'}",
     )
     stages.run(
         "TF-Hub modules",
         folder / "tfhub",
-        *("-m", "export.export_tfhub", f"--model_dir={model}", f"--export_dir={folder / 'tfhub'}"),
-        "--overwrite",
+        *("-m", module_of("export.export_tfhub"), f"--model_dir={model}"),
+        *(f"--export_dir={folder / 'tfhub'}", "--overwrite"),
     )
-    # Run as a file, not as a module: it must not even see this project.
+    # A file, not a module: the program must not see the checkout, as it is one of a TF-Hub user.
     stages.run(
         "semantic search through hub.KerasLayer",
         None,
-        *("-P", str(Path(__file__).with_name("demo_search.py")), f"--modules={folder / 'tfhub'}"),
+        *("-P", str(Path(__file__).with_name("search.py")), f"--modules={folder / 'tfhub'}"),
         f"--texts={folder / 'report' / 'held_out_sentences.txt'}",
         # The program's own queries are about programming; other text is asked for its own kind.
         *([f"--queries={folder / 'report' / 'queries.txt'}"] if FLAGS.text else []),

@@ -7,13 +7,13 @@ the trained encoder, by the same encoder with random weights, and by TF-IDF?
 import itertools
 import json
 import random
-from collections import Counter
 from pathlib import Path
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 
 FLAGS = flags.FLAGS
 LOSSES = {
@@ -26,23 +26,40 @@ RECALL = "quick_thought/recall_at_1"
 def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("model_dir", None, "Model directory of the training. Required.")
-    flags.DEFINE_string("train_text", None, "JSONL documents trained on, for TF-IDF. Required.")
-    flags.DEFINE_string("held_out_text", None, "JSONL documents to score on. Required.")
+    flags.DEFINE_string(
+        "training_records", None, "Records trained on, with text, for TF-IDF. Required."
+    )
+    flags.DEFINE_string("held_out_records", None, "Records to score on, with text. Required.")
     flags.DEFINE_string("output_dir", None, "Folder for the figure and the results. Required.")
     flags.DEFINE_integer("pairs", 1000, "Most pairs to score, and so candidates of each query.")
-    cli.required("model_dir", "train_text", "held_out_text", "output_dir")
+    cli.required("model_dir", "training_records", "held_out_records", "output_dir")
 
 
-def read_sentences(path: Path) -> list[list[str]]:
-    """The sentences of each document of a JSONL file."""
-    from data_prep.documents.sentences import split_sentences
-    from data_prep.readers import ReadOptions, ReadReport, read_documents
+def read_sentences(folder: Path) -> list[list[str]]:
+    """The sentences of each document of documents records that hold their text.
 
-    counters: Counter[str] = Counter()
-    return [
-        [s for p in document.paragraphs for s in split_sentences(p, document.language, counters)]
-        for document in read_documents([str(path)], ReadOptions(), ReadReport())
-    ]
+    Raises:
+      UserError: no such records, or records without text.
+    """
+    import tensorflow as tf
+
+    from official_cmlm.records.documents import parse
+    from official_cmlm.records.manifest import load_manifest
+
+    manifest = load_manifest(folder, "documents")
+    if not manifest.keep_text:
+        raise UserError(f"{folder}: holds no text; make the records again with --keep_text")
+    shards = [str(folder / shard.name) for shard in manifest.shards]
+    documents: list[list[str]] = []
+    for serialized in tf.data.TFRecordDataset(shards).batch(1024):
+        block = parse(serialized, tf.zeros(tf.size(serialized), tf.int64), with_text=True)
+        for sentences, continues in zip(block.text.to_list(), block.repeats_last.numpy()):
+            decoded = [sentence.decode("utf-8", "replace") for sentence in sentences]
+            if continues:
+                documents[-1] += decoded[1:]
+            else:
+                documents.append(decoded)
+    return documents
 
 
 def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list[str]]:
@@ -62,6 +79,7 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
 
 def draw(history: Path, recalls: dict[str, float], output: Path) -> None:
     """Draws the training curve, with the held-out recalls as levels."""
+    check_extra("report", "matplotlib")
     import matplotlib
 
     matplotlib.use("Agg")
@@ -100,12 +118,12 @@ def main(argv: list[str]) -> None:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    held_out = read_sentences(Path(FLAGS.held_out_text))
+    held_out = read_sentences(Path(FLAGS.held_out_records))
     first, second = sample_pairs(held_out, FLAGS.pairs)
     if len(first) < 2:
         raise UserError(
-            f"{FLAGS.held_out_text}: fewer than two pairs of adjacent sentences are held out; give "
-            "more text"
+            f"{FLAGS.held_out_records}: fewer than two pairs of adjacent sentences are held out; "
+            "give more text"
         )
     trained = SentenceEncoder.load(FLAGS.model_dir)
     tf_keras.utils.set_random_seed(0)
@@ -113,7 +131,7 @@ def main(argv: list[str]) -> None:
         SentenceEncoderModel(trained.model.config), trained.vocabulary, trained.max_seq_length
     )
     tfidf = TfidfVectorizer(sublinear_tf=True)
-    tfidf.fit([s for sentences in read_sentences(Path(FLAGS.train_text)) for s in sentences])
+    tfidf.fit([s for sentences in read_sentences(Path(FLAGS.training_records)) for s in sentences])
     recalls = {
         "this encoder": next_sentence_recall(trained.encode, first, second),
         "the same encoder, untrained": next_sentence_recall(untrained.encode, first, second),

@@ -10,9 +10,11 @@ from pathlib import Path
 
 from absl import flags
 
-from experiments.miniature.study import Study, read_study, study_files
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+
+from .study import Study, read_study, study_files
 
 FLAGS = flags.FLAGS
 
@@ -47,13 +49,14 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.work_dir:
         raise UserError("--work_dir is missing; name the folder for the study")
+    check_extra("report", "matplotlib")
     cli.quiet_tensorflow()
     study = read_study(FLAGS.study)
     # The trainings get paths, and have a working directory of their own choice.
     work_dir = Path(os.path.expanduser(FLAGS.work_dir)).resolve()
     if not FLAGS.report_only:
         _run(study, work_dir)
-    from experiments.miniature.report import write_report
+    from .report import write_report
 
     print(write_report(study, work_dir, FLAGS.study))
 
@@ -62,7 +65,7 @@ def _run(study: Study, work_dir: Path) -> None:
     cli.import_tensorflow()
     import tensorflow as tf
 
-    from experiments.miniature import plan, records, runs
+    from . import plan, records, runs
 
     # Arms are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")

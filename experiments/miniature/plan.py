@@ -13,11 +13,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments import chains, registry
-from experiments.chains import check_common, concerning, merged
-from experiments.miniature.records import content, places, write_aside
-from experiments.miniature.study import Arm, Study, expand
 from official_cmlm.errors import UserError
+
+from .. import chains, registry
+from ..chains import check_common, concerning, merged
+from .records import content, places, write_aside
+from .study import Arm, Study, expand
 
 # In an arm's model directory: which version of the arm it belongs to.
 _ARM_NAME = "study_arm.json"

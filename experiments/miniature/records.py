@@ -9,10 +9,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from experiments.miniature.study import OUTPUTS, DataStep, Study, expand
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
+
+from .. import module_of
+from .study import OUTPUTS, DataStep, Study, expand
 
 # Runs a program and returns its exit status.
 Call = Callable[[list[str]], int]
@@ -59,7 +61,7 @@ def make_data(study: Study, data_dir: Path, work_dir: Path, call: Call) -> None:
         flags = {flag: str(folder / name) for flag, name in outputs.items()}
         flags |= expand(step.flags, names)
         arguments = [_flag(name, value) for name, value in flags.items()]
-        status = call([sys.executable, "-m", f"data_prep.{step.run}", *arguments])
+        status = call([sys.executable, "-m", module_of(f"data_prep.{step.run}"), *arguments])
         # The step has asked for skipping, and says what it left out.
         if status not in (0, cli.EXIT_SKIPPED):
             raise UserError(f"data {step.name}: {step.run} ended with status {status}; see above")

@@ -11,8 +11,6 @@ from typing import Any
 from matplotlib.figure import Figure
 from scipy import stats
 
-from experiments.miniature.plan import read_result
-from experiments.miniature.study import Arm, Column, Study, paper_values
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.figures import (
     BACKGROUND,
@@ -24,6 +22,9 @@ from official_cmlm.evaluation.report.figures import (
     image,
 )
 from official_cmlm.evaluation.report.tables import MISSING, duration, escape
+
+from .plan import read_result
+from .study import Arm, Column, Study, paper_values
 
 # Of the intervals.
 CONFIDENCE = 0.95

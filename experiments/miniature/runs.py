@@ -10,8 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from experiments import chains
-from experiments.miniature.plan import (
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.report.tables import duration
+from official_cmlm.training import signals
+from official_cmlm.training.progress import SUMMARY_NAME, versions
+
+from .. import chains, module_of
+from .plan import (
     Run,
     read_result,
     result_path,
@@ -19,12 +24,8 @@ from experiments.miniature.plan import (
     training_mode,
     within,
 )
-from experiments.miniature.records import Call, write_aside
-from experiments.miniature.study import VALIDATION, Study
-from official_cmlm.errors import UserError
-from official_cmlm.evaluation.report.tables import duration
-from official_cmlm.training import signals
-from official_cmlm.training.progress import SUMMARY_NAME, versions
+from .records import Call, write_aside
+from .study import VALIDATION, Study
 
 
 @contextlib.contextmanager
@@ -197,7 +198,7 @@ def _scored(run: Run, study: Study, data_dir: Path, work_dir: Path, call: Call) 
     path.unlink(missing_ok=True)
     status = call(
         [
-            *(sys.executable, "-m", "experiments.evaluate", f"--encoder={run.folder}"),
+            *(sys.executable, "-m", module_of("experiments.evaluate"), f"--encoder={run.folder}"),
             *(f"--name={run.arm.label or run.arm.name}", f"--data_dir={data_dir}"),
             *(f"--output_dir={folder}", f"--suites={','.join(study.scores.suites)}"),
             *(f"--set={setting}" for setting in study.scores.set),

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
 from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
 _SETTINGS = "byte_pair.json"
@@ -60,6 +61,7 @@ class BytePairVocabulary(Vocabulary):
         return _FastBytePair(self)
 
     def graph_tokenizer(self) -> GraphTokenizer:
+        check_extra("export", "keras_hub")
         from official_cmlm.tokenization.byte_pair_graph import GraphBytePair
 
         return GraphBytePair(self.tokens, self.merges, self.add_prefix_space)

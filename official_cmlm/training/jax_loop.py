@@ -18,7 +18,9 @@ import tensorflow as tf
 from official_cmlm.errors import UserError
 from official_cmlm.training.step_module import StepModule, lower
 
-INSTALL = "pip install jax for a CPU, jax[cuda13] or jax[tpu] for an accelerator"
+INSTALL = (
+    'pip install "official-cmlm[jax]" for a CPU, "jax[cuda13]" or "jax[tpu]" for an accelerator'
+)
 # Steps that may be on their way to the device: enough that it never waits for Python.
 _AHEAD = 3
 
