@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import orbit
+import tensorflow as tf
 from tqdm import tqdm
 
 from official_cmlm import progress
@@ -114,4 +115,5 @@ def progress_reports(
 
 
 def _floats(output: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in output.items()}
+    # A constant learning rate is a variable, on several replicas a distributed one without float().
+    return {name: float(tf.convert_to_tensor(value)) for name, value in output.items()}
