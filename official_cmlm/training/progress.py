@@ -136,7 +136,10 @@ def progress_reports(
 
 
 def _floats(output: dict[str, Any]) -> dict[str, float]:
-    return {name: float(value) for name, value in output.items()}
+    import tensorflow as tf
+
+    # A constant learning rate is a variable, on several replicas a distributed one without float().
+    return {name: float(tf.convert_to_tensor(value)) for name, value in output.items()}
 
 
 SUMMARY_NAME = "train_summary.json"

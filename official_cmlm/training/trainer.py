@@ -241,7 +241,8 @@ class Trainer(base_trainer.Trainer):
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
         rate = self.optimizer.learning_rate
-        found["learning_rate"] = float(rate(self.optimizer.iterations) if callable(rate) else rate)
+        rate = rate(self.optimizer.iterations) if callable(rate) else rate
+        found["learning_rate"] = float(tf.convert_to_tensor(rate))
         if not self.totals.steps and self._first:
             loop -= self._first
         if loop.steps:

@@ -44,8 +44,8 @@ def write_inputs(folder: Path) -> None:
     """What a user has: text, a crawl, translations, inferences, a public checkpoint, data."""
     from tests.data_prep.readers.crawl_pages import article, page
 
-    for i in range(8):
-        write(folder / "my" / f"text_{i}.txt", [_text(30, i)])
+    for i in range(80):
+        write(folder / "my" / f"text_{i}.txt", [_text(4, i)])
     lines = _text(30, 20, 1000).splitlines()
     write(folder / "my" / "sentences.txt", lines)
     write(folder / "my" / "kept.txt", [f"{line}\n" for line in lines])

@@ -89,6 +89,20 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     load_encoder(last)
 
 
+def test_stages_import_the_users_modules(tmp_path):
+    """Each stage is a process of its own, which must know the user's objectives too."""
+    commands = []
+
+    def call(command):
+        commands.append(command)
+        return 1
+
+    stage = stages.Stage("first", "demo")
+    with pytest.raises(UserError, match="stage first ended"):
+        stages.run_experiment(stage, tmp_path, None, None, call, ["my.own", "other"])
+    assert commands[0][-2:] == ["--import_module=my.own", "--import_module=other"]
+
+
 @pytest.mark.long
 def test_an_interrupted_chain_goes_on(tmp_path, common):
     """A stage that fails is named; the same call starts with it, not with what is done."""

@@ -1,0 +1,23 @@
+"""What the progress bar makes of a loop's metrics."""
+
+import json
+
+import tensorflow as tf
+
+from official_cmlm.training.progress import HISTORY_NAME, TrainingProgress
+from tests.conftest import mirrored_strategy
+
+
+def test_a_constant_learning_rate_on_several_replicas(tmp_path):
+    """It arrives as a distributed variable, as mirror_bert/* have it."""
+    with mirrored_strategy().scope():
+        rate = tf.Variable(0.25, trainable=False)
+    metrics = {"training_loss": tf.constant(2.0), "learning_rate": rate, "gradient_norm": 1.0}
+    metrics |= {"tokens_per_second": 3.0, "padding_share": 0.5, "waiting_share": 0.0}
+    reports = TrainingProgress(2, str(tmp_path), tf.Variable(1, dtype=tf.int64))
+    reports.start()
+    reports.on_train(metrics)
+    reports.close()
+    assert reports.last["learning_rate"] == 0.25
+    (line,) = (tmp_path / HISTORY_NAME).read_text().splitlines()
+    assert 0.25 in json.loads(line).values()
