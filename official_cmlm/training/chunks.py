@@ -1,10 +1,13 @@
-"""A batch in chunks: the loss and gradient of the whole in the memory of a part.
+"""Computes a batch in chunks: the loss and gradients of the whole batch in the memory of one chunk.
 
-What compares all examples with each other is done in two passes (gradient cache, Gao et al. 2021,
-"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"): all vectors without a
-tape, the loss's gradient by the vectors, then chunk by chunk the vectors again, with that gradient
-as the end of the chain. Dropout masks are functions of the row, so both passes have the same. A
-mean over predictions is the sum of the chunks' sums over a weight that is known beforehand.
+A loss that compares all examples with each other takes two passes (gradient cache, Gao et al. 2021,
+"Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"). The first pass computes
+all vectors without a gradient tape; the gradient of the loss with respect to the vectors follows.
+The second pass computes the vectors again, chunk by chunk, and backpropagates that gradient through
+the encoder. Dropout masks are functions of the row, so both passes draw the same masks.
+
+A loss that is a mean over predictions is accumulated: the chunks' losses are summed and divided by
+the number of predictions, which is known beforehand.
 """
 
 from collections.abc import Callable
@@ -18,10 +21,10 @@ from official_cmlm.training.gradients import Gradients
 from official_cmlm.training.model import MultiObjectiveModel, own_first_row
 
 Chunk = Callable[[tf.Tensor], tuple[dict[str, dict], dict[str, tf.Tensor]]]
-"""Number of a chunk -> its features, and the number of each group's first example."""
+"""Index of a chunk -> its features, and each group's first row in the global batch."""
 
 Parts = dict[str, dict[str, tf.Tensor]]
-"""Objective -> name -> vectors of a batch, or the loss's gradient by them."""
+"""Objective -> name -> vectors of a batch, or the loss's gradients with respect to them."""
 
 
 def chunked_gradients(
@@ -31,18 +34,18 @@ def chunked_gradients(
     factor: tf.Tensor,
     chunk_size: int,
 ) -> tuple[tf.Tensor, Gradients, dict[str, ObjectiveOutput]]:
-    """Loss, gradients of `factor` times it, and outputs of a batch.
+    """Computes a batch's loss, the gradients of `factor` times the loss, and the outputs.
 
     Args:
-      model: what is trained.
-      features: group -> features; each group has a number of examples of its own.
-      step_key: of dropout, see `MultiObjectiveModel.call`.
+      model: the model.
+      features: group -> features; the groups may differ in their number of examples.
+      step_key: key of the dropout masks, see `MultiObjectiveModel.call`.
       factor: float32 scalar.
       chunk_size: examples of each group at a time, at least 1.
     """
     sizes = {names: tf.shape(batch["key"])[0] for names, batch in features.items()}
     count = tf.reduce_max([(size + chunk_size - 1) // chunk_size for size in sizes.values()])
-    # As many chunks of each group, as even as can be.
+    # All groups have the same number of chunks, of nearly equal size.
     steps = {names: (size + count - 1) // count for names, size in sizes.items()}
     starts = {names: own_first_row(batch) for names, batch in features.items()}
 
@@ -62,7 +65,7 @@ def chunked_gradients(
         for names, batch in features.items()
         for name in names.split("+")
     }
-    # R over the global weight: what turns a sum of losses into this replica's part of the mean.
+    # R / global weight turns this replica's sum of losses into its part of the global mean.
     shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
     found, sums = _accumulate(model, chunk, count, step_key, factor, caches, shares)
     outputs = {
@@ -76,7 +79,7 @@ def chunked_gradients(
 def _all_vectors(
     model: MultiObjectiveModel, chunk: Chunk, count: tf.Tensor, step_key: tf.Tensor
 ) -> Parts:
-    """Every objective's vectors of the whole batch, without a tape."""
+    """Computes every objective's vectors of the whole batch, without a gradient tape."""
     part, first_rows = chunk(tf.constant(0))
     shapes = model.vectors(part, step_key, first_rows)
     flat = tf.nest.flatten(shapes)
@@ -92,9 +95,9 @@ def _all_vectors(
         found = tf.nest.flatten(model.vectors(part, step_key, first_rows))
         return (index + 1, *(array.write(index, v) for array, v in zip(arrays, found)))
 
-    # The first chunk is known; the others follow.
+    # The first chunk was computed above, for the shapes.
     arrays = [array.write(0, v) for array, v in zip(arrays, flat)]
-    # Chunks at the same time would be in memory at the same time.
+    # Chunks that are computed in parallel would be in memory together.
     _, *arrays = tf.while_loop(
         lambda index, *_: index < count, body, [tf.constant(1), *arrays], parallel_iterations=1
     )
@@ -104,7 +107,7 @@ def _all_vectors(
 def _compare(
     model: MultiObjectiveModel, vectors: Parts, factor: tf.Tensor
 ) -> tuple[dict[str, ObjectiveOutput | None], Parts]:
-    """The objectives' comparisons, and the gradients of `factor` times the loss by the vectors."""
+    """The objectives' comparisons, and the vectors' gradients of `factor` times the loss."""
     with tf.GradientTape() as tape:
         tape.watch(tf.nest.flatten(vectors))
         compared = {name: model.objectives[name].compare(vectors[name]) for name in vectors}
@@ -180,7 +183,7 @@ def _weight(objective: Objective) -> float:
 
 
 def _sums(objective: Objective, prediction: Prediction | None) -> dict:
-    """Total loss and metrics of a prediction, zeros for none."""
+    """Total loss and metrics of a prediction; zeros if there is no prediction."""
     metrics = objective.no_metrics()
     total = tf.constant(0.0)
     if prediction is not None:

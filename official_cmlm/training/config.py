@@ -13,13 +13,13 @@ from official_cmlm.objectives import ObjectiveConfig, objectives
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
-    """The objectives that an `ObjectivesConfig` sets, by name; those at null take no part."""
+    """The objectives that an `ObjectivesConfig` sets, by name; those that are null are left out."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
     }
 
 
-# One optional field an objective; a new objective appears here by being registered.
+# One optional field per objective; registering an objective adds its field.
 ObjectivesConfig = dataclasses.make_dataclass(
     "ObjectivesConfig",
     [
@@ -39,20 +39,21 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         (default) starts from random weights.
       encoder: the encoder's shape.
       objectives: which losses are summed, each with its weight and settings.
-      vocab_file: the vocabulary that the encoder is meant for; empty (default) takes the one that
-        travels with the training records. Records made with another one are refused.
-      chunk_size: examples that a replica encodes at a time in training; 0 (default) is all of its
-        batch. The loss and its gradient are the same: negatives still come from the whole global
-        batch (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
-        Memory Limited Setup"), means over predictions are accumulated. Memory then grows with
-        `chunk_size` instead of the batch; what is compared is encoded twice.
-      static_shapes: keep every shape of a step free of values, as XLA demands (TPUs,
-        `jit_compile`). Default false: nothing is computed for unused prediction slots.
-      train_data, validation_data: the records of every objective that names none of its own.
-      sts_file: sentence pairs with people's scores in the form of STS-B's `sts-dev.csv`. With it
-        every validation also gives `sts_spearman`, Spearman's correlation of the embeddings'
-        cosines with the scores times 100, by which Mirror-BERT (§3) and CMLM-CSE (§4.2) are chosen;
-        `trainer.best_checkpoint_eval_metric: sts_spearman` keeps the best, with
+      vocab_file: the encoder's vocabulary; empty (default) takes the vocabulary that is stored with
+        the training records. Records made with another vocabulary are refused.
+      chunk_size: examples that a replica encodes at a time in training; 0 (default): its whole
+        batch. Loss and gradients do not change: negatives still come from the whole global batch
+        (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
+        Memory Limited Setup"), and means over predictions are accumulated. Memory then grows with
+        `chunk_size` instead of the batch size; examples that are compared are encoded twice.
+      static_shapes: let no tensor shape of a step depend on values, as XLA requires (TPUs,
+        `jit_compile`). Default false: no logits are computed for unused prediction slots.
+      train_data, validation_data: the records of every objective without records of its own.
+      sts_file: sentence pairs with human scores, in the format of STS-B's `sts-dev.csv`. With it,
+        every validation also reports `sts_spearman`, 100 times Spearman's correlation of the
+        embeddings' cosines with the scores. Mirror-BERT (§3) and CMLM-CSE (§4.2) choose their
+        checkpoints by it. To keep the best checkpoint, set
+        `trainer.best_checkpoint_eval_metric: sts_spearman`,
         `trainer.best_checkpoint_metric_comp: higher` and a `best_checkpoint_export_subdir`. Empty
         (default): none.
     """
@@ -75,9 +76,9 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         return data.replace(is_training=is_training)
 
     def used_data(self) -> list[tuple[str, str, DataConfig]]:
-        """(objective, name of the field, records) for all data that is read.
+        """Lists (objective, name of the field, data config) of all data that a run reads.
 
-        Validation data without an `input_path` is not: a training need not validate.
+        Validation data without an `input_path` is left out: validation is optional.
         """
         used = []
         for name, objective in chosen_objectives(self.objectives).items():
@@ -90,14 +91,15 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         return used
 
     def check(self) -> None:
-        """Raises `UserError` for anything that cannot work, before records or models are opened."""
+        """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
         if self.chunk_size < 0:
             raise UserError(f"task.chunk_size must be 0 or more, got {self.chunk_size}")
         if self.chunk_size and self.static_shapes:
             raise UserError(
-                f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size and "
-                "task.static_shapes (runtime.enable_xla and TPUs need it) allows none; set it to 0"
+                f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size, which "
+                "task.static_shapes (runtime.enable_xla and TPUs need it) does not allow; set "
+                "task.chunk_size to 0"
             )
         chosen = chosen_objectives(self.objectives)
         if not chosen:
@@ -118,9 +120,9 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                 )
 
 
-# `runtime.num_gpus`: all that this machine has, or its CPU.
+# Value of `runtime.num_gpus`: all GPUs of this machine, or its CPU if it has none.
 ALL_GPUS = -1
-# `runtime.distribution_strategy`: steps run on JAX's device, see `training.jax_loop`.
+# Value of `runtime.distribution_strategy`: steps run on JAX's device, see `training.jax_loop`.
 PJRT = "pjrt"
 
 
@@ -134,7 +136,7 @@ class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
             optimizer_config=optimization.OptimizationConfig()
         )
     )
-    # Model Garden's own default, 0, is the CPU even where there are GPUs.
+    # Model Garden's default, 0, means the CPU even on a machine with GPUs.
     runtime: cfg.RuntimeConfig = dataclasses.field(
         default_factory=lambda: cfg.RuntimeConfig(num_gpus=ALL_GPUS)
     )

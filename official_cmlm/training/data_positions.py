@@ -1,4 +1,4 @@
-"""Where training stands in each group's data, kept in the checkpoint beside the weights."""
+"""The data position of each group of objectives, saved in the checkpoint beside the weights."""
 
 from collections.abc import Iterable
 
@@ -11,7 +11,7 @@ NAME = "data_positions"
 
 
 class DataPositions:
-    """One position a group; what a step has read is remembered with what it has learned.
+    """One data position per group, updated by the step that reads the batch.
 
     Attributes:
       by_group: group -> its variable.
@@ -19,7 +19,7 @@ class DataPositions:
     """
 
     def __init__(self, groups: Iterable[str]) -> None:
-        """Makes the variables; within the scope of the strategy."""
+        """Creates the variables; call it within the scope of the distribution strategy."""
         self.by_group = {
             group: tf.Variable(
                 tf.zeros([SIZE], tf.int64),
@@ -29,11 +29,15 @@ class DataPositions:
             )
             for group in groups
         }
-        # No part of the model: its weights are what is learned.
+        # Not an attribute of the model, whose variables would count as weights.
         self.variables = tf.train.Checkpoint(**self.by_group)
 
     def take(self, features: dict[str, dict]) -> dict[str, dict]:
-        """Notes where a batch ends; returns its features without that."""
+        """Stores the data position of each batch; returns the features without it.
+
+        The data position belongs to the batch, not to its examples: it is dropped before anything
+        slices the batch.
+        """
         for group, batch in features.items():
             if "position" in batch:
                 self.by_group[group].assign(batch["position"])
@@ -43,12 +47,12 @@ class DataPositions:
         }
 
     def epochs(self) -> dict[str, int]:
-        """Group -> the epoch of the oldest example that waits for its batch, from 0."""
+        """Group -> epoch, from 0, of the oldest example that is not in a batch yet."""
         return {group: epoch_of(value.numpy()) for group, value in self.by_group.items()}
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
-    """The positions that a checkpoint holds: group -> int64 `[SIZE]`; not of groups it lacks."""
+    """Reads data positions from a checkpoint: group -> int64 `[SIZE]`, of the groups it has."""
     reader = tf.train.load_checkpoint(prefix)
     found = {}
     for group in groups:

@@ -1,4 +1,4 @@
-"""A disk that takes no more: one line with the folder, what is free and what to do."""
+"""Reports a full disk in one line: the folder, the free space and what to do."""
 
 import contextlib
 import errno
@@ -14,20 +14,21 @@ from official_cmlm.checkpoints.integrity import checkpoints_of, remove_leftovers
 from official_cmlm.errors import UserError
 
 _NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-# TensorFlow keeps only the system's text.
+# TensorFlow's errors have no error number, only the system's text.
 _TEXT = re.compile("|".join(re.escape(os.strerror(number)) for number in _NUMBERS))
-# It puts the file before that.
+# TensorFlow's errors name the file before that text.
 _FILE = re.compile(rf"(\S+); (?:{_TEXT.pattern})")
 
 
 @contextlib.contextmanager
 def report_full_model_dir(model_dir: str) -> Iterator[None]:
-    """Turns a write that failed for want of room inside the block into a line for a person.
+    """Turns a write error on a full disk inside the `with` block into a `UserError`.
+
+    Incomplete checkpoint files are removed.
 
     Raises:
-      UserError: naming the folder, or the file if that is elsewhere, the room that is left and the
-        last good checkpoint; what was half written is removed. Other errors are raised as they
-        came.
+      UserError: names the folder (or the file, if it is elsewhere), the free space and the last
+        good checkpoint. All other errors pass unchanged.
     """
     try:
         yield
@@ -46,13 +47,13 @@ def _is_full(error: OSError | tf.errors.OpError) -> bool:
 
 
 def _message(model_dir: str, error: OSError | tf.errors.OpError) -> str:
-    where, advice = model_dir, "make room, or lower trainer.max_to_keep"
+    where, advice = model_dir, "free disk space, or lower trainer.max_to_keep"
     file = _file(error)
     if file is None:
-        where, advice = "a file of an unknown folder", "make room on all disks"
+        where, advice = "a file in an unknown folder", "free space on all disks"
     elif Path(model_dir).resolve() not in Path(file).resolve().parents:
-        # As other workers' own folders, and temporary files.
-        where, advice = file, "make room there"
+        # Such as the folders of non-chief workers, and temporary files.
+        where, advice = file, "free disk space there"
     reason = _TEXT.search(str(error))
     free = ""
     with contextlib.suppress(OSError):
@@ -60,7 +61,7 @@ def _message(model_dir: str, error: OSError | tf.errors.OpError) -> str:
         free = f", {shutil.disk_usage(folder).free / 2**20:.0f} MiB free"
     return (
         f"{where}: cannot be written ({reason[0] if reason else error}{free}); "
-        f"{last_checkpoint(model_dir)}; {advice}, and the same command goes on from there"
+        f"{last_checkpoint(model_dir)}; {advice}, then run the same command to resume"
     )
 
 
@@ -73,6 +74,6 @@ def _file(error: OSError | tf.errors.OpError) -> str | None:
 
 
 def last_checkpoint(model_dir: str) -> str:
-    """What a message says of the checkpoint that a training goes on from."""
+    """Text for messages: the checkpoint that a training would resume from."""
     known = checkpoints_of(model_dir)
     return f"the last good checkpoint is {known[0]}" if known else "there is no checkpoint yet"

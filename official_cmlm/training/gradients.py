@@ -1,4 +1,4 @@
-"""From one replica's gradients to an update that all replicas make alike."""
+"""Sums, clips and applies the replicas' gradients; all replicas make the same update."""
 
 from collections.abc import Sequence
 
@@ -10,7 +10,7 @@ Gradients = list[tf.Tensor | None]
 
 
 def summed_over_replicas(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None]) -> Gradients:
-    """The gradients of the global batch; None, which no replica has, stays None."""
+    """The gradients of the global batch; entries that are None on every replica stay None."""
     present = [tf.convert_to_tensor(g) for g in gradients if g is not None]
     context = tf.distribute.get_replica_context()
     if context is not None and context.num_replicas_in_sync > 1 and present:
@@ -20,18 +20,18 @@ def summed_over_replicas(gradients: Sequence[tf.Tensor | tf.IndexedSlices | None
 
 
 def clipped(gradients: Gradients, clip_norm: float) -> tuple[Gradients, tf.Tensor]:
-    """Scales gradients down to a global norm; 0 leaves them as they are.
+    """Clips gradients by their global norm; `clip_norm` 0 leaves them unchanged.
 
-    Model Garden's AdamW clips each replica's gradients before it adds them up, so that its update
-    depends on the number of replicas; here the norm is that of the global batch.
+    Model Garden's AdamW clips each replica's gradients before it sums them, so its update depends
+    on the number of replicas. Here the norm is that of the global batch.
 
     Returns:
-      (gradients, their float32 norm before).
+      (gradients, their float32 norm before clipping).
     """
     present = [g for g in gradients if g is not None]
     norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in present])
     if clip_norm > 0:
-        # As tf.clip_by_global_norm, which would compute the norm again.
+        # The same as tf.clip_by_global_norm, which would compute the norm a second time.
         scale = clip_norm / tf.maximum(norm, clip_norm)
         gradients = [None if g is None else g * tf.cast(scale, g.dtype) for g in gradients]
     return gradients, norm
@@ -42,10 +42,10 @@ def apply_summed(
     gradients: Gradients,
     variables: Sequence[tf.Variable],
 ) -> None:
-    """Applies gradients that are summed over the replicas already."""
+    """Applies gradients that were already summed over the replicas."""
     pairs = [(g, v) for g, v in zip(gradients, variables) if g is not None]
     if isinstance(optimizer, ema_optimizer.ExponentialMovingAverage):
-        # It always sums; shares of the sum give the sum again.
+        # This optimizer always sums over the replicas; equal shares add up to the sum again.
         replicas = tf.distribute.get_strategy().num_replicas_in_sync
         optimizer.apply_gradients([(g / replicas, v) for g, v in pairs])
     elif isinstance(_inner(optimizer), tf_keras.optimizers.legacy.Optimizer):
@@ -55,7 +55,7 @@ def apply_summed(
 
 
 def optimizer_variables(optimizer: tf_keras.optimizers.Optimizer) -> list[tf.Variable]:
-    """All variables of an optimizer and of those that it wraps, slots included."""
+    """All variables of an optimizer and of the optimizers that it wraps, slots included."""
     found: list[tf.Variable] = []
     wrapped = optimizer
     while wrapped is not None:
@@ -73,5 +73,5 @@ def clip_norm_of(optimizer: tf_keras.optimizers.Optimizer) -> float:
 
 
 def _inner(optimizer: tf_keras.optimizers.Optimizer) -> tf_keras.optimizers.Optimizer:
-    """What a loss-scale optimizer wraps, or the optimizer itself."""
+    """The optimizer inside a loss-scale optimizer, or the optimizer itself."""
     return getattr(optimizer, "inner_optimizer", optimizer)

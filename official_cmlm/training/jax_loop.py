@@ -1,7 +1,8 @@
 """Training steps on JAX's device, built by TensorFlow: `runtime.distribution_strategy: pjrt`.
 
-TensorFlow, on the CPU, reads the batches, lowers the step, evaluates and saves; JAX's client, which
-has a build for most accelerators, compiles and executes the step. The only file that imports JAX.
+TensorFlow runs on the CPU: it reads the batches, lowers the step, evaluates and saves. JAX's
+client, which has a build for most accelerators, compiles and executes the step. No other file
+imports JAX.
 """
 
 import concurrent.futures
@@ -21,7 +22,7 @@ from official_cmlm.training.step_module import StepModule, lower
 INSTALL = (
     'pip install "official-cmlm[jax]" for a CPU, "jax[cuda13]" or "jax[tpu]" for an accelerator'
 )
-# Steps that may be on their way to the device: enough that it never waits for Python.
+# Steps that may be queued on the device: enough that it never waits for Python.
 _AHEAD = 3
 
 
@@ -41,10 +42,10 @@ class _Jax:
 
     @classmethod
     def load(cls) -> "_Jax":
-        """Imports JAX and switches 64-bit integers on, which are keys of examples.
+        """Imports JAX and enables 64-bit integers, the type of example keys.
 
         Raises:
-          UserError: if JAX is missing, or a version that lacks what is needed.
+          UserError: if JAX is missing, or its version lacks a function that is needed.
         """
         try:
             import jax
@@ -66,8 +67,8 @@ class _Jax:
             )
         except (ImportError, AttributeError) as error:
             raise UserError(
-                f"runtime.distribution_strategy pjrt: JAX {jax.__version__} lacks what is needed "
-                f"({error}); install a version from 0.10 on ({INSTALL})"
+                f"runtime.distribution_strategy pjrt: JAX {jax.__version__} lacks a function that "
+                f"is needed ({error}); install version 0.10 or newer ({INSTALL})"
             ) from None
         jax.config.update("jax_enable_x64", True)
         return names
@@ -87,7 +88,7 @@ class _Jax:
 
 
 def describe_device() -> str:
-    """What a person would call the device that steps run on, e.g. `NVIDIA H100 by JAX 0.10.2`.
+    """Readable name of the device that runs the steps, e.g. `NVIDIA H100 by JAX 0.10.2`.
 
     Raises:
       UserError: if JAX or its device is missing.
@@ -100,7 +101,7 @@ def describe_device() -> str:
 
 @dataclasses.dataclass(frozen=True)
 class _Executable:
-    """A compiled step for batches of one shape; `read` and `updated` are variables by reference."""
+    """A compiled step for batches of one shape; `updated` and `read` are variable references."""
 
     run: Callable[..., tuple[list[Any], Any]]
     updated: list[Any]
@@ -108,15 +109,15 @@ class _Executable:
 
 
 class JaxLoop:
-    """Takes training steps; the variables live on the device until they are asked for.
+    """Runs training steps; the variables stay on the device until `pull` copies them back.
 
-    Variables of the host, e.g. metrics, which TensorFlow reads and resets between two runs of the
-    loop, are copied to the device before a run and back after it. All others are copied to the
-    device once, and back by `pull`.
+    Host variables, e.g. metrics, are read and reset by TensorFlow between two runs of the loop.
+    They are copied to the device before a run and back after it. All other variables are copied to
+    the device once, and back by `pull`.
 
     Attributes:
-      waited: seconds in which the device had nothing to do because the next batch was not there.
-      compiling: seconds in which steps were lowered and compiled.
+      waited: seconds in which the device was idle because the next batch had not arrived.
+      compiling: seconds spent on lowering and compiling steps.
     """
 
     def __init__(
@@ -130,8 +131,8 @@ class JaxLoop:
 
         Args:
           step, variables: see `step_module.lower`.
-          host_variables: those of the host.
-          report: called with a line for a person before each compilation. Default: prints it.
+          host_variables: see the class.
+          report: called with a line of text before each compilation. Default: prints it.
 
         Raises:
           UserError: if JAX or its device is missing.
@@ -150,7 +151,7 @@ class JaxLoop:
         self.compiling = 0.0
 
     def run(self, iterator: Any, num_steps: int) -> None:
-        """Takes `num_steps` steps on the batches of an iterator.
+        """Runs `num_steps` steps on the batches of an iterator.
 
         Raises:
           DeviceFailed: if the device or JAX fails.
@@ -170,7 +171,7 @@ class JaxLoop:
                 arrived = time.monotonic()
                 executable = self._executable(batch)
                 features = [np.asarray(tensor) for tensor in tf.nest.flatten(batch)]
-                # Copied while the step before it runs.
+                # The copy overlaps with the previous step.
                 features = self._jax.api.device_put(features, self._device)
                 end = self._take(executable, features)
                 ends.append((arrived, watcher.submit(self._wait_for, end)))
@@ -181,7 +182,7 @@ class JaxLoop:
         self._pull([ref for ref in self._state if ref in self._host])
 
     def _take(self, executable: _Executable, features: list[Any]) -> Any:
-        """Starts a step, and returns an array that is there as soon as it is done."""
+        """Starts a step; returns an array that becomes ready when the step is done."""
         updated = [self._state[ref] for ref in executable.updated]
         read = [self._state[ref] for ref in executable.read]
         results, end = executable.run(updated, read, features)
@@ -189,15 +190,15 @@ class JaxLoop:
         return end
 
     def _wait_for(self, array: Any) -> float:
-        """When an array is there, by the host's clock."""
+        """Waits for an array; returns the host's time at which it was ready."""
         self._jax.api.block_until_ready(array)
         return time.monotonic()
 
     def _count(self, step: tuple[float, concurrent.futures.Future], before: float | None) -> float:
-        """Adds the time from the end of the step before until a batch had arrived.
+        """Adds the time between the end of the previous step and the arrival of this step's batch.
 
         Returns:
-          When the step itself was done.
+          The host's time at which this step was done.
         """
         arrived, end = step
         if before is not None:
@@ -205,13 +206,16 @@ class JaxLoop:
         return end.result()
 
     def pull(self) -> None:
-        """Copies all variables that the device has updated to TensorFlow's."""
+        """Copies the device's variables to TensorFlow, if they are newer."""
         if self._newer:
             self._pull(list(self._state))
             self._newer = False
 
     def forget(self) -> None:
-        """Lets the next step begin with TensorFlow's variables; call it after changing them."""
+        """Discards the device's variables; the next step starts from TensorFlow's.
+
+        Call it after changing TensorFlow's variables.
+        """
         self._state.clear()
         self._newer = False
 
@@ -259,7 +263,7 @@ class JaxLoop:
         def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
             known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
             results = exported.call(*features, *(known[i] for i in range(num_captured)))
-            # A result of its own: the next step takes over the memory of all others.
+            # A separate result: the memory of all others is donated to the next step.
             return list(results), jax.api.numpy.ravel(results[0])[:1]
 
         refs = [None if i in constants else v.ref() for i, v in enumerate(module.captured)]
@@ -270,8 +274,8 @@ class JaxLoop:
 def _as_exported(jax: _Jax, module: StepModule, batch: list[tf.Tensor]) -> Any:
     """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
-    JAX exports a function of the same arguments and results that does nothing; the step takes the
-    place of its code.
+    JAX exports a placeholder with the same arguments and results; its code is then replaced by the
+    step's.
     """
 
     def shape_of(value: tf.Tensor | tf.Variable | np.ndarray) -> Any:

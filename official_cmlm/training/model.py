@@ -18,13 +18,13 @@ from official_cmlm.training.non_finite import FiniteGuard
 
 
 class MultiObjectiveModel(tf_keras.Model):
-    """Runs every objective on its features; what two of them encode alike is encoded once.
+    """Runs every objective on its features; inputs that objectives share are encoded once.
 
     Attributes:
       encoder: the shared `SentenceEncoderModel`.
       head: the shared language-model head, or None if no objective needs one.
-      data_positions: where training stands in its data.
-      guard: what stops training at a loss that is no number.
+      data_positions: the data position of each group.
+      guard: stops training at a non-finite loss.
     """
 
     def __init__(
@@ -39,8 +39,8 @@ class MultiObjectiveModel(tf_keras.Model):
         Args:
           encoder: the encoder.
           chosen: settings by objective name, already checked.
-          static_shapes: whether no shape may depend on values, as XLA demands.
-          data_positions: of what is trained on. Default: of nothing.
+          static_shapes: whether no tensor shape may depend on values, as XLA requires.
+          data_positions: those of the training data. Default: none.
         """
         super().__init__(name="multi_objective_model", autocast=False)
         self.encoder = encoder
@@ -71,10 +71,10 @@ class MultiObjectiveModel(tf_keras.Model):
         Args:
           features: the batches.
           training: whether dropout is on.
-          step_key: int64 scalar, a hash of the seed and the step, of which dropout masks are a
-            function. Default: Keras's generator.
-          first_rows: group -> number in the global batch of its first example here, int64 scalar.
-            Default: as this replica's share of a batch begins.
+          step_key: int64 scalar, a hash of seed and step that decides the dropout masks. Default:
+            masks come from Keras's generator.
+          first_rows: group -> row in the global batch of its first example, int64 scalar. Default:
+            the first row of this replica's share.
         """
         return {
             name: self.objectives[name](batch, encode=encode)
@@ -84,7 +84,7 @@ class MultiObjectiveModel(tf_keras.Model):
     def vectors(
         self, features: dict[str, dict], step_key: tf.Tensor, first_rows: dict[str, tf.Tensor]
     ) -> dict[str, Vectors]:
-        """Objective name -> what it compares, of a part of a training batch; see `call`."""
+        """Objective name -> the vectors that it compares, of a part of a training batch."""
         return {
             name: self.objectives[name].vectors(batch, encode)
             for name, batch, encode in self._each(features, True, step_key, first_rows)
@@ -93,7 +93,7 @@ class MultiObjectiveModel(tf_keras.Model):
     def parts(
         self, features: dict[str, dict], step_key: tf.Tensor, first_rows: dict[str, tf.Tensor]
     ) -> tuple[dict[str, Vectors], dict[str, Prediction | None]]:
-        """The same, and each objective's predictions."""
+        """The vectors, as `vectors` returns them, and each objective's predictions."""
         vectors, predicted = {}, {}
         for name, batch, encode in self._each(features, True, step_key, first_rows):
             vectors[name] = self.objectives[name].vectors(batch, encode)
@@ -107,7 +107,7 @@ class MultiObjectiveModel(tf_keras.Model):
         step_key: tf.Tensor | None,
         first_rows: dict[str, tf.Tensor] | None,
     ) -> Iterator[tuple[str, dict, Encode]]:
-        """(name, features, encoder) of each objective; all share what is encoded alike."""
+        """(name, features, encoder) of each objective; the encoder caches its outputs."""
         encode = _Memo(self.encoder, training)
         for names, batch in features.items():
             if step_key is not None:
@@ -118,7 +118,7 @@ class MultiObjectiveModel(tf_keras.Model):
 
     @property
     def checkpoint_items(self) -> dict[str, tf_keras.layers.Layer | tf.train.Checkpoint]:
-        """What a checkpoint names, so that others can restore it without the objectives."""
+        """Items with a name of their own in checkpoints, to be restored without the objectives."""
         items = {"encoder": self.encoder, NAME: self.data_positions.variables}
         if self.head is not None:
             items["language_model_head"] = self.head
@@ -126,25 +126,25 @@ class MultiObjectiveModel(tf_keras.Model):
 
 
 def own_first_row(batch: dict) -> tf.Tensor:
-    """Where this replica's examples begin among those of all replicas: int64 scalar."""
+    """Row in the global batch of this replica's first example: int64 scalar."""
     context = tf.distribute.get_replica_context()
     replica = 0 if context is None else context.replica_id_in_sync_group
     return tf.cast(replica, tf.int64) * tf.cast(tf.shape(batch["key"])[0], tf.int64)
 
 
 class _Memo:
-    """Calls the encoder, and gives the same answer for the same tensors.
+    """Calls the encoder and caches its outputs by input tensors.
 
-    CMLM and retrieval both encode s1 of a pair; with dropout on, sharing that one pass is also what
-    the weighted sum of their losses means.
+    CMLM and retrieval both encode s1 of a pair. With the cache they share one pass, and so one
+    dropout mask: the weighted sum of their losses is then a loss of one sentence vector.
     """
 
     def __init__(self, encoder: SentenceEncoderModel, training: bool | None) -> None:
         self._encoder = encoder
         self.training = training
-        # Of the group whose objectives are at work.
+        # The dropout stream of the group that is being computed.
         self.streams: DropoutStream | None = None
-        # The tensors are kept beside the outputs: their ids stay theirs as long as they live.
+        # The tensors are kept with the outputs: an id is unique only while its object is alive.
         self._known: dict[tuple[int, ...], tuple[list, dict]] = {}
 
     def stream(self, name: str) -> DropoutStream | None:

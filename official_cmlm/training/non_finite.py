@@ -1,6 +1,7 @@
-"""A step whose loss is not finite: it is not applied, nor any after it, and its records are named.
+"""Stops training at a non-finite loss: the step and those after it are not applied.
 
-What runs inside the compiled step has no host callbacks, no strings and static shapes only.
+The error names the records of the step. The code that runs inside the compiled step uses no host
+callbacks, no strings and only static shapes.
 """
 
 import dataclasses
@@ -20,20 +21,20 @@ from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.full_disk import last_checkpoint
 from official_cmlm.training.runtime import is_chief
 
-# Examples of a replica's batch that are remembered, the groups in equal parts; int64, 128 KiB.
+# Most example keys that a replica stores, in equal parts for its groups: int64, 128 KiB.
 MOST_KEYS = 16_384
 _NONE = -1
 
 
 @dataclasses.dataclass(frozen=True)
 class Failure:
-    """A step whose loss, or gradient norm, is not finite.
+    """A step with a non-finite loss or gradient norm.
 
     Attributes:
       step: counted from 1.
-      loss, gradient_norm: of the global batch; the norm before clipping.
-      keys: group -> int64 `[examples]`, those of this host's replicas, see `inputs.hashing`.
-      left_out: how many more examples these replicas had, beyond `MOST_KEYS` of each.
+      loss, gradient_norm: of the global batch; the norm is that before clipping.
+      keys: group -> int64 `[examples]`, example keys of this host's replicas, see `inputs.hashing`.
+      left_out: examples of these replicas whose keys were not stored, see `MOST_KEYS`.
     """
 
     step: int
@@ -44,22 +45,22 @@ class Failure:
 
 
 class FiniteGuard:
-    """Remembers the first step that was not finite; not part of any checkpoint.
+    """Stores the first non-finite step; it is not saved in checkpoints.
 
-    Make it in the scope of the strategy that the model is made in.
+    Create it in the scope of the model's distribution strategy.
 
     Attributes:
-      variables: all that it remembers.
+      variables: all variables that it uses.
     """
 
     def __init__(self) -> None:
-        # Each replica has its own; all come to the same but for the keys.
+        # Each replica has its own copies, which are equal except for the keys.
         self._step = _own_variable(tf.constant(_NONE, tf.int64))
         self._values = _own_variable(tf.zeros([2]))
         self._keys = _own_variable(tf.fill([MOST_KEYS], tf.constant(_NONE, tf.int64)))
         self._left_out = _own_variable(tf.constant(0, tf.int64))
         self.variables = [self._step, self._values, self._keys, self._left_out]
-        # Of the features that the step was made for, in the order of the keys.
+        # The groups of the traced step, in the order of the stored keys.
         self._groups: tuple[str, ...] = ()
 
     def allows(
@@ -70,13 +71,13 @@ class FiniteGuard:
         iterations: tf.Tensor,
         features: dict[str, dict],
     ) -> tf.Tensor:
-        """Whether this step may change the weights: bool scalar, equal on all replicas.
+        """Whether this step may be applied: bool scalar, equal on all replicas.
 
         Args:
           loss: of the global batch, float32 scalar.
           norm: of the global batch's gradients, float32 scalar.
-          scaled: whether a loss-scale optimizer is at work, for which gradients that are not finite
-            are a matter of course; only the loss counts then.
+          scaled: whether the loss is scaled. Non-finite gradients are then normal, and only the
+            loss is checked.
           iterations: steps before this one, int64 scalar.
           features: group -> features, with `key`, of this replica.
         """
@@ -109,7 +110,7 @@ class FiniteGuard:
         self._left_out.assign(left_out)
 
     def failure(self) -> Failure | None:
-        """What was remembered, for the host; None as long as all was well."""
+        """The stored failure, read by the host; None if all steps were finite."""
         step = int(_values_of(self._step)[0])
         if step == _NONE:
             return None
@@ -130,8 +131,8 @@ def apply_if(
 
     Args:
       condition: bool scalar, equal on all replicas.
-      apply: may merge the replicas, as optimizers do, which a plain `tf.cond` does not allow.
-      values: this replica's tensors; everything else that `apply` uses must be the same for all.
+      apply: may use merge calls, as optimizers do, which a plain `tf.cond` does not allow.
+      values: this replica's tensors; all else that `apply` uses must be equal on all replicas.
     """
 
     def across(
@@ -148,7 +149,7 @@ def apply_if(
         apply(values)
         return tf.constant(True)
 
-    # Several GPUs under XLA cannot merge; optimizers then update each replica by itself.
+    # Several GPUs under XLA have no merge calls; optimizers update each replica separately.
     if not tf.distribute.get_strategy().extended._use_merge_call():
         tf.cond(condition, here, lambda: tf.constant(False))
         return
@@ -171,22 +172,22 @@ def _values_of(variable: tf.Variable) -> list[np.ndarray]:
 
 
 FAILED_NAME = "failed_step.json"
-# Records that the message itself names; the file has all.
+# Most records that the message names; the file lists all.
 _SHOWN = 3
 
 
 def failed_step(
     failure: Failure, trainer: Any, data: dict[str, DataConfig], model_dir: str
 ) -> UserError:
-    """The error that stops a training; also writes `failed_step.json` into the model directory.
+    """Writes `failed_step.json` into the model directory; returns the error that stops training.
 
-    Of several workers each knows its own share of the batch and writes a file of its own; all but
-    the first one's have the worker's number in their name, `failed_step.worker1.json`.
+    Each worker knows only its own share of the batch and writes its own file. The file of a
+    non-chief worker has the worker's number in its name, e.g. `failed_step.worker1.json`.
 
     Args:
       failure: the step.
-      trainer: that took it.
-      data: group -> what its batches are read from.
+      trainer: the trainer that ran it.
+      data: group -> the data config of its batches.
       model_dir: the folder.
     """
     rate = trainer.optimizer.learning_rate
@@ -195,7 +196,7 @@ def failed_step(
         f"step {failure.step}: loss {failure.loss:g}, gradient norm {failure.gradient_norm:g}, "
         f"learning rate {rate:g}; the step was not applied"
     )
-    # Reading the records' ids can take a while.
+    # Reading the record ids can take a while.
     print(f"{what}; looking for its records", file=sys.stderr, flush=True)
     epochs = trainer.model.data_positions.epochs()
     records = {
@@ -220,33 +221,33 @@ def failed_step(
     more = f" and {len(named) - _SHOWN} more" if len(named) > _SHOWN else ""
     all_of_them = "all"
     if failure.left_out:
-        all_of_them = f"these, and not those of {failure.left_out} more examples"
+        all_of_them = f"these, but not the records of {failure.left_out} more examples"
     share = "its batch is"
     if trainer.strategy.extended._in_multi_worker_mode():
         share = f"worker {worker}'s share of its batch is"
     return UserError(
         f"{what}; {share} {', '.join(named[:_SHOWN])}{more} ({path} lists {all_of_them}); "
-        f"{last_checkpoint(model_dir)}; lower the learning rate, or mend these records, "
-        "and train on"
+        f"{last_checkpoint(model_dir)}; lower the learning rate, or correct these records, then "
+        "run the same command to resume"
     )
 
 
 def _worker(strategy: Any) -> int:
-    """This worker's number; 0 is the one that writes the checkpoints."""
+    """This worker's number; 0 is the chief."""
     resolver = strategy.cluster_resolver
     if is_chief(strategy) or resolver is None:
         return 0
-    # Where there is a chief by name, the workers are numbered from 0 beside it.
+    # In a cluster with a job `chief`, the other workers are numbered from 0 again.
     return resolver.task_id + ("chief" in resolver.cluster_spec().jobs)
 
 
 def _records(keys: np.ndarray, config: DataConfig, epoch: int) -> list[str]:
-    """`folder/shard#number (id)` of each record, once; the key where none fits."""
+    """`folder/shard#number (id)` of each record, once; `key N` for keys without a known record."""
     folder = config.input_path
     names = record_names(keys, config, load_manifest(folder), epoch)
     ids = document_ids(folder, (name for name in names if name is not None))
     lines = []
     for key, name in zip(keys.tolist(), names):
-        source = f" ({ids[name]})" if ids.get(name) else ""
-        lines.append(f"key {key}" if name is None else f"{folder}/{name}{source}")
+        document_id = f" ({ids[name]})" if ids.get(name) else ""
+        lines.append(f"key {key}" if name is None else f"{folder}/{name}{document_id}")
     return list(dict.fromkeys(lines))

@@ -18,7 +18,7 @@ from official_cmlm.files import atomic_write_text
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
-# What stands behind the bar, which itself shows steps, steps per second and the time left.
+# Metrics shown behind the bar, which itself shows steps, steps per second and the time left.
 _SHOWN = {
     "loss": ("training_loss", "{:.3f}"),
     "lr": ("learning_rate", "{:.1e}"),
@@ -28,24 +28,30 @@ _SHOWN = {
     "wait": ("waiting_share", "{:.0%}"),
 }
 
-# A training's whole time is estimated once, from so many seconds of steps.
+# Seconds of training after which its total time is estimated, once.
 _ESTIMATE_SECONDS = 5.0
-# Longer than a day: most people who see this have chosen too large an encoder for their machine.
+# If a training takes longer, the encoder is probably too large for the machine.
 _LONG_SECONDS = 86_400.0
 
 
 class TrainingProgress:
-    """Train and eval actions of Orbit's controller that report to a person.
+    """Train and eval actions of Orbit's controller that report progress.
 
     Each report is also a line of `history.jsonl` in the model directory: `step`, `seconds` since
     the start, `split` and the metrics, for figures and comparisons.
 
     Attributes:
-      last: metrics of the last loop of training; empty before it.
+      last: metrics of the last training loop; empty before the first.
     """
 
     def __init__(self, total_steps: int, model_dir: str | None, global_step: Any) -> None:
-        """Args: `model_dir`, None for a worker that is not to report; the trainer's step."""
+        """Starts the clock.
+
+        Args:
+          total_steps: steps of the whole training.
+          model_dir: folder of `history.jsonl`; None, for non-chief workers, writes none.
+          global_step: the trainer's variable.
+        """
         self._path = model_dir and Path(model_dir) / HISTORY_NAME
         self._global_step = global_step
         self._started = time.monotonic()
@@ -55,7 +61,7 @@ class TrainingProgress:
         self.last: dict[str, float] = {}
 
     def start(self) -> None:
-        """Draws the bar from the step that a checkpoint has brought the training to."""
+        """Draws the bar, which starts at the restored step."""
         done = min(int(self._global_step.numpy()), self._total_steps)
         self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
 
@@ -97,7 +103,7 @@ class TrainingProgress:
         if not self._path:
             return
         seconds = round(time.monotonic() - self._started, 3)
-        # JSON has no word for what is not finite, as the norm of gradients that all overflowed.
+        # JSON has no non-finite numbers, such as the norm of gradients that all overflowed.
         values = {name: value if math.isfinite(value) else None for name, value in values.items()}
         line = {"split": split, "step": step, "seconds": seconds, **values}
         with self._path.open("a", encoding="utf-8") as file:
@@ -105,10 +111,10 @@ class TrainingProgress:
 
 
 def evaluated_steps(model_dir: str) -> set[int]:
-    """The steps with a line of validation in a folder's history."""
+    """The steps for which a folder's history has a line of validation metrics."""
     path, steps = Path(model_dir) / HISTORY_NAME, set()
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
-        # A killed process may have left half a line.
+        # A killed process may have left an incomplete line.
         with contextlib.suppress(json.JSONDecodeError):
             line = json.loads(text)
             if line["split"] == "validation":
@@ -120,7 +126,7 @@ def evaluated_steps(model_dir: str) -> set[int]:
 def progress_reports(
     total_steps: int, model_dir: str | None, trainer: Any
 ) -> Iterator[TrainingProgress]:
-    """Reports of one run; Orbit's own print of every loop, less readable, is silenced meanwhile."""
+    """Reports the progress of one run; Orbit's less readable line per loop is suppressed."""
     import orbit
 
     module = orbit.controller
@@ -144,7 +150,7 @@ def _floats(output: dict[str, Any]) -> dict[str, float]:
 
 SUMMARY_NAME = "train_summary.json"
 _PACKAGES = ("tensorflow", "tf-keras", "tf-models-official")
-# Of the last loop of steps.
+# Field of the summary -> metric of the last training loop.
 _LAST = {
     "loss": "training_loss",
     "learning_rate": "learning_rate",
@@ -161,16 +167,15 @@ def write_summary(
 ) -> None:
     """Writes the summary of a run that ended or was stopped.
 
-    `steps` … `waiting_share` are those of this run alone, `step` is where the training stands.
-    Rates and shares leave out the first piece of the run, in which the step is traced and
-    compiled.
+    `steps` … `waiting_share` count this run alone; `step` is the global step. Rates and shares
+    leave out the first piece of the run, in which the step is traced and compiled.
 
     Args:
       model_dir: the folder.
       trainer: an `official_cmlm.training.trainer.Trainer`.
       last: metrics of the last loop; empty if there was none.
-      seed: of data, weights and dropout.
-      checkpoint: the newest one's prefix.
+      seed: seed of data, weights and dropout.
+      checkpoint: prefix of the newest checkpoint.
     """
     step, aim = int(trainer.global_step.numpy()), trainer.config.trainer.train_steps
     totals = trainer.totals
@@ -196,7 +201,7 @@ def write_summary(
 
 
 def _finite(value: float | None) -> float | None:
-    """JSON has no word for other numbers."""
+    """The value; None if it is non-finite, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -204,11 +209,11 @@ def check_completed(model_dir: Path) -> None:
     """Raises `Stopped` if the last training in a folder was stopped before its last step."""
     path = model_dir / SUMMARY_NAME
     if path.is_file() and not json.loads(path.read_text(encoding="utf-8"))["completed"]:
-        raise Stopped(f"{model_dir}: stopped; the same command goes on from there")
+        raise Stopped(f"{model_dir}: stopped; run the same command to resume")
 
 
 def versions() -> dict[str, str]:
-    """Python's and those of the packages that the numbers depend on."""
+    """The versions of Python and of the packages that results depend on."""
     packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": sys.version.split()[0], **found}

@@ -1,4 +1,4 @@
-"""One run of training or evaluation: checks, trainer, training to its end or to a stop."""
+"""Runs a training or an evaluation: checks it, builds the trainer, runs to the end or to a stop."""
 
 import atexit
 import contextlib
@@ -52,12 +52,12 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
 
     Raises:
-      UserError: for a configuration, records or a model directory that cannot work; if a step's
-        loss is not finite, or the disk is full.
-      Stopped: after SIGTERM or SIGINT; the training is in a checkpoint.
+      UserError: for an invalid configuration, invalid records or an unsuitable model directory; for
+        a non-finite loss; for a full disk.
+      Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
     stop = StopRequest()
-    # An evaluation may end at once: it leaves nothing half done.
+    # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         _run(params, mode, model_dir, stop)
 
@@ -70,7 +70,7 @@ def _run(
     strategy = create_strategy(params.runtime)
     if params.runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
-    # Initial weights; the data's randomness is a function of the seed by itself, and dropout's.
+    # For the initial weights; data and dropout are functions of the seed by themselves.
     tf_keras.utils.set_random_seed(params.task.train_data.seed)
     with strategy.scope():
         task = SentenceEncoderTask(params.task, logging_dir=model_dir)
@@ -90,7 +90,7 @@ def _run(
     with report_damaged_shard(task.input_folders()), report_full_model_dir(model_dir):
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir, stop)
-            # The optimizers create this lazily; a step function must not be the first to do so.
+            # The optimizers create this variable lazily; the step function must not create it.
             _ = trainer.optimizer.iterations
         _check_checkpoint(checkpoint, trainer)
         if "train" not in mode:
@@ -104,8 +104,8 @@ def _run(
 def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
-    """Makes `model_dir`, and the folder of the best checkpoint, an encoder directory."""
-    # Positions beyond the longest training sequence have never been trained.
+    """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
+    # Position embeddings beyond the longest training sequence are not trained.
     longest = max(data.seq_length for _, _, data in params.task.used_data())
     length = min(DEFAULT_SEQ_LENGTH, longest)
     config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
@@ -122,13 +122,13 @@ def check_run(
     mode: str,
     num_replicas: int,
 ) -> None:
-    """Raises `UserError` for what would stop a run, or spoil its result, after it has begun.
+    """Raises `UserError` for settings that would fail, or spoil the result, during the run.
 
     Args:
       params: the whole experiment.
-      task: that of `params`.
+      task: the task of `params`.
       mode: what the run does, e.g. `train_and_eval`.
-      num_replicas: among which each batch is divided.
+      num_replicas: number of replicas that share each batch.
     """
     if "train" in mode:
         check_trainer(params)
@@ -142,8 +142,8 @@ def check_run(
 
 
 def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
-    """Raises `UserError` if the best checkpoint would be chosen by what is not measured, or be the
-    worst one, because the metric is compared the wrong way round."""
+    """Raises `UserError` if the best checkpoint would be chosen by an unknown metric, or by a known
+    metric in the wrong direction."""
     trainer = params.trainer
     if not trainer.best_checkpoint_export_subdir:
         return
@@ -162,13 +162,13 @@ def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
         )
     if direction != (better := directions[chosen]):
         raise UserError(
-            f"trainer.best_checkpoint_metric_comp is {direction!r}, but of {chosen} the best value "
-            f"is the {better[:-2]}est; set it to {better}"
+            f"trainer.best_checkpoint_metric_comp is {direction!r}, but {better} values of "
+            f"{chosen} are better; set it to {better}"
         )
 
 
 def _checkpoint(model_dir: str, mode: str) -> str | None:
-    """The checkpoint that a run begins with: in training the newest good one.
+    """The checkpoint that a run starts from: in training the newest good one.
 
     Raises:
       UserError: if all are damaged; in evaluation also if there is none, or the newest is damaged.
@@ -199,7 +199,7 @@ def _create_trainer(
             trainer_cls=functools.partial(Trainer, stop=lambda: bool(stop)),
         )
     except UserError as error:
-        # Gin, which makes the trainer, adds where it was called.
+        # Gin, which calls the constructor, appends the place of the call to the message.
         raise UserError(str(error).split("\n  In call to configurable")[0]) from None
 
 
@@ -237,7 +237,7 @@ def runner_of(
         save_summary=chief,
         train_actions=[reports.on_train, trainer.give_up] if reports else None,
         eval_actions=[reports.on_eval] if reports else None,
-        # The first worker knows; all must decide alike.
+        # Only the chief knows; all workers must make the same decision.
         controller_cls=functools.partial(
             Controller,
             unevaluated=lambda step: trainer.anywhere(
@@ -247,11 +247,12 @@ def runner_of(
         ),
     )
     if not chief:
-        # A folder of its own, where all but the first worker save what nobody reads.
+        # Non-chief workers save to a throw-away folder.
         folder = runner.checkpoint_manager.directory
         atexit.register(shutil.rmtree, folder, ignore_errors=True)
         if checkpoint:
-            # It has looked for one there. All workers save at the same steps.
+            # The runner found no checkpoint in that folder: restore the chief's. All workers must
+            # save at the same steps.
             trainer.checkpoint.restore(checkpoint)
             runner.checkpoint_manager._last_checkpoint_step = int(trainer.global_step.numpy())
     return runner
@@ -265,11 +266,11 @@ def train(
     trainer: Trainer,
     checkpoint: str | None,
 ) -> None:
-    """Trains, and evaluates as `mode` says; from `checkpoint` on, if there is one.
+    """Trains, and evaluates as `mode` says; resumes from `checkpoint` if it is not None.
 
     Raises:
-      UserError: at a step that was not finite; no checkpoint is written then.
-      Stopped: if a stop was asked for.
+      UserError: at a non-finite step; no checkpoint is written then.
+      Stopped: if a stop was requested.
     """
     total, chief = params.trainer.train_steps, is_chief(trainer.strategy)
     with progress_reports(total, model_dir if chief else None, trainer) as reports:
@@ -277,44 +278,44 @@ def train(
         trainer.on_piece = reports.on_piece if chief else None
         stopped = False
         try:
-            # While everything was built.
+            # A stop may have been requested while everything was built.
             trainer.give_up({})
             runner.run()
         except GivenUp:
             stopped = True
-            # Before the first step there is nothing to go on from.
+            # Before the first step there is nothing to save.
             if trainer.global_step.numpy():
                 runner.controller.save_checkpoint()
         except StepFailed as error:
             raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
         except DeviceFailed as error:
-            advice = "the same command goes on from there"
+            advice = "run the same command to resume"
             if "RESOURCE_EXHAUSTED" in str(error):
-                advice = f"lower task.train_data.global_batch_size, and {advice}"
+                advice = f"lower task.train_data.global_batch_size, then {advice}"
             raise UserError(f"{error}; {last_checkpoint(model_dir)}; {advice}") from None
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
     if stopped:
         step = int(trainer.global_step.numpy())
-        where = f"saved as {checkpoint}" if chief else "saved by the first worker"
-        how = "the same command goes on from there"
+        where = f"saved as {checkpoint}" if chief else "saved by the chief worker"
+        how = "run the same command to resume"
         if not step:
-            where, how = "nothing is saved", "the same command begins again"
+            where, how = "nothing to save", "run the same command to start again"
         if step >= total:
-            how = "the training is complete, the same command evaluates it"
+            how = "the training is complete, run the same command to evaluate it"
         raise Stopped(f"stopped at step {step} of {total}, {where}; {how}")
 
 
 def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
-    """Raises `UserError` for settings of `trainer` that cannot work in training."""
+    """Raises `UserError` for invalid settings of `trainer` in training."""
     trainer = params.trainer
     for name in ("steps_per_loop", "summary_interval"):
         if getattr(trainer, name) < 1:
             raise UserError(f"trainer.{name} must be at least 1, got {getattr(trainer, name)}")
     if trainer.checkpoint_interval < 1:
         raise UserError(
-            f"trainer.checkpoint_interval is {trainer.checkpoint_interval}: nothing would ever be "
+            f"trainer.checkpoint_interval is {trainer.checkpoint_interval}: no checkpoint would be "
             f"saved, not even at a stop; set it to at least 1, e.g. {max(1, trainer.train_steps)} "
             "for one checkpoint at the end"
         )
@@ -324,7 +325,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
         )
     if trainer.summary_interval % trainer.steps_per_loop:
         raise UserError(
-            f"trainer.summary_interval {trainer.summary_interval} is no multiple of "
+            f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "
             f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
             f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
         )
@@ -332,7 +333,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
     if half and trainer.optimizer_config.ema:
         raise UserError(
-            "trainer.optimizer_config.ema: an average of weights cannot be kept with "
-            "runtime.mixed_precision_dtype float16, whose loss is scaled; use bfloat16, or leave "
-            "one of the two out"
+            "trainer.optimizer_config.ema: a moving average of weights cannot be combined with the "
+            "loss scaling of runtime.mixed_precision_dtype float16; use bfloat16, or remove one of "
+            "the two settings"
         )

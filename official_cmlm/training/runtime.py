@@ -1,4 +1,4 @@
-"""On what a run computes: its devices, its precision, and whether XLA compiles the step."""
+"""The devices and the precision of a run, and whether XLA compiles its step."""
 
 import tensorflow as tf
 from official.common import distribute_utils
@@ -12,15 +12,15 @@ _PRECISIONS = ("float32", "bfloat16", "float16")
 
 
 def num_replicas(runtime: cfg.RuntimeConfig) -> int:
-    """How many replicas a run will have, as far as its configuration says.
+    """Number of replicas of a run, as far as its configuration tells.
 
-    A TPU's cores and other workers are known only to the run itself, which checks again.
+    TPU cores and other workers are known only when the run starts, which checks again.
     """
     return max(1, num_gpus(runtime)) if runtime.distribution_strategy in _SEVERAL else 1
 
 
 def num_gpus(runtime: cfg.RuntimeConfig) -> int:
-    """How many GPUs of this machine a run uses; 0: its CPU."""
+    """Number of GPUs of this machine that a run uses; 0: its CPU."""
     if runtime.distribution_strategy == PJRT:
         if runtime.num_gpus > 1:
             raise UserError(
@@ -36,13 +36,13 @@ def num_gpus(runtime: cfg.RuntimeConfig) -> int:
 
 
 def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperimentConfig:
-    """The experiment as this machine runs it.
+    """Resolves the settings that depend on this machine.
 
-    The number of GPUs and the precision are spelt out; where XLA compiles the step, as on a TPU it
-    always does, shapes are static.
+    The number of GPUs and the precision are made explicit. Shapes become static where XLA compiles
+    the step, as it always does on a TPU.
 
     Raises:
-      UserError: if the step cannot be compiled, or the precision is none.
+      UserError: if the step cannot be compiled, or the precision is unknown.
     """
     runtime = params.runtime
     runtime = runtime.replace(num_gpus=num_gpus(runtime), mixed_precision_dtype=_precision(runtime))
@@ -52,25 +52,25 @@ def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperime
     if params.task.chunk_size:
         remedy = "" if name in ("tpu", PJRT) else ", or runtime.enable_xla to false"
         raise UserError(
-            f"task.chunk_size is {params.task.chunk_size}, but XLA compiles no step in chunks of "
-            f"unequal size; set it to 0{remedy}"
+            f"task.chunk_size is {params.task.chunk_size}, but XLA cannot compile a step with "
+            f"chunks of unequal size; set task.chunk_size to 0{remedy}"
         )
     if name == PJRT:
-        # The whole step is one program of JAX's; TensorFlow compiles no part of it.
+        # JAX compiles the whole step; TensorFlow must not compile parts of it.
         runtime = runtime.replace(enable_xla=False)
     elif name == "mirrored" and runtime.num_gpus <= 1:
         # One device needs no merging of replicas, which XLA cannot compile on a CPU.
         runtime = runtime.replace(distribution_strategy="one_device")
     elif name == "multi_worker_mirrored" and not runtime.num_gpus:
         raise UserError(
-            f"runtime.enable_xla: XLA compiles no step that {name} divides among CPUs; set it to "
-            "false, or runtime.distribution_strategy to one_device"
+            f"runtime.enable_xla: XLA cannot compile a step of {name} on CPUs; set it to false, or "
+            "runtime.distribution_strategy to one_device"
         )
     return params.replace(runtime=runtime, task=params.task.replace(static_shapes=True))
 
 
 def _precision(runtime: cfg.RuntimeConfig) -> str | None:
-    """Model Garden's name of a precision; Keras' `mixed_…` is another for the same."""
+    """Model Garden's name of a precision; Keras's `mixed_…` names are accepted too."""
     dtype, scale = runtime.mixed_precision_dtype, runtime.loss_scale
     if not dtype:
         return None
@@ -85,7 +85,7 @@ def _precision(runtime: cfg.RuntimeConfig) -> str | None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> str:
-    """What a person would call the devices of a strategy, e.g. `8 GPUs`."""
+    """Readable description of a strategy's devices, e.g. `8 GPUs`."""
     kinds = [tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices]
     workers = strategy.num_replicas_in_sync // len(kinds)
     text = f"{len(kinds)} {kinds[0]}{'s' if len(kinds) > 1 else ''}"
@@ -93,10 +93,12 @@ def devices(strategy: tf.distribute.Strategy) -> str:
 
 
 def create_strategy(runtime: cfg.RuntimeConfig) -> tf.distribute.Strategy:
-    """The strategy that a configuration names; before anything else runs, as workers demand.
+    """Creates the distribution strategy of a configuration.
+
+    Call it before TensorFlow runs anything else, as multi-worker strategies require.
 
     Raises:
-      UserError: if it cannot be.
+      UserError: if it cannot be created.
     """
     name = runtime.distribution_strategy
     if name == "tpu" and runtime.tpu is None:
@@ -105,7 +107,7 @@ def create_strategy(runtime: cfg.RuntimeConfig) -> tf.distribute.Strategy:
             "runtime.distribution_strategy to mirrored or one_device"
         )
     if name == PJRT:
-        # JAX needs the memory of the GPUs that TensorFlow might see.
+        # TensorFlow would reserve the GPU memory that JAX needs.
         tf.config.set_visible_devices([], "GPU")
         return tf.distribute.OneDeviceStrategy("CPU:0")
     try:
@@ -120,5 +122,5 @@ def create_strategy(runtime: cfg.RuntimeConfig) -> tf.distribute.Strategy:
 
 
 def is_chief(strategy: tf.distribute.Strategy) -> bool:
-    """Whether this process is the one that writes."""
+    """Whether this process is the chief worker, which writes checkpoints and reports."""
     return strategy.extended.should_checkpoint

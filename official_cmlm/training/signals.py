@@ -1,4 +1,4 @@
-"""SIGTERM and SIGINT: the first asks for a stop at the next good moment, a second stops at once."""
+"""SIGTERM and SIGINT: the first signal requests an orderly stop, a second one stops at once."""
 
 import contextlib
 import os
@@ -12,13 +12,13 @@ from collections.abc import Callable, Iterator, Sequence
 from official_cmlm.errors import Stopped
 
 SIGNALS = (signal.SIGTERM, signal.SIGINT)
-# A terminal, `timeout` and systemd signal a whole group of processes, and `call` passes signals on:
-# what arrives twice within this many seconds was sent once.
+# A terminal, `timeout` and systemd signal a whole group of processes, and `call` forwards signals:
+# a signal that was sent once can arrive twice. Signals within this many seconds count as one.
 _SAME_SECONDS = 1.0
 
 
 class StopRequest:
-    """Whether somebody has asked this process to stop."""
+    """Whether a stop of this process was requested."""
 
     def __init__(self) -> None:
         self._first: float | None = None
@@ -27,12 +27,12 @@ class StopRequest:
         return self._first is not None
 
     def __call__(self, signum: int) -> None:
-        """Notes a signal; ends the process at the second one."""
+        """Records a signal; the second one ends the process."""
         now = time.monotonic()
         if self._first is None:
             self._first = now
             print(
-                "\nstopping after this step and a checkpoint; once more stops at once",
+                "\nstopping after this step and a checkpoint; a second signal stops at once",
                 file=sys.stderr,
                 flush=True,
             )
@@ -44,8 +44,8 @@ class StopRequest:
 def watching(act: Callable[[int], None]) -> Iterator[None]:
     """Calls `act(signal number)` for each SIGTERM and SIGINT during the block, in another thread.
 
-    At once, even while the main thread is inside TensorFlow, where Python's own handlers wait. Only
-    the main thread can set this up; in any other one the block runs as it is.
+    The call comes at once, even while the main thread runs TensorFlow, where Python's own handlers
+    would wait. Only the main thread can set this up; in other threads signals are not watched.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -74,16 +74,16 @@ def watching(act: Callable[[int], None]) -> Iterator[None]:
 
 
 def call(command: list[str], keep: Sequence[int] = ()) -> int:
-    """Runs a program to its end and returns its exit status; signals are passed on to it.
+    """Runs a program to its end and returns its exit status; signals are forwarded to it.
 
     Args:
       command: the program and its arguments.
-      keep: file descriptors that it inherits, such as that of a lock, which then lasts as long as
-        the program, even if this process is killed.
+      keep: file descriptors that it inherits, e.g. of a lock file: the lock is then held until the
+        program ends, even if this process is killed.
 
     Raises:
-      Stopped: if a signal came and the program ended well.
-      KeyboardInterrupt: if a signal came and it did not.
+      Stopped: if a signal arrived and the program exited with status 0.
+      KeyboardInterrupt: if a signal arrived and the program exited with another status.
     """
     asked: list[int] = []
     started: list[subprocess.Popen] = []
@@ -100,7 +100,7 @@ def call(command: list[str], keep: Sequence[int] = ()) -> int:
     if asked and status:
         raise KeyboardInterrupt
     if asked:
-        raise Stopped("stopped; the same command goes on from here")
+        raise Stopped("stopped; run the same command to resume")
     return status
 
 

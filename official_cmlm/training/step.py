@@ -1,4 +1,4 @@
-"""One update: the same for any number of replicas and chunks, and after a restart."""
+"""One training step; its update does not depend on replicas, chunks or restarts."""
 
 from collections.abc import Collection, Mapping
 
@@ -19,12 +19,14 @@ NAMES = (EXAMPLES, TOKENS, POSITIONS)
 def batch_counts(
     features: dict[str, dict], sequences: Mapping[str, Collection[str]]
 ) -> dict[str, tf.Tensor]:
-    """Sums over a replica's share of a batch: name -> float32 scalar.
+    """Counts a replica's share of a batch: name of the count -> float32 scalar.
+
+    Tokens are counted by `input_mask`, special tokens included; positions include padding.
 
     Args:
-      features: group -> features.
-      sequences: group -> the sequences of its view. Their tokens are counted, special tokens
-        included; what objectives add to the view, as masked copies, is the same text again.
+      features: group -> features; the counts are sums over the groups.
+      sequences: group -> the sequences of its view. What objectives add to the view, such as masked
+        copies, is the same text and not counted again.
     """
     counts = dict.fromkeys(NAMES, tf.constant(0.0))
     for group, batch in features.items():
@@ -37,14 +39,14 @@ def batch_counts(
 
 
 def count_metrics() -> list[tf_keras.metrics.Metric]:
-    """A sum over steps and replicas for each of `NAMES`."""
+    """A metric for each of `NAMES`: the sum over steps and replicas."""
     return [tf_keras.metrics.Sum(name) for name in NAMES]
 
 
 class FiniteMean(tf_keras.metrics.Mean):
-    """A mean over steps that leaves out values that are not finite; NaN if there are no others.
+    """A mean over steps that ignores non-finite values; NaN if all values are non-finite.
 
-    Under a loss scale gradients overflow as a matter of course, and such a step is left out too.
+    With loss scaling, gradients overflow now and then; the optimizer skips those steps too.
     """
 
     def update_state(
@@ -61,7 +63,7 @@ class FiniteMean(tf_keras.metrics.Mean):
 
 
 GRADIENT_NORM = "gradient_norm"
-# What tells dropout's use of the seed from the data's.
+# Separates the random numbers of dropout from those of the data.
 _DROPOUT = 0x64726F70
 
 
@@ -72,17 +74,17 @@ def train_step(
     seed: int,
     chunk_size: int = 0,
 ) -> tuple[tf.Tensor, tf.Tensor, dict[str, ObjectiveOutput]]:
-    """Computes the gradients of this replica's share of a batch and applies those of all.
+    """Computes the gradients of this replica's share of a batch and applies those of all replicas.
 
     Dropout masks are a function of (seed, the optimizer's count of steps, row of the global batch).
-    Gradients are clipped by the norm of the global batch's. A step whose loss is not finite is not
-    applied, and none after it; `model.guard` remembers it.
+    Gradients are clipped by their norm over the global batch. A non-finite step is not applied, nor
+    is any step after it; `model.guard` stores it.
 
     Args:
-      model: what is trained.
-      optimizer: with its count of steps, also a loss-scale optimizer.
+      model: the model.
+      optimizer: may be a loss-scale optimizer; its `iterations` count the steps.
       features: group -> features.
-      seed: of dropout.
+      seed: seed of the dropout masks.
       chunk_size: examples to compute at a time; 0 is all.
 
     Returns:
@@ -118,7 +120,7 @@ def whole_gradients(
     step_key: tf.Tensor,
     factor: tf.Tensor,
 ) -> tuple[tf.Tensor, gradients.Gradients, dict[str, ObjectiveOutput]]:
-    """Loss, gradients of `factor` times it, and outputs, all of a batch at once."""
+    """Computes loss, gradients of `factor` times the loss, and outputs, without chunks."""
     chosen = {name: objective.config for name, objective in model.objectives.items()}
     with tf.GradientTape() as tape:
         outputs = model(features, training=True, step_key=step_key)

@@ -1,7 +1,7 @@
 """The compiled training step as a module that any XLA runtime can execute.
 
-TensorFlow traces and lowers the step; the result is XLA's own portable form (HLO). Its arguments
-are a batch and all variables that the step reads, its results the variables that it updates.
+TensorFlow traces and lowers the step; the result is in XLA's portable form (HLO). Its arguments are
+a batch and all variables that the step reads; its results are the variables that it updates.
 """
 
 import dataclasses
@@ -42,8 +42,8 @@ def lower(
       step: takes a batch, updates variables and returns nothing. Variables that it creates, as
         optimizers create their slots, are created while it is traced.
       batch: nested tensors of static shape.
-      variables: called after the tracing; returns the variables that the step reaches through their
-        handles only, as raw optimizer ops do with their slots. Others are found without.
+      variables: called after tracing; returns the variables that the step uses only through their
+        resource handles, as raw optimizer ops use slots. All others are found automatically.
 
     Raises:
       RuntimeError: if TensorFlow lowers the step to something else than a function from batch and
@@ -62,9 +62,9 @@ def lower(
     first = len(tf.nest.flatten(batch))
     arguments = len(module.host_program_shape.parameters)
     result = module.host_program_shape.result
-    # A single result is no tuple, and has no index.
+    # A single result is not a tuple and has no index.
     results = len(result.tuple_shapes) if result.element_type == xla_data_pb2.TUPLE else 1
-    # TensorFlow lets each updated variable take the place of the old one.
+    # TensorFlow aliases each updated variable with the variable's old value.
     updated = {
         (*entry.output_shape_index, 0)[0]: entry.parameter_number - first
         for entry in module.input_output_alias.entries
@@ -75,7 +75,7 @@ def lower(
             f"them updated variables; expected {first} tensors of the batch, {len(captured)} "
             "captured ones, and updated variables only"
         )
-    # The runtime decides by itself which buffers are used again.
+    # The runtime decides by itself which buffers to reuse.
     module.ClearField("input_output_alias")
     _remove_copies(module)
     _remove_names(module)
@@ -87,7 +87,7 @@ def lower(
 
 
 def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
-    """Lets all users of a copy read the original: StableHLO has no copies."""
+    """Replaces each copy by its original: StableHLO has no copy operation."""
     for computation in module.computations:
         original: dict[int, int] = {}
         # Operands stand before their users.
@@ -106,9 +106,9 @@ def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
 
 
 def _remove_names(module: hlo_pb2.HloModuleProto) -> None:
-    """Numbers everything anew: TensorFlow's names count what the process has traced before.
+    """Renumbers everything: TensorFlow's names depend on what the process has traced before.
 
-    Equal steps of two processes are then equal bytes, as a cache of compiled programs needs.
+    Equal steps of two processes then give equal bytes, as a compilation cache requires.
     """
     module.name = "train_step"
     computations = {each.id: number for number, each in enumerate(module.computations, 1)}

@@ -47,7 +47,7 @@ from official_cmlm.training.step import (
 )
 
 STS_METRIC = "sts_spearman"
-# Objectives that read the same: their names joined with `+`, records, view and augments.
+# Objectives that share a pipeline: their names joined with `+`, data config, view and augments.
 Group = tuple[str, DataConfig, View, list[Augment]]
 
 
@@ -64,7 +64,7 @@ class SentenceEncoderTask(base_task.Task):
         """Checks the whole configuration and opens the records' manifests.
 
         Raises:
-          UserError: for the first thing that cannot work.
+          UserError: for the first invalid setting.
         """
         super().__init__(params, logging_dir=logging_dir, name=name)
         params.check()
@@ -138,7 +138,7 @@ class SentenceEncoderTask(base_task.Task):
                 )
 
     def check_batch_sizes(self, num_replicas: int) -> None:
-        """Raises `UserError` unless every batch divides by the replicas and has examples enough."""
+        """Raises `UserError` unless all batches divide by the replicas and have enough examples."""
         for name, where, data in self.task_config.used_data():
             smallest = min(size for _, size in data.buckets(num_replicas, where))
             needed = self.chosen[name].min_batch_size()
@@ -149,7 +149,7 @@ class SentenceEncoderTask(base_task.Task):
                 )
 
     def check_inputs(self, is_training: bool, num_replicas: int = 1) -> None:
-        """Raises `UserError` if the inputs of training, or of validation, cannot work.
+        """Raises `UserError` if the inputs of training, or of validation, cannot be built.
 
         Calls `inputs.pipeline.check_examples` for everything that the objectives read.
         """
@@ -162,7 +162,7 @@ class SentenceEncoderTask(base_task.Task):
         self._checked.add(is_training)
 
     def notes(self) -> list[str]:
-        """What a person should know before training: records that an objective cannot use."""
+        """Lines to print before training: how many records an objective cannot use."""
         lines = []
         for name, where, data in self.task_config.used_data():
             manifest = load_manifest(data.input_path)
@@ -177,14 +177,14 @@ class SentenceEncoderTask(base_task.Task):
         return lines
 
     def resume_data(self, prefix: str, num_replicas: int) -> list[str]:
-        """Lets training inputs that are built from now on go on where a checkpoint stands.
+        """Makes training inputs that are built from now on resume at a checkpoint's data position.
 
         Args:
           prefix: the checkpoint.
-          num_replicas: among which batches are divided.
+          num_replicas: number of replicas that share each batch.
 
         Returns:
-          What a person should know: of which objectives the data begin anew, and why.
+          Lines to print: the objectives whose data restart from the beginning, and why.
         """
         groups = {name: rest for name, *rest in self._groups(is_training=True)}
         self._reached = read_positions(prefix, groups)
@@ -192,12 +192,12 @@ class SentenceEncoderTask(base_task.Task):
         for name, (data, view, _) in groups.items():
             reached = self._reached.get(name)
             if reached is None:
-                reason = "the checkpoint does not say where they stood"
+                reason = "the checkpoint has no data position for it"
             elif not can_resume(data, load_manifest(data.input_path), view, num_replicas, reached):
-                reason = "records, settings or batch sizes are not those of the checkpoint"
+                reason = "records, settings or batch sizes differ from those of the checkpoint"
             else:
                 continue
-            lines.append(f"{name}: the order of the data begins anew, {reason}")
+            lines.append(f"{name}: its data restart from the beginning, {reason}")
         return lines
 
     def build_model(self) -> MultiObjectiveModel:
@@ -215,7 +215,7 @@ class SentenceEncoderTask(base_task.Task):
         return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:
-        """Loads `init_checkpoint` into a fresh model."""
+        """Loads `init_checkpoint` into a new model."""
         restored, start = set(), self.task_config.init_checkpoint
         if start:
             restore_pretrained(start, model.encoder, model.head, self.vocabulary)
@@ -230,8 +230,8 @@ class SentenceEncoderTask(base_task.Task):
         """Returns batches by group: the objectives' names joined with `+` -> features.
 
         Objectives that read the same view of the same records form a group and share a pipeline.
-        With several groups a step has one batch of each, and a pass of validation ends with the
-        shortest.
+        With several groups, each step takes one batch of each group, and a validation pass ends
+        with the shortest group.
         """
         replicas = Replicas.of(input_context)
         check = params.is_training not in self._checked
@@ -277,7 +277,7 @@ class SentenceEncoderTask(base_task.Task):
         """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
         return weighted_sum(model_outputs, self.chosen)
 
-    # Nothing below branches on tensors; converting it would take most of the time to begin.
+    # Nothing below branches on tensors; AutoGraph's conversion would dominate the start-up time.
     @tf.autograph.experimental.do_not_convert
     def train_step(
         self,
@@ -286,7 +286,7 @@ class SentenceEncoderTask(base_task.Task):
         optimizer: tf_keras.optimizers.Optimizer,
         metrics: list[tf_keras.metrics.Metric] | None = None,
     ) -> dict[str, tf.Tensor]:
-        """See `tasks.training_step.train_step`."""
+        """See `training.step.train_step`."""
         inputs = model.data_positions.take(inputs)
         loss, norm, outputs = train_step(
             model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
@@ -325,11 +325,11 @@ class SentenceEncoderTask(base_task.Task):
                 )
 
     def aggregate_logs(self, state: bool | None, step_logs: dict) -> bool | None:
-        """Nothing of single steps; true asks the trainer for `reduce_aggregated_logs`."""
+        """Keeps no logs of single steps; true makes the trainer call `reduce_aggregated_logs`."""
         return self._scored is not None or None
 
     def reduce_aggregated_logs(
         self, aggregated_logs: bool, global_step: tf.Tensor | None = None
     ) -> dict[str, float]:
-        """Called once a validation: scores `sts_file` with the weights as they are."""
+        """Called once per validation: scores `sts_file` with the current weights."""
         return {STS_METRIC: similarity_spearman(self._scored.encode, self._sts_pairs)}

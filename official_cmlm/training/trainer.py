@@ -1,7 +1,7 @@
-"""Model Garden's trainer and Orbit's outer loop, so that a run can be stopped at any step.
+"""Model Garden's trainer and Orbit's controller, extended so that a run can stop at any step.
 
 The trainer runs the compiled loop in short pieces, reports rates and stops at a non-finite loss.
-The outer loop evaluates and saves at the same steps whether a training was stopped or not.
+The controller evaluates and saves at the same steps whether a training was interrupted or not.
 """
 
 import dataclasses
@@ -30,9 +30,9 @@ class Totals:
     """Sums over the steps of a run.
 
     Attributes:
-      steps, examples, tokens, positions: how many; see `tasks.batch_counts`.
-      seconds: in the training loop, without evaluation and checkpoints.
-      waited: seconds of those in which the next batch was not there.
+      steps, examples, tokens, positions: counts, see `training.step.batch_counts`.
+      seconds: time in the training loop, without evaluation and checkpoints.
+      waited: the part of `seconds` spent waiting for the next batch.
     """
 
     steps: int = 0
@@ -62,9 +62,9 @@ class Totals:
 
 
 class Stopwatch:
-    """Seconds of a loop, and those in which it waited for a batch.
+    """Measures the seconds of a loop, and the part of them spent waiting for batches.
 
-    Make it in the scope of the strategy that the loop runs in.
+    Create it in the scope of the distribution strategy that runs the loop.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Stopwatch:
         now: Callable[[], float] = time.monotonic,
         timestamp: Callable[[], tf.Tensor] = tf.timestamp,
     ) -> None:
-        """Args: the clocks of the host and of the graph, in seconds; float64 scalar."""
+        """Args: `now` and `timestamp`, clocks of the host and of the graph: float64, in seconds."""
         self._now, self._timestamp = now, timestamp
         self._waited = tf.Variable(
             0.0, trainable=False, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA
@@ -80,14 +80,14 @@ class Stopwatch:
         self.start()
 
     def start(self) -> None:
-        """Begins a loop."""
+        """Starts measuring a loop."""
         self._waited.assign(0.0)
         self._started = self._now()
 
     def next(self, iterator: Any) -> Any:
-        """The next batch; the time until it is there counts as waiting.
+        """Returns the next batch; the time until it is available counts as waiting.
 
-        On the host, inside the compiled loop but outside of what XLA compiles.
+        Runs on the host, inside the loop's graph but outside of what XLA compiles.
         """
         before = self._timestamp()
         with tf.control_dependencies([before]):
@@ -98,7 +98,7 @@ class Stopwatch:
         return inputs
 
     def correct(self, waited: float, left_out: float) -> None:
-        """Adds seconds of waiting, and leaves out seconds, that the graph cannot measure."""
+        """Adds `waited` and subtracts `left_out` seconds, which the graph cannot measure."""
         self._waited.assign_add(waited)
         self._started += left_out
 
@@ -107,20 +107,20 @@ class Stopwatch:
         return self._now() - self._started, float(self._waited.numpy())
 
 
-# How long the compiled loop may run before Python looks whether it should stop.
+# Seconds that the compiled loop runs between two checks for a stop.
 PIECE_SECONDS = 0.5
-# Several workers agree on the number of steps of a piece; its sum over replicas stays exact.
+# Most steps of a piece. Workers agree on it by a float32 sum, which is exact for small integers.
 _MOST_STEPS = 1000
 # Seconds between two reports of a loop that is still running.
 REPORT_SECONDS = 2.0
-# Seconds after which a training without a checkpoint ends its loop early, so that one is saved.
+# Seconds after which a training without a checkpoint ends its loop early to save the first one.
 FIRST_CHECKPOINT_SECONDS = 300.0
-# Several workers ask each other after so many steps of an evaluation.
+# Evaluation steps between two checks for a stop on any of several workers.
 _EVALUATION_STEPS = 8
 
 
 class StepFailed(Exception):
-    """A step that was not finite, and was not applied."""
+    """A non-finite step, which was not applied."""
 
     def __init__(self, failure: Failure) -> None:
         super().__init__(f"step {failure.step}")
@@ -128,27 +128,27 @@ class StepFailed(Exception):
 
 
 class GivenUp(Exception):
-    """A training or evaluation that ends early because somebody asked for a stop."""
+    """A training or evaluation ends early because a stop was requested."""
 
 
 class Trainer(base_trainer.Trainer):
-    """Trains as its base does, step by step the same.
+    """Computes the same steps as its base class, in pieces between which it can stop and report.
 
     Attributes:
-      totals: of this run so far.
-      on_piece: called every `REPORT_SECONDS` of a loop, and after the first step, with the metrics
-        of the loop so far; None (default) for nobody. Several workers report whole loops only.
+      totals: totals of this run so far.
+      on_piece: called with the metrics of the current loop, after the first step and every
+        `REPORT_SECONDS`; None (default): no such reports. With several workers it is not called.
     """
 
     def __init__(self, *args: Any, stop: Callable[[], bool], **kwargs: Any) -> None:
-        """Args: `stop`, whether somebody has asked for it."""
+        """Args: `stop`, which returns whether a stop was requested; others as in the base class."""
         self._stop = stop
         self.on_piece: Callable[[dict[str, float]], None] | None = None
         self._reported = -math.inf
-        # When a training that has no checkpoint yet should get one; None once it has.
+        # Time at which a training without a checkpoint should save its first; None once it is due.
         self._checkpoint_due: float | None = None
         self.totals = Totals()
-        # The first piece of a run: it traces and compiles, and says nothing of those after it.
+        # Totals of the run's first piece; rates exclude it, as it includes tracing and compiling.
         self._first: Totals | None = None
         self._after_first = Totals()
         self._piece = 1
@@ -164,11 +164,11 @@ class Trainer(base_trainer.Trainer):
                 functools.partial(optimizer_variables, self.optimizer),
                 _print_above_the_bar,
             )
-        # Workers must take the same number of steps: they cannot stop each for itself.
+        # Workers must run the same number of steps, so they have to stop together.
         self._several = self.strategy.extended._in_multi_worker_mode()
 
     def _variables_of_the_host(self) -> list[tf.Variable]:
-        """What is read, or reset, between two pieces of a loop."""
+        """Variables that the host reads or resets between two pieces of a loop."""
         metrics = [self._train_loss, *self.train_metrics]
         return [
             self.global_step,
@@ -186,7 +186,7 @@ class Trainer(base_trainer.Trainer):
         return list(self.strategy.extended.worker_devices)
 
     def pull(self) -> None:
-        """Brings TensorFlow's variables up to date, where JAX has the newest."""
+        """Copies the newest variables from JAX to TensorFlow, if steps run on JAX."""
         if self._jax_loop:
             self._jax_loop.pull()
 
@@ -201,10 +201,10 @@ class Trainer(base_trainer.Trainer):
         self._watch.correct(loop.waited - waited, loop.compiling - compiling)
 
     def _in_pieces(self, loop: Callable, iterator: Any, num_steps: tf.Tensor) -> None:
-        """Runs the compiled loop for a moment at a time, up to `num_steps` or a stop.
+        """Runs the compiled loop in short pieces, for `num_steps` steps or until a stop.
 
         Raises:
-          StepFailed: as soon as a step was not finite.
+          StepFailed: at the end of the piece that had a non-finite step.
         """
         left = int(num_steps)
         while left:
@@ -219,7 +219,7 @@ class Trainer(base_trainer.Trainer):
                 self._first = self._since_begin(
                     {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
                 )
-            # Twice as many as before, or as many as the time allows.
+            # The next piece: twice as many steps, or as many as fit into the time.
             fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
             self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
             self._report()
@@ -229,7 +229,7 @@ class Trainer(base_trainer.Trainer):
                 return
 
     def _report(self) -> None:
-        # Reading metrics would be a collective of all workers.
+        # Reading metrics would be a collective operation of all workers.
         if self.on_piece is None or self._several:
             return
         if time.monotonic() - self._reported >= REPORT_SECONDS:
@@ -237,7 +237,7 @@ class Trainer(base_trainer.Trainer):
             self._reported = time.monotonic()
 
     def _so_far(self) -> dict[str, float]:
-        """The metrics of the loop until now; rates as soon as they hold more than compiling."""
+        """Metrics of the current loop; rates only from the second piece of the run on."""
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
         rate = self.optimizer.learning_rate
@@ -256,7 +256,7 @@ class Trainer(base_trainer.Trainer):
         return True
 
     def train_step(self, iterator: Any) -> None:
-        """As its base's, but for XLA, which its base leaves to GPUs."""
+        """As the base class, but with XLA on every device, not on GPUs only."""
         self._step(self.next_train_inputs(iterator))
 
     def _step(self, inputs: Any) -> None:
@@ -296,34 +296,34 @@ class Trainer(base_trainer.Trainer):
         return logs
 
     def _since_begin(self, counts: dict[str, Any]) -> Totals:
-        """Of the loop so far; `counts` by `step.NAMES`."""
+        """Totals of the current loop; `counts` has the keys `step.NAMES`."""
         steps = int(self.global_step.numpy()) - self._began
         return Totals(steps, *(int(counts[name]) for name in NAMES), *self._watch.read())
 
     def rates(self) -> dict[str, float]:
-        """`Totals.rates` of this run, where it can be without its first piece."""
+        """`Totals.rates` of this run, without its first piece if there are others."""
         return (self._after_first if self._after_first.steps else self.totals).rates()
 
     def asked(self) -> bool:
-        """Whether any worker was asked to stop; all of them call this at the same step."""
+        """Whether a stop of any worker was requested; all workers call this at the same step."""
         return self.anywhere(self._stop())
 
     def give_up(self, output: dict[str, Any]) -> None:
-        """A train action: raises `GivenUp` if somebody has asked for a stop before the last step.
+        """A train action: raises `GivenUp` if a stop was requested before the last step.
 
-        All workers give up together, whichever was asked.
+        All workers stop together, whichever of them received the request.
         """
         if self.asked() and int(self.global_step.numpy()) < self.config.trainer.train_steps:
             raise GivenUp
 
     def anywhere(self, holds: bool) -> bool:
-        """Whether something holds for any worker; all of them call this at the same step."""
+        """Whether `holds` is true on any worker; all workers call this at the same step."""
         return self._together(holds, 1)[0]
 
     def _together(self, asked: bool, piece: int) -> tuple[bool, int]:
-        """Whether any worker was asked, and the mean of their pieces: for all of them the same.
+        """Whether `asked` is true on any worker, and the workers' mean `piece`.
 
-        The same to the bit: sums of small whole numbers are exact in any order.
+        The result is equal on all workers: float sums of small integers are exact in any order.
         """
         if not self._several:
             return bool(asked), piece
@@ -345,13 +345,13 @@ class Trainer(base_trainer.Trainer):
         return super().eval_end(logs)
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
-        # Traced into one graph, an evaluation cannot be given up.
+        # An evaluation that is traced into one graph cannot stop early.
         if tf.executing_eagerly():
             self._evaluated += 1
             together = not self._several or self._evaluated % _EVALUATION_STEPS == 0
             if together and self.asked():
                 if isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage):
-                    # An average of weights is in the weights' place while it is evaluated.
+                    # During evaluation the moving average is in the place of the weights.
                     self.optimizer.swap_weights()
                 raise GivenUp
         return super().eval_reduce(state, step_outputs)
@@ -362,9 +362,9 @@ def _print_above_the_bar(line: str) -> None:
 
 
 class Controller(orbit.Controller):
-    """Evaluates at multiples of the interval; Orbit counts the interval from where a run begins.
+    """Evaluates at multiples of the interval; Orbit counts the interval from a run's first step.
 
-    Loops end at multiples of `steps_per_loop` likewise.
+    In the same way, loops end at multiples of `steps_per_loop`.
     """
 
     def __init__(
@@ -377,7 +377,7 @@ class Controller(orbit.Controller):
         """Wraps Orbit's controller.
 
         Args:
-          unevaluated: whether a step that a run begins with lacks its evaluation.
+          unevaluated: whether the evaluation of a run's first step is missing.
           before_saving: called before each checkpoint.
           **kwargs: see `orbit.Controller`.
         """
@@ -395,8 +395,7 @@ class Controller(orbit.Controller):
     ) -> orbit.runner.Output | None:
         """Trains up to a step and evaluates every `eval_interval` steps, and after the last one.
 
-        First of all the step that the training begins with, if it is one of those and a stop kept
-        it from being evaluated.
+        A resumed run first evaluates its starting step if that evaluation is due and missing.
         """
         interval, output = eval_interval or train_steps, None
         step = int(self.global_step.numpy())

@@ -137,7 +137,7 @@ class InProcess:
     def __call__(self, command):
         self._calls += 1
         if self._calls == self._stop_at:
-            raise Stopped("stopped; the same command goes on from here")
+            raise Stopped("stopped; run the same command to resume")
         flags = dict(a.removeprefix("--").split("=", 1) for a in command if a.startswith("--"))
         module = command[2]
         if module.startswith("data_prep."):

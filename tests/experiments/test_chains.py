@@ -97,9 +97,9 @@ def test_stages_import_the_users_modules(tmp_path):
         commands.append(command)
         return 1
 
-    stage = stages.Stage("first", "demo")
+    stage = chains.Stage("first", "demo")
     with pytest.raises(UserError, match="stage first ended"):
-        stages.run_experiment(stage, tmp_path, None, None, call, ["my.own", "other"])
+        chains.run_experiment(stage, tmp_path, None, None, call, ["my.own", "other"])
     assert commands[0][-2:] == ["--import_module=my.own", "--import_module=other"]
 
 

@@ -113,4 +113,4 @@ def test_workers_write_files_of_their_own(two_folders, tmp_path, task_id, jobs, 
     worker = 0 if chief else 1
     assert (found["worker"], found["examples_left_out"]) == (worker, 40)
     assert f"worker {worker}'s share of its batch is {found['records']['mlm'][0]} (" in message
-    assert "lists these, and not those of 40 more examples)" in message
+    assert "lists these, but not the records of 40 more examples)" in message

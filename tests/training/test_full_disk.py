@@ -37,7 +37,7 @@ def test_the_place_that_is_full_is_named(tmp_path, by_tensorflow):
     assert message.startswith(f"{model}: ") and "trainer.max_to_keep" in message
     assert " MiB free)" in message
     message = _message(model, error(other / "part-0"))
-    assert message.startswith(f"{other}/part-0: ") and "make room there" in message
+    assert message.startswith(f"{other}/part-0: ") and "free disk space there" in message
     assert " MiB free)" in message and "max_to_keep" not in message
 
 

@@ -88,7 +88,7 @@ def test_a_signal_to_one_worker_stops_both(records_dir, tmp_path):
     """Soon after it, inside a loop of 5,000 steps, at one step, which the other one has saved."""
     first, second = _two_workers(records_dir, tmp_path / "model", 5000, 5000, (0, 3))
     step = int(re.search(r"stopped at step (\d+) of 5000, saved as ", first)[1])
-    assert f"stopped at step {step} of 5000, saved by the first worker; the same" in second
+    assert f"stopped at step {step} of 5000, saved by the chief worker; run the same" in second
     # After pieces of 1, 2, 4 … steps at most; the signal may arrive a piece late.
     assert 3 <= step < 100
     assert tf.train.latest_checkpoint(str(tmp_path / "model")).endswith(f"ckpt-{step}")

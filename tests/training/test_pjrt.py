@@ -133,7 +133,7 @@ def test_a_device_that_is_lost(records_dir, tmp_path, monkeypatch):
             run(_params(records_dir, "pjrt"), "train", str(folder))
     text = str(caught.value)
     assert "UNAVAILABLE: device lost; the last good checkpoint is" in text and "ckpt-3;" in text
-    assert text.endswith("the same command goes on from there") and "\n" not in text
+    assert text.endswith("; run the same command to resume") and "\n" not in text
     run(_params(records_dir, "pjrt"), "train", str(folder))
     assert (folder / f"ckpt-{_STEPS}.index").exists()
 

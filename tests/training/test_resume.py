@@ -112,7 +112,7 @@ def test_begins_anew_with_a_word(folders, tmp_path):
     assert task.resume_data(prefix, 1) == []
     config.train_data.seed = 6
     (line,) = task.resume_data(prefix, 1)
-    assert line.startswith("mlm: ") and "batch sizes are not those of the checkpoint" in line
+    assert line.startswith("mlm: ") and "batch sizes differ from those of the checkpoint" in line
     bare = tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / "bare"))
     (line,) = task.resume_data(bare, 1)
-    assert "does not say where they stood" in line
+    assert "the checkpoint has no data position" in line

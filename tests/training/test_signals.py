@@ -28,7 +28,7 @@ def test_a_signal_asks_for_a_stop(signum, capfd):
         assert arrived.wait(60)
         assert stop
     assert signal.getsignal(signum) is before
-    assert "once more stops at once" in capfd.readouterr().err
+    assert "a second signal stops at once" in capfd.readouterr().err
 
 
 def test_other_threads_only_run_the_block():

@@ -53,14 +53,16 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
         _at_call(patch, FiniteGuard, "failure", 3, _signal)
         million = {"steps_per_loop": 10**6, "summary_interval": 10**6, "checkpoint_interval": 10**6}
         params = tiny_run(records_dir, tmp_path, 10**6, **million)
-        with pytest.raises(Stopped, match="stopped at step .* the same command goes on") as caught:
+        with pytest.raises(
+            Stopped, match="stopped at step .* run the same command to resume"
+        ) as caught:
             run(params, "train_and_eval", str(folder))
     first = _summary(folder)
     step = first["step"]
     assert 3 <= step < 1000 and f"step {step} of 1000000, saved as {folder}" in str(caught.value)
     assert not first["completed"] and first["steps"] == step
     assert first["checkpoint"] == str(folder / f"ckpt-{step}")
-    assert "once more stops at once" in capfd.readouterr().err
+    assert "a second signal stops at once" in capfd.readouterr().err
 
     params = tiny_run(records_dir, tmp_path, step + 2, checkpoint_interval=2)
     run(params, "train", str(folder))
@@ -138,7 +140,7 @@ def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
     from official_cmlm.training.task import SentenceEncoderTask
 
     _at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, _signal)
-    with pytest.raises(Stopped, match="stopped at step 0 of 4, nothing is saved; .* begins again"):
+    with pytest.raises(Stopped, match="stopped at step 0 of 4, nothing to save; .* start again"):
         run(tiny_run(records_dir, tmp_path, 4), "train", str(tmp_path / "model"))
     assert not list((tmp_path / "model").glob("ckpt*"))
 
@@ -158,7 +160,9 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     message = str(caught.value)
     assert "\n" not in message and f"{folder}: cannot be written (File too large, " in message
-    assert "MiB free); the last good checkpoint is" in message and "ckpt-2; make room" in message
+    assert (
+        "MiB free); the last good checkpoint is" in message and "ckpt-2; free disk space" in message
+    )
     assert not list(folder.glob("*_temp"))
     assert latest_good_checkpoint(folder) == str(folder / "ckpt-2")
 
