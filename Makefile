@@ -8,15 +8,19 @@
 SHELL := /bin/bash
 .DELETE_ON_ERROR:
 
-# The first of these that is a Python 3.11 or 3.12.
-PYTHON ?= $(shell for python in python3 python3.12 python3.11; do \
-	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 12))' \
+# The first of these that is a Python 3.11, 3.12 or 3.13.
+PYTHON ?= $(shell for python in python3 python3.12 python3.13 python3.11; do \
+	$$python -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
 	2>/dev/null && echo $$python && break; done)
 VENV := .venv
 BIN := $(VENV)/bin
 BENCH_VENV := .venv-bench
 DOCS_VENV := .venv-docs
 PIP_INSTALL := $(BIN)/python -m pip install --disable-pip-version-check --quiet --require-hashes
+# The project itself, as links to this checkout: `import official_cmlm` works everywhere with the
+# environment's python, and its bin/ has the console scripts. Nothing is fetched.
+INSTALL_PROJECT = $(dir $(@))bin/python -m pip install --disable-pip-version-check --quiet \
+	--no-deps --no-index --no-build-isolation --editable .
 # The user's own text for the demo: files, folders or patterns, separated by commas.
 TEXT ?=
 # Where a document of that text ends: blank_line or file.
@@ -41,13 +45,14 @@ format: $(VENV)/.installed-dev
 	$(BIN)/ruff format .
 
 $(VENV)/bin/python:
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or 3.12 found; install one, or" \
-		"say PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found; install one," \
+		"or say PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
 
-$(VENV)/.installed: requirements.txt | $(VENV)/bin/python
+$(VENV)/.installed: requirements.txt pyproject.toml setup.py | $(VENV)/bin/python
 	@echo "installing the packages of requirements.txt into $(VENV) (about 3.5 GB, minutes)"
 	$(PIP_INSTALL) -r requirements.txt
+	$(INSTALL_PROJECT)
 	@touch $@
 
 $(VENV)/.installed-dev: requirements-dev.txt requirements-beam.txt requirements-jax.txt \
@@ -83,15 +88,16 @@ $(BENCH_VENV)/.installed: requirements.txt requirements-bench.txt | $(VENV)/bin/
 		--require-hashes -r requirements.txt
 	$(BENCH_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
 		-r requirements-bench.txt
+	$(INSTALL_PROJECT)
 	@touch $@
 
 LOCK := uv pip compile --quiet --universal --generate-hashes --python-version 3.11
 lock:
-	$(LOCK) pyproject.toml -o requirements.txt
+	$(LOCK) pyproject.toml --extra demo -o requirements.txt
 	$(LOCK) requirements-dev.in -o requirements-dev.txt
 	$(LOCK) requirements-beam.in -o requirements-beam.txt
 	$(LOCK) requirements-jax.in -o requirements-jax.txt
 	$(LOCK) requirements-docs.in -o requirements-docs.txt
 
 clean:
-	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) build
+	rm -rf $(VENV) $(BENCH_VENV) $(DOCS_VENV) build *.egg-info

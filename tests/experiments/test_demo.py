@@ -1,10 +1,14 @@
 """The demo's stages: what is there is reused, what changed is made again."""
 
+from collections import Counter
+
 import pytest
 
+from data_prep.documents.sentences import split_sentences
 from experiments.demo.__main__ import Stages
-from experiments.demo.report import sample_pairs
+from experiments.demo.report import read_sentences, sample_pairs
 from official_cmlm.errors import UserError
+from tests.conftest import make_documents, write_records
 
 # Appends to a log what was made, then makes it.
 SCRIPT = "import sys, pathlib; p = pathlib.Path(sys.argv[1]); open(sys.argv[2], 'a').write(p.name)"
@@ -71,3 +75,15 @@ def test_pairs_are_adjacent_and_unambiguous():
     assert set(zip(first, second)) <= adjacent
     assert len(set(first)) == len(first) == len(set(second)) == 3
     assert sample_pairs(documents, 2)[0] == first[:2]
+
+
+def test_sentences_of_documents_are_those_of_their_text(tmp_path, vocabulary):
+    """Also of documents that are cut into records of two sentences, each cut repeating one."""
+    documents = make_documents(20)
+    write_records(tmp_path, documents, vocabulary, keep_text=True, max_sentences=2)
+    expected = [split_sentences(d.paragraphs[0], "en", Counter()) for d in documents]
+    assert max(map(len, expected)) > 4
+    assert read_sentences(tmp_path) == expected
+    write_records(tmp_path / "ids", documents, vocabulary)
+    with pytest.raises(UserError, match="--keep_text"):
+        read_sentences(tmp_path / "ids")

@@ -1,0 +1,154 @@
+"""The wheel: one package with all files, a console script for each binary, used elsewhere."""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tomllib
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import make_documents
+from tests.test_cli import BINARIES
+
+ROOT = Path(__file__).parents[1]
+FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")
+SCRIPTS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["scripts"]
+
+
+def run(*command, cwd, status=0):
+    """Runs a program; returns its output, or fails with it."""
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    done = subprocess.run(
+        list(map(str, command)), cwd=cwd, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == status, f"{command}\n{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory):
+    """Built of a copy, as a build leaves files beside the sources."""
+    source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
+    for name in FOLDERS:
+        shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
+    for name in ("pyproject.toml", "setup.py", "README.md"):
+        shutil.copy(ROOT / name, source / name)
+    pip = [sys.executable, "-m", "pip", "wheel", "--no-index", "--no-deps", "--no-build-isolation"]
+    run(*pip, f"--wheel-dir={output}", source, cwd=output)
+    return next(output.glob("*.whl"))
+
+
+@pytest.fixture(scope="module")
+def scripts(wheel, tmp_path_factory):
+    """Folder of the console scripts of an environment with the wheel and the tests' packages."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
+    python = folder / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--no-index", "--no-deps"]
+    run(*pip, wheel, cwd=folder)
+    site = Path(run(python, "-c", "import site; print(site.getsitepackages()[0])", cwd=folder)[:-1])
+    assert {path.name.partition("-")[0] for path in site.iterdir()} == {"official_cmlm"}
+    # Behind the installed project. What `.pth` files there name, such as a checkout, is not added.
+    (site / "packages.pth").write_text(f"{sysconfig.get_paths()['purelib']}\n")
+    return folder / "bin"
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A user's folder, with packages named like the checkout's that must not be imported."""
+    folder = tmp_path_factory.mktemp("elsewhere")
+    for name in FOLDERS[1:]:
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise SystemExit('of the user')\n")
+    return folder
+
+
+def modules(folder, suffix):
+    return {path.relative_to(ROOT).as_posix() for path in (ROOT / folder).rglob(f"*{suffix}")}
+
+
+def test_every_binary_has_a_script():
+    """`cmlm-export-tfhub` is `official_cmlm.scripts:export_tfhub` is `export.export_tfhub`."""
+    from official_cmlm import scripts
+
+    found = {}
+    for name, target in SCRIPTS.items():
+        module, function = target.split(":")
+        assert (module, f"cmlm-{function.replace('_', '-')}") == ("official_cmlm.scripts", name)
+        (found[name],) = getattr(scripts, function).args
+    binaries = {name for name in BINARIES if not name.startswith("benchmarks.")}
+    assert set(found.values()) == {name.removeprefix("official_cmlm.") for name in binaries}
+    for name, module in found.items():
+        last = module.removeprefix("experiments.").replace("demo.report", "demo_report")
+        assert name == f"cmlm-{last.rpartition('.')[2].replace('_', '-')}"
+
+
+def test_the_wheel_holds_one_package_with_all_files(wheel):
+    with zipfile.ZipFile(wheel) as file:
+        names = file.namelist()
+        (top_level,) = [name for name in names if name.endswith("top_level.txt")]
+        assert file.read(top_level) == b"official_cmlm\n"
+    held = {name for name in names if not name.startswith("official_cmlm-0")}
+    own = {f"official_cmlm/{name}" for folder in FOLDERS[1:] for name in modules(folder, ".py")}
+    yaml = {f"official_cmlm/{name}" for name in modules("experiments", ".yaml")}
+    library = modules("official_cmlm", ".py") | modules("official_cmlm", ".json")
+    assert held == own | yaml | library and len(yaml) > 30
+
+
+def test_the_installed_project_is_imported_from_anywhere(scripts, elsewhere):
+    """By a user's own script and by a binary, which finds its YAML files."""
+    (elsewhere / "own.py").write_text(
+        "import official_cmlm, official_cmlm.experiments as e\n"
+        "print(official_cmlm.__file__, e.module_of('export.export_tfhub'), sep='\\n')"
+    )
+    path, module = run(scripts / "python", "own.py", cwd=elsewhere).splitlines()
+    assert Path(path).is_relative_to(scripts.parent)
+    assert module == "official_cmlm.export.export_tfhub"
+    listed = run(scripts / "cmlm-train", "--experiment=?", cwd=elsewhere)
+    assert "cmlm/english_base" in listed
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_help_of_a_script(scripts, elsewhere, script):
+    """Under the script's module, so with all of its flags; absl's `--help` exits with 1."""
+    text = run(scripts / script, "--help", cwd=elsewhere, status=1)
+    assert "flags:" in text and "\n  --" in text
+
+
+TINY = (
+    "task.encoder.hidden_size=16,task.encoder.num_layers=1,task.encoder.num_attention_heads=2,"
+    "task.encoder.intermediate_size=32,task.train_data.input_path=records,"
+    "task.train_data.global_batch_size=8,trainer.train_steps=2,trainer.checkpoint_interval=2,"
+    "trainer.steps_per_loop=1,trainer.summary_interval=1"
+)
+
+
+@pytest.mark.long
+def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
+    """Vocabulary, records, a training, a chain in processes of its own, TF-Hub modules."""
+    texts = ["\n".join(document.paragraphs) for document in make_documents(60)]
+    (elsewhere / "text.txt").write_text("\n\n".join(texts))
+
+    def script(name, *arguments):
+        return run(scripts / f"cmlm-{name}", *arguments, cwd=elsewhere)
+
+    script("build-vocab", "--input=text.txt", "--output=vocab.txt", "--vocab_size=120")
+    script(
+        *("create-documents", "--input=text.txt", "--vocab_file=vocab.txt", "--lower_case"),
+        "--output_dir=records",
+    )
+    script(
+        *("train", "--experiment=demo", "--mode=train", "--model_dir=model"),
+        f"--params_override={TINY}",
+    )
+    (elsewhere / "chain.yaml").write_text("stages: [{name: next, experiment: demo}]")
+    script(
+        *("train-stages", "--stages=chain.yaml", "--init_checkpoint=model", "--model_dir=chain"),
+        f"--params_override={TINY}",
+    )
+    script("export-tfhub", "--model_dir=chain/01_next", "--export_dir=tfhub")
+    assert (elsewhere / "tfhub" / "encoder" / "saved_model.pb").is_file()
