@@ -1,7 +1,7 @@
-"""Text to records, how fast and in how much memory: `python -m benchmarks.data_prep`.
+"""Speed and memory of turning text into records: `python -m benchmarks.data_prep`.
 
-Of the English books below CMLM_DATA_DIR, in tokens of text per CPU-second, in turns and with the
-median of the rounds; imports are not counted, for nobody:
+Measures tokens of text per CPU-second on the English books below CMLM_DATA_DIR. The sides run in
+turns, and the median over the rounds is reported; imports are not counted on any side:
 
 - ours: the engine of `data_prep.prepare` in this process, from files to shards with checksums:
   read, split into sentences, tokenise, write; a book is a document;

@@ -1,4 +1,4 @@
-"""What a huge contrastive batch costs in chunks: `python -m benchmarks.gradient_cache`.
+"""Cost of a very large contrastive batch in chunks: `python -m benchmarks.gradient_cache`.
 
 Adjacent sentences of real text as in-batch retrieval, on a 2 × 128 encoder: batches of 16,384 pairs
 computed in chunks, against the largest batch that is computed at once, each in a process of its

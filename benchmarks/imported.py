@@ -1,4 +1,4 @@
-"""Shows an import right on real weights: `python -m benchmarks.imported`.
+"""Verifies an import with real weights: `python -m benchmarks.imported`.
 
 Imports a sentence-transformers folder, writes it out again, and compares embeddings and token ids
 of real sentences in three ways: the source in its own library, the imported encoder, and the

@@ -1,8 +1,8 @@
-"""How often the language is found: `python -m benchmarks.language_id --data_dir=…`.
+"""Accuracy of language identification: `python -m benchmarks.language_id --data_dir=…`.
 
 Identifies every line of NTREX's files (`ntrex/newstest2019-*.LANGUAGE.txt` below the folder), one
-sentence at a time, and prints accuracy by language, the confusion table, what the sure answers
-are worth, and the speed, on single sentences and on a file's sentences as one document.
+sentence at a time. Prints accuracy by language, the confusion table, the accuracy of confident
+answers, and the speed, on single sentences and on a file's sentences as one document.
 """
 
 import os

@@ -1,4 +1,4 @@
-"""Trains every method for minutes and scores what it should move.
+"""Trains every method for minutes; compares a score before and after the training.
 
     CMLM_DATA_DIR=… python -m benchmarks.methods --work_dir=work/methods
 

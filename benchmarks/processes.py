@@ -7,7 +7,7 @@ from official_cmlm.errors import UserError
 
 
 def run_module(module: str, *arguments: str) -> str:
-    """Runs a binary, its progress and errors in sight; returns the last line that it printed.
+    """Runs a binary, showing its progress and errors; returns the last line that it printed.
 
     Raises:
       UserError: if it fails.

@@ -1,4 +1,4 @@
-"""What web pages hold beside their text, made from running text by pure functions.
+"""Imitates the boilerplate of web pages: pure functions that corrupt running text.
 
 Every function takes a paragraph of running text, its language and a random number generator, and
 returns paragraphs that a filter should drop. The phrases are written for this purpose.

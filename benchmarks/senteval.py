@@ -1,4 +1,4 @@
-"""Is our SentEval the toolkit's? `python -m benchmarks.senteval`.
+"""Compares our SentEval with the original toolkit: `python -m benchmarks.senteval`.
 
 Scores an imported all-MiniLM-L6-v2 on the files below CMLM_DATA_DIR and compares
 

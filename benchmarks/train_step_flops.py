@@ -1,4 +1,4 @@
-"""Multiplications that a training step cannot do without, by side: a bound beside the clock."""
+"""Floating-point operations that a training step needs at least, by side: a bound on its speed."""
 
 import dataclasses
 

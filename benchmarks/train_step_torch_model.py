@@ -1,4 +1,4 @@
-"""What `benchmarks.train_step` compares with: its models of Hugging Face's parts."""
+"""The models of Hugging Face's parts that `benchmarks.train_step` compares with."""
 
 import itertools
 

@@ -1,4 +1,4 @@
-"""Shows what smoothing does to vocabularies: `python -m benchmarks.vocabulary`.
+"""Shows the effect of smoothing on vocabularies: `python -m benchmarks.vocabulary`.
 
 Learns two cased vocabularies, with S = 1.0 (as the data are) and S = 0.3 (CMLM §4.4), over ten
 languages of unequal size below CMLM_DATA_DIR: books in English, German and French, translated

@@ -1,4 +1,4 @@
-"""Chains of experiments: each starts from the encoder that the one before it left."""
+"""Chains of experiments: each starts from the encoder of the experiment before it."""
 
 import dataclasses
 import json
@@ -21,13 +21,14 @@ _MODES = ("train", "train_and_eval")
 
 @dataclasses.dataclass(frozen=True)
 class Stage:
-    """One training of a chain.
+    """One stage of a chain: the training of one experiment.
 
     Attributes:
-      name: of its folder.
-      experiment: an experiment's name.
+      name: name of its folder.
+      experiment: name of the experiment.
       mode: `train` (default) or `train_and_eval`.
-      config_files, params_override: what the stage changes of the experiment; the latter a mapping.
+      config_files: YAML files that change the experiment.
+      params_override: a mapping that changes the experiment, after `config_files`.
     """
 
     name: str
@@ -94,11 +95,11 @@ def load_stages(
     Args:
       stages: the chain.
       init_checkpoint: what the first stage starts from, or None.
-      params_override: of all stages, behind their own; see `stage_overrides.overrides_of`.
+      params_override: overrides for all stages, applied after the stages' own; see `overrides_of`.
 
     Raises:
-      UserError: if a stage cannot work, or if the encoder or vocabulary of one differs from that of
-        the one before; or if `params_override` names an objective that no stage has.
+      UserError: if a stage is invalid, if its encoder or vocabulary differs from that of the stage
+        before, or if `params_override` names an objective that no stage has.
     """
     check_common(stages, params_override)
     loaded, before = [], None
@@ -127,20 +128,20 @@ def _load(
 def check_training(
     config: Any, name: str, mode: str, before: tuple[str, Any, str] | None
 ) -> tuple[str, Any, str]:
-    """Checks a training of several before the first of them runs.
+    """Checks one of several trainings before the first of them runs.
 
     Args:
       config: the whole experiment.
-      name: what messages call it.
-      mode: what `experiments.train` is to do; empty: nothing, its encoder is only built.
+      name: name of the training in messages.
+      mode: mode of `experiments.train`; empty: its encoder is built but not trained.
       before: what this function returned for the training that it starts from; None if it starts
-        from random weights or from an encoder that is there.
+        from random weights or from an existing encoder.
 
     Returns:
       `name`, the encoder's configuration, the vocabulary's hash.
 
     Raises:
-      UserError: if it cannot work, or its encoder or vocabulary is not that of `before`.
+      UserError: if the training is invalid, or its encoder or vocabulary differs from `before`'s.
     """
     from official_cmlm.checkpoints.encoder_directory import differences
     from official_cmlm.training.config import check_start
@@ -169,7 +170,7 @@ def check_training(
 
 
 def is_finished(folder: Path, train_steps: int) -> bool:
-    """Whether the folder holds a good checkpoint of the last step."""
+    """Whether the folder holds an undamaged checkpoint of the last step."""
     import tensorflow as tf
 
     from official_cmlm.checkpoints.integrity import checkpoints_of, damage
@@ -193,7 +194,7 @@ def run_stages(
 
     Args:
       loaded: see `load_stages`.
-      model_dir: stage i is trained in `model_dir/0i_name`; one that was interrupted goes on.
+      model_dir: stage i is trained in `model_dir/0i_name`; an interrupted stage is resumed.
       init_checkpoint, params_override: see `load_stages`.
       run: starts a program and returns its exit status.
       import_modules: as `--import_module` of `experiments.train`.
@@ -202,7 +203,7 @@ def run_stages(
       The folder of the last stage.
 
     Raises:
-      UserError: if a stage fails; its own message came before.
+      UserError: if a stage fails, after the stage's own message.
       Stopped: if a stage was stopped before its last step.
     """
     start = init_checkpoint
@@ -231,8 +232,8 @@ def run_experiment(
     status = run(_command(stage, folder, start, params_override, import_modules))
     if status:
         raise UserError(
-            f"stage {stage.name} ended with status {status}; the same command goes on from its "
-            "last checkpoint"
+            f"stage {stage.name} ended with status {status}; run the same command to resume from "
+            "its last checkpoint"
         )
     check_completed(folder)
 
@@ -260,25 +261,25 @@ def _command(
 
 
 def overrides_of(stage: "Stage", common: str | None) -> str | None:
-    """A stage's own overrides and the common ones that concern it, as `--params_override`.
+    """A stage's own overrides and the common ones that apply to it, as `--params_override`.
 
-    To name an objective's field is to choose the objective. Common values below
-    `task.objectives.X` are therefore only for the stages that have X by themselves, by their
-    experiment, their files or their own overrides; the others must not begin to train it.
+    Setting a field of an objective also adds the objective to the experiment. Common values below
+    `task.objectives.X` therefore apply only to stages that have X by their experiment, their files
+    or their own overrides; they must not add X to other stages.
 
     Args:
       stage: the stage.
       common: the overrides of all stages, `a.b=1,c.d=2` or a YAML mapping; or None.
 
     Raises:
-      UserError: for what cannot be read, see `registry.load`.
+      UserError: for overrides that cannot be read, see `registry.load`.
     """
     values = concerning(stage, common)
     return merged(stage.params_override, json.dumps(values) if values else None)
 
 
 def concerning(stage: "Stage", common: str | None) -> dict[str, Any]:
-    """Those of the common overrides that concern a stage; see `overrides_of`."""
+    """The common overrides that apply to a stage; see `overrides_of`."""
     values = _parsed(common)
     if named := _named_objectives(values):
         used = _own_objectives(stage)
@@ -298,18 +299,17 @@ def check_common(stages: list["Stage"], common: str | None, what: str = "stage")
     Args:
       stages: all that share the overrides.
       common: see `overrides_of`.
-      what: messages call the stages so.
+      what: word for a stage in messages.
     """
     named = _named_objectives(_parsed(common))
     if not named:
         return
     used = {name: None for stage in stages for name in sorted(_own_objectives(stage))}
-    # null switches an objective off, which is no mistake where nobody has it.
+    # null switches an objective off, which is valid even if no stage has it.
     for name in [name for name, value in named.items() if value is not None and name not in used]:
         raise UserError(
             f"--params_override: task.objectives.{name}: no {what} trains {name}, they train "
-            f"{', '.join(used)}; to add it, set it in the params_override of "
-            f"one {what}"
+            f"{', '.join(used)}; to add it, set it in the params_override of one {what}"
         )
 
 
@@ -335,9 +335,9 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
-    """What stands below `task.objectives`, of objectives that exist.
+    """The values below `task.objectives` whose names are objectives.
 
-    Everything else is left where it is, for the configuration's own checks to complain about.
+    Everything else is left unchanged; the checks of the configuration report it.
     """
     from official_cmlm.objectives import objectives
 

@@ -44,16 +44,16 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
 ):
     """Builds an experiment's configuration.
 
-    Later sources override earlier ones: the defaults, the experiment's file, that of its `base`
-    before it, the network of
-    `init_checkpoint`, each of `config_files`, `params_override`.
+    Values are applied in this order, later ones override earlier ones: the defaults, the file of
+    the experiment's `base`, the experiment's file, the network of `init_checkpoint`, each of
+    `config_files`, `params_override`.
 
     Args:
       name: an experiment's name, which `.yaml` may follow; or the path of a user's own `.yaml`.
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2` or a YAML mapping.
-      init_checkpoint: encoder directory to start from. Everything that describes its network is
-        taken over, so that the weights fit; what the sentence vector is stays the experiment's.
+      init_checkpoint: encoder directory to start from. Fields that describe its network are taken
+        from there, so that the weights fit; fields of the sentence vector stay the experiment's.
 
     Returns:
       A locked `SentenceEncoderExperimentConfig`.
@@ -70,7 +70,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
             f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
             "(--experiment=? says what each is), and files of your own that end in .yaml"
         )
-    # TensorFlow comes with these; listing the experiments must not wait for it.
+    # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
@@ -81,11 +81,11 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if init_checkpoint:
         own = [name for values, _ in chain for name in _encoder_fields(values)]
         override(config, _start_from(init_checkpoint, own), init_checkpoint)
-    for source in map(Path, config_files or []):
-        if not source.is_file():
-            raise UserError(f"{source}: no such configuration file; check --config_file")
-        values = parse_yaml(source.read_text(encoding="utf-8"), str(source))
-        override(config, values or {}, str(source))
+    for file in map(Path, config_files or []):
+        if not file.is_file():
+            raise UserError(f"{file}: no such configuration file; check --config_file")
+        values = parse_yaml(file.read_text(encoding="utf-8"), str(file))
+        override(config, values or {}, str(file))
     if params_override:
         override(config, parse_override(params_override), "--params_override")
     config.lock()
@@ -101,7 +101,7 @@ def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
 
 
 def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
-    """(values, file) of an experiment's file after those of the experiments it is based on.
+    """(values, file) of the experiments that an experiment is based on, then of its own file.
 
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
     ablation says only what it changes. A user's own file is named by its path from there.
@@ -128,8 +128,8 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
         seen.append(path)
 
 
-# Fields of the encoder that belong to the method, not to the network; and those that do where the
-# experiment names them itself.
+# Fields of the encoder that belong to the method and not to the network, and fields that do so only
+# if the experiment sets them.
 _OF_THE_METHOD = ("pooling", "sentence_vector", "num_projections", "normalize", "drophead_rate")
 _OF_THE_METHOD_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
 
@@ -140,7 +140,7 @@ def _encoder_fields(values: dict) -> list[str]:
 
 
 def _start_from(folder: str, named: list[str]) -> dict:
-    """The overrides that start an experiment, which sets the fields `named`, from a folder."""
+    """Overrides for starting from an encoder directory; `named` are fields the experiment sets."""
     from official_cmlm.checkpoints.encoder_directory import read_description
 
     encoder = read_description(folder)[0].as_dict()

@@ -1,7 +1,7 @@
 """Trains a sentence encoder: `python -m experiments.train --experiment=cmlm/english_base …`.
 
 Model Garden's training driver with this project's experiments. The model directory is an encoder
-directory from the first minute on: `SentenceEncoder.load` and `export.export_tfhub` take it.
+directory from the first checkpoint on: `SentenceEncoder.load` and `export.export_tfhub` accept it.
 
 `--experiment=?` lists the experiments.
 """

@@ -1,7 +1,7 @@
 """Trains a chain of experiments: `python -m experiments.train_stages --stages=bitext_s3 …`.
 
-Each stage starts from the encoder that the one before left. The same command goes on where an
-interrupted one stopped.
+Each stage starts from the encoder of the stage before it. After an interruption, the same command
+resumes the chain.
 """
 
 import os
@@ -20,7 +20,7 @@ FLAGS = flags.FLAGS
 def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string(
-        "stages", None, "YAML file of stages, or the name of one below experiments/stages; ? lists."
+        "stages", None, "YAML file of stages, or the name of one below experiments/chains; ? lists."
     )
     flags.DEFINE_string("model_dir", None, "Folder; every stage gets one of its own in it.")
     flags.DEFINE_string(
@@ -31,8 +31,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "params_override",
         None,
-        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Those of an"
-        " objective are for the stages that have it. Default: none.",
+        "Values for all stages, e.g. the records: a.b=1,c.d=2 or a YAML mapping. Values of an"
+        " objective apply only to the stages that have it. Default: none.",
     )
     cli.define_import_module()
 

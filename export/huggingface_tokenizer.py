@@ -8,7 +8,7 @@ from official_cmlm.checkpoints.huggingface_tokenizer import BYTES_PER_CHARACTER
 from official_cmlm.tokenization import BytePairVocabulary, Vocabulary, WordPieceVocabulary
 from official_cmlm.tokenization.byte_pair import bare_tokenizer
 
-# Hugging Face's own limit of a word; see `BYTES_PER_CHARACTER` for what ours becomes there.
+# Hugging Face's limit for a word's length; `BYTES_PER_CHARACTER` converts the limit of ours.
 _MIN_CHARACTERS = 100
 
 
@@ -100,7 +100,7 @@ def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
         trim_offsets=True,
         add_prefix_space=vocabulary.add_prefix_space,
     )
-    # As RoBERTa was released: a mask takes the space before it.
+    # As in RoBERTa's release, the mask token includes the space before it.
     tokenizer.add_special_tokens(
         [
             tokenizers.AddedToken(token, lstrip=role == "mask", normalized=False, special=True)

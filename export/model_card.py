@@ -1,4 +1,4 @@
-"""The model card of an exported encoder: what it is, how it was trained, what it scored."""
+"""The model card of an exported encoder: description, training and scores."""
 
 from collections.abc import Mapping
 from typing import Any

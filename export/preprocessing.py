@@ -52,9 +52,9 @@ class Preprocess(tf.Module):
         """Builds the module.
 
         Args:
-          vocabulary: decides the ids.
+          vocabulary: the vocabulary of the encoder.
           seq_length: default length in tokens, special tokens included.
-          assets: attribute name -> path of a file that travels inside.
+          assets: attribute name -> path of a file to store in the SavedModel.
         """
         super().__init__(name="preprocess")
         self.tokenize = Tokenize(vocabulary)

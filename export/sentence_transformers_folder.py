@@ -50,8 +50,8 @@ def export(
       overwrite: replace an earlier export.
 
     Raises:
-      UserError: if `model_dir` is no encoder directory, if its encoder has a part that
-        sentence-transformers lacks, or if `output_dir` is in the way.
+      UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
+        sentence-transformers lacks, or if `output_dir` exists already.
     """
     output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -68,8 +68,8 @@ def export(
         )
     if config.pooling not in ("mean", "max", "cls"):
         raise UserError(
-            f"{model_dir}: encoder.pooling is {config.pooling}; the Pooling of "
-            "sentence-transformers has none like it, export it with export.export_tfhub"
+            f"{model_dir}: encoder.pooling is {config.pooling}, which sentence-transformers does "
+            "not support; export it with export.export_tfhub"
         )
     values = config_json(config, vocabulary.special_ids)
     tensors = _tensors(encoder, values["model_type"])
@@ -100,7 +100,7 @@ def export(
 def _tensors(encoder: SentenceEncoderModel, model_type: str) -> dict[str, np.ndarray]:
     ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
     names = encoder_names(encoder.config, model_type)
-    # DistilBERT has no pooler, and one of zeros is what a source without pooler became.
+    # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
     if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
         names = {n: t for n, t in names.items() if not n.startswith("pooler_transform/")}
     return to_huggingface(ours, names)
@@ -124,7 +124,7 @@ def _with_head(
 def _write_weights(folder: Path, tensors: dict[str, np.ndarray]) -> None:
     from safetensors.numpy import save_file
 
-    # transformers asks for this mark of the tensors' layout.
+    # transformers requires this marker of the tensors' layout.
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 

@@ -23,8 +23,8 @@ PARTS = ("preprocess", "encoder", "serving")
 def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: bool) -> None:
     """Exports `output_dir/preprocess`, `output_dir/encoder` and `output_dir/serving`.
 
-    Everything is built in float32, whatever precision the training had. The folder appears under
-    its name when all three are complete.
+    Everything is built in float32, also after training in another precision. The folder appears
+    under its name when all three are complete.
 
     Args:
       model_dir: an encoder directory.
@@ -93,7 +93,7 @@ class Serving(tf.Module):
 def _assets(
     model_dir: Path, folder: Path, vocabulary: Vocabulary, seq_length: int
 ) -> dict[str, str]:
-    """Files that travel inside both modules: vocabulary, shape and pooling, training config."""
+    """Files stored in both modules: vocabulary, encoder config, training config."""
     names = vocabulary.save(folder)
     values = json.loads((model_dir / CONFIG_NAME).read_text())
     values["max_seq_length"] = seq_length

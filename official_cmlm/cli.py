@@ -1,4 +1,4 @@
-"""What every binary of the project shares: how it starts and how it reports a user's mistake."""
+"""Start-up and error reports of all binaries."""
 
 import importlib
 import os

@@ -2,7 +2,7 @@
 
 
 class UserError(ValueError):
-    """Something the person at the keyboard can mend.
+    """An error that the user can correct.
 
     The message is one line: what was wrong, where, and what to do. It is a `ValueError`, so
     library users catch it as one; the binaries print it as `error: …` and exit with status 1.
@@ -10,8 +10,8 @@ class UserError(ValueError):
 
 
 class Stopped(Exception):
-    """Work that was stopped as somebody asked, can go on, and is no error.
+    """Work was stopped on request and can be resumed; not an error.
 
-    The message is one line: where it stopped and how to go on. The binaries print it and exit with
+    The message is one line: where it stopped and how to resume. The binaries print it and exit with
     status 0.
     """

@@ -25,8 +25,8 @@ _UNFINISHED = ".tmp"
 def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
     """A binary file to write, renamed to `path` when the block ends without an error.
 
-    Whenever the process is killed, `path` holds either the old content or the new one. After an
-    error nothing is left. Two processes may write the same path at once: the later one wins.
+    Whenever the process is killed, `path` holds either the old or the new content. An error leaves
+    no partial file. Two processes may write the same path at once: the later one wins.
 
     >>> with atomic_write("vocab.txt") as file:   # doctest: +SKIP
     ...     file.write(b"[PAD]\\n")
@@ -96,7 +96,7 @@ def replace_folder(partial: Path, final: Path) -> None:
     if not final.exists():
         partial.rename(final)
         return
-    # A name of its own: a folder that happens to be called `….old` may be somebody's.
+    # A unique name: a folder named `….old` could belong to the user.
     old = Path(tempfile.mkdtemp(prefix=f"{final.name}.old-", dir=final.parent))
     final.rename(old / final.name)
     partial.rename(final)

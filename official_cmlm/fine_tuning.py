@@ -16,13 +16,13 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig:
-    """How the encoder is trained; the paper does not say, so as in BERT's (Devlin et al. 2019).
+    """How the encoder is trained; the paper gives no settings, so BERT's (Devlin et al. 2019).
 
     Attributes:
-      epochs: passes over the examples. Default 3 (their appendix A.3).
-      batch_size: examples a step. Default 32 (the same).
-      learning_rate: at its top, after a tenth of the steps; then it falls to 0. Default 2e-5.
-      max_seq_length: longer texts are cut, in tokens. Default: the encoder's own.
+      epochs: passes over the examples. Default 3 (BERT's appendix A.3).
+      batch_size: examples per step. Default 32 (BERT's appendix A.3).
+      learning_rate: peak, reached after a tenth of the steps; then linear decay to 0. Default 2e-5.
+      max_seq_length: in tokens; longer texts are truncated. Default: the encoder's own.
     """
 
     epochs: int = 3
@@ -101,6 +101,6 @@ def fine_tune(
 
 
 def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:
-    """Up over a tenth of the steps, down to 0 over the others; Model Garden's classes."""
+    """Linear warm-up over a tenth of the steps, then linear decay to 0; Model Garden's classes."""
     falling = tf_keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
     return LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)

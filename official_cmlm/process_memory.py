@@ -12,7 +12,7 @@ def peak_mib() -> float:
         status = Path("/proc/self/status").read_text()
     except OSError:
         status = ""
-    # Linux hands on `ru_maxrss` from the process that started this one.
+    # On Linux `ru_maxrss` is inherited from the parent process, so `VmHWM` is read instead.
     found = re.search(r"^VmHWM:\s+(\d+) kB", status, re.MULTILINE)
     if found:
         return int(found[1]) / 2**10

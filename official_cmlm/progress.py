@@ -46,7 +46,7 @@ def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
 
 
 def in_words(seconds: float) -> str:
-    """A duration as a person says it.
+    """A duration in words.
 
     >>> in_words(5400), in_words(40), in_words(3_600_000)
     ('1.5 hours', '40 seconds', '42 days')

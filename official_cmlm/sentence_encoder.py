@@ -17,7 +17,7 @@ from official_cmlm.tokenization import TokenRows, Vocabulary, build_tokenizer
 # Tokens of a batch, padding included: enough for full speed, small enough for the caches. A batch
 # of long sentences has fewer of them, so memory does not grow with their length.
 _BATCH_TOKENS = 2048
-# Batches that are computed at a time: while one is in a step that a single thread does, the other
+# Batches that are computed concurrently: while one runs a single-threaded operation, the other
 # keeps the cores busy.
 _CONCURRENT = 2
 # Sentences tokenised by one call.
@@ -136,7 +136,7 @@ class SentenceEncoder:
         return embeddings
 
     def inputs(self, sentences: Sequence[str]) -> dict[str, tf.Tensor]:
-        """What `model` takes for these sentences, e.g. to train it further.
+        """The inputs of `model` for these sentences, e.g. to train it further.
 
         Returns:
           `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`.
@@ -181,7 +181,7 @@ class SentenceEncoder:
 def _batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
     """Indices of the sentences of each batch, the longest sentences first.
 
-    So the first batch shows whether the memory suffices, and equal lengths meet.
+    So batches have little padding, and the first batch shows whether the memory suffices.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0

@@ -1,4 +1,4 @@
-"""The encoder directory: all that is needed to rebuild an encoder, in a folder.
+"""The encoder directory: a folder with all that is needed to rebuild an encoder.
 
     encoder_config.json      the `EncoderConfig` and the default sequence length
     vocab.txt, vocab.json    a WordPiece vocabulary and its settings, or
@@ -7,7 +7,7 @@
     checkpoint, ckpt-…       a TensorFlow checkpoint with an item `encoder` and, where there is a
                              language-model head, `language_model_head`
 
-A training's model directory is one from its first minute on.
+The model directory of a training is an encoder directory from its first checkpoint on.
 """
 
 import json
@@ -37,7 +37,7 @@ def describe(
     vocabulary: Vocabulary,
     max_seq_length: int = DEFAULT_SEQ_LENGTH,
 ) -> None:
-    """Writes everything of an encoder directory but the weights.
+    """Writes an encoder directory without its weights.
 
     Raises:
       UserError: if the folder holds weights of another shape, pooling or vocabulary.
@@ -57,7 +57,7 @@ def check_description(
     """Raises `UserError` if the folder holds weights that do not fit `config` and `vocabulary`."""
     if (Path(folder) / CONFIG_NAME).exists() and checkpoints_of(folder):
         old_config, old_vocabulary, _ = read_description(folder)
-        # A training that goes on must go on with the same sentence vector.
+        # A resumed training must keep the same sentence vector.
         _check_same(
             f"{folder} holds", old_config, old_vocabulary, config, vocabulary, free=_FREE_TO_RESUME
         )
@@ -67,7 +67,7 @@ def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabula
     """Reads config, vocabulary and default sequence length (tokens) of an encoder directory.
 
     Raises:
-      UserError: if it is none.
+      UserError: if the folder is not an encoder directory.
     """
     path = Path(folder) / CONFIG_NAME
     if not path.exists():
@@ -93,10 +93,10 @@ def read_config(path: Path) -> tuple[EncoderConfig, int]:
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
-    """The checkpoint prefix that a folder or a prefix names; of a folder the newest one.
+    """The prefix of a checkpoint: the newest one of a folder, or `path` itself if it is a prefix.
 
     Raises:
-      UserError: if there is no checkpoint, or the folder's newest has lost its files.
+      UserError: if there is no checkpoint, or files of the folder's newest one are missing.
     """
     path = os.fspath(path)
     known = checkpoints_of(path)
@@ -176,25 +176,25 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
         ) from None
 
 
-# What may change while the same weights are trained.
+# Fields that may change when a training is resumed.
 _FREE_TO_RESUME = (
     "dropout_rate",
     "attention_dropout_rate",
     "drophead_rate",
     "initializer_range",
 )
-# What the method decides, and weights do not.
+# Fields that may differ from those of the initial weights: the method decides them.
 _FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "normalize")
 
 
 def differences(
     old_config: EncoderConfig, config: EncoderConfig, free: tuple[str, ...] = _FREE_TO_START
 ) -> list[str]:
-    """What keeps one encoder from starting with the weights of another, a field each.
+    """Lists the fields that prevent an encoder from taking the weights of another.
 
     Args:
-      old_config: of the weights.
-      config: of the encoder that is to take them.
+      old_config: the config of the weights.
+      config: the config of the encoder that is to take them.
       free: fields that may differ.
     """
     old, new = old_config.as_dict(), config.as_dict()

@@ -1,8 +1,8 @@
 """Imports Google's BERT releases: TF1 and Model Garden checkpoints, TF-Hub and Keras SavedModels.
 
-Their weights are found by the names that their variables had when they were saved, so it does not
-matter what object was around the encoder. Sizes come from the shapes of the weights; what shapes do
-not tell comes from `bert_config.json`, an experiment's `params.yaml`, or a run of the SavedModel.
+Weights are found by the names that the variables had when they were saved, so the object that
+contained the encoder does not matter. Sizes come from the shapes of the weights; all other settings
+come from `bert_config.json`, from an experiment's `params.yaml`, or from a run of the SavedModel.
 """
 
 import re
@@ -49,7 +49,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     """Reads a folder with a checkpoint, a checkpoint's prefix, or a SavedModel's folder.
 
     Raises:
-      UserError: for anything that is missing, damaged, contradictory or not representable.
+      UserError: if something is missing, damaged, contradictory or not representable.
     """
     saved_model = path if (path / "saved_model.pb").exists() else None
     prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
@@ -57,7 +57,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     weights = named_weights(prefix)
     own = folder / "assets" / CONFIG_NAME
     if own.exists():
-        # A module that this project exported says everything itself.
+        # A module that this project exported holds all settings.
         config, length = read_config(own)
     else:
         config = _config(folder, prefix, weights)
@@ -100,7 +100,7 @@ def _prefix(path: Path) -> str:
 
 
 def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
-    """Sizes from the weights, the rest from the configuration beside them."""
+    """The encoder's config: sizes from the weights, the rest from the configuration beside them."""
     needed = ("word_embeddings/embeddings", "position_embedding/embeddings")
     needed += ("type_embeddings/embeddings", "transformer/layer_0/intermediate/kernel")
     needed += ("transformer/layer_0/self_attention/query/kernel",)
@@ -111,7 +111,7 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     query = weights["transformer/layer_0/self_attention/query/kernel"]
     heads = query.shape[1] if query.ndim == 3 else told.get("num_attention_heads")
     if not heads:
-        raise UserError(f"{folder}: no bert_config.json that says num_attention_heads; add it")
+        raise UserError(f"{folder}: no bert_config.json with num_attention_heads; add the file")
     numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
     table = weights["word_embeddings/embeddings"]
     config = EncoderConfig(
@@ -160,8 +160,8 @@ def _take(prefix: str, weights: Tensors, shapes: dict[str, tuple[int, ...]]) -> 
             raise UserError(f"{prefix}: {name} is missing; the checkpoint is incomplete")
         if weights[name].shape not in (shape, flat_shape(name, shape)):
             raise UserError(
-                f"{prefix}: {name} is {list(weights[name].shape)}, the others make it "
-                f"{list(shape)}; the encoder is no plain BERT"
+                f"{prefix}: {name} has shape {list(weights[name].shape)}, expected {list(shape)} "
+                "by the other weights; the encoder is not a plain BERT"
             )
         taken[name] = weights[name].reshape(shape)
     return taken
@@ -181,14 +181,14 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
             lower_case = _told_lower_case(prefix)
         if lower_case is None:
             lower_case = guess_lower_case(tokens)
-        # A TF-Hub module goes with tensorflow-text's preprocessing.
+        # TF-Hub modules are used with tensorflow-text's preprocessing.
         of_hub = (folder / "saved_model.pb").exists()
         normalization = "tensorflow_text" if of_hub else "bert"
         return WordPieceVocabulary(tokens, lower_case, _MAX_BYTES_PER_WORD, normalization)
-    raise UserError(f"{folder}: carries no vocab.txt; name it with --vocab_file")
+    raise UserError(f"{folder}: has no vocab.txt; name the file with --vocab_file")
 
 
 def _told_lower_case(prefix: str) -> bool | None:
-    """The casing that a TF-Hub module carries as a variable; None if it carries none."""
+    """The casing that a TF-Hub module stores as a variable; None if it stores none."""
     reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case/{_VALUE}"
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None

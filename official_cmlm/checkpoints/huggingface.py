@@ -22,10 +22,10 @@ from official_cmlm.errors import UserError
 
 
 def read_huggingface(path: Path, options: ImportOptions) -> Source:
-    """Reads a folder, or one safetensors file whose folder has the rest.
+    """Reads a folder, or one safetensors file and the other files of its folder.
 
     Raises:
-      UserError: for anything that is missing, damaged, contradictory or not representable.
+      UserError: if something is missing, damaged, contradictory or not representable.
     """
     folder = path if path.is_dir() else path.parent
     modules = read_modules(folder) if (folder / MODULES).exists() else None
@@ -64,7 +64,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
     if len(renamed) < len(tensors):
         raise UserError(f"{transformer}: holds two encoders; name one of them")
     if not renamed:
-        raise UserError(f"{transformer}: the weight files hold no tensors; fetch them again")
+        raise UserError(f"{transformer}: the weight files hold no tensors; download them again")
     encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus)
     return Source(
         config=config,

@@ -1,4 +1,4 @@
-"""`config.json` of the Hugging Face architectures, both ways."""
+"""Converts `config.json` of the Hugging Face architectures to `EncoderConfig` and back."""
 
 import typing
 from pathlib import Path
@@ -44,7 +44,7 @@ _DISTILBERT_KEYS = {
     "initializer_range": "initializer_range",
 }
 _KEYS = {"bert": _BERT_KEYS, "roberta": _BERT_KEYS, "distilbert": _DISTILBERT_KEYS}
-# What these libraries take where config.json is silent.
+# Hugging Face's defaults for keys that config.json lacks.
 _DEFAULTS = {
     "bert": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 2},
     # `RobertaConfig` inherits these two from `BertConfig`; the releases write their own.
@@ -59,7 +59,7 @@ _COMMON_DEFAULTS = {
 }
 # Rows of the position table before the first token's: RoBERTa counts from its padding's id.
 _ROBERTA_OFFSET = 2
-# Settings that change the network, and the values with which it is the one that we have.
+# Settings that change the network, and the values that this project's encoder implements.
 _ONLY = {
     "position_embedding_type": ("absolute", None),
     "is_decoder": (False, None),
@@ -72,7 +72,7 @@ _ONLY = {
 
 
 def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, str]:
-    """Turns a `config.json` into ours.
+    """Converts a `config.json` into an `EncoderConfig`.
 
     Args:
       path: the file, for messages.
@@ -126,7 +126,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
 
 
 def _checked(path: Path, fields: dict[str, Any]) -> EncoderConfig:
-    """The config, after its types and its sense were checked."""
+    """The config, after a check of its types and values."""
     config = EncoderConfig()
     try:
         override(config, fields, str(path))

@@ -1,8 +1,8 @@
-"""Tensor names of the Hugging Face architectures, both ways.
+"""Converts tensors of the Hugging Face architectures to this project's weights and back.
 
-PyTorch keeps a linear layer as `[out, in]` and heads inside one dimension; here kernels are
-`[in, out]` and attention has heads as a dimension. Both ways are transpositions and reshapes, so a
-round trip gives back the same bits.
+PyTorch stores a linear layer as `[out, in]`, with all heads in one dimension. Here kernels are
+`[in, out]`, and attention has a dimension for the heads. Both conversions are transpositions and
+reshapes, so a round trip gives equal bits.
 """
 
 import dataclasses
@@ -110,14 +110,14 @@ _PARAMETERS = {
 
 
 def normal_name(name: str, architecture: Architecture) -> str:
-    """A tensor's name without the encoder's prefix and in today's spelling."""
+    """A tensor's name without the encoder's prefix, with current parameter names."""
     name = name.removeprefix(architecture.prefix)
-    # Conversions of the first years kept TensorFlow's names.
+    # Early conversions kept TensorFlow's parameter names.
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
 def ignored(name: str) -> bool:
-    """Whether a tensor carries nothing that an encoder or its head needs."""
+    """Whether neither the encoder nor its head needs a tensor."""
     return bool(_IGNORED.search(name))
 
 

@@ -1,4 +1,4 @@
-"""The tokenizer of a Hugging Face folder as one of our vocabularies."""
+"""Reads the tokenizer of a Hugging Face folder as a vocabulary of this project."""
 
 from collections.abc import Collection, Iterable
 from pathlib import Path
@@ -15,8 +15,8 @@ from official_cmlm.tokenization import (
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
 from official_cmlm.tokenization.wordpiece import check_wordpiece
 
-# Theirs limits a word in characters, ours in bytes. The scripts that run whole clauses together,
-# which alone have such long words, need three bytes a character.
+# Hugging Face limits the length of a word in characters, this project in bytes. Only scripts
+# without spaces between words have such long words; they need three bytes per character.
 BYTES_PER_CHARACTER = 3
 _MAX_CHARACTERS = 100
 
@@ -148,7 +148,10 @@ def _refuse_added(path: Path, added: Iterable[str], known: Collection[str]) -> N
 def _check_normalizer(
     path: Path, lower_case: bool, strip_accents: bool | None, chinese: bool | None
 ) -> None:
-    """Ours lower-cases and strips accents together, and always isolates Chinese characters."""
+    """Refuses what `WordPieceVocabulary` cannot represent.
+
+    It lower-cases and strips accents together, and always isolates Chinese characters.
+    """
     if strip_accents not in (None, lower_case):
         raise UserError(
             f"{path}: strip_accents {strip_accents} with lower-casing {lower_case} cannot be "

@@ -26,7 +26,7 @@ def read_source(path: str, options: ImportOptions) -> Source:
       options: see `ImportOptions`.
 
     Raises:
-      UserError: for a path or a checkpoint that cannot be imported, and why.
+      UserError: if the path or the checkpoint cannot be imported.
     """
     if re.match(r"^[A-Za-z][A-Za-z0-9+.-]*://", path):
         raise UserError(f"{path}: a URL; download the checkpoint first and name the local folder")
@@ -58,7 +58,7 @@ def import_checkpoint(
     options: ImportOptions | None = None,
     overwrite: bool = False,
 ) -> Source:
-    """Writes an encoder directory; it appears under its name when everything was checked.
+    """Writes an encoder directory; it appears under its name when it is complete.
 
     Args:
       path: see `read_source`.
@@ -67,7 +67,7 @@ def import_checkpoint(
       overwrite: replace an encoder directory of that name.
 
     Raises:
-      UserError: if the source cannot be imported or the output is in the way.
+      UserError: if the source cannot be imported, or the output folder exists already.
     """
     path = os.fspath(path)
     output = Path(os.path.expanduser(output_dir)).resolve()

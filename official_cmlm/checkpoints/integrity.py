@@ -1,9 +1,9 @@
-"""Finds the newest checkpoint of a folder that can be read from end to end.
+"""Finds the newest undamaged checkpoint of a folder.
 
 TensorFlow writes a checkpoint as parts in `ckpt-N_temp/`, renames the data to `ckpt-N.data-…`,
-writes `ckpt-N.index`, and last replaces the file `checkpoint`, which names the newest, by a rename.
-So a process that is killed at any moment leaves a good newest checkpoint; what a disk or a copy
-damages afterwards is found by the checksum of every tensor.
+writes `ckpt-N.index`, and finally replaces the file `checkpoint`, which names the newest, by a
+rename. So the newest checkpoint is undamaged whenever a process is killed. Later damage, by a disk
+or a copy, is detected by the checksum of every tensor.
 """
 
 import json
@@ -23,7 +23,7 @@ _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
 
 def damage(prefix: str) -> str | None:
-    """What is wrong with a checkpoint, or None if all of its tensors can be read.
+    """Describes the damage of a checkpoint; None if all of its tensors can be read.
 
     Every tensor is read once and compared with its checksum.
     """
@@ -43,7 +43,7 @@ def damage(prefix: str) -> str | None:
 def checkpoints_of(folder: str | os.PathLike) -> list[str]:
     """Prefixes of a folder's checkpoints, newest first.
 
-    The file `checkpoint` says which there are; where it cannot be read, the names of the files do.
+    The file `checkpoint` lists them; if it cannot be read, they are found by file name.
     """
     folder = os.fspath(folder)
     if not tf.io.gfile.isdir(folder):
@@ -71,32 +71,32 @@ def _listed(folder: str) -> list[str]:
 def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
     """The prefix of the newest checkpoint without damage; None if the folder has no checkpoint.
 
-    Each damaged one that is passed over is named in a line on standard error.
+    Each damaged checkpoint that is skipped is named in a line on standard error.
 
     Raises:
       UserError: if there are checkpoints and all are damaged.
     """
-    passed: list[str] = []
+    skipped: list[str] = []
     for prefix in checkpoints_of(folder):
         wrong = damage(prefix)
         if wrong is None:
-            for line in passed:
-                print(f"{line}; going on from {os.path.basename(prefix)}", file=sys.stderr)
+            for line in skipped:
+                print(f"{line}; resuming from {os.path.basename(prefix)}", file=sys.stderr)
             return prefix
-        passed.append(f"{prefix}: damaged ({wrong})")
-    if passed:
+        skipped.append(f"{prefix}: damaged ({wrong})")
+    if skipped:
         raise UserError(
-            f"{'; '.join(passed)}; no checkpoint of {folder} is good: put a copy there, or begin "
-            "anew with another --model_dir"
+            f"{'; '.join(skipped)}; no checkpoint of {folder} is undamaged: restore one from a "
+            "backup, or start again with another --model_dir"
         )
     return None
 
 
 def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
-    """Prepares a folder for a training that goes on from `prefix`, or begins if that is None.
+    """Prepares a folder for a training that resumes from `prefix`, or starts if that is None.
 
-    The file `checkpoint` names `prefix` as the newest from then on and none of those passed over.
-    What no list names is removed: what a killed process left, and damaged checkpoints.
+    The file `checkpoint` then names `prefix` as the newest, and no newer, damaged checkpoint. Files
+    of checkpoints that it does not list are removed.
     """
     if prefix is not None:
         _make_latest(prefix)
@@ -111,7 +111,7 @@ def _make_latest(prefix: str) -> None:
         lines = [f"model_checkpoint_path: {json.dumps(os.path.relpath(prefix, folder))}"]
         for each in kept:
             lines.append(f"all_model_checkpoint_paths: {json.dumps(os.path.relpath(each, folder))}")
-            # Without a time TensorFlow's manager would never delete it.
+            # Without a timestamp TensorFlow's manager would never delete it.
             lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
         path = os.path.join(folder, "checkpoint")
         with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
@@ -126,15 +126,15 @@ def _written(prefix: str) -> float:
 
 
 def remove_leftovers(folder: str | os.PathLike) -> None:
-    """Removes the parts of checkpoints that were never finished, and those that no list names.
+    """Removes unfinished checkpoints, and checkpoints that the file `checkpoint` does not list.
 
-    A process that is killed after it has renamed the data of a checkpoint and before it has noted
-    it leaves files of full size that nothing else would ever delete. Only while nobody else writes
-    checkpoints there.
+    A process that is killed after renaming a checkpoint's data and before listing the checkpoint
+    leaves files of full size, which nothing else would delete. Call it only while no other process
+    writes checkpoints to the folder.
     """
     folder = os.fspath(folder)
     known = checkpoints_of(folder)
-    # Files stay if what the list names is not here: perhaps it was made for another folder.
+    # If the newest listed checkpoint is not here, the list may be another folder's: keep the files.
     complete = all(tf.io.gfile.exists(f"{prefix}.index") for prefix in known[:1])
     names = {os.path.basename(prefix) for prefix in known}
     for name in tf.io.gfile.listdir(folder) if tf.io.gfile.isdir(folder) else ():
@@ -151,6 +151,6 @@ def refuse_damage(prefix: str) -> None:
     if wrong is not None:
         folder = Path(prefix).parent
         raise UserError(
-            f"{prefix}: damaged ({wrong}); copy it again, or let the same training command go on "
-            f"in {folder}, which takes the checkpoint before it"
+            f"{prefix}: damaged ({wrong}); copy it again, or resume the training in {folder}, "
+            "which starts from the checkpoint before it"
         )

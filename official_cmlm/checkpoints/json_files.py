@@ -1,4 +1,4 @@
-"""JSON files from elsewhere: every surprise in them is named, with the file."""
+"""Reads JSON files of public checkpoints; every error names the file and the key."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ def read_json(path: Path, required: bool = False) -> dict[str, Any]:
       required: raise if it is missing instead of returning an empty object.
 
     Raises:
-      UserError: if it is no JSON object.
+      UserError: if the file does not hold a JSON object.
     """
     if not path.exists() and not required:
         return {}
@@ -31,7 +31,7 @@ def read_any_json(path: Path) -> Any:
     """Any JSON value.
 
     Raises:
-      UserError: if the file is missing or no JSON.
+      UserError: if the file is missing or not valid JSON.
     """
     try:
         return json.loads(path.read_text(encoding="utf-8"))
@@ -44,17 +44,17 @@ def read_any_json(path: Path) -> Any:
 
 
 def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    """`values[key]`, checked; `default` where it is absent or null.
+    """`values[key]`, checked for its type; `default` if it is absent or null.
 
     Args:
-      path: where the values come from.
+      path: the file, for messages.
       values: a JSON object.
-      key: what is asked for.
-      kind: `int`, `float` (integers count), `bool`, `str`, `dict` or `list`.
-      default: what absence means.
+      key: the key to read.
+      kind: `int`, `float` (integers are accepted), `bool`, `str`, `dict` or `list`.
+      default: the value if the key is absent or null.
 
     Raises:
-      UserError: if it is of another type.
+      UserError: if the value is of another type.
     """
     value = values.get(key)
     if value is None:

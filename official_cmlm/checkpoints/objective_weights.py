@@ -1,4 +1,4 @@
-"""Weights of objectives, from one stage of a training to the next: CMLM's projection, for one."""
+"""Restores weights of objectives, e.g. CMLM's projection, when a chain of experiments continues."""
 
 import os
 from collections import Counter
@@ -15,7 +15,7 @@ _PREFIX = "model/objectives/"
 def restore_objectives(
     path: str | os.PathLike, objectives: dict[str, tf_keras.layers.Layer]
 ) -> set[str]:
-    """Restores the objectives that the checkpoint holds too, with weights of the same shapes.
+    """Restores the objectives that a checkpoint also holds, with weights of the same shapes.
 
     Args:
       path: a model directory or a checkpoint.

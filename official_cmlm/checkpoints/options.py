@@ -1,4 +1,4 @@
-"""What a person may say beside the source when importing it."""
+"""Options of an import."""
 
 import dataclasses
 
@@ -7,12 +7,12 @@ from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 @dataclasses.dataclass(frozen=True)
 class ImportOptions:
-    """Choices that override, or add to, what the source says.
+    """Settings that override the source's, or that the source lacks.
 
     Attributes:
       pooling: `mean`, `max` or `cls`; empty takes the source's, else `mean`.
-      vocab_file: a vocabulary for sources that carry none; empty takes the source's.
-      lower_case: casing of that vocabulary; None takes what the source says or its entries show.
+      vocab_file: a vocabulary for sources without one; empty takes the source's.
+      lower_case: whether that vocabulary is uncased; None: as the source says, else by its entries.
       drop_head: leave out the language-model head.
       drop_surplus: leave out tensors that the encoder has no place for.
     """

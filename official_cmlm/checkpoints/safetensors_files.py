@@ -10,7 +10,7 @@ from official_cmlm.errors import UserError
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
-# Half precisions are widened, which is exact.
+# Half precisions are converted to float32, which is exact.
 _DTYPES = ("F32", "F16", "BF16")
 _PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
 
@@ -19,7 +19,7 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
     """The safetensors files of a folder and the tensors that the index expects in each.
 
     Raises:
-      UserError: if there are none (pickled weights do not count), or if a shard is missing.
+      UserError: if there are none (pickled weights are not read), or if a shard is missing.
     """
     if (folder / SINGLE).is_dir():
         raise UserError(f"{folder / SINGLE}: a folder; fetch the file that belongs there")
@@ -54,7 +54,7 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
     for tensor, name in sorted(values["weight_map"].items()):
         if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
             raise UserError(
-                f"{path}: {tensor} lies in {name!r}, which is no plain file name; fetch it again"
+                f"{path}: {tensor} is in {name!r}, which is not a plain file name; fetch it again"
             )
         files.setdefault(folder / name, []).append(tensor)
     missing = [file.name for file in files if not file.exists()]

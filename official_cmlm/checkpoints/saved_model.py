@@ -1,4 +1,4 @@
-"""Finds out by a run what a SavedModel's weights do not tell: its activation function."""
+"""Determines the activation function of a SavedModel by running it: its weights do not tell."""
 
 import dataclasses
 import itertools
@@ -17,14 +17,14 @@ _TOLERANCE = 1e-4
 
 
 def with_known_activation(path: Path, source: Source) -> Source:
-    """The source with the activation that gives the SavedModel's own outputs.
+    """The source with the activation function that reproduces the SavedModel's outputs.
 
     Args:
       path: folder of a SavedModel that maps BERT's three inputs to a dict with `sequence_output`.
       source: what was read from its weights.
 
     Raises:
-      UserError: if it cannot be called so, or if no activation gives its outputs.
+      UserError: if it cannot be called like that, or if no activation reproduces its outputs.
     """
     rng = np.random.default_rng(0)
     length = min(16, source.config.max_seq_length)

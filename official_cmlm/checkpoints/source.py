@@ -1,4 +1,4 @@
-"""What an import reads from a public checkpoint before anything is built."""
+"""A public checkpoint in this project's terms, before the encoder is built from it."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ class Source:
       max_seq_length: default length for encoding, in tokens.
       encoder: weights by the names of `modeling.variables.encoder_variables`, float32.
       head: the language-model head's, by those of `head_variables`; None if there is none.
-      notes: what a person should know of this import, a sentence each.
+      notes: remarks for the user about this import, one sentence each.
     """
 
     config: EncoderConfig
@@ -86,7 +86,7 @@ def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a weight where heads are not a dimension of their own: `[in, out]`, `[out]`."""
+    """The shape of a weight without a dimension for the heads: `[in, out]` or `[out]`."""
     if "self_attention/attention_output/kernel" in name:
         return (math.prod(shape[:-1]), shape[-1])
     if name.endswith("kernel"):
@@ -110,7 +110,7 @@ def check_same_names(where: str, expected: set[str], found: set[str], surplus_he
 
 
 def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None:
-    """Raises `UserError` unless each row of the embedding table has an entry."""
+    """Raises `UserError` unless vocabulary and embedding table have equally many entries."""
     if len(vocabulary) != rows:
         raise UserError(
             f"{where}: the vocabulary has {len(vocabulary)} entries, the embedding table {rows} "
@@ -119,12 +119,11 @@ def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None
 
 
 def check_finite(where: str, source: Source) -> None:
-    """Raises `UserError` if a weight is not a number or infinite."""
+    """Raises `UserError` if a weight is non-finite."""
     for name, tensor in (source.encoder | (source.head or {})).items():
         if not np.isfinite(tensor).all():
             raise UserError(
-                f"{where}: {name} holds values that are no finite numbers; take another checkpoint "
-                "of the training"
+                f"{where}: {name} holds non-finite values; take another checkpoint of the training"
             )
 
 

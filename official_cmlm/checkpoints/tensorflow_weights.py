@@ -38,7 +38,7 @@ _NAME = re.compile(
 
 
 def named_weights(prefix: str) -> Tensors:
-    """Our name -> array of every weight that looks like an encoder's or a head's."""
+    """This project's name -> array, of every weight whose name is an encoder's or a head's."""
     try:
         reader = tf.train.load_checkpoint(prefix)
         keys = reader.get_variable_to_shape_map()

@@ -1,4 +1,4 @@
-"""Which records a training reads, and how they become batches."""
+"""Configuration of the data: which records are read, and how they become batches."""
 
 import dataclasses
 
@@ -16,29 +16,31 @@ class DataConfig(base_config.Config):
     Attributes:
       input_path: folder that `data_prep.create_documents` or `create_pairs` wrote (it holds
         `dataset.json`).
-      is_training: repeat for ever in a new order each epoch (true), or one pass with the same order
-        and masks every time (false, for validation).
+      is_training: true: repeat endlessly, in a new order in each epoch; false, for validation: one
+        pass, always in the same order and with the same masks.
       seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
         Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
       segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
         `packed`, as many whole consecutive sentences as fit into `seq_length`.
-      swap_probability: how often the two halves of a pair change places. Default 0.5 (CMLM §3).
-      global_batch_size: examples a step over all replicas at the longest bucket. Shorter buckets
-        hold more, so that each step computes about the same number of tokens.
+      swap_probability: probability of swapping the two halves of a pair. Default 0.5 (CMLM §3).
+      global_batch_size: examples per step, over all replicas, in the longest bucket. Shorter
+        buckets hold more, so that each step computes about the same number of tokens.
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
         must be `seq_length`. Empty: everything is padded to `seq_length`.
       max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
-      drop_remainder: leave out the last, incomplete batch of each bucket (validation only;
-        training never ends). Default false; what does not divide by the replicas is left out, and
-        with `task.static_shapes` it is as if true.
-      shuffle_sentences: how many sentences are held and permuted together; larger mixes better
-        and takes more memory, about 2.5 kB a sentence of English prose. Default 65536.
+      drop_remainder: leave out the last, incomplete batch of each bucket (validation only; training
+        data are endless). Default false: only examples that do not divide among the replicas are
+        left out. With `task.static_shapes` it is always true.
+      shuffle_sentences: how many sentences are held in memory and permuted together. A larger
+        number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
+        Default 65536.
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
-        n^exponent: 1 (default) as the data are, 0 all alike. CMLM §4.4 smooths its vocabulary with
-        0.3 and does not give the exponent of the training mixture.
-      max_examples: use at most so many examples of a validation pass; 0 (default): all.
-      seed: every random choice is a function of (seed, epoch, position of the record).
+        n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal
+        shares. CMLM §4.4 smooths its vocabulary with 0.3 and does not give the exponent of the
+        training mixture.
+      max_examples: most examples of a validation pass; 0 (default): no limit.
+      seed: every random choice is a function of (seed, epoch, number of the record).
     """
 
     input_path: str = ""
@@ -83,7 +85,9 @@ class DataConfig(base_config.Config):
                 f"{where}.language_exponent must be in [0, 1], got {self.language_exponent}"
             )
         if len(set(self.languages)) != len(self.languages):
-            raise UserError(f"{where}.languages names one twice: {', '.join(self.languages)}")
+            raise UserError(
+                f"{where}.languages names a language twice: {', '.join(self.languages)}"
+            )
         for name in ("max_bucket_batch_size", "max_examples"):
             if getattr(self, name) < 0:
                 raise UserError(f"{where}.{name} must be 0 or more, got {getattr(self, name)}")

@@ -1,4 +1,4 @@
-"""The shape of the one encoder that every objective shares."""
+"""Configuration of the encoder that all objectives share."""
 
 import dataclasses
 
@@ -13,9 +13,9 @@ ACTIVATIONS = ("gelu", "gelu_exact", "relu")
 
 @dataclasses.dataclass
 class EncoderConfig(base_config.Config):
-    """A BERT encoder and how its outputs become one vector a sentence.
+    """A BERT encoder, and how its outputs become one vector per sentence.
 
-    The defaults are BERT base (Devlin et al. 2019), which CMLM §3 takes over unchanged.
+    The defaults are BERT base (Devlin et al. 2019), which CMLM §3 uses unchanged.
 
     Attributes:
       vocab_size: entries of the vocabulary. 0 (default) takes the size of the records' vocabulary.
@@ -27,15 +27,15 @@ class EncoderConfig(base_config.Config):
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
       dropout_rate: dropout after each sub-layer and on the embeddings, a probability.
       attention_dropout_rate: dropout on attention weights, a probability.
-      drophead_rate: share of the attention heads that training drops whole, each for each example;
-        the others are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2 for BERT and
-        0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).
+      drophead_rate: probability of dropping a whole attention head, drawn for each example in
+        training; the other heads are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2
+        for BERT and 0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).
       layer_norm_epsilon: added to the variance in every layer normalisation. Default 1e-12, as
         BERT's release; RoBERTa's has 1e-5.
       max_position_embeddings: rows of the position table. It must cover the longest sequence
         plus the N projected sentence vectors of CMLM (256 + 15 = 271 for the paper's setting).
-      position_offset: row of the position table that the first token has. Default 0; RoBERTa's
-        release has 2, and never uses the rows before.
+      position_offset: row of the position table for the first token. Default 0; RoBERTa's release
+        has 2 and does not use the rows before it.
       type_vocab_size: rows of the token-type table; 0: the encoder has no token types, as
         DistilBERT (Sanh et al. 2019, §3).
       initializer_range: standard deviation of the truncated-normal initialisation.
@@ -77,7 +77,7 @@ class EncoderConfig(base_config.Config):
         return self.max_position_embeddings - self.position_offset
 
     def check(self) -> None:
-        """Raises `UserError` when the fields contradict each other or have no meaning."""
+        """Raises `UserError` if fields are out of range or contradict each other."""
         for name in ("hidden_size", "num_layers", "num_attention_heads", "intermediate_size"):
             if getattr(self, name) < 1:
                 raise UserError(f"encoder.{name} must be at least 1, got {getattr(self, name)}")

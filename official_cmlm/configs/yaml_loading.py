@@ -1,4 +1,4 @@
-"""Strict overrides: an unknown key or a value of the wrong type is named, never swallowed."""
+"""Strict overrides: an unknown key or a value of the wrong type is an error, never ignored."""
 
 import dataclasses
 import difflib

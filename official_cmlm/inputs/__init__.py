@@ -1,1 +1,1 @@
-"""Views: pure functions from records to the batches that objectives read."""
+"""The input pipeline: pure functions from records to the batches that objectives read."""

@@ -1,7 +1,7 @@
-"""The view of contrastive learning: each segment twice, the second time perhaps changed.
+"""The view of contrastive learning: each segment twice, the second time optionally augmented.
 
-Mirror-BERT §2.2 masks a span of raw characters before tokenising; CMLM-CSE Table 3 repeats words or
-deletes one, after tokenising; SimCSE changes nothing and leaves the difference to dropout.
+Mirror-BERT §2.2 masks a span of raw characters before tokenisation. CMLM-CSE Table 3 repeats words
+or deletes one, after tokenisation. SimCSE augments nothing: its two views differ by dropout alone.
 """
 
 import dataclasses
@@ -27,15 +27,16 @@ AUGMENTATIONS = ("none", "span_mask", "word_repetition", "word_deletion")
 
 @dataclasses.dataclass(frozen=True)
 class Mirrored(DocumentView):
-    """Every segment as `first`, and as `second` under one augmentation.
+    """Every segment as `first`, and again as `second` after one augmentation.
 
     Attributes:
       segment, seq_length: see `configs.data.DataConfig`; `span_mask` takes sentences only.
-      augmentation: one of `AUGMENTATIONS`, applied to `second` alone.
-      span_characters: characters that `span_mask` replaces by one `[MASK]`.
-      span_min_characters: shorter sentences, and those of at most `span_characters`, stay whole.
-      repetition_rate: share of the tokens that `word_repetition` writes twice.
-      vocabulary: makes ids of the masked text.
+      augmentation: one of `AUGMENTATIONS`, applied to `second` only.
+      span_characters: number of characters that `span_mask` replaces by one `[MASK]`.
+      span_min_characters: `span_mask` leaves sentences unchanged that are shorter than this, or
+        not longer than `span_characters`.
+      repetition_rate: share of the tokens that `word_repetition` repeats.
+      vocabulary: tokenizes the masked text.
     """
 
     segment: str
@@ -79,10 +80,10 @@ class Mirrored(DocumentView):
     def _span_mask(
         self, tokens: tf.RaggedTensor, text: tf.Tensor, keys: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Ids of the texts with a span of characters masked, or their own where they are short."""
+        """Token ids of the texts with a masked span; `tokens` where the text is too short."""
         before, after, masked = cut_span(text, keys, self.span_characters, self.span_min_characters)
-        # With spaces around the mask, as the reference code has it; a byte-level BPE would take a
-        # word without one for the rest of a word.
+        # The mask is surrounded by spaces, as in the reference code. Without the space, byte-level
+        # BPE would tokenize the next word as the end of a word.
         before = tf.strings.regex_replace(before, r"\s+\z", "")
         after = tf.strings.regex_replace(after, r"\A\s*(\S)", r" \1")
         tokenizer = build_graph_tokenizer(self.vocabulary)
@@ -96,7 +97,7 @@ class Mirrored(DocumentView):
 def cut_span(
     text: tf.Tensor, keys: tf.Tensor, characters: int, min_characters: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """Cuts `characters` Unicode characters out of each text, at a uniformly drawn place.
+    """Cuts `characters` Unicode characters out of each text; the span start is drawn uniformly.
 
     Args:
       text: UTF-8 strings `[batch]`.
@@ -105,14 +106,14 @@ def cut_span(
       min_characters: see `Mirrored`.
 
     Returns:
-      What stands before and behind the span, strings `[batch]`, and bool `[batch]`, whether the
-      text is long enough to be cut; where not, the first two mean nothing.
+      The text before the span and the text after it, strings `[batch]`, and bool `[batch]`:
+      whether the text is long enough. Where it is not, the two strings are undefined.
     """
     length = tf.strings.length(text, unit="UTF8_CHAR")
     masked = (length > characters) & (length >= min_characters)
-    places = tf.maximum(length - characters + 1, 1)
+    starts = tf.maximum(length - characters + 1, 1)
     draw = hashing.uniform(keys, 1, hashing.SALT_SPAN_START)[:, 0]
-    start = tf.minimum(tf.cast(draw * tf.cast(places, tf.float32), tf.int32), places - 1)
+    start = tf.minimum(tf.cast(draw * tf.cast(starts, tf.float32), tf.int32), starts - 1)
     end = tf.minimum(start + characters, length)
     before = tf.strings.substr(text, tf.zeros_like(start), start, unit="UTF8_CHAR")
     after = tf.strings.substr(text, end, length - end, unit="UTF8_CHAR")
@@ -120,7 +121,7 @@ def cut_span(
 
 
 def repeat_tokens(tokens: tf.RaggedTensor, keys: tf.Tensor, rate: float) -> tf.RaggedTensor:
-    """Writes round(rate · n) of each row's n tokens twice, the copy behind its original."""
+    """Repeats round(rate · n) of each row's n tokens; the copy follows its original."""
     count = tf.cast(tf.round(tf.cast(tokens.row_lengths(), tf.float64) * rate), tf.int64)
     chosen = choose_tokens(tokens, keys, count, hashing.SALT_REPEAT_WHICH)
     times = 1 + tf.cast(chosen.flat_values, tf.int32)
@@ -129,7 +130,7 @@ def repeat_tokens(tokens: tf.RaggedTensor, keys: tf.Tensor, rate: float) -> tf.R
 
 
 def delete_token(tokens: tf.RaggedTensor, keys: tf.Tensor) -> tf.RaggedTensor:
-    """Leaves out one token of each row that has several."""
+    """Deletes one token of each row that has at least two."""
     count = tf.cast(tokens.row_lengths() > 1, tf.int64)
     chosen = choose_tokens(tokens, keys, count, hashing.SALT_DELETE)
     return tf.ragged.boolean_mask(tokens, ~chosen)

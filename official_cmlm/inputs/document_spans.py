@@ -14,27 +14,26 @@ from official_cmlm.inputs.views import (
 )
 from official_cmlm.records.documents import DocumentBlock
 
-# Where a positive may lie, seen from its anchor.
+# Where a positive may lie relative to its anchor.
 SAMPLINGS = ("all", "adjacent", "subsuming")
-# Order of the uniform numbers whose k-th smallest is Beta distributed: Beta(4, 2) is the fourth
-# smallest of five, Beta(2, 4) the second.
+# Of five uniform numbers, the fourth smallest is distributed as Beta(4, 2) (lengths of anchors) and
+# the second smallest as Beta(2, 4) (lengths of positives).
 _UNIFORMS, _ANCHOR_RANK, _POSITIVE_RANK = 5, 3, 1
 
 
 @dataclasses.dataclass(frozen=True)
 class Spans(DocumentView):
-    """A anchors and P positives of each of them from every document that is long enough.
+    """Samples A anchors, and P positives of each anchor, from every document that is long enough.
 
-    A record is what is sampled from: `create_documents --max_sentences` bounds its length. It must
-    have `min_record_tokens`; shorter ones give no example. Sequences are `anchor_0`, … and
-    `positive_0_0`, …, the first number being the anchor's.
+    Spans are sampled from one record; `create_documents --max_sentences` bounds its length. Records
+    of fewer than `min_record_tokens` tokens give no example. Sequences are named `anchor_0`, … and
+    `positive_0_0`, …; the first number is the anchor's.
 
     Attributes:
       num_anchors, num_positives: A and P.
-      min_span_length, max_span_length: ℓmin and ℓmax in tokens; of the longest span two tokens are
-        `[CLS]` and `[SEP]`.
-      sampling: `all`, positives overlap with the anchor, are adjacent to it or inside of it;
-        `adjacent`, right before or behind; `subsuming`, inside.
+      min_span_length, max_span_length: ℓmin and ℓmax in tokens; ℓmax includes `[CLS]` and `[SEP]`.
+      sampling: `all`, positives overlap the anchor, are adjacent to it or lie inside it;
+        `adjacent`, directly before or after the anchor; `subsuming`, inside the anchor.
       special: ids of the special tokens.
     """
 
@@ -61,7 +60,7 @@ class Spans(DocumentView):
 
     @property
     def min_record_tokens(self) -> int:
-        """Tokens below which a record gives no example: 2 · A · ℓmax, 2,048 in the paper (§4.1)."""
+        """Fewest tokens of a record that gives an example: 2 · A · ℓmax, 2,048 in §4.1."""
         return 2 * self.num_anchors * self.max_span_length
 
     @property
@@ -84,25 +83,27 @@ class Spans(DocumentView):
             examples[name] = self._cut(documents, starts[:, a], lengths[:, a])
         names = iter(self.positives)
         for a in range(self.num_anchors):
-            places = self.sample_positives(
+            spans = self.sample_positives(
                 hashing.fold(keys, a), counts, starts[:, a], lengths[:, a]
             )
-            for start, length in zip(*(tf.unstack(x, self.num_positives, axis=1) for x in places)):
+            for start, length in zip(*(tf.unstack(x, self.num_positives, axis=1) for x in spans)):
                 examples[next(names)] = self._cut(documents, start, length)
         return examples
 
     def sample_anchors(self, keys: tf.Tensor, counts: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Draws starts at least 2 · ℓmax apart, uniformly among all such choices, and lengths.
+        """Draws the anchors: their span starts are at least 2 · ℓmax tokens apart.
+
+        The starts are uniformly distributed over all choices with that distance.
 
         Args:
           keys: int64 `[documents]`.
-          counts: int32 `[documents]`, tokens of each.
+          counts: int32 `[documents]`, tokens of each document.
 
         Returns:
-          int32 `[documents, A]` starts, ascending, and lengths.
+          int32 `[documents, A]` span starts, ascending, and int32 `[documents, A]` lengths.
         """
         gap = 2 * self.max_span_length
-        # Sorted uniform numbers, moved apart by the gap, are uniform among the spaced choices.
+        # Sorted uniform numbers that are then moved apart by the gap have that distribution.
         room = counts - (self.max_span_length - 2) - (self.num_anchors - 1) * gap + 1
         draws = tf.sort(hashing.uniform(keys, self.num_anchors, hashing.SALT_ANCHORS), axis=1)
         starts = _scaled(draws, room[:, tf.newaxis]) + gap * tf.range(self.num_anchors)
@@ -117,12 +118,12 @@ class Spans(DocumentView):
         """Draws positives near one anchor of each document, inside the document.
 
         Args:
-          keys: int64 `[documents]`, other ones for each anchor.
-          counts: int32 `[documents]`, tokens of each.
-          anchors, anchor_lengths: int32 `[documents]`.
+          keys: int64 `[documents]`, different for each anchor.
+          counts: int32 `[documents]`, tokens of each document.
+          anchors, anchor_lengths: int32 `[documents]`, the anchor's span start and length.
 
         Returns:
-          int32 `[documents, P]` starts and lengths.
+          int32 `[documents, P]` span starts and int32 `[documents, P]` lengths.
         """
         lengths = self._lengths(
             keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, rank=_POSITIVE_RANK
@@ -134,7 +135,7 @@ class Spans(DocumentView):
             lengths = tf.minimum(lengths, end - start)
             return start + _scaled(draws, end - start - lengths + 1), lengths
         if self.sampling == "adjacent":
-            # In the middle of a document of the least length neither side need have room enough.
+            # In a document of the least length there may be too little room on both sides.
             lengths = tf.minimum(lengths, tf.maximum(start, counts - end))
             fits_before, fits_after = start - lengths >= 0, end + lengths <= counts
             before = tf.where(fits_before & fits_after, draws < 0.5, fits_before)

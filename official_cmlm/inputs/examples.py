@@ -1,4 +1,4 @@
-"""From records to single examples of a view, in an order that only the seed decides."""
+"""Turns records into single examples of a view, in an order that depends on the seed alone."""
 
 import numpy as np
 import tensorflow as tf
@@ -13,18 +13,20 @@ from official_cmlm.records.manifest import Manifest
 
 @tf.autograph.experimental.do_not_convert
 def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
-    """Looks for one example: epochs without any would follow each other for ever.
+    """Checks that the records give at least one example of a view.
+
+    Without one, training would read epoch after epoch and never get a batch.
 
     Args:
       config, manifest, view: see `build_dataset`.
 
     Raises:
-      UserError: if the records hold no example of this view, not the text that it reads, or not the
-        languages that are chosen; or if their rows do not align.
+      UserError: if the records give no example of this view, lack the text that it reads or a
+        chosen language, or if their rows do not align.
     """
     if view.reads_text and not manifest.keep_text:
         raise UserError(
-            f"{config.input_path}: the records hold no text, which {type(view).__name__} reads; "
+            f"{config.input_path}: the records hold no text, but {type(view).__name__} reads text; "
             "make them again with --keep_text"
         )
     once = config.replace(is_training=False, shuffle_sentences=1024)
@@ -38,7 +40,7 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
 
 
 def one_pass(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:
-    """Single examples of epoch 0."""
+    """The single examples of one pass over the records, as epoch 0."""
     return _single(_blocks_of_examples(Blocks(config, manifest), view, position.Start(), 1))
 
 
@@ -49,7 +51,7 @@ def training_examples(
     buckets: list[tuple[int, int]],
     reached: np.ndarray | None,
 ) -> tf.data.Dataset:
-    """Single examples without end, each with its `position`; see `build_dataset`."""
+    """An endless dataset of single examples, each with its data `position`; see `build_dataset`."""
     mark = position.fingerprint(config, manifest, view, buckets)
     start = None if reached is None else position.start_of(reached, mark, len(buckets))
     start = start or position.Start()
@@ -73,10 +75,10 @@ def training_examples(
 def _blocks_of_examples(
     blocks: Blocks, view: View, start: position.Start, epochs: int | None
 ) -> tf.data.Dataset:
-    """(block number, examples of the block, permuted inside it); `epochs` None: without end.
+    """(block number, examples of the block in random order); endless if `epochs` is None.
 
-    Permuted in validation too: neighbours of a document as candidates of one batch would find
-    themselves.
+    Validation permutes the examples too: neighbouring pairs of a document share a sentence, and in
+    one batch that sentence would be an anchor and find itself among the candidates.
     """
 
     def numbered(epoch: tf.Tensor, dataset: tf.data.Dataset) -> tf.data.Dataset:
@@ -96,10 +98,10 @@ def _blocks_of_examples(
 
 
 def _single(blocks: tf.data.Dataset) -> tf.data.Dataset:
-    """The single examples of (block number, examples)."""
+    """Splits (block number, examples of the block) into single examples."""
     return (
         blocks.prefetch(1)
         .flat_map(lambda number, examples: tf.data.Dataset.from_tensor_slices(examples))
-        # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them plain.
+        # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them dense.
         .map(lambda example: example)
     )

@@ -1,9 +1,9 @@
-"""Random numbers as a pure function of keys: every example draws its own, wherever it is batched.
+"""Random numbers as a pure function of keys: an example's numbers do not depend on its batch.
 
-TensorFlow's stateless generators take one seed a call, so the numbers of an example would depend
-on the batch that it happens to sit in. Here each example carries an int64 key, and a number is a
-hash of (key, salt, index): the same example gets the same masks in any batch, at any padded
-length, on any number of replicas and after any restart.
+TensorFlow's stateless generators take one seed per call, so the numbers of an example would depend
+on the batch that it is in. Here each example carries an int64 key, and a number is a hash of
+(key, salt, index): the same example gets the same masks in any batch, at any padded length, on any
+number of replicas and after any restart.
 
 The hash is the finaliser of SplitMix64 (Steele, Lea and Flood 2014, "Fast splittable pseudorandom
 number generators"), a bijection of 64-bit words that passes BigCrush when fed with a Weyl sequence.
@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_cmlm.hashing import GOLDEN_GAMMA, MIX_1, MIX_2, unmix
 
-# Different uses of one key must not see the same numbers.
+# A salt for each use of random numbers: different uses of one key must not draw the same numbers.
 SALT_SHUFFLE = 1
 SALT_SWAP = 2
 SALT_MASK_SELECT = 3
@@ -79,25 +79,25 @@ def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
       float32 `[batch, count]` in [0, 1).
     """
     words = fold(fold(keys, salt)[:, tf.newaxis], tf.range(count)[tf.newaxis, :])
-    # 24 bits are all that a float32 holds below 1.
+    # A float32 below 1 holds 24 bits.
     high = tf.bitwise.right_shift(tf.bitcast(words, tf.uint64), _word(40))
     return tf.cast(tf.cast(high, tf.int32), tf.float32) * (1.0 / (1 << 24))
 
 
 def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:
-    """Orders rows by the hash of their key: int32 `[rows]`, a permutation of 0 … rows − 1."""
+    """Orders rows by the hashes of their keys: int32 `[rows]`, a permutation of 0 … rows − 1."""
     return tf.argsort(fold(keys, salt), stable=True)
 
 
 def unfolded_keys(folded: int, data: np.ndarray) -> np.ndarray:
-    """The keys that `fold` turns into `folded` with each of `data`: int64 `[data]`."""
+    """Inverts `fold` for the key: int64 `[data]`, keys that give `folded` with each of `data`."""
     words = np.full(len(data), folded, np.int64).view(np.uint64)
     weyl = (data.astype(np.uint64) + np.uint64(1)) * np.uint64(GOLDEN_GAMMA)
     return unmix(unmix(words) - weyl).view(np.int64)
 
 
 def unfolded_data(folded: np.ndarray, key: int | np.ndarray) -> np.ndarray:
-    """The data with which `fold` turns `key` into each of `folded`: uint64, broadcast."""
+    """Inverts `fold` for the data: uint64, broadcast, the data with which `key` gives `folded`."""
     mixed = _mix(_as_word(tf.constant(key, tf.int64))).numpy()
     weyl = unmix(folded.astype(np.int64).view(np.uint64)) - mixed
     return weyl * np.uint64(pow(GOLDEN_GAMMA, -1, 1 << 64)) - np.uint64(1)

@@ -1,4 +1,4 @@
-"""BERT's masking, drawn anew each epoch: which tokens a language model must predict."""
+"""BERT's masking: which tokens a language model must predict, drawn again in each epoch."""
 
 import dataclasses
 
@@ -12,19 +12,21 @@ Batch = dict[str, dict[str, tf.Tensor] | tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class MaskTokens:
-    """Adds a masked copy of one sequence to a padded batch; the original stays as it is.
+    """Adds a masked copy of one sequence to a padded batch; the original is kept.
 
-    Of each sequence, round(rate · tokens) real tokens are chosen, at least one and at most
-    `max_predictions`; specials and padding never. Of these 80 % become `[MASK]`, 10 % a random
-    entry of the vocabulary that is no special token, 10 % stay (Devlin et al. 2019, §3.1).
+    In each sequence, round(rate · tokens) real tokens are chosen, at least one and at most
+    `max_predictions`; special tokens and padding are never chosen. 80 % of them are replaced by
+    `[MASK]`, 10 % by a random vocabulary entry that is not a special token, and 10 % are unchanged
+    (Devlin et al. 2019, §3.1).
 
     Attributes:
-      source: which sequence is copied, e.g. `second`.
+      source: name of the sequence to copy, e.g. `second`.
       target: name of the masked copy in the batch.
-      rate: share of the tokens that are predicted.
-      max_predictions: most predictions a sequence.
+      rate: share of the tokens to predict.
+      max_predictions: most predictions per sequence.
       special: ids of the special tokens.
-      stream: different copies of one example draw different numbers from different streams.
+      stream: number of a random stream; masked copies of one example need different streams to
+        draw different masks.
     """
 
     source: str
@@ -39,8 +41,9 @@ class MaskTokens:
 
         Returns:
           The batch with `target` added: `input_word_ids`, `input_mask`, `input_type_ids` int32
-          `[batch, seq]`; `masked_lm_positions` and `masked_lm_ids` int32 `[batch, predictions]`,
-          positions ascending, 0 where there is nothing; `masked_lm_weights` float32, 1 or 0.
+          `[batch, seq]`; `masked_lm_positions` (ascending) and `masked_lm_ids`, int32
+          `[batch, predictions]`; `masked_lm_weights`, float32, 1 for a prediction and 0 for an
+          unused slot, where positions and ids are 0 too.
         """
         original = batch[self.source]
         word_ids, keys = original["input_word_ids"], batch["key"]
@@ -65,12 +68,12 @@ class MaskTokens:
         }
 
     def _choose(self, candidates: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Positions int32 `[batch, slots]` ascending, and weights float32 of the same shape."""
+        """`masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`."""
         slots = self._slots(tf.shape(candidates)[1])
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
-        # float64: the product must round as it does on paper, also where it ends in .5.
+        # In float64 the product rounds as in exact arithmetic, also where it ends in .5.
         wanted = tf.cast(tf.round(tf.cast(available, tf.float64) * self.rate), tf.int32)
         wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
         _, chosen = tf.math.top_k(scores, k=slots)
@@ -80,15 +83,15 @@ class MaskTokens:
         return tf.where(real, order, 0), tf.cast(real, tf.float32)
 
     def _slots(self, length: tf.Tensor) -> tf.Tensor:
-        """Prediction slots of sequences padded to `length`: all that one of them can need."""
-        # The two special tokens are no candidates; half a token more can round up.
+        """Prediction slots for sequences padded to `length`: as many as the longest can need."""
+        # `[CLS]` and `[SEP]` are never predicted; a fraction of .5 can be rounded up.
         longest = tf.cast(length - 2, tf.float64)
         slots = tf.cast(tf.floor(longest * self.rate + 0.5), tf.int32)
         return tf.clip_by_value(slots, 1, self.max_predictions)
 
     def _replace(self, labels: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """What stands in the text instead of `labels`, by the 80/10/10 rule."""
-        # Numbers belong to positions, not to slots, so that padding cannot move them.
+        """The ids that replace `labels` in the input, by the 80/10/10 rule."""
+        # Random numbers belong to positions, not to slots, so they do not depend on padding.
         count = tf.reduce_max(positions) + 1
         kind = tf.gather(
             hashing.uniform(keys, count, hashing.SALT_MASK_REPLACE), positions, batch_dims=1
@@ -100,7 +103,7 @@ class MaskTokens:
         ordinary = [i for i in range(max(specials) + 1) if i not in specials]
         total = self.special.vocab_size - len(specials)
         rank = tf.minimum(tf.cast(draw * tf.cast(total, tf.float32), tf.int32), total - 1)
-        # Ids up to the last special token are looked up, those behind it follow without a gap.
+        # Ordinary ids below the last special token are looked up; all ids above it are ordinary.
         gaps = tf.constant(ordinary or [0], tf.int32)
         random_ids = tf.where(
             rank < len(ordinary),

@@ -1,4 +1,4 @@
-"""How often each language is read: sampling with a probability that grows slower than its size."""
+"""The mixture of languages: how often each is read, by an exponent that favours small ones."""
 
 from collections import Counter
 
@@ -10,15 +10,13 @@ from official_cmlm.records.manifest import Manifest
 def shard_repetitions(config: DataConfig, manifest: Manifest) -> list[float]:
     """How often an epoch reads each shard, on average; 0 for languages that are left out.
 
-    Validation reads each language once.
-
-    A language of n sentences is read c · n^(exponent − 1) times, so that its share of the epoch is
-    proportional to n^exponent, with c such that the epoch stays as long as the data. A shard of one
-    language is read as often as the language.
+    In training, a language of n sentences is read c · n^(exponent − 1) times per epoch, so its
+    share of the epoch is proportional to n^exponent. The factor c keeps the epoch as long as the
+    data. All shards of a language are read equally often. Validation reads each language once.
 
     Raises:
-      UserError: if `config.languages` names a language that the folder lacks, or if languages are
-        to be told apart and the folder's shards are mixed.
+      UserError: if `config.languages` names a language that the folder lacks, or if languages must
+        be distinguished but shards hold several languages.
     """
     if not config.languages and config.language_exponent == 1:
         return [1.0] * len(manifest.shards)

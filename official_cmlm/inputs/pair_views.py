@@ -1,4 +1,4 @@
-"""The views of pairs records: translations, and premise and hypothesis of an inference."""
+"""The views of pairs records: translations, and premise and hypothesis of NLI."""
 
 import dataclasses
 from typing import ClassVar
@@ -9,14 +9,14 @@ from official_cmlm.inputs import hashing
 from official_cmlm.inputs.views import Examples, SpecialIds, with_specials
 from official_cmlm.records.pairs import KIND, PairBlock
 
-# Which language the hypothesis has, seen from the premise's.
+# The hypothesis's language, relative to the premise's.
 HYPOTHESIS_LANGUAGES = ("different", "same")
 
 
 def one_language(tag: str) -> bool:
-    """Whether a pair's tag, e.g. `en-en`, names one language twice.
+    """Whether both languages of a pair's tag are the same, e.g. `en-en`.
 
-    Languages have hyphens too, `zh-Hans-zh-Hans`, so the tag is cut in the middle.
+    Language tags may have hyphens too (`zh-Hans-zh-Hans`), so the tag is split in the middle.
     """
     parts = tag.split("-")
     middle = len(parts) // 2
@@ -57,17 +57,17 @@ class TextPairs(PairView):
 
 @dataclasses.dataclass(frozen=True)
 class InferencePairs(PairView):
-    """Premise and hypothesis of a labelled pair, as `first` and `second`, with its `label`.
+    """Premise and hypothesis of a labelled NLI pair, as `first` and `second`, with its `label`.
 
     CMLM §4.3: "the premise u and hypothesis v are in different languages". Each pair gives one
-    example an epoch: its own premise, and the hypothesis of the same row in another language, drawn
-    anew each epoch.
+    example per epoch: its own premise, and the hypothesis of another pair of the row, drawn again
+    in each epoch.
 
     Attributes:
       seq_length: tokens, `[CLS]` and `[SEP]` included; longer texts are cut.
       hypothesis_language: `different` from the premise's, or the `same`.
-      row_size: pairs of one row in the records; with 1, `different` is for pairs of two languages,
-        and takes each as it is.
+      row_size: pairs per row of the records. With 1, `different` needs pairs of two languages and
+        takes the hypothesis of the pair itself.
       special: ids of the special tokens.
     """
 

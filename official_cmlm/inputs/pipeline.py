@@ -1,4 +1,4 @@
-"""The whole way from a folder of records to the padded batches of one view."""
+"""Builds the input pipeline of one view: from a folder of records to padded batches."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -15,17 +15,17 @@ from official_cmlm.records.manifest import Manifest
 
 Augment = Callable[[dict], dict]
 
-# Marks padding until the mask is made: no id is negative, while `[PAD]` can stand in a record.
+# Marks padding until `input_mask` is computed: ids are not negative, but a record may hold `[PAD]`.
 _PADDING = -1
 
 
 @dataclasses.dataclass(frozen=True)
 class Replicas:
-    """Which part of each global batch this input pipeline feeds.
+    """The part of each global batch that this host's input pipeline produces.
 
     Attributes:
       total: replicas of the whole job.
-      first, count: the replicas that this host feeds are first … first + count − 1.
+      first, count: this host's replicas are numbers first … first + count − 1.
     """
 
     total: int = 1
@@ -41,7 +41,7 @@ class Replicas:
         return cls(total, context.input_pipeline_id * count, count)
 
 
-# Nothing here branches on tensors; converting it all would take most of the time to begin.
+# Nothing here branches on tensors; AutoGraph's conversion would dominate the start-up time.
 @tf.autograph.experimental.do_not_convert
 def build_dataset(
     config: DataConfig,
@@ -54,25 +54,25 @@ def build_dataset(
 ) -> tf.data.Dataset:
     """Builds the batches of one view.
 
-    Every choice is a function of (seed, epoch, record, example), so the batches are the same
-    whatever the parallelism and the number of replicas.
+    Every random choice is a function of (seed, epoch, record, example), so the batches do not
+    depend on parallelism or on the number of replicas.
 
     Args:
       config: see `DataConfig`.
       manifest: of the folder `config.input_path`.
-      view: turns blocks into examples.
+      view: turns blocks of records into examples.
       augments: add features to a padded batch, e.g. masked copies.
-      replicas: with more than one, each element is one replica's share of a global batch, the
-        replicas' shares in turn.
+      replicas: with more than one replica, each element is one replica's share of a global batch;
+        the shares of a batch follow each other.
       check: whether to call `check_examples` first; false if that has been done.
-      reached: the `position` of the last batch of a training that is to go on. Ignored if it is of
-        other data, settings or batches.
+      reached: the data `position` of the last batch, to resume a training; ignored if its
+        fingerprint is of other records, settings or batch sizes.
 
     Returns:
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
       `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, bucket length]`, and `key`,
-      int64 `[batch]`. Without end for training, one pass otherwise. Batches for training also have
-      `position`, int64 `[SIZE]`, of `inputs.position`: where the data stand after the batch.
+      int64 `[batch]`. Endless for training, one pass otherwise. Training batches also have
+      `position`, int64 `[SIZE]`: the data position after the batch, see `inputs.position`.
 
     Raises:
       UserError: if the batch size does not divide by the replicas; or see `check_examples`.
@@ -102,17 +102,17 @@ def build_dataset(
         batches = batches.flat_map(lambda batch: _shares(batch, replicas))
     options = tf.data.Options()
     options.deterministic = True
-    # Each host reads everything and keeps its share: all replicas must see one bucket a step.
+    # Each host reads everything and keeps its share: in a step all replicas must have one bucket.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(4).with_options(options)
 
 
 def check_batches(config: DataConfig, manifest: Manifest, view: View, num_replicas: int) -> None:
-    """Raises `UserError` if a pass of validation would be without a batch.
+    """Raises `UserError` if a validation pass would have no batch.
 
     Args:
       config, manifest, view: see `build_dataset`.
-      num_replicas: among which batches are divided.
+      num_replicas: number of replicas that share each batch.
     """
     replicas = Replicas(num_replicas, 0, num_replicas)
     for _ in build_dataset(config, manifest, view, replicas=replicas, check=False).take(1):
@@ -127,7 +127,7 @@ def check_batches(config: DataConfig, manifest: Manifest, view: View, num_replic
 def can_resume(
     config: DataConfig, manifest: Manifest, view: View, num_replicas: int, reached: np.ndarray
 ) -> bool:
-    """Whether `build_dataset` would begin after `reached` rather than anew."""
+    """Whether `build_dataset` would resume at the data position `reached`."""
     buckets = config.buckets(num_replicas)
     mark = position.fingerprint(config, manifest, view, buckets)
     return position.start_of(reached, mark, len(buckets)) is not None
@@ -146,9 +146,9 @@ def _bucket(
 
     return examples.bucket_by_sequence_length(
         length,
-        # An element belongs to the first boundary above its length, and is padded to one less.
+        # tf.data takes the first boundary above an element's length, and pads to one less.
         bucket_boundaries=[length + 1 for length, _ in buckets],
-        # Nothing is longer than the last bucket; tf.data wants a size for it all the same.
+        # tf.data requires a batch size for longer elements too, though there are none.
         bucket_batch_sizes=[size for _, size in buckets] + [1],
         pad_to_bucket_boundary=True,
         padding_values={
@@ -160,10 +160,10 @@ def _bucket(
 
 
 def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment]) -> dict:
-    """The encoder's three inputs for each sequence, then whatever the augments add."""
+    """The encoder's three inputs for each sequence, and the features that the augments add."""
     features: dict = {name: batch[name] for name in ("key", *view.scalars)}
     if "position" in batch:
-        # The batch was complete with its last example.
+        # The last example completed the batch, so its data position is the batch's.
         features["position"] = position.padded(batch["position"][-1])
     for name in view.sequences:
         word_ids = batch[name]
@@ -181,7 +181,8 @@ def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augmen
 def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
     """Splits a global batch into equal shares of this host's replicas, in order.
 
-    Of an incomplete batch, which only validation has, the examples that do not divide are left out.
+    The last batch of a validation pass may be incomplete; the examples that do not divide among the
+    replicas are left out.
     """
 
     def split(value: tf.Tensor) -> tf.Tensor:
@@ -192,6 +193,7 @@ def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
         shares.set_shape([None, None, *value.shape[1:].as_list()])
         return shares[replicas.first : replicas.first + replicas.count]
 
-    where = {name: batch.pop(name) for name in ("position",) if name in batch}
+    # The data position belongs to the batch, not to its examples: it is not split.
+    whole = {name: batch.pop(name) for name in ("position",) if name in batch}
     shares = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
-    return shares.map(lambda share: {**share, **where})
+    return shares.map(lambda share: {**share, **whole})

@@ -1,9 +1,13 @@
-"""Where a training stands in its data, as a few numbers that a checkpoint can hold.
+"""The data position: which examples are in batches already, in a few numbers for a checkpoint.
 
-A batch is complete while examples of other lengths still wait for theirs. So a position is the
-block in which the oldest waiting example was read, and for each bucket how many examples from that
-block on are in batches already. To go on, one reads from that block and leaves out as many. How
-much is read twice depends on how long the rarest bucket takes to fill, not on the step.
+When a batch is complete, examples of other lengths still wait in their buckets. A data position
+therefore consists of the block of records in which the oldest waiting example was read and, for
+each bucket, the number of examples from that block on that are in batches already. A resumed
+training reads from that block on and leaves out so many examples of each bucket. How much is read
+twice depends on how long the rarest bucket takes to fill, not on the step.
+
+In this file, a *block* is a block of records as `inputs.records.Blocks` reads it, and a *position*
+is a data position: int64 `[SIZE]`, the fingerprint, the block number, then a count per bucket.
 """
 
 import dataclasses
@@ -18,7 +22,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
-# Numbers of a position; one size for all, so that a checkpoint fits whatever the buckets are.
+# Numbers of a position: fixed, so that the variable in a checkpoint fits any number of buckets.
 SIZE = 64
 MAX_BUCKETS = SIZE - 2
 _EPOCH = 1 << 32
@@ -28,11 +32,11 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class Start:
-    """Where reading begins.
+    """Where reading starts.
 
     Attributes:
       epoch, block: the first block to read.
-      skip: of each bucket, how many examples to leave out from there on; empty is none.
+      skip: for each bucket, how many examples to leave out from that block on; empty: none.
     """
 
     epoch: int = 0
@@ -48,9 +52,9 @@ class Start:
 def fingerprint(
     config: DataConfig, manifest: Manifest, view: View, buckets: Sequence[tuple[int, int]]
 ) -> int:
-    """A hash, 0 or more, of all that decides which examples make which batch."""
+    """A hash of all that decides which examples are in which batch; not negative."""
     settings = config.as_dict()
-    # A folder may move.
+    # The folder may be moved.
     del settings["input_path"]
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
     facts = [
@@ -65,12 +69,12 @@ def fingerprint(
 
 
 def start_of(position: np.ndarray, mark: int, num_buckets: int) -> Start | None:
-    """Reads a position; None if it is empty, or of other data, settings or batches.
+    """Reads a position; None if it is empty, or of other records, settings or batch sizes.
 
     Args:
       position: int64 `[SIZE]`.
-      mark: the `fingerprint` of what is to go on.
-      num_buckets: of it.
+      mark: the `fingerprint` of the training to resume.
+      num_buckets: its number of buckets.
     """
     if position[0] != mark:
         return None
@@ -84,31 +88,38 @@ def epoch_of(position: np.ndarray) -> int:
 
 
 def block_number(epoch: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
-    """One int64 that grows from block to block over all epochs."""
+    """An int64 for each block that grows from block to block over all epochs."""
     return epoch * _EPOCH + block
 
 
 def padded(position: tf.Tensor) -> tf.Tensor:
-    """A position in its size for checkpoints: int64 `[SIZE]`."""
+    """A position, padded with zeros to the size that checkpoints store: int64 `[SIZE]`."""
     return tf.pad(position, [[0, SIZE - position.shape[0]]])
 
 
 class Tracker:
-    """Follows examples into their buckets, block by block: what `tf.data.Dataset.scan` carries.
+    """Computes the position after each example, block by block, in a `tf.data.Dataset.scan`.
 
-    The state is, for each bucket: how many examples were read since the start; the block of the
-    first one that waits; and how many of every bucket had been read when that block began.
+    The state holds, for each bucket: the number of examples read since the start; the block of the
+    oldest waiting example; and the numbers of examples, of every bucket, that had been read when
+    that block began.
     """
 
     def __init__(self, batch_sizes: Sequence[int], start: Start, mark: int) -> None:
-        """Args: `batch_sizes` of the buckets; where reading begins; see `fingerprint`."""
+        """Sets up the counts.
+
+        Args:
+          batch_sizes: examples per batch of each bucket.
+          start: where reading starts.
+          mark: see `fingerprint`.
+        """
         self._sizes = np.array(batch_sizes, np.int64)
         self._skip = np.array(start.skip or [0] * len(batch_sizes), np.int64)
         self._mark = mark
         self._first = start.epoch * _EPOCH + start.block
 
     def initial_state(self) -> State:
-        """Before the first block: int64 `[buckets]`, `[buckets]`, `[buckets, buckets]`."""
+        """State before the first block: int64 `[buckets]`, `[buckets]`, `[buckets, buckets]`."""
         count = len(self._sizes)
         first = tf.fill([count], tf.constant(self._first, tf.int64))
         return tf.zeros([count], tf.int64), first, tf.zeros([count, count], tf.int64)
@@ -116,26 +127,45 @@ class Tracker:
     def step(
         self, state: State, block: tf.Tensor, bucket: tf.Tensor
     ) -> tuple[State, tf.Tensor, tf.Tensor]:
-        """Follows one block.
+        """Computes the positions after the examples of one block.
+
+        For example, let two buckets, A and B, have batches of 2 examples, and let reading start at
+        block 0 with nothing to leave out:
+
+            block 0, example of A    A waits            position: block 0, leave out A 0, B 0
+                     example of B    A and B wait       position: block 0, leave out A 0, B 0
+                     example of A    completes A's      position: block 0, leave out A 2, B 0
+                                     batch, B waits
+            block 1, example of B    completes B's      position: block 1, leave out A 0, B 1
+                                     batch
+                     example of A    A waits            position: block 1, leave out A 0, B 1
+
+        After the third example, B's example of block 0 is still waiting: a resumed training reads
+        block 0 again and leaves out its two examples of A. After the fourth, nothing of block 0
+        waits: it reads from block 1 on and leaves out one example of B, the one that completed the
+        batch. Only positions at which a batch ends are stored with a batch.
 
         Args:
-          state: after the block before.
-          block: its `block_number`.
-          bucket: int64 `[examples]`, which bucket each goes to.
+          state: the state after the previous block.
+          block: the `block_number` of this block.
+          bucket: int64 `[examples]`, the bucket of each example.
 
         Returns:
-          The state; bool `[examples]`, false for those in batches already; int64
-          `[examples, 2 + buckets]`, the position after each example if a batch ends with it.
+          The new state; bool `[examples]`, false for examples to leave out because they were in
+          batches before the start; int64 `[examples, 2 + buckets]`, the position after each
+          example.
         """
         totals, first, before = state
         count = len(self._sizes)
         members = tf.one_hot(bucket, count, dtype=tf.int64)
-        # Row i: after i examples of the block.
+        # Row i of the following tensors, `[examples + 1, buckets]`: after i examples of the block.
         read = totals + tf.pad(tf.cumsum(members), [[1, 0], [0, 0]])
         batched = read - tf.maximum(read - self._skip, 0) % self._sizes
+        # Whether an example of an earlier block waits.
         is_old = batched < totals
         firsts = tf.where(is_old, first, block)
         oldest = tf.argmin(firsts, axis=1)
+        # Examples of every bucket that had been read when the oldest waiting example's block began.
         base = tf.where(
             tf.gather(is_old, oldest, batch_dims=1)[:, tf.newaxis],
             tf.gather(before, oldest),

@@ -1,8 +1,8 @@
-"""From the key of an example back to the record that it was made from.
+"""Finds the record from which an example was made, by the example's key.
 
-`hashing.fold` is a bijection of its key for every data, and of its data for every key. So the
-record behind a key is computed, not searched for: undo the fold by the number of the example inside
-its record, undo the fold by the record's number, and see whether such a record exists.
+`hashing.fold(key, data)` is a bijection of `key` for fixed `data`, and of `data` for a fixed `key`.
+So the record is computed: invert the fold by the example's index inside its record, invert the fold
+by the record's number, and check that a record of that number exists.
 """
 
 import dataclasses
@@ -18,9 +18,9 @@ from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.records.manifest import Manifest
 
-# Examples of a record that are looked for: what nearly all have, and at most.
+# How many example indices are tried: first as many as nearly all records have, then the most.
 _EXAMPLES = (64, 4096)
-# Epochs before and after the one where the data stand. A bucket that takes longer to fill is rare.
+# Epochs that are tried before and after the data position's. Few buckets take longer to fill.
 _EPOCHS = 256
 
 
@@ -30,8 +30,8 @@ class RecordName:
 
     Attributes:
       shard: name of its file.
-      number: of the record in the file, from 0.
-      epoch: in which it was read, from 0.
+      number: number of the record in the file, from 0.
+      epoch: epoch in which it was read, from 0.
     """
 
     shard: str
@@ -47,31 +47,31 @@ def record_names(
 ) -> list[RecordName | None]:
     """The record of each example's key.
 
-    The work is bounded: examples are looked for in the `_EPOCHS` epochs around `epoch`, and at the
-    first one that is not there the search ends, because the keys are not of these records then.
+    The work is bounded: only the `_EPOCHS` epochs before and after `epoch` are tried. The search
+    ends at the first key without a record, because the keys then belong to other records.
 
     Args:
       keys: int64 `[examples]`, the feature `key` of a batch.
-      config, manifest: that the batch was read with.
-      epoch: where the data stand, see `tasks.data_positions`.
+      config, manifest: those that the batch was read with.
+      epoch: the epoch of the data position, see `training.data_positions`.
 
     Returns:
       A name for each key, None where none was found.
     """
-    # Read again in an epoch, a record counts on behind the last one.
+    # Repetitions of a record within an epoch are numbered after the last record.
     most = manifest.records * (1 + int(max(shard_repetitions(config, manifest))))
     found: list[RecordName | None] = []
     around = np.arange(max(0, epoch - _EPOCHS), epoch + _EPOCHS + 1)
-    # The examples of a batch are near each other.
+    # The examples of a batch come from few epochs.
     near = _near(epoch)
     for key in keys:
-        place = _place(key, config.seed, near, most)
-        if place is None:
-            place = _place(key, config.seed, around, most)
-            if place is None:
+        record = _record(key, config.seed, near, most)
+        if record is None:
+            record = _record(key, config.seed, around, most)
+            if record is None:
                 return found + [None] * (len(keys) - len(found))
-            near = np.union1d(near, _near(place[0]))
-        found.append(_named(*place, manifest))
+            near = np.union1d(near, _near(record[0]))
+        found.append(_named(*record, manifest))
     return found
 
 
@@ -79,8 +79,8 @@ def _near(epoch: int) -> np.ndarray:
     return np.arange(max(0, epoch - 1), epoch + 2)
 
 
-def _place(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, int] | None:
-    """(epoch, number below `most` of the record) of a key, if one of the epochs has it."""
+def _record(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, int] | None:
+    """(epoch, number of the record, below `most`) of a key, if it belongs to one of the epochs."""
     epoch_keys = hashing.fold(tf.constant(seed, tf.int64), tf.constant(epochs)).numpy()
     for count in _EXAMPLES:
         # Views whose records are single examples use the records' own keys.
@@ -103,9 +103,9 @@ def _named(epoch: int, number: int, manifest: Manifest) -> RecordName:
 
 
 def document_ids(folder: str, names: Iterable[RecordName]) -> dict[RecordName, str]:
-    """Where the text of records came from, as `data_prep` noted it; empty if it did not.
+    """The `id` of each record: the origin of its text, as `data_prep` stored it; may be empty.
 
-    Each shard is read once, up to the last record that is named.
+    Each shard is read once, up to the last of its named records.
     """
     shards: dict[str, dict[int, list[RecordName]]] = defaultdict(lambda: defaultdict(list))
     for name in names:
@@ -119,6 +119,6 @@ def document_ids(folder: str, names: Iterable[RecordName]) -> dict[RecordName, s
         )
         for number, serialized in chosen.as_numpy_iterator():
             values = tf.train.Example.FromString(serialized).features.feature["id"].bytes_list.value
-            source = values[0].decode(errors="replace") if values else ""
-            found.update(dict.fromkeys(by_number[int(number)], source))
+            document_id = values[0].decode(errors="replace") if values else ""
+            found.update(dict.fromkeys(by_number[int(number)], document_id))
     return found

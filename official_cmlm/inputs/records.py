@@ -1,7 +1,13 @@
-"""Reads a folder of records into blocks, in an order that only the seed decides."""
+"""Reads a folder of records into blocks, in an order that depends on the seed alone.
 
+Resuming inside an epoch needs the state of tf.data's interleave after many records;
+`interleave_from` computes it from the shards' sizes, without reading.
+"""
+
+import dataclasses
 import math
 import os
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -9,13 +15,12 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.interleaving import interleave_from
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest
 
-# Shards read side by side, and rows taken from each in turn: mixes documents of distant parts of a
-# corpus into one block without reading anything twice.
+# Shards that are read in parallel, and rows that are taken from each in turn. This mixes documents
+# of distant parts of a corpus into one block without reading anything twice.
 _CYCLE_LENGTH = 16
 _BLOCK_LENGTH = 8
 
@@ -25,10 +30,10 @@ Block = documents.DocumentBlock | pairs.PairBlock
 class Blocks:
     """The blocks of a folder's epochs.
 
-    A block holds records of at most about `config.shuffle_sentences` sentences, and whole rows of
-    translations. Training orders the shards anew each epoch, and reads those of some languages
-    several times or not at all as `config.language_exponent` says; validation reads them as they
-    are and always as epoch 0.
+    A block holds records of about `config.shuffle_sentences` sentences at most, and only whole rows
+    of translations. Training draws a new order of the shards in each epoch, and reads shards of
+    some languages several times or not at all, as `config.language_exponent` says. Validation reads
+    the shards in their order, always as epoch 0.
 
     A block is (number of the block in its epoch, serialised records, their keys): int64 scalar,
     string `[records]`, int64 `[records]`.
@@ -38,7 +43,7 @@ class Blocks:
         """Chooses the shards.
 
         Raises:
-          UserError: if the folder lacks a language that `config.languages` names, or knows none.
+          UserError: see `shard_repetitions`.
         """
         self._config, self._manifest = config, manifest
         self._repetitions = shard_repetitions(config, manifest)
@@ -49,10 +54,10 @@ class Blocks:
         return self._read(epoch, order, repetition, tf.zeros_like(order, tf.int64))
 
     def rest_of_epoch(self, epoch: int, first: int) -> tf.data.Dataset:
-        """The blocks of an epoch from number `first` on, without reading those before.
+        """The blocks of an epoch from number `first` on, without reading the earlier blocks.
 
-        What is passed over inside the shards that are open at that point is skipped record by
-        record; the time does not grow with the number of shards behind.
+        Shards that were read to their end are not opened. In the shards that are open at block
+        `first`, the earlier records are skipped one by one.
         """
         order, repetition = (each.numpy() for each in self._order(tf.constant(epoch, tf.int64)))
         sizes = [self._manifest.shards[shard].records for shard in order]
@@ -60,13 +65,13 @@ class Blocks:
         opened, remainder = interleave_from(
             sizes, self._cycle_length(), self._block_length(), min(first * rows, sum(sizes))
         )
-        where = np.array([source for source, _ in opened], np.int64)
+        index = np.array([number for number, _ in opened], np.int64)
         offsets = np.array([offset for _, offset in opened], np.int64)
         key = tf.constant(epoch, tf.int64)
-        return self._read(key, order[where], repetition[where], offsets, first, remainder)
+        return self._read(key, order[index], repetition[index], offsets, first, remainder)
 
     def _order(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """Shards in the order in which they are opened, and how often each was opened before."""
+        """Shards in the order of opening, and for each the number of its earlier openings."""
         epoch_key = self._key(epoch)
         count = len(self._manifest.shards)
         shards = tf.range(count)
@@ -93,7 +98,7 @@ class Blocks:
         first: int = 0,
         skip: int = 0,
     ) -> tf.data.Dataset:
-        """Blocks from number `first` on: shards from the offsets on, without `skip` records."""
+        """Blocks from `first` on; reads shards from their offsets on, then skips `skip` records."""
         counts = np.array([shard.records for shard in self._manifest.shards], np.int64)
         starts = tf.constant(np.cumsum(counts) - counts)
         folder = self._config.input_path
@@ -103,7 +108,7 @@ class Blocks:
             shard: tf.Tensor, repetition: tf.Tensor, offset: tf.Tensor
         ) -> tf.data.Dataset:
             stored = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20).skip(offset)
-            # A record that is read again in an epoch is another one to everything random.
+            # A repeated record has another number, and so other random choices.
             start = starts[shard] + tf.cast(repetition, tf.int64) * self._manifest.records
             return stored.enumerate(start=start + offset)
 
@@ -133,19 +138,88 @@ class Blocks:
         pairs_of = zip(self._manifest.shards, self._repetitions)
         records = sum(shard.records for shard, times in pairs_of if times > 0)
         sentences = self._manifest.sentences * records / self._manifest.records
-        # Blocks of equal size: a small last one would mix its few documents among themselves only.
+        # Blocks are of equal size: a small last block would mix only a few documents.
         num_blocks = max(1, math.ceil(sentences / self._config.shuffle_sentences))
         return math.ceil(records / size / num_blocks) * size
 
 
-# Counting stops here: what follows is like what came before.
+@dataclasses.dataclass
+class _Slot:
+    """An input that is open: its number, and how many of its elements have been read."""
+
+    number: int
+    offset: int
+
+
+def interleave_from(
+    sizes: Sequence[int], cycle_length: int, block_length: int, skip: int
+) -> tuple[list[tuple[int, int]], int]:
+    """Computes how to resume a sequential `tf.data.Dataset.interleave` after `skip` elements.
+
+    Take an interleave of the same cycle and block length over the returned inputs, each without its
+    first `offset` elements. After `remainder` elements it yields what the whole interleave yields
+    after `skip` elements. The work grows with the number of exhausted inputs, not with `skip`.
+
+    Args:
+      sizes: elements of each input, in the order in which inputs are opened.
+      cycle_length, block_length: the interleave's arguments.
+      skip: at most the sum of `sizes`.
+
+    Returns:
+      [(number of the input, offset), …] in the order in which to open them, and `remainder`.
+    """
+    slots: list[_Slot | None] = [None] * cycle_length
+    opened = done = at = 0
+    while True:
+        left = [sizes[slot.number] - slot.offset for slot in slots if slot is not None]
+        # Skip whole rounds in which every open input yields a full block.
+        settled = opened == len(sizes) or len(left) == cycle_length
+        rounds = min(left, default=0) // block_length if settled else 0
+        rounds = min(rounds, (skip - done) // (block_length * max(1, len(left))))
+        for slot in slots:
+            if slot is not None:
+                slot.offset += rounds * block_length
+        done += rounds * block_length * len(left)
+        # One round in single steps: inputs may end and others be opened.
+        for _ in range(cycle_length):
+            if slots[at] is None and opened < len(sizes):
+                slots[at] = _Slot(opened, 0)
+                opened += 1
+            slot = slots[at]
+            if slot is not None:
+                taken = min(block_length, sizes[slot.number] - slot.offset)
+                if done + taken > skip or done == skip:
+                    return _order(slots, at, opened, len(sizes)), skip - done
+                slot.offset += taken
+                done += taken
+                # An input that ends with a full block is closed on the next visit only.
+                if taken < block_length:
+                    slots[at] = None
+            at = (at + 1) % cycle_length
+        if opened == len(sizes) and not any(slots):
+            return [], skip - done
+
+
+def _order(slots: list[_Slot | None], at: int, opened: int, count: int) -> list[tuple[int, int]]:
+    """The open inputs in the order of the slots from `at` on, then the unopened inputs."""
+    order = []
+    for slot in (*slots[at:], *slots[:at]):
+        if slot is not None:
+            order.append((slot.number, slot.offset))
+        elif opened < count:
+            order.append((opened, 0))
+            opened += 1
+    return order + [(number, 0) for number in range(opened, count)]
+
+
+# Most records that `count_short_records` reads: a sample of the folder.
 _MOST_COUNTED = 200_000
 
 
 def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int) -> tuple[int, int]:
-    """Counts documents records of fewer than `min_tokens` tokens, and those it has read.
+    """Counts documents records of fewer than `min_tokens` tokens; returns (short, records read).
 
-    Reads lengths only, of the first 200,000 records at most.
+    Reads only the lengths, of at most the first 200,000 records.
     """
     paths = [os.path.join(config.input_path, shard.name) for shard in manifest.shards]
     batches = tf.data.TFRecordDataset(paths).take(_MOST_COUNTED).batch(4096)
@@ -164,12 +238,12 @@ def parse_block(kind: str, serialized: tf.Tensor, keys: tf.Tensor, with_text: bo
 
 
 def check_rows(config: DataConfig, manifest: Manifest) -> None:
-    """Looks whether the pairs that should be translations of each other have one row id.
+    """Checks that pairs which should be translations of each other have the same row id.
 
-    Reads the first block only, in which the shards take turns.
+    Reads only the first block, which holds records of several shards.
 
     Raises:
-      UserError: naming two row ids that should be one.
+      UserError: names the differing row ids of one row.
     """
     size = manifest.row_size
     if manifest.kind != pairs.KIND or size < 2:
@@ -179,7 +253,7 @@ def check_rows(config: DataConfig, manifest: Manifest) -> None:
         rows = rows[: len(rows) // size * size].reshape(-1, size)
         for row in rows[(rows != rows[:, :1]).any(axis=1)]:
             raise UserError(
-                f"{config.input_path}: its rows do not align: of each {size} pairs that follow "
-                f"each other all must have one row id, got {', '.join(map(str, row))}; make the "
-                "records again with data_prep.create_pairs --row_aligned"
+                f"{config.input_path}: its rows do not align: {size} consecutive pairs must have "
+                f"the same row id, got {', '.join(map(str, row))}; make the records again with "
+                "data_prep.create_pairs --row_aligned"
             )

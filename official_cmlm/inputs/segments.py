@@ -11,8 +11,8 @@ def segments(block: DocumentBlock, segment: str, limit: int) -> tf.RaggedTensor:
     Args:
       block: parsed records.
       segment: `sentence`, each sentence by itself, or `packed`, whole consecutive sentences up to
-        `limit` tokens; a sentence that is longer by itself makes a segment of its own.
-      limit: most tokens of a segment, special tokens not counted. Longer ones are cut.
+        `limit` tokens; a sentence longer than that is a segment by itself.
+      limit: most tokens of a segment, special tokens not counted. Longer segments are truncated.
 
     Returns:
       int32 ragged `[records, (segments), (tokens)]`, every segment 1 to `limit` tokens long.
@@ -26,12 +26,12 @@ def segments(block: DocumentBlock, segment: str, limit: int) -> tf.RaggedTensor:
 
 def _pack(sentences: tf.RaggedTensor, limit: int) -> tf.RaggedTensor:
     """Joins consecutive sentences greedily; see `segments`."""
-    # [records, longest record], zeros behind the last sentence.
+    # [records, longest record], zeros after the last sentence.
     lengths = tf.RaggedTensor.from_row_splits(
         sentences.values.row_lengths(), sentences.row_splits
     ).to_tensor()
     if_empty = tf.shape(lengths)[1] == 0
-    # A block of empty records has no column to scan; one of zeros changes nothing.
+    # A block of empty records has no column to scan; a column of zeros changes nothing.
     lengths = tf.cond(if_empty, lambda: tf.pad(lengths, [[0, 0], [0, 1]]), lambda: lengths)
 
     def step(carry: tuple[tf.Tensor, tf.Tensor], column: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:

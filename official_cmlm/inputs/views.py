@@ -1,9 +1,9 @@
-"""The two views of documents that are not specific to a method: neighbours and segments.
+"""What a view is, and the two views of documents that several methods use: pairs and segments.
 
-A view is a small frozen object: equal settings compare equal, so objectives that ask for the same
-view of the same records share one pipeline. Calling it turns a block of parsed records into
-examples: a dict of ragged int32 `[examples, (tokens)]`, special tokens included, and `key`, the
-int64 `[examples]` from which everything random about an example is drawn.
+A view is a frozen dataclass. Views of equal settings compare equal, so objectives with the same
+view of the same records share one pipeline. Calling a view turns a block of parsed records into
+examples: a dict of ragged int32 `[examples, (tokens)]`, special tokens included, and `key`, int64
+`[examples]`, which decides all random choices of an example.
 """
 
 import dataclasses
@@ -21,7 +21,7 @@ Examples = dict[str, tf.RaggedTensor | tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """Vocabulary facts that views need.
+    """What views need of a vocabulary.
 
     Attributes:
       cls, sep, mask, pad: ids of `[CLS]`, `[SEP]`, `[MASK]`, `[PAD]`.
@@ -46,12 +46,12 @@ class SpecialIds:
 
 @dataclasses.dataclass(frozen=True)
 class Source:
-    """What a view may know of the records that it is to read.
+    """What a view may depend on besides its settings: facts about the records that it reads.
 
     Attributes:
-      vocabulary: that made their ids.
-      row_size: pairs of one row; see `records.manifest.Manifest`.
-      languages: their languages; of pairs `en-de`.
+      vocabulary: the vocabulary of the token ids.
+      row_size: pairs per row; see `records.manifest.Manifest`.
+      languages: languages of the records; for pairs as `en-de`.
       labels: the labels of pairs; empty if they have none.
     """
 
@@ -69,12 +69,12 @@ class View(Protocol):
     """What the pipeline needs of a view.
 
     Attributes:
-      kind: the records that it reads, `documents` or `pairs`.
+      kind: kind of the records that it reads, `documents` or `pairs`.
       sequences: names of the examples' sequences of token ids.
-      scalars: names of further features, one number an example.
+      scalars: names of further features, one number per example.
       reads_text: whether the block must hold the sentences' text.
       needs: what a record must have to give an example, for messages.
-      min_record_tokens: records with fewer tokens give none; 0: there is no such limit.
+      min_record_tokens: records of fewer tokens give no example; 0: no limit.
       special: ids of the special tokens.
     """
 
@@ -100,15 +100,15 @@ class DocumentView:
 
 @dataclasses.dataclass(frozen=True)
 class AdjacentPairs(DocumentView):
-    """Every two segments that stand near each other in a document: `first` and `second`.
+    """Pairs of neighbouring segments of a document: `first` and `second`.
 
     CMLM §3: "for two consecutive sequences s1 and s2, we swap their order for 50% of the time".
-    A document of n segments gives n − 1 pairs, and n − d more for each further distance d.
+    A document of n segments gives n − 1 adjacent pairs, and n − d pairs for each larger distance d.
 
     Attributes:
       segment, seq_length, swap_probability: see `configs.data.DataConfig`.
       special: ids of the special tokens.
-      max_distance: 1 (default), neighbours only; c, also segments 2 … c apart.
+      max_distance: largest distance of the two segments; 1 (default): adjacent segments only.
     """
 
     segment: str
@@ -129,7 +129,7 @@ class AdjacentPairs(DocumentView):
         index = tf.RaggedTensor.from_row_splits(
             tf.range(tf.shape(parts.values)[0]), parts.row_splits
         )
-        # A segment is the first half of a pair unless it is among the last of its record.
+        # At distance d every segment but the last d of its record is the earlier half of a pair.
         left = tf.concat([index[:, :-d] for d in range(1, self.max_distance + 1)], axis=1)
         distances = tf.concat(
             [tf.ones_like(index[:, :-d]) * d for d in range(1, self.max_distance + 1)], axis=1
@@ -167,7 +167,7 @@ class Segments(DocumentView):
 
 
 def without_repeats(block: DocumentBlock) -> DocumentBlock:
-    """The block without the sentences that a cut of a long document repeats."""
+    """The block without the sentences that are repeated where a long document was cut."""
     sentences = block.sentences
     keep = tf.ones_like(sentences.values.row_lengths(), tf.bool)
     repeated = tf.cast(tf.boolean_mask(sentences.row_starts(), block.repeats_last), tf.int64)
@@ -184,7 +184,7 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
 
 
 def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """One key an example: the record's key folded with the example's index inside the record."""
+    """One key per example: the record's key folded with the example's index in the record."""
     index = tf.ragged.range(tf.cast(counts, tf.int64))
     return hashing.fold(tf.gather(record_keys, index.value_rowids()), index.flat_values)
 

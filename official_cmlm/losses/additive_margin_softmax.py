@@ -1,4 +1,4 @@
-"""In-batch retrieval with an additive margin: the right candidate must win by a margin."""
+"""Additive margin softmax: in-batch retrieval in which the right candidate must win by a margin."""
 
 import tensorflow as tf
 
@@ -19,13 +19,13 @@ def additive_margin_softmax(
         p_i = exp(s(φ(a_i, c_i) − m))        n_i = Σ_{j≠i} exp(s·φ(a_i, c_j))
         ℓ_i = −log( p_i / (p_i + n_i) )
 
-    CMLM §4.2 after Yang et al. 2019b (there with the logarithm that the former's print leaves out).
+    CMLM §4.2, after Yang et al. 2019b; CMLM's formula omits the logarithm, theirs has it.
 
     Args:
       anchors: float `[batch, dim]`.
-      candidates: float `[all, dim]`; candidate `offset + i` belongs to anchor i. Under several
-        replicas these are everybody's, see `losses.replicas.gather`.
-      offset: int scalar.
+      candidates: float `[all, dim]`, gathered from all replicas, see `losses.replicas.gather`;
+        candidate `offset + i` belongs to anchor i.
+      offset: int scalar, row of the first anchor's candidate.
       margin: m, subtracted from the right candidate's similarity before scaling; 0 is plain
         softmax.
       logit_scale: s, the inverse of a temperature.

@@ -1,29 +1,29 @@
-"""Sums over anchors in blocks: all compare with all, but not all at once.
+"""Computes the loss of a large batch in blocks of anchors, to bound the memory of similarities.
 
-A batch of 16,384 has 268 million similarities, a gigabyte a copy, and a loss with its gradient
-needs several copies. Here the similarities of some anchors are made, turned into losses and
-gradients, and dropped.
+A batch of 16,384 has 268 million similarities, one gigabyte per copy, and a loss with its gradient
+needs several copies. Here the similarities of one block of anchors are computed, turned into losses
+and gradients, and discarded.
 """
 
 from collections.abc import Callable
 
 import tensorflow as tf
 
-# Similarities of a block: 64 MiB of float32.
+# Similarities per block: 64 MiB of float32.
 _BLOCK = 1 << 24
 
 Losses = Callable[..., tuple[tf.Tensor, tf.Tensor]]
-"""(anchors [rows, dim], number of the first, *others [all, dim]) -> losses and hits, [rows]."""
+"""(anchors [rows, dim], row of the first, *others [all, dim]) -> losses [rows], hits [rows]."""
 
 
 Summed = Callable[[Losses, tf.Tensor, tuple[tf.Tensor, ...]], tuple[tf.Tensor, tf.Tensor]]
-"""Sum of the losses and of the hits of all anchors, among the others: float32 scalars."""
+"""(losses, anchors, others) -> sum of all losses, sum of all hits: float32 scalars."""
 
 
 def summed_at_once(
     losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `summed_in_blocks`, in one block: for XLA, which knows no blocks of unequal size."""
+    """As `summed_in_blocks`, in one block: for XLA, which cannot compile blocks of unequal size."""
     anchors, *others = (tf.cast(x, tf.float32) for x in (anchors, *others))
     found, hits = losses(anchors, tf.constant(0), *others)
     return tf.reduce_sum(found), tf.reduce_sum(hits)
@@ -35,13 +35,14 @@ def summed_in_blocks(
     """Sum of the losses and of the hits of all anchors.
 
     Args:
-      losses: what compares a block of anchors with all others.
+      losses: function that compares a block of anchors with all others.
       anchors: float `[batch, dim]`.
       others: float `[all, dim]` each.
-      block: similarities at a time, at least.
+      block: similarities to compute at a time; a block has at least one anchor.
 
     Returns:
-      float32 scalars. The gradient is computed with the losses, so there is none of a gradient.
+      float32 scalars. Gradients are computed together with the losses, so second derivatives do not
+      exist.
     """
 
     @tf.custom_gradient
@@ -77,7 +78,7 @@ def summed_in_blocks(
             lambda start, *_: start < count,
             body,
             [tf.constant(0), zero, zero, array, [tf.zeros_like(other) for other in others]],
-            # Iterations at the same time would hold their blocks at the same time.
+            # Parallel iterations would hold their blocks in memory together.
             parallel_iterations=1,
         )
         of_anchors = array.concat()

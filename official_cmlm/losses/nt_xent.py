@@ -31,9 +31,9 @@ def nt_xent(
     Args:
       anchors: float `[batch, dim]`.
       own_view: float `[all, dim]`; anchor i is its row `offset + i`.
-      other_view: float `[all, dim]`; the positive of anchor i is its row `offset + i`. Under
-        several replicas both are everybody's, see `losses.replicas.gather`.
-      offset: int scalar.
+      other_view: float `[all, dim]`; the positive of anchor i is its row `offset + i`. Both views
+        are gathered from all replicas, see `losses.replicas.gather`.
+      offset: int scalar, row of the first anchor.
       temperature: above 0.
       negatives: one of `NEGATIVES`.
       positive_in_denominator: see above.

@@ -1,8 +1,8 @@
-"""What makes a loss on R replicas the loss of one device: sums over all, candidates from all.
+"""Makes a loss on R replicas equal to the loss on one device: global means, gathered candidates.
 
-The trainer adds the replicas' gradients after dividing each replica's loss by R. A replica must
-therefore return R times its part of the global mean; `global_mean` does. Outside of a replica
-context, and with one replica, all of these are the plain local operations.
+The trainer divides each replica's loss by R and adds the gradients. A replica must therefore return
+R times its part of the global mean, as `global_mean` does. Outside of a replica context, and with
+one replica, these functions are plain local operations.
 """
 
 import tensorflow as tf
@@ -28,10 +28,10 @@ def global_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
 
 
 def gather(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """All replicas' rows, and where this replica's own begin among them.
+    """All replicas' rows, and the index of this replica's first row among them.
 
-    Gradients flow back to every replica's rows: the transpose of the gather sums what all replicas
-    ask of them.
+    Gradients flow back to every replica's rows: a row's gradient is the sum of its gradients on all
+    replicas.
 
     Args:
       rows: `[batch, …]`, the same batch on every replica.

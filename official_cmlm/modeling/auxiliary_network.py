@@ -14,9 +14,9 @@ from official_cmlm.modeling.variables import bert_variables
 class AuxiliaryNetwork(tf_keras.layers.Layer):
     """[h; h'₍>0₎] through a few Transformer blocks.
 
-    h' are the outputs of the first layers of the starting encoder on the masked sentence; they are
-    computed without dropout and never trained. The sentence vector h takes the place of their first
-    token, and the fusion blocks must reconstruct the masked tokens with its help.
+    h' are the outputs, on the masked sentence, of the first layers of the initial encoder. They are
+    computed without dropout, and these layers are frozen. The sentence vector h replaces the output
+    of the first token; the fusion blocks must reconstruct the masked tokens with its help.
     """
 
     def __init__(self, config: EncoderConfig, lexical_layers: int, fusion_layers: int) -> None:
@@ -57,7 +57,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             )
 
     def copy_from(self, encoder: SentenceEncoderModel) -> None:
-        """Takes the extractor's weights from the encoder as it is now."""
+        """Copies the encoder's current weights into the frozen extractor."""
         source = bert_variables(encoder.bert)
         for name, variable in bert_variables(self.extractor).items():
             variable.assign(source[name])
@@ -77,7 +77,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
           vectors: h, float `[batch, hidden]`.
           output_positions: the only ones whose outputs are read, int32 `[batch, n]`. Default: all.
           training: whether the fusion blocks' dropout is on.
-          stream: where their masks come from; see `modeling.dropout`.
+          stream: source of the dropout masks; see `modeling.dropout`.
 
         Returns:
           float `[batch, seq, hidden]`; the positions are those of the inputs, or `[batch, n, …]`.

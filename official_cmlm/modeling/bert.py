@@ -37,12 +37,12 @@ def block_at(
     mask: tf.Tensor,
     positions: tf.Tensor | None = None,
 ) -> tf.Tensor:
-    """A block's outputs at some positions only: these ask, all of the sequence answers.
+    """A Transformer block's outputs at some positions: their queries attend to the whole sequence.
 
     Args:
-      block: Model Garden's.
+      block: Model Garden's Transformer block.
       hidden: its inputs, float `[batch, seq, hidden]`.
-      mask: which of them can be attended to, `[batch, 1, seq]`, 1 or 0.
+      mask: which inputs can be attended to, `[batch, 1, seq]`, 1 or 0.
       positions: int32 `[batch, n]`. Default: all of them.
 
     Returns:
@@ -54,19 +54,19 @@ def block_at(
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
-    """`BertEncoderV2` whose dense inputs have the last rows of the position table.
+    """`BertEncoderV2` whose dense inputs use the last rows of the position table.
 
-    Model Garden appends dense inputs behind the padding and numbers them on from there, so that
-    the same example changes its loss with the length that it is padded to. Here the N dense inputs
-    always have rows P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the rows that
-    the paper's full sequences of 256 tokens would have given them.
+    Model Garden appends dense inputs after the padding and continues the position ids there, so the
+    loss of an example depends on the length that it is padded to. Here the N dense inputs always
+    have position ids P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the position
+    ids that they would have after the paper's full sequences of 256 tokens.
 
-    A further input, `output_positions`, int32 `[batch, n]`, names the only positions whose outputs
-    will be read. The last block is computed for these alone: `sequence_output` and the last of
+    A further input, `output_positions`, int32 `[batch, n]`, names the only token positions whose
+    outputs are read. The last block is computed for these only: `sequence_output` and the last of
     `encoder_outputs` are `[batch, n, hidden]`, and the pooler reads the first of them.
 
-    Model Garden's pooler is kept, so that public checkpoints load whole, but it is trained only
-    where the sentence vector goes through it.
+    Model Garden's pooler is kept, so that public checkpoints can be loaded completely. It is
+    trained only if the sentence vector uses it.
 
     Attributes:
       dropout_mode: what all dropout layers share; see `modeling.dropout`.
@@ -104,7 +104,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             )
 
     def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-        """As Model Garden's, but for `output_positions`; see the class."""
+        """Computes the same as Model Garden's encoder, and supports `output_positions`."""
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         dense = inputs.get("dense_inputs")
         if dense is not None:
@@ -117,7 +117,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             inputs.get("dense_type_ids"),
         )
         hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
-        # The same for every query, so it need not be as large as the attention weights.
+        # Equal for every query, so it is broadcast to the shape of the attention weights.
         mask = mask[:, tf.newaxis]
         outputs = []
         for block in self._transformer_layers:

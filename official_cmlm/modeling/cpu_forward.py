@@ -1,9 +1,9 @@
-"""The encoder's forward pass for encoding on CPUs: the same numbers from fewer, larger operations.
+"""The encoder's forward pass for encoding on CPUs: equal outputs from fewer, larger operations.
 
-`SentenceEncoderModel` is written for training: Einsum layers, dropout, every layer's outputs. Here
-the same weights go through plain 2-D products that TensorFlow's CPU kernels compute together with
-their bias and activation, and layer normalisations that are one kernel; only the embedding comes
-out. Tests hold both equal.
+`SentenceEncoderModel` is written for training: Einsum layers, dropout, the outputs of every layer.
+Here the same weights are used in 2-D matrix products, which TensorFlow's CPU kernels fuse with bias
+and activation, and in layer normalisations that are a single kernel. Only the embedding is
+returned. Tests compare the two.
 """
 
 import tensorflow as tf
@@ -64,7 +64,7 @@ def embed(
     hidden = _embeddings(weights, config, word_ids)
     layers, width = [], config.hidden_size
     for index in range(config.num_layers):
-        # With `cls…` nothing reads the other outputs of the last layer.
+        # The `cls` poolings do not read the last layer's outputs at other tokens.
         first_only = config.pooling.startswith("cls") and index == config.num_layers - 1
         layer = _Layer(weights, config, f"transformer/layer_{index}")
         hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
@@ -144,8 +144,8 @@ class _Layer:
 def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.Tensor) -> tf.Tensor:
     """Layer normalisation of `[rows, hidden]` as a batch normalisation whose channels are rows.
 
-    Keras writes it so for larger epsilons; TensorFlow's CPU kernels know the pattern and compute
-    it in one pass.
+    Keras uses the same formulation for larger epsilons; TensorFlow's CPU kernels compute this
+    pattern in one pass.
     """
     rows = tf.shape(inputs)[0]
     normal, *_ = tf.compat.v1.nn.fused_batch_norm(

@@ -1,8 +1,9 @@
-"""Dropout of the encoder: of units, of whole attention heads, shared by views, and repeatable.
+"""The encoder's dropout: of units and of whole attention heads, reproducible, shared by views.
 
-Model Garden's Transformer block is kept as it is; only its dropout layers, which hold no weights,
-are replaced by these. In a training step every mask is a function of (seed, step, call, layer,
-row): the same after a restart, for any split of a batch into chunks, and on any number of replicas.
+Model Garden's Transformer block is unchanged except for its dropout layers, which have no weights
+and are replaced by the layers of this file. In a training step every mask is a function of (seed,
+step, call, layer, row): it is the same after a restart, for any split of the batch into chunks, and
+on any number of replicas.
 """
 
 import contextlib
@@ -12,20 +13,20 @@ from collections.abc import Iterator
 import tensorflow as tf
 import tf_keras
 
-# Numbers that Philox draws from one value of its counter.
+# Random numbers that Philox gives for one value of its counter.
 _DRAWS = 4
 _PHILOX = 1
-# The counter's high word holds the layer below the view.
+# The counter's high word is the layer's number + _LAYERS · view.
 _LAYERS = 1 << 16
 
 
 @dataclasses.dataclass(frozen=True)
 class DropoutStream:
-    """Where the masks of one call of an encoder come from.
+    """Determines the dropout masks of one call of an encoder.
 
     Attributes:
       key: int64 scalar, a hash of the seed, the step and the call.
-      first_row: int64 scalar, the number in the global batch of the first row of each view.
+      first_row: int64 scalar, row in the global batch of the first row of each view.
     """
 
     key: tf.Tensor
@@ -34,13 +35,13 @@ class DropoutStream:
 
 @dataclasses.dataclass
 class DropoutMode:
-    """What all dropout layers of one encoder share; set while a call is traced.
+    """State shared by all dropout layers of one encoder; set while a call is traced.
 
     Attributes:
-      views: the batch is so many views of the same examples, end to end.
+      views: number of views of the same examples that are concatenated in the batch.
       shared: all views have the same masks ("controlled dropout", Mirror-BERT §4.4 and Table 8).
-      stream: see above; None takes Keras's generator, which nobody can repeat.
-      layers: how many numbers were given to layers.
+      stream: see `DropoutStream`; None uses Keras's generator, which is not reproducible.
+      layers: how many layer numbers have been given out.
     """
 
     views: int = 1
@@ -50,7 +51,7 @@ class DropoutMode:
 
     @contextlib.contextmanager
     def set(self, views: int, shared: bool, stream: DropoutStream | None) -> Iterator[None]:
-        """Within the block the layers draw as these say; they read it while they are traced."""
+        """Sets the state within a `with` block; the layers read it while they are traced."""
         self.views, self.shared, self.stream = views, shared, stream
         try:
             yield
@@ -80,9 +81,9 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         return tf.where(kept, scaled, tf.zeros([], inputs.dtype))
 
     def _kept(self, shape: tf.Tensor, number: int, rate: float) -> tf.Tensor:
-        """bool of a shape `[batch, …]`, false with probability `rate`.
+        """Draws a bool mask of a shape `[batch, …]`, false with probability `rate`.
 
-        `number` tells the draws of a call apart.
+        `number` separates the draws of one call.
         """
         views, shared = self._mode.views, self._mode.shared
         by_view = tf.concat([[views, shape[0] // views], shape[1:]], axis=0)
@@ -97,10 +98,10 @@ class RepeatableDropout(tf_keras.layers.Dropout):
         stream = self._mode.stream
         if stream is None:
             return self._random_generator.random_uniform(shape) >= rate
-        # A row begins with a new value of the counter, so it is the same whatever rows it is with.
+        # A row starts at a new value of the counter, so its mask does not depend on other rows.
         steps = (tf.reduce_prod(shape[1:]) + _DRAWS - 1) // _DRAWS
         counter = stream.first_row * tf.cast(steps, tf.int64)
-        # Integers: XLA makes other floats of the same bits.
+        # Compared as integers: XLA converts equal bits to other floats than the CPU kernels.
         drawn = tf.raw_ops.StatelessRandomUniformFullIntV2(
             shape=tf.stack([shape[0], steps * _DRAWS]),
             key=tf.bitcast(stream.key, tf.uint64)[tf.newaxis],
@@ -118,8 +119,8 @@ class AttentionDropout(RepeatableDropout):
     """Dropout of attention weights, then of whole heads.
 
     Drophead (Zhou et al. 2020, "Scheduled DropHead"; Mirror-BERT §4.4): each head of each example
-    is dropped with `drophead_rate`, and the survivors are multiplied by heads / survivors. With no
-    survivor the block passes on what it got.
+    is dropped with `drophead_rate`, and the remaining heads are multiplied by heads / remaining. If
+    all heads are dropped, only the block's residual connection remains.
     """
 
     def __init__(self, rate: float, drophead_rate: float, mode: DropoutMode, **kwargs) -> None:  # noqa: ANN003 - Keras'

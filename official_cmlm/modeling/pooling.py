@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-# Those that read nothing of the last block but its output at the first token.
+# Poolings that read only the first token's output of the last block.
 FIRST_TOKEN_POOLINGS = ("cls", "cls_pooler")
 
 

@@ -1,4 +1,4 @@
-"""CMLM's projection P: one sentence vector seen from N sides."""
+"""CMLM's projection P: one sentence vector to N vectors."""
 
 import itertools
 

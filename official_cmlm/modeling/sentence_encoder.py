@@ -32,7 +32,7 @@ class SentenceEncoderModel(tf_keras.Model):
         Args:
           config: its shape.
           random_weights: draw initial weights. False leaves them at zero, for an encoder whose
-            weights are about to be read: TensorFlow keeps the memory that drawing takes.
+            weights are then restored: TensorFlow does not free the memory used for drawing.
         """
         super().__init__(name="sentence_encoder", autocast=False)
         config.check()
@@ -58,11 +58,11 @@ class SentenceEncoderModel(tf_keras.Model):
         Args:
           inputs: see the class.
           training: whether dropout is on.
-          views: of how many views of the same examples, end to end, the batch consists.
-          shared_masks: whether these share their dropout masks.
-          stream: where dropout masks come from, see `modeling.dropout`. Default: Keras's generator.
-          vector_only: leave out the tokens' outputs. Those of the last block are then not computed
-            where the pooling does not read them.
+          views: number of views of the same examples that are concatenated in the batch.
+          shared_masks: whether the views share their dropout masks.
+          stream: determines dropout masks, see `modeling.dropout`. Default: Keras's generator.
+          vector_only: do not return token outputs. Outputs of the last block that the pooling does
+            not read are then not computed.
 
         Returns:
           A dict: `default`, the sentence embedding, float32 `[batch, hidden]`, of length 1 only if
@@ -98,7 +98,7 @@ class SentenceEncoderModel(tf_keras.Model):
         if self.projection is not None:
             embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)
         if self.config.normalize:
-            # A row of zeros stays one.
+            # A zero vector stays zero.
             embedding = tf.math.divide_no_nan(embedding, tf.norm(embedding, axis=-1, keepdims=True))
         vectors = {"default": embedding, "pooled_output": embedding, "vector": vector}
         if vector_only:

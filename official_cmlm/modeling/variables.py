@@ -1,4 +1,4 @@
-"""Names for the weights: the ones that Model Garden gives them, without what is around them."""
+"""Names of the weights: Model Garden's names, without the scopes around the encoder."""
 
 import re
 

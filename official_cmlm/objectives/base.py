@@ -1,4 +1,4 @@
-"""What an objective is, and the table of all of them."""
+"""The base classes of objectives, and the registry of all objectives."""
 
 import dataclasses
 import math
@@ -18,15 +18,15 @@ from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# Of a metric's values, the better one.
+# Whether higher or lower values of a metric are better.
 HIGHER, LOWER = "higher", "lower"
 
 
 class Encode(Protocol):
-    """Calls the encoder; remembers what it has encoded.
+    """Calls the encoder; caches its outputs.
 
-    What is encoded has a name, of which its dropout masks are a function: the same whoever else
-    encodes what before it.
+    Each call has a name, and its dropout masks are a function of the name. They do not depend on
+    earlier calls.
 
     Attributes:
       training: whether dropout is on.
@@ -43,17 +43,17 @@ class Encode(Protocol):
         """
 
     def stream(self, name: str) -> DropoutStream | None:
-        """Where the dropout masks of a call of another network come from."""
+        """The dropout stream for a call of another network."""
 
 
 @dataclasses.dataclass
 class ObjectiveConfig(base_config.Config):
-    """What every objective has.
+    """Settings of every objective.
 
     Attributes:
-      record_kind: the records that it reads, `documents` or `pairs`; of the class.
+      record_kind: kind of the records that it reads, `documents` or `pairs`; a class variable.
       weight: factor of its loss in the task's sum; finite and above 0.
-      train_data, validation_data: records of its own; null (default) takes the task's.
+      train_data, validation_data: the objective's own records; null (default): the task's.
     """
 
     weight: float = 1.0
@@ -63,7 +63,7 @@ class ObjectiveConfig(base_config.Config):
     record_kind: ClassVar[str] = "documents"
 
     def check(self, encoder_config: base_config.Config, where: str) -> None:
-        """Raises `UserError` for settings that cannot work, before anything is built."""
+        """Raises `UserError` for invalid settings, before anything is built."""
         check_above_zero(self, "weight", where)
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
@@ -74,7 +74,7 @@ class ObjectiveConfig(base_config.Config):
         raise NotImplementedError
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        """Returns what it adds to the view's padded batches; other objectives ignore it."""
+        """Returns functions that add features to the view's padded batches."""
         return []
 
     def needs_language_model_head(self) -> bool:
@@ -86,7 +86,7 @@ class ObjectiveConfig(base_config.Config):
         return 1
 
     def extra_positions(self) -> int:
-        """Rows of the position table that it needs beyond the longest sequence."""
+        """Position ids that it needs in addition to those of the longest sequence."""
         return 0
 
 
@@ -105,11 +105,11 @@ class ObjectiveOutput:
 
 @dataclasses.dataclass(frozen=True)
 class Prediction:
-    """A loss that is a mean over predictions, of one part of a batch.
+    """The loss over the predictions of one part of a batch; the objective's loss is their mean.
 
     Attributes:
       total: float32 scalar, the sum of losses.
-      weight: float32 scalar, how many predictions there were.
+      weight: float32 scalar, the number of predictions.
       metrics: as of `ObjectiveOutput`.
     """
 
@@ -119,25 +119,25 @@ class Prediction:
 
 
 Vectors = dict[str, tf.Tensor]
-"""Name -> float `[rows, dim]`; the rows of a batch's parts follow each other."""
+"""Name -> float `[rows, dim]`; vectors of the parts of a batch are concatenated."""
 
 
 class Objective(tf_keras.layers.Layer):
     """A loss on one view of the records.
 
-    A subclass registers itself under its name, says which view it reads, and computes its loss
-    from the view's features. It may own weights that only training needs; they are saved in
-    checkpoints and never exported.
+    A subclass is registered under a name, and computes its loss from the features of the view that
+    its config returns. It may own weights that only training needs; they are saved in checkpoints
+    and never exported.
 
-    A loss has up to two terms, so that a batch can be computed in parts: what compares all examples
-    of the global batch with each other (`compare`) needs nothing but their `vectors`; what is a
-    mean over predictions (`predict`) needs nothing of the other examples.
+    A loss has up to two terms, so that a batch can be computed in parts. A term that compares all
+    examples of the global batch with each other (`compare`) depends only on their `vectors`. A term
+    that is a mean over predictions (`predict`) does not depend on other examples.
 
     Attributes:
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
         value is better.
-      static_shapes: whether no shape may depend on values, as XLA demands; set by the model.
+      static_shapes: whether no shape may depend on values, as XLA requires; set by the model.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
@@ -157,7 +157,7 @@ class Objective(tf_keras.layers.Layer):
 
     @property
     def summed(self) -> Summed:
-        """How a comparison of all with all is summed up."""
+        """The function that sums the losses of a comparison over the anchors."""
         return summed_at_once if self.static_shapes else summed_in_blocks
 
     def own_weights(self) -> list[tf.Variable]:
@@ -167,11 +167,11 @@ class Objective(tf_keras.layers.Layer):
     def initialize(self, encoder: SentenceEncoderModel) -> None:
         """Called before a training's first step, when `encoder` has its initial weights.
 
-        Not called if the objective's own weights come from the stage before.
+        Not called if the objective's own weights are restored from `init_checkpoint`.
         """
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """What `compare` and `predict` need of a part of the batch. Default: nothing."""
+        """Vectors of a part of the batch, for `compare` and `predict`. Default: none."""
         return {}
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
@@ -183,7 +183,7 @@ class Objective(tf_keras.layers.Layer):
         return None
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        """`predict`'s weight, known before it: float32 scalar."""
+        """The weight that `predict` will return, computed from the features: float32 scalar."""
         return tf.constant(0.0)
 
     @property
@@ -207,7 +207,7 @@ class Objective(tf_keras.layers.Layer):
         return ObjectiveOutput(tf.add_n(losses), metrics)
 
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Every metric without any weight."""
+        """Every metric with sum and weight 0."""
         return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
 
 
@@ -229,11 +229,10 @@ _OBJECTIVES: dict[str, type[Objective]] = {}
 
 
 def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
-    """Class decorator: makes an objective known under the name that YAML files use.
+    """Class decorator: registers an objective under the name that YAML files use.
 
     Raises:
-      UserError: if another class has the name, or if a part of the objective's loss could not be
-        computed in chunks.
+      UserError: if another class has the name, or if the loss could not be computed in chunks.
     """
 
     def decorate(objective: type[Objective]) -> type[Objective]:

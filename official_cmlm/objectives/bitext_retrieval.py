@@ -34,8 +34,8 @@ class BitextRetrievalConfig(RetrievalConfig):
         where = f"{where}.input_path={data.input_path}"
         if source.labels:
             raise UserError(
-                f"{where}: the pairs have labels ({', '.join(source.labels)}), they are "
-                "inferences, not translations; name records of bitext"
+                f"{where}: the pairs have labels ({', '.join(source.labels)}), so they are NLI "
+                "pairs, not translations; name records of bitext"
             )
         read = data.languages or source.languages
         if all(one_language(tag) for tag in read):

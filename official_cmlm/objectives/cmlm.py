@@ -1,9 +1,9 @@
-"""Conditional masked language modelling: predict s2's masked tokens with s1's vector at hand.
+"""Conditional masked language modelling: predict s2's masked tokens, given s1's sentence vector.
 
 CMLM §2: s1 is encoded and pooled to v; v is projected into N vectors v_p; these are concatenated
 to the token embeddings of the masked s2, so that its tokens can attend to them; the same encoder
-and BERT's head then predict the masked tokens. To predict well the encoder has to put the meaning
-of s1 into v.
+and BERT's head then predict the masked tokens. To predict well, the encoder has to represent the
+meaning of s1 in v.
 """
 
 import dataclasses
@@ -76,7 +76,7 @@ class CmlmConfig(ObjectiveConfig):
         if carried and carried != self.num_projections:
             raise UserError(
                 f"{where}.num_projections is {self.num_projections} but "
-                f"encoder.num_projections is {carried}; they are one and the same, make them equal"
+                f"encoder.num_projections is {carried}; they share one projection, make them equal"
             )
 
     def view(self, data: DataConfig, source: Source) -> AdjacentPairs:

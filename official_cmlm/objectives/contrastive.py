@@ -1,8 +1,9 @@
-"""Two views of the same sentence must be nearer than any two sentences: SimCSE and Mirror-BERT.
+"""Contrastive learning with two views of each sentence: SimCSE and Mirror-BERT.
 
-Both train with NT-Xent and differ in what makes the views differ: dropout alone (SimCSE), dropout
-or drophead and a masked span of characters (Mirror-BERT §2.2), changed words (CMLM-CSE Table 3),
-or nothing. Dropout and drophead are fields of the encoder.
+Both methods train with NT-Xent: the two views of a sentence must be nearer to each other than to
+other sentences. The views differ by dropout alone (SimCSE), by dropout or drophead and a masked
+span of characters (Mirror-BERT §2.2), by repeated or deleted words (CMLM-CSE Table 3), or not at
+all. Dropout and drophead are fields of the encoder.
 """
 
 import dataclasses
@@ -49,8 +50,8 @@ class ContrastiveConfig(ObjectiveConfig):
         the second (default; SimCSE's code).
       positive_in_denominator: whether the softmax includes the positive. Default true, as all
         reference code; false is what Mirror-BERT prints as Eq. 1.
-      augmentation: what is changed on the second view: `none`, `span_mask`, `word_repetition` or
-        `word_deletion`; see `inputs.mirrored`.
+      augmentation: change of the second view: `none`, `span_mask`, `word_repetition` or
+        `word_deletion`; see `inputs.contrastive`.
       span_characters: k raw characters that `span_mask` replaces by a mask token. Default 5; 2 for
         biomedical names (Mirror-BERT §3).
       span_min_characters: shorter texts are not masked. Default 30, as the reference code.
@@ -177,8 +178,8 @@ def check_temperature(config: ObjectiveConfig, where: str) -> None:
     if config.temperature < _LOWEST_TEMPERATURE:
         raise UserError(
             f"{where}.temperature must be at least {_LOWEST_TEMPERATURE}, got "
-            f"{config.temperature}: cosines divided by less leave no gradient, or one without "
-            "bounds; the papers have 0.005 to 0.2"
+            f"{config.temperature}: smaller values make gradients vanish or explode; the papers "
+            "have 0.005 to 0.2"
         )
 
 

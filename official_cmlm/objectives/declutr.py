@@ -1,4 +1,4 @@
-"""DeCLUTR: spans of one document must be nearer than spans of others, beside plain MLM (§3).
+"""DeCLUTR: spans of one document must be nearer than spans of other documents; with MLM (§3).
 
 Every document gives A anchors with P positives each; an anchor's counterpart is the mean of its
 positives' vectors; NT-Xent over the 2AN vectors of N documents, in both directions, plus the masked

@@ -1,7 +1,7 @@
-"""What all objectives with a masked-token loss share: logits at masked positions and nowhere else.
+"""The masked-token loss that several objectives share: logits at masked positions only.
 
-A batch has as many prediction slots a row as its longest row can need. Most rows use fewer, and the
-logits of a slot cost as much as a layer or two of a small encoder.
+A batch has as many prediction slots per row as its longest row can need. Most rows use fewer, and
+the logits of a slot cost as much as one or two layers of a small encoder.
 """
 
 import tensorflow as tf
@@ -23,7 +23,7 @@ def check_masking(config: ObjectiveConfig, where: str) -> None:
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The encoder's inputs for features that `MaskTokens` made: outputs at the slots alone."""
+    """The encoder's inputs for features of `MaskTokens`: outputs are read at the slots only."""
     return {**masked, "output_positions": masked["masked_lm_positions"]}
 
 

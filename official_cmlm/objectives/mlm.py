@@ -34,8 +34,9 @@ class MlmConfig(ObjectiveConfig):
     Attributes:
       masking_rate: share of the real tokens to predict. Default 0.15 (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
-      max_predictions_share: largest share of a batch's prediction slots that logits are computed at
-        where shapes are static (`task.static_shapes`); what is beyond is left out. Default 1: none.
+      max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
+        prediction slots at which logits are computed; masked tokens beyond it are ignored. Default
+        1: all slots.
     """
 
     masking_rate: float = 0.15

@@ -56,7 +56,7 @@ class NliConfig(ObjectiveConfig):
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         if not source.labels:
             raise UserError(
-                f"{where}.input_path={data.input_path}: the pairs have no labels, nli needs them; "
+                f"{where}.input_path={data.input_path}: the pairs have no labels, which nli needs; "
                 "make the records from tables with a third column"
             )
         read = data.languages or source.languages

@@ -31,13 +31,13 @@ class QuickThoughtConfig(RetrievalConfig):
     """Settings of `quick_thought`.
 
     Attributes:
-      encoders: `shared` (default), one encoder for both sides; `separate`, the second side has one
-        of its own, which starts from the same weights and is not exported. The published model
-        joins the vectors of both; what is exported here is f alone.
-      context_size: how far to either side a sentence's context reaches. Default 1: its two
-        neighbours (Logeswaran and Lee 2018, §3). Each of them is an example of its own, and all
-        other examples of the batch are its negatives: where two of a sentence's neighbours come
-        into one batch, the one is taken for a wrong answer in the search for the other.
+      encoders: `shared` (default), one encoder for both sides; `separate`, a second encoder for the
+        second side, which starts from the same weights and is not exported. The published model
+        concatenates the vectors of both encoders; only f is exported here.
+      context_size: largest distance of a context sentence, in sentences. Default 1: the two
+        neighbours (Logeswaran and Lee 2018, §3). Each context sentence gives an example of its own,
+        with all other examples of the batch as negatives. If two neighbours of a sentence are in
+        one batch, each is a (false) negative for the other.
     """
 
     encoders: str = "shared"

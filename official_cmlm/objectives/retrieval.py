@@ -38,7 +38,7 @@ class RetrievalConfig(ObjectiveConfig):
 
 
 def check_retrieval(config: RetrievalConfig, where: str) -> None:
-    """Raises `UserError` for a scale or margin without meaning."""
+    """Raises `UserError` for an invalid scale or margin."""
     check_above_zero(config, "logit_scale", where)
     check_not_negative(config, "margin", where)
 
@@ -57,21 +57,21 @@ def retrieval_output(
     """
 
     def direction(anchors: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        everybody, offset = gather(candidates)
+        all_candidates, offset = gather(candidates)
 
         def losses(
-            part: tf.Tensor, start: tf.Tensor, everybody: tf.Tensor
+            part: tf.Tensor, start: tf.Tensor, all_candidates: tf.Tensor
         ) -> tuple[tf.Tensor, tf.Tensor]:
             return additive_margin_softmax(
                 part,
-                everybody,
+                all_candidates,
                 offset + start,
                 margin=config.margin,
                 logit_scale=config.logit_scale,
                 normalize=config.normalize,
             )
 
-        return summed(losses, anchors, (everybody,))
+        return summed(losses, anchors, (all_candidates,))
 
     total, hits = direction(first, second)
     if config.bidirectional:

@@ -1,4 +1,4 @@
-"""Finds the damaged shard behind a reading error that names none."""
+"""Finds the damaged shard after a read error that does not name it."""
 
 import contextlib
 import hashlib
@@ -13,14 +13,13 @@ from official_cmlm.records.manifest import load_manifest
 
 @contextlib.contextmanager
 def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
-    """Turns a reading error inside the block into one that names the damaged shard.
+    """Turns a read error inside the `with` block into one that names the damaged shard.
 
     Args:
       folders: see `find_damage`.
 
     Raises:
-      UserError: if the block fails to read and a shard is damaged; else the error is raised as it
-        came.
+      UserError: if reading fails and a shard is damaged; other errors pass unchanged.
     """
     try:
         yield
@@ -38,8 +37,8 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
       folders: folders of records, any of which may hold the damage.
 
     Returns:
-      An error that names the shard and how many of its records could be read, or None if every
-      shard is as it was written.
+      An error that names the shard and how many of its records could be read; None if all shards
+      are undamaged.
     """
     for folder in folders:
         for shard in load_manifest(folder).shards:
@@ -55,5 +54,5 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
                 )
             with open(path, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
-                    return UserError(f"{path}: not the file that was written; {again}")
+                    return UserError(f"{path}: its checksum differs from the manifest's; {again}")
     return None

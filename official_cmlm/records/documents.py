@@ -9,10 +9,10 @@ One `tf.train.Example` holds
   repeats_last       int64 [1]    1 if the first sentence is the last one of the record before
   text               bytes list   the sentences in UTF-8; only with `keep_text`
 
-A long document is cut into several records in order. Each cut repeats one sentence, so that no
-pair of adjacent sentences is lost; `repeats_last` marks it, so that nothing has to count it twice.
-Packed segments of many sentences do not reach over a cut: with 256 sentences a record that costs
-about one packed pair of 256 tokens in 25.
+A long document is cut into several records, in order. The last sentence of a record is repeated at
+the start of the next, so that no pair of adjacent sentences is lost; `repeats_last` marks it, so
+that it is not counted twice. Packed segments of many sentences end at a cut: with 256 sentences per
+record this loses about one packed pair of 256 tokens in 25.
 """
 
 import dataclasses
@@ -86,7 +86,7 @@ def _repeats_last(value: bool) -> bytes:
 def _packed(numbers: Sequence[int]) -> bytes:
     import numpy as np
 
-    # Nearly all sentences are so short that a byte holds their length.
+    # The lengths of nearly all sentences fit into one byte.
     if max(numbers, default=0) < 128:
         return bytes(numbers)
     return wire.Varints.of(np.array(numbers)).data

@@ -1,4 +1,4 @@
-"""`dataset.json`: what a folder of records holds, so that nobody has to read it to find out."""
+"""`dataset.json`, the manifest of a folder of records: describes them without reading them."""
 
 import dataclasses
 import json
@@ -46,10 +46,10 @@ class Manifest:
         more than the bound before; the last key is `inf`.
       vocabulary: `hash`, `size`, `kind` and settings of what made the ids.
       keep_text: whether the records hold the sentences' text too.
-      counters: what was left out or changed on the way and why, by `stage/reason`.
+      counters: how much text was dropped or changed by data preparation, by `stage/reason`.
       shards: the files, in order.
-      row_size: pairs of one row, which follow each other; 1 unless the rows are translations of
-        each other. Nothing for documents.
+      row_size: pairs per row, stored one after the other; 1 unless a row's pairs are translations
+        of each other. Not used for documents.
       labels: label -> number of rows; empty if the pairs have none.
       language_tokens: as `languages`, tokens; empty in manifests that older releases wrote.
       counters_by_language: of what was left out, `stage/reason` -> language code -> count, where
@@ -144,7 +144,7 @@ def _damaged(path: Path, error: Exception) -> UserError:
 
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
-    """Reads the vocabulary that travels with the records and checks it against the manifest."""
+    """Reads the vocabulary that is stored with the records; checks it against the manifest."""
     vocabulary = load_vocabulary(folder)
     check_vocabulary(folder, manifest, vocabulary)
     return vocabulary

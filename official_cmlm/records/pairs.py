@@ -9,8 +9,8 @@ One `tf.train.Example` holds
   row         int64 [1]    number of the row that this pair is a translation of
   text        bytes [2]    the texts in UTF-8; only with `keep_text`
 
-Pairs of one row say the same in different languages. They follow each other, a shard never ends
-inside a row, and every row of a folder has the same number of them: `Manifest.row_size`.
+Pairs of one row are translations of each other. They are stored one after the other, a shard never
+ends inside a row, and all rows of a folder have the same number of pairs: `Manifest.row_size`.
 """
 
 import dataclasses

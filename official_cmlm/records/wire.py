@@ -1,8 +1,8 @@
-"""`tf.train.Example` as bytes, made of whole batches at once.
+"""Serialises `tf.train.Example` protocol buffers, for whole batches at once.
 
-Protocol Buffers' own objects take a step of Python for each number. Here NumPy writes the numbers
-of a batch, and an Example is put together of slices. The bytes are those that
-`SerializeToString(deterministic=True)` gives, which writes features in the order of their names.
+The protobuf library executes Python code for each number. Here NumPy encodes all numbers of a
+batch, and an Example is assembled from slices. The bytes are equal to those of
+`SerializeToString(deterministic=True)`, which writes features in the order of their names.
 Source: https://protobuf.dev/programming-guides/encoding and tensorflow/core/example/feature.proto.
 """
 
@@ -22,7 +22,7 @@ _NAMES: dict[str, bytes] = {}
 
 @dataclasses.dataclass(frozen=True)
 class Varints:
-    """Numbers as they stand in a packed field, end to end.
+    """Numbers in the encoding of a packed field, concatenated.
 
     Attributes:
       data: the bytes of all.

@@ -1,7 +1,7 @@
 """The one place where vocabularies are read and tokenizers built.
 
 Records, `encode`, the exported preprocess module and the tests all get their ids from
-`build_tokenizer` or `build_graph_tokenizer`, which tests hold equal, so they cannot disagree.
+`build_tokenizer` or `build_graph_tokenizer`; tests check that the two give equal ids.
 """
 
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
-# keras-hub brings Keras 3 with it; only whoever needs this tokenizer pays for that.
+# keras-hub imports Keras 3, so this module is imported only if its tokenizer is used.
 from keras_hub.tokenizers import BytePairTokenizer
 
 _NO_SPACE_FIRST = r"\A([^ ])"
@@ -16,11 +16,11 @@ _SPLIT = "६"
 class GraphBytePair(tf.Module):
     """keras-hub's tokenizer under GPT-2's rules, as RoBERTa uses them.
 
-    The vocabulary lives in lookup tables that are saved with the module that this object is an
-    attribute of. It remembers the words that it has seen, so its memory grows with their number;
-    the time for a batch's new words grows with the longest of them, so words of hundreds of letters
-    belong in small batches. The Devanagari digit six (`६`) is keras-hub's own mark for places to
-    split at; where it would be a token of its own it is lost.
+    The vocabulary is in lookup tables, which are saved with the module that has this object as an
+    attribute. Words that were tokenized are cached, so memory grows with their number. The time for
+    the new words of a batch grows with the longest of them, so words of hundreds of letters should
+    be in small batches. keras-hub uses the Devanagari digit six (`६`) as its split mark; where it
+    would be a token of its own, it is lost.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class GraphBytePair(tf.Module):
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
             return tables.tokenize(texts)
 
-        # Always a graph: called eagerly, keras-hub would follow another model's rules. It maps
+        # Always a graph: called eagerly, keras-hub may apply another model's splitting rules. Maps
         # strings `[batch]` to int32 `[batch, (tokens)]`.
         self.tokenize = tf.function(
             tokenize, input_signature=[tf.TensorSpec([None], tf.string, name="texts")]

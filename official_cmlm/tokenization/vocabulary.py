@@ -1,4 +1,4 @@
-"""What every vocabulary offers, whatever its tokenizer."""
+"""The interface of vocabularies and of their tokenizers."""
 
 import abc
 import dataclasses
@@ -34,7 +34,7 @@ class TokenRows:
 
 
 class Tokenizer(Protocol):
-    """Strings to ids in Python; the fastest that there is for its kind of vocabulary."""
+    """Strings to ids in Python, by the fastest library for the kind of vocabulary."""
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
         """Ids without special tokens; lone surrogates count as `?`."""
@@ -76,7 +76,7 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> dict[str, bool | int | str]:
-        """What decides ids besides the entries."""
+        """The settings that decide ids, besides the entries."""
 
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike) -> list[str]:

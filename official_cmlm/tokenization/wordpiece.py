@@ -105,7 +105,7 @@ def read_wordpiece(
 ) -> WordPieceVocabulary:
     """Reads a `vocab.txt`; see `load_vocabulary`."""
     try:
-        # A byte order mark in front is no part of the first token.
+        # `utf-8-sig` removes a byte order mark before the first token.
         text = path.read_text(encoding="utf-8-sig")
     except FileNotFoundError:
         raise UserError(

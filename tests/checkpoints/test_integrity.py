@@ -57,7 +57,7 @@ def test_a_damaged_checkpoint_is_passed_over_and_named(folder, capsys, kind):
     DAMAGES[kind](folder)
     assert integrity.latest_good_checkpoint(folder) == str(folder / "ckpt-4")
     (line,) = capsys.readouterr().err.splitlines()
-    assert f"{folder / 'ckpt-6'}: damaged (" in line and line.endswith("going on from ckpt-4")
+    assert f"{folder / 'ckpt-6'}: damaged (" in line and line.endswith("resuming from ckpt-4")
 
 
 def test_any_flipped_bit_of_the_data_is_seen(tmp_path):

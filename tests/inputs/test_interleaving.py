@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.interleaving import interleave_from
+from official_cmlm.inputs.records import interleave_from
 
 
 def _interleave(order, sizes, cycle_length, block_length):

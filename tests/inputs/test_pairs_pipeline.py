@@ -179,7 +179,7 @@ def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):
     config = DataConfig(input_path=str(tmp_path), seq_length=14, global_batch_size=4)
     view = InferencePairs(14, "different", 2, special_ids(vocabulary))
     with pytest.raises(
-        UserError, match="rows do not align: of each 2 pairs .* got 0, 1;"
+        UserError, match="rows do not align: 2 consecutive pairs .* got 0, 1;"
     ) as caught:
         build_dataset(config, load_manifest(tmp_path), view)
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

@@ -83,7 +83,7 @@ def test_text_that_is_not_there(records_dir, vocabulary):
     config = DataConfig(input_path=str(records_dir), seq_length=24, global_batch_size=4)
     with pytest.raises(UserError) as caught:
         build_dataset(config, manifest, _views(vocabulary)["span_mask"])
-    message = f"{records_dir}: the records hold no text, which Mirrored reads; "
+    message = f"{records_dir}: the records hold no text, but Mirrored reads text; "
     assert str(caught.value) == message + "make them again with --keep_text"
 
 

@@ -53,4 +53,4 @@ def test_another_file_of_the_same_size(records_dir, tmp_path):
         for record in [*others, first]:
             writer.write(record)
     error = find_damage([str(tmp_path / "records")])
-    assert str(error).startswith(f"{path}: not the file that was written")
+    assert str(error).startswith(f"{path}: its checksum differs from the manifest's")

@@ -43,7 +43,7 @@ def test_the_place_that_is_full_is_named(tmp_path, by_tensorflow):
 
 def test_nothing_is_blamed_without_a_name(tmp_path):
     message = _message(tmp_path, OSError(errno.ENOSPC, _FULL))
-    assert str(tmp_path) not in message and message.startswith("a file of an unknown folder: ")
+    assert str(tmp_path) not in message and message.startswith("a file in an unknown folder: ")
 
 
 def test_other_errors_pass(tmp_path):

@@ -81,16 +81,20 @@ def test_precision_by_either_name(name, found):
         ({"mixed_precision_dtype": "float8"}, {}, "is 'float8'; choose one of float32, bfloat16"),
         ({"mixed_precision_dtype": "float16", "loss_scale": "big"}, {}, "got 'big'"),
         ({"mixed_precision_dtype": "float16", "loss_scale": -1.0}, {}, "got -1.0"),
-        ({"enable_xla": True}, {"chunk_size": 4}, "set it to 0, or runtime.enable_xla to false"),
+        (
+            {"enable_xla": True},
+            {"chunk_size": 4},
+            "0, or runtime.enable_xla to false",
+        ),
         (
             {"distribution_strategy": "tpu", "tpu": "x"},
             {"chunk_size": 4},
-            "unequal size; set it to 0$",
+            "unequal size; set task.chunk_size to 0$",
         ),
         (
             {"distribution_strategy": "multi_worker_mirrored", "enable_xla": True},
             {},
-            "divides among CPUs; set it to false",
+            "multi_worker_mirrored on CPUs; set it to false",
         ),
     ],
 )

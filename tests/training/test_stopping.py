@@ -82,7 +82,7 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     capfd.readouterr()
     run(params, "train", str(folder))
     assert f"ckpt-{step + 2}: damaged" in (err := capfd.readouterr().err)
-    assert f"going on from ckpt-{step}" in err
+    assert f"resuming from ckpt-{step}" in err
     assert _summary(folder)["steps"] == 2
     assert SentenceEncoder.load(folder).encode(["a cat sat"]).shape == (1, 16)
 
