@@ -122,7 +122,7 @@ def model_garden(text: Path, vocabulary_file: str, output: Path) -> Callable[[],
 
 
 def tokenizers_library(sentences: list[str], vocabulary_file: str) -> Callable[[], None]:
-    """Only ids, without the offsets that nobody asked for."""
+    """Only ids, without offsets, which nothing uses."""
     from tokenizers import BertWordPieceTokenizer
 
     def call() -> None:

@@ -145,11 +145,11 @@ def test_documents_are_refused(records_dir):
 def test_inferences_are_refused(vocabulary, tmp_path, languages):
     """Premise and hypothesis do not translate each other."""
     write_pairs(tmp_path / "nli", nli_rows(6, languages), vocabulary)
-    fields = ("task.train_data.input_path", tmp_path / "nli", "inferences", "entailment")
+    fields = ("task.train_data.input_path", tmp_path / "nli", "NLI pairs", "entailment")
     refuses(lambda: _task(tmp_path / "nli"), *fields)
     rows = [(pair("a cat", "a dog", "en-de", "neutral"),)] * 6
     write_pairs(tmp_path / "two", rows, vocabulary)
-    refuses(lambda: _task(tmp_path / "two"), tmp_path / "two", "inferences", "neutral")
+    refuses(lambda: _task(tmp_path / "two"), tmp_path / "two", "NLI pairs", "neutral")
 
 
 def test_pairs_of_one_language_are_refused(vocabulary, tmp_path):

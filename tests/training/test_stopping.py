@@ -75,7 +75,7 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     assert second["versions"]["tensorflow"] == tf.__version__
 
     _damage(folder / f"ckpt-{step + 2}.data-00000-of-00001")
-    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged .*same training command"):
+    with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged .*resume the training"):
         SentenceEncoder.load(folder)
     with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged"):
         run(params, "eval", str(folder))
@@ -114,7 +114,9 @@ def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
             averages.extend(v.numpy() for v in variables)
 
         patch.setattr(Trainer, "eval_begin", signalled)
-        with pytest.raises(Stopped, match="stopped at step 2 of 4, saved as .*ckpt-2; the same"):
+        with pytest.raises(
+            Stopped, match="stopped at step 2 of 4, saved as .*ckpt-2; run the same"
+        ):
             run(params(), "train_and_eval", folder)
     assert _history(folder) == [("train", 2)]
     names = [name for name, _ in tf.train.list_variables(f"{folder}/ckpt-2") if "SLOT" not in name]
