@@ -79,7 +79,9 @@ def test_fine_tuning_in_keras_2(run, exported, labelled):
     modules = f"--modules={exported[1]}"
     out = run("fine_tune_keras2.py", modules, labelled, "--epochs=12", "--learning_rate=0.01")
     # With dropout: not always all of them.
-    accuracy = re.search(r"accuracy on the training data: ([\d.]+), classes: \['bad', 'good'\]", out)
+    accuracy = re.search(
+        r"accuracy on the training data: ([\d.]+), classes: \['bad', 'good'\]", out
+    )
     assert float(accuracy[1]) > 0.8
 
 
