@@ -25,13 +25,14 @@ def batch_counts(
 
     Args:
       features: group -> features; the counts are sums over the groups.
-      sequences: group -> the sequences of its view. What objectives add to the view, such as masked
-        copies, is the same text and not counted again.
+      sequences: objective -> the sequences of its view. What objectives add to the view, such as
+        masked copies, is the same text and not counted again.
     """
     counts = dict.fromkeys(NAMES, tf.constant(0.0))
-    for group, batch in features.items():
+    for names, batch in features.items():
         counts[EXAMPLES] += tf.cast(tf.shape(batch["key"])[0], tf.float32)
-        for name in sequences[group]:
+        # The objectives of a group share its view.
+        for name in sequences[names.split("+")[0]]:
             mask = batch[name]["input_mask"]
             counts[TOKENS] += tf.cast(tf.reduce_sum(mask), tf.float32)
             counts[POSITIONS] += tf.cast(tf.size(mask), tf.float32)

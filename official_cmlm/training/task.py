@@ -82,7 +82,7 @@ class SentenceEncoderTask(base_task.Task):
         self._scored: SentenceEncoder | None = None
         self._checked: set[bool] = set()
         self._reached: dict[str, np.ndarray] = {}
-        # Group -> the sequences of its view.
+        # Objective -> the sequences of its view.
         self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
             source = self._source(load_manifest(data.input_path))
@@ -202,10 +202,11 @@ class SentenceEncoderTask(base_task.Task):
 
     def build_model(self) -> MultiObjectiveModel:
         config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
+        groups = self._groups(is_training=True)
         self._sequences = {
-            name: view.sequences for name, _, view, _ in self._groups(is_training=True)
+            name: view.sequences for names, _, view, _ in groups for name in names.split("+")
         }
-        positions = DataPositions(self._sequences)
+        positions = DataPositions(names for names, *_ in groups)
         model = MultiObjectiveModel(
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )

@@ -140,10 +140,13 @@ class Trainer(base_trainer.Trainer):
         `REPORT_SECONDS`; None (default): no such reports. With several workers it is not called.
     """
 
+    on_piece: Callable[[dict[str, float]], None] | None = None
+    # When a training that has no checkpoint yet should get one; None once it has.
+    _checkpoint_due: float | None = None
+
     def __init__(self, *args: Any, stop: Callable[[], bool], **kwargs: Any) -> None:
         """Args: `stop`, which returns whether a stop was requested; others as in the base class."""
         self._stop = stop
-        self.on_piece: Callable[[dict[str, float]], None] | None = None
         self._reported = -math.inf
         # Time at which a training without a checkpoint should save its first; None once it is due.
         self._checkpoint_due: float | None = None

@@ -89,8 +89,8 @@ CASES = [
     case("", "no weights", {WEIGHTS: None}, "no weights", WEIGHTS),
     case(PICKLE, "pickle", {WEIGHTS: None, PICKLE: b""}, "runs whatever code", "save_pretrained('"),
     *[case(INDEX, f"shard {n!r}", SHARDED | {INDEX: {"weight_map": {TABLE: n}}}, f"{n}", says)
-      for n, says in (("x.safetensors", "fetch the missing"), ("../x.safetensors", "no plain file"),
-                      ("/x", "no plain"), ("..", "no plain"), ("", "no plain"), (5, "no plain"))],
+      for n, says in (("x.safetensors", "fetch the missing"), ("../x.safetensors", "plain file"),
+                      ("/x", "plain"), ("..", "plain"), ("", "plain"), (5, "plain"))],
     case(SHARD, "lacks a tensor", SHARDED | {INDEX: {"weight_map": {"x.y": SHARD}}}, "lacks x.y"),
     case(INDEX, "of another kind", SHARDED | {INDEX: []}, "no index", "fetch"),
     *[case(at, f"{n} {dtype}", {WEIGHTS: TENSORS | {TABLE: np.zeros([90, n], dtype)}}, says)
@@ -234,10 +234,16 @@ def test_other_forms_are_widened_joined_and_renamed_to_the_same(tmp_path, change
     assert {tensor.dtype.name for tensor in a.encoder.values()} == {"float32"}
 
 
-def test_weights_that_are_no_numbers_are_refused(tmp_path):
+def test_non_finite_weights_are_refused(tmp_path):
     broken = TENSORS | {TABLE: np.full([90, 16], np.nan, np.float32)}
     folder = copied(tmp_path / "source", {WEIGHTS: broken})
-    refused(folder, tmp_path, folder, "word_embeddings/embeddings holds values", "take another")
+    refused(
+        folder,
+        tmp_path,
+        folder,
+        "word_embeddings/embeddings holds non-finite values",
+        "take another",
+    )
 
 
 def test_the_current_folder_can_be_named(monkeypatch):

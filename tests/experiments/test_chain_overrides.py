@@ -11,7 +11,7 @@ from experiments.chains import check_common, overrides_of
 from official_cmlm.errors import UserError
 from official_cmlm.training.config import chosen_objectives
 
-README = Path(__file__).parents[2] / "README.md"
+RECIPES = Path(__file__).parents[2] / "docs" / "recipes.md"
 NLI = "task.objectives.nli.train_data.input_path=work/nli"
 # Weights of the objectives in each stage (CMLM §4.2, §4.3).
 PUBLISHED = {
@@ -21,10 +21,10 @@ PUBLISHED = {
 }
 
 
-def _readme_override():
-    """What the README's command passes to all stages."""
+def _documented_override():
+    """What the command of docs/recipes.md passes to all stages."""
     command = r"train_stages --stages=\S+.*?--params_override=(\S+)"
-    return re.search(command, README.read_text(encoding="utf-8"), re.DOTALL)[1]
+    return re.search(command, RECIPES.read_text(encoding="utf-8"), re.DOTALL)[1]
 
 
 def _configs(chain, common):
@@ -58,8 +58,8 @@ def test_every_chain_is_here():
 
 @pytest.mark.parametrize("name", PUBLISHED)
 def test_objectives_are_the_published_ones(name):
-    """With and without the README's override, no stage trains more or with other weights."""
-    common = _readme_override()
+    """With and without the documented override, no stage trains more or with other weights."""
+    common = _documented_override()
     assert "task.objectives.bitext_retrieval.train_data.input_path=" in common
     if name.endswith("nli"):
         common += f",{NLI}"
@@ -69,7 +69,7 @@ def test_objectives_are_the_published_ones(name):
 
 def test_each_objective_reads_its_own_records():
     """The whole of S3+NLI by one command, each stage with its experiment's batches."""
-    configs = _configs(chains.read_stages("bitext_s3_nli"), f"{_readme_override()},{NLI}")
+    configs = _configs(chains.read_stages("bitext_s3_nli"), f"{_documented_override()},{NLI}")
     cmlm, pairs = ("cmlm", "work/documents", 2048), ("bitext_retrieval", "work/pairs", 2048)
     inferences = ("nli", "work/nli", 16)
     assert [_read(config) for config in configs] == [[cmlm], [pairs, cmlm], [inferences]]

@@ -82,9 +82,9 @@ def test_settings_are_checked_before_any_records(tmp_path, change, message):
     assert "\n" not in str(caught.value)
 
 
-def test_the_readmes_study_is_one(tmp_path):
+def test_the_documented_study_is_one(tmp_path):
     """As it is printed, on whatever data."""
-    text = (Path(__file__).parents[2] / "README.md").read_text(encoding="utf-8")
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
     path = tmp_path / "study.yaml"
     path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])
     study = read_study(str(path))

@@ -115,7 +115,7 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
         export("projected", "new")
     for pooling in ("cls_pooler", "first_last"):
         _own_encoder(tmp_path / pooling, vocabulary, pooling=pooling)
-        with pytest.raises(UserError, match=f"encoder.pooling is {pooling};.*export_tfhub"):
+        with pytest.raises(UserError, match=f"encoder.pooling is {pooling},.*export_tfhub"):
             export(pooling, "new")
     with pytest.raises(UserError, match="no language-model head"):
         export("own", "new", with_head=True)

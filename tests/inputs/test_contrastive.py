@@ -65,6 +65,7 @@ def test_repetition(vocabulary, sizes, rate, key):
         assert len(second) - len(first) == round(rate * len(first))
 
 
+@pytest.mark.long
 def test_rate_of_repetition(vocabulary):
     """The paper's 32% (Table 3) of all tokens, every place as often as any other."""
     view = _view(vocabulary, "word_repetition")

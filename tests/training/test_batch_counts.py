@@ -15,7 +15,7 @@ def test_counts_by_hand():
         "a+b": {"key": tf.constant([5, 6]), "first": first, "first_hidden": first},
         "c": {"key": tf.constant([7]), "one": second, "label": tf.constant([1])},
     }
-    views = {"a+b": ("first",), "c": ("one",)}
+    views = {"a": ("first",), "b": ("first",), "c": ("one",)}
     counts = {name: float(value) for name, value in batch_counts(features, views).items()}
     assert counts == {"examples": 3, "tokens": 7, "positions": 10}
 

@@ -163,7 +163,7 @@ def test_a_non_finite_loss(records_dir, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"task": {"chunk_size": 4}}, "task.chunk_size is 4.*set it to 0$"),
+        ({"task": {"chunk_size": 4}}, "task.chunk_size is 4.*set task.chunk_size to 0$"),
         ({"runtime": {"num_gpus": 2}}, "num_gpus is 2.*one device; set it to 1"),
     ],
 )

@@ -122,7 +122,7 @@ def test_the_worst_checkpoint_is_not_kept(records_dir, tmp_path, sts_file, metri
             check_best_metric(params)
             continue
         with pytest.raises(
-            UserError, match=f"'{direction}', but of {metric} .* set it to {better}"
+            UserError, match=f"'{direction}', but {better} values of {metric} are better; set"
         ):
             check_best_metric(params)
 
