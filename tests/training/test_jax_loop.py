@@ -96,7 +96,10 @@ def _assert_equal_training(folders, names, kind, rate):
     assert np.ptp(expected[:, 0]) > 0.01
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
     for name, value in expected_weights.items():
-        np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
+        # Softmax does not depend on the keys' biases: their gradients are rounding errors, which
+        # adaptive optimizers turn into whole steps.
+        if "key/bias" not in name:
+            np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
 def test_the_sum_of_all_objectives(folders):
