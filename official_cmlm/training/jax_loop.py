@@ -140,7 +140,8 @@ class JaxLoop:
         self._jax = _Jax.load()
         self._device = self._jax.devices()[0]
         self._step, self._variables = step, variables
-        self._host = {variable.ref() for variable in host_variables}
+        self._host_variables = list(host_variables)
+        self._host = {variable.ref() for variable in self._host_variables}
         self._report = report or (lambda line: print(line, file=sys.stderr))
         self._executables: dict[Any, _Executable] = {}
         # Variable's reference -> array on the device.
@@ -248,8 +249,12 @@ class JaxLoop:
             self._push(missing)
         return executable
 
+    def _known_variables(self) -> list[tf.Variable]:
+        # Under a half-precision policy graphs do not list wrapped variables, e.g. those of metrics.
+        return [*self._variables(), *self._host_variables]
+
     def _compile(self, batch: Any) -> _Executable:
-        jax, module = self._jax, lower(self._step, batch, self._variables)
+        jax, module = self._jax, lower(self._step, batch, self._known_variables)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
         num_captured = len(module.captured)
         constants = {

@@ -164,7 +164,7 @@ class Trainer(base_trainer.Trainer):
             self._jax_loop = JaxLoop(
                 self._step,
                 variables,
-                functools.partial(optimizer_variables, self.optimizer),
+                lambda: [*self.model.variables, *optimizer_variables(self.optimizer)],
                 _print_above_the_bar,
             )
         # Workers must run the same number of steps, so they have to stop together.

@@ -68,7 +68,10 @@ def _trained(folders, names, kind, rate, on_jax):
     )
     variables = [v for metric in (*metrics, loss) for v in metric.variables]
     loop = on_jax and JaxLoop(
-        step, variables, lambda: optimizer_variables(optimizer), report=lambda line: None
+        step,
+        variables,
+        lambda: [*model.variables, *optimizer_variables(optimizer)],
+        report=lambda line: None,
     )
     compiled = tf.function(step, jit_compile=True, autograph=False)
     found = []
