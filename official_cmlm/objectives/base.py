@@ -248,6 +248,8 @@ def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
 
 def _check_terms(objective: type[Objective], where: str) -> None:
     """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
+    if objective.config_class.view is ObjectiveConfig.view:
+        raise UserError(f"{where}: its config_class does not say what it reads; override `view`")
     if objective.call is not Objective.call:
         raise UserError(
             f"{where} overrides `call`, which batches in chunks never use; override `vectors` and "

@@ -3,20 +3,34 @@
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.objectives.base import Objective, objectives, register
+from official_cmlm.objectives.base import Objective, ObjectiveConfig, objectives, register
 
 
-class _Predicts(Objective):
+class _Config(ObjectiveConfig):
+    def view(self, data, source):
+        return None
+
+
+class _Viewed(Objective):
+    config_class = _Config
+
+
+class _Viewless(Objective):
+    def compare(self, vectors):
+        return None
+
+
+class _Predicts(_Viewed):
     def predict(self, features, encode, vectors):
         return None
 
 
-class _Counts(Objective):
+class _Counts(_Viewed):
     def num_predictions(self, features):
         return None
 
 
-class _Calls(Objective):
+class _Calls(_Viewed):
     def call(self, features, encode):
         return None
 
@@ -25,7 +39,7 @@ class _PredictsBoth(_Predicts, _Counts):
     """The two halves from two bases."""
 
 
-class _Compares(Objective):
+class _Compares(_Viewed):
     def compare(self, vectors):
         return None
 
@@ -36,12 +50,13 @@ class _Compares(Objective):
         (_Predicts, "overrides one of `predict` and `num_predictions`"),
         (_Counts, "overrides one of `predict` and `num_predictions`"),
         (_Calls, "overrides `call`, which batches in chunks never use"),
-        (Objective, "has no loss"),
+        (_Viewed, "has no loss"),
+        (_Viewless, "config_class does not say what it reads"),
     ],
 )
 def test_what_cannot_be_computed_in_chunks_is_refused(objective, message):
     """With the class's full name, and nothing is registered."""
-    with pytest.raises(UserError, match=f"{objective.__name__}.* {message}"):
+    with pytest.raises(UserError, match=f"{objective.__name__}.*{message}"):
         register("own")(objective)
     assert "own" not in objectives()
 
