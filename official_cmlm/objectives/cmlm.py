@@ -14,7 +14,6 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
 from official_cmlm.modeling.projection import Projection
@@ -22,15 +21,14 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,
-    ObjectiveConfig,
     Prediction,
     Vectors,
     register,
 )
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
+    MaskingConfig,
     at_predictions,
-    check_masking,
     num_masked,
     predict_masked,
 )
@@ -39,8 +37,8 @@ ARCHITECTURES = ("concat", "skip")
 
 
 @dataclasses.dataclass
-class CmlmConfig(ObjectiveConfig):
-    """Settings of `cmlm`.
+class CmlmConfig(MaskingConfig):
+    """Settings of `cmlm`; those of masking are of s2, and
 
     Attributes:
       num_projections: N, the identity included. Default 15 (§3; Table 7 tries 1, 5, 10, 15, 20).
@@ -50,18 +48,15 @@ class CmlmConfig(ObjectiveConfig):
         not print the layer).
       masking_rate: share of s2's real tokens to predict. Default 0.3125: 80 of 256 (§3; Table 10).
       max_predictions: most predictions a sequence. Default 80 (§3).
-      max_predictions_share: as of `mlm`. Default 1.
     """
 
     num_projections: int = 15
     architecture: str = "concat"
     masking_rate: float = 0.3125
     max_predictions: int = 80
-    max_predictions_share: float = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        check_masking(self, where)
         if self.num_projections < 1:
             raise UserError(
                 f"{where}.num_projections must be at least 1 (the identity), "
@@ -86,9 +81,7 @@ class CmlmConfig(ObjectiveConfig):
         return True
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        return [
-            MaskTokens("second", "second_masked", self.masking_rate, self.max_predictions, special)
-        ]
+        return [self.masked_copy("second", special)]
 
     def extra_positions(self) -> int:
         return self.num_projections

@@ -11,7 +11,6 @@ import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
@@ -25,15 +24,15 @@ from official_cmlm.objectives.contrastive import (
 )
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
-    check_masking,
+    MaskingConfig,
     num_masked,
     predict_masked,
 )
 
 
 @dataclasses.dataclass
-class CmlmCseConfig(ContrastiveConfig):
-    """Settings of `cmlm_cse`: those of `contrastive`, and
+class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
+    """Settings of `cmlm_cse`: those of `contrastive` and of masking (0.15: Table 4), and
 
     Attributes:
       mlm_weight: λ of the masked-token loss. Default 0.005 (§4.1, Table 5). With 0 the auxiliary
@@ -43,22 +42,15 @@ class CmlmCseConfig(ContrastiveConfig):
       lexical_layers: frozen blocks of the starting encoder that read the masked sentence. Default 8
         of 12 (§4.1, Table 6).
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
-      masking_rate: share of the tokens to predict. Default 0.15 (Table 4).
-      max_predictions: most predictions a sentence. Default 76: 0.15 of 512.
-      max_predictions_share: as of `mlm`. Default 1.
     """
 
     mlm_weight: float = 0.005
     contrastive_weight: float = 1.0
     lexical_layers: int = 8
     fusion_layers: int = 3
-    masking_rate: float = 0.15
-    max_predictions: int = 76
-    max_predictions_share: float = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        check_masking(self, where)
         check_weights(self, where)
         if not 1 <= self.lexical_layers <= encoder_config.num_layers:
             raise UserError(
@@ -72,11 +64,7 @@ class CmlmCseConfig(ContrastiveConfig):
         return bool(self.mlm_weight)
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        if not self.mlm_weight:
-            return []
-        return [
-            MaskTokens("first", "first_masked", self.masking_rate, self.max_predictions, special)
-        ]
+        return [self.masked_copy("first", special)] if self.mlm_weight else []
 
 
 @register("cmlm_cse")

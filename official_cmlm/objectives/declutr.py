@@ -14,14 +14,12 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
-from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,
-    ObjectiveConfig,
     ObjectiveOutput,
     Prediction,
     Vectors,
@@ -35,16 +33,16 @@ from official_cmlm.objectives.contrastive import (
 )
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
+    MaskingConfig,
     at_predictions,
-    check_masking,
     num_masked,
     predict_masked,
 )
 
 
 @dataclasses.dataclass
-class DeclutrConfig(ObjectiveConfig):
-    """Settings of `declutr`.
+class DeclutrConfig(MaskingConfig):
+    """Settings of `declutr`; those of masking are of the anchors, and
 
     Attributes:
       temperature: divisor of the cosines. Default 0.05 (§4.1).
@@ -56,9 +54,6 @@ class DeclutrConfig(ObjectiveConfig):
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
       contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
         alone in Figure 3: spans are then not compared, and positives not encoded.
-      masking_rate: share of an anchor's tokens to predict. Default 0.15 (Devlin et al. 2019).
-      max_predictions: most predictions an anchor. Default 76: 0.15 of 512.
-      max_predictions_share: as of `mlm`. Default 1.
     """
 
     temperature: float = 0.05
@@ -69,14 +64,10 @@ class DeclutrConfig(ObjectiveConfig):
     sampling: str = "all"
     mlm_weight: float = 1.0
     contrastive_weight: float = 1.0
-    masking_rate: float = 0.15
-    max_predictions: int = 76
-    max_predictions_share: float = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
         check_temperature(self, where)
-        check_masking(self, where)
         for name in ("num_anchors", "num_positives", "min_span_length"):
             if getattr(self, name) < 1:
                 raise UserError(f"{where}.{name} must be at least 1, got {getattr(self, name)}")
@@ -124,17 +115,7 @@ class DeclutrConfig(ObjectiveConfig):
     def augments(self, special: SpecialIds) -> list[Augment]:
         if not self.mlm_weight:
             return []
-        return [
-            MaskTokens(
-                f"anchor_{a}",
-                f"anchor_{a}_masked",
-                self.masking_rate,
-                self.max_predictions,
-                special,
-                stream=a,
-            )
-            for a in range(self.num_anchors)
-        ]
+        return [self.masked_copy(f"anchor_{a}", special, stream=a) for a in range(self.num_anchors)]
 
 
 @register("declutr")

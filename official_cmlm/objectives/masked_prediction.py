@@ -4,22 +4,57 @@ A batch has as many prediction slots per row as its longest row can need. Most r
 the logits of a slot cost as much as one or two layers of a small encoder.
 """
 
+import dataclasses
+
 import tensorflow as tf
 
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
+from official_cmlm.inputs.masking import MaskTokens
+from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
 
 MASKED_METRICS = {"masked_token_loss": LOWER, "masked_token_accuracy": HIGHER}
 
 
-def check_masking(config: ObjectiveConfig, where: str) -> None:
-    """Raises `UserError` unless rate and share are in (0, 1] and `max_predictions` is ≥ 1."""
-    for name in ("masking_rate", "max_predictions_share"):
-        if not 0 < getattr(config, name) <= 1:
-            raise UserError(f"{where}.{name} must be in (0, 1], got {getattr(config, name)}")
-    if config.max_predictions < 1:
-        raise UserError(f"{where}.max_predictions must be at least 1, got {config.max_predictions}")
+@dataclasses.dataclass
+class MaskingConfig(ObjectiveConfig):
+    """Settings of an objective that predicts masked tokens.
+
+    Attributes:
+      masking_rate: share of a sequence's real tokens to predict. Default 0.15 (Devlin et al. 2019,
+        §3.1).
+      max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
+      max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
+        prediction slots at which logits are computed; masked tokens beyond it are ignored. Default
+        1: all slots.
+    """
+
+    masking_rate: float = 0.15
+    max_predictions: int = 76
+    max_predictions_share: float = 1.0
+
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        for name in ("masking_rate", "max_predictions_share"):
+            if not 0 < getattr(self, name) <= 1:
+                raise UserError(f"{where}.{name} must be in (0, 1], got {getattr(self, name)}")
+        if self.max_predictions < 1:
+            raise UserError(
+                f"{where}.max_predictions must be at least 1, got {self.max_predictions}"
+            )
+
+    def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
+        """What adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
+        return MaskTokens(
+            sequence,
+            f"{sequence}_masked",
+            self.masking_rate,
+            self.max_predictions,
+            special,
+            stream=stream,
+        )
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
