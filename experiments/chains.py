@@ -50,12 +50,12 @@ def read_stages(name: str) -> list[Stage]:
       UserError: for a missing file, an unknown key, a value of the wrong type, or a stage without
         name or experiment.
     """
-    from official_cmlm.configs.yaml_loading import parse_yaml
+    from official_cmlm.configs.yaml_loading import read_yaml
 
     path = stage_files().get(name.removesuffix(".yaml"), Path(name))
     if not path.is_file():
         raise UserError(f"{name}: no such file of stages; there are {', '.join(stage_files())}")
-    values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    values = read_yaml(path)
     listed = values.get("stages") if isinstance(values, dict) else None
     if not isinstance(listed, list) or not listed or list(values) != ["stages"]:
         raise UserError(f"{path}: must hold one key, stages, with a list of them")

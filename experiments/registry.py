@@ -71,7 +71,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
             "(--experiment=? says what each is), and files of your own that end in .yaml"
         )
     # These import TensorFlow; listing the experiments must not wait for that.
-    from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
+    from official_cmlm.configs.yaml_loading import override, parse_override, read_yaml
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()
@@ -82,9 +82,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         own = [name for values, _ in chain for name in _encoder_fields(values)]
         override(config, _start_from(init_checkpoint, own), init_checkpoint)
     for file in map(Path, config_files or []):
-        if not file.is_file():
-            raise UserError(f"{file}: no such configuration file; check --config_file")
-        values = parse_yaml(file.read_text(encoding="utf-8"), str(file))
+        values = read_yaml(file)
         override(config, values or {}, str(file))
     if params_override:
         override(config, parse_override(params_override), "--params_override")
@@ -106,12 +104,12 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
     ablation says only what it changes. A user's own file is named by its path from there.
     """
-    from official_cmlm.configs.yaml_loading import parse_yaml
+    from official_cmlm.configs.yaml_loading import read_yaml
 
     chain: list[tuple[dict, str]] = []
     seen = [path]
     while True:
-        values = parse_yaml(path.read_text(encoding="utf-8"), str(path)) or {}
+        values = read_yaml(path) or {}
         base = values.pop("base", None) if isinstance(values, dict) else None
         chain.insert(0, (values, str(path)))
         if base is None:

@@ -4,13 +4,10 @@ Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `tran
 is. PyTorch is not needed to write it.
 """
 
-import json
-from pathlib import Path
-
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.files import read_object
 
 FLAGS = flags.FLAGS
 
@@ -43,12 +40,7 @@ def main(argv: list[str]) -> None:
     del argv
     results = None
     if FLAGS.results_file:
-        try:
-            results = json.loads(Path(FLAGS.results_file).read_text(encoding="utf-8"))
-        except ValueError as error:
-            raise UserError(f"{FLAGS.results_file}: not valid JSON ({error})") from None
-        if not isinstance(results, dict):
-            raise UserError(f"{FLAGS.results_file}: must hold an object, figures by name")
+        results = read_object(FLAGS.results_file, "name a file of figures by name")
     cli.import_tensorflow()
     cli.import_modules()
     from . import sentence_transformers_folder

@@ -11,7 +11,7 @@ import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
 from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import read_object, staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -95,7 +95,7 @@ def _assets(
 ) -> dict[str, str]:
     """Files stored in both modules: vocabulary, encoder config, training config."""
     names = vocabulary.save(folder)
-    values = json.loads((model_dir / CONFIG_NAME).read_text())
+    values = read_object(model_dir / CONFIG_NAME)
     values["max_seq_length"] = seq_length
     (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n")
     # The first file of a vocabulary has its entries, the last its settings.

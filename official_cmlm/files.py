@@ -1,24 +1,36 @@
-"""Files and folders that appear under their final name only when they are complete."""
+"""Files and folders: written completely or not at all, read with errors that name the file."""
 
 import contextlib
 import errno
+import json
 import os
+import re
 import shutil
+import socket
+import stat
 import tempfile
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, BinaryIO
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 from official_cmlm.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
-# Error numbers of a full disk, and of an exhausted quota.
-DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+# A full disk, an exhausted quota, a file larger than allowed, a read-only file system. (A missing
+# permission is not among them: it may concern a file that is read.)
+_UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
+# TensorFlow's errors have no error number, only the system's text, with the file before it.
+_SYSTEM_TEXT = {
+    os.strerror(number): number for number in (*_UNWRITABLE, errno.EACCES, errno.EPERM, errno.EIO)
+}
+_IN_A_MESSAGE = re.compile(rf"(?:(\S+); )?({'|'.join(map(re.escape, _SYSTEM_TEXT))})")
 # Suffix of files that are being written.
 _UNFINISHED = ".tmp"
+# Larger files are not configurations.
+_MOST_BYTES = 1 << 28
 
 
 @contextlib.contextmanager
@@ -34,11 +46,16 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
     path = Path(path)
     unfinished = unfinished_path(path)
     try:
-        with unfinished.open("wb") as file:
+        # Never an existing file, which could be a link to another one.
+        with unfinished.open("xb") as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
         unfinished.replace(path)
+    except OSError as error:
+        if error.filename is None:
+            error.filename = os.fspath(path)
+        raise
     finally:
         unfinished.unlink(missing_ok=True)
 
@@ -77,15 +94,212 @@ def write_array(file: BinaryIO, array: "np.ndarray") -> None:
     np.save(types.SimpleNamespace(write=file.write), array, allow_pickle=False)
 
 
+def system_error(error: BaseException) -> OSError | None:
+    """The system's error behind an exception; None if there is none.
+
+    An `OSError` is its own. An error of TensorFlow is recognised by the system's text in its
+    message, e.g. `model/ckpt-1.index; No space left on device`.
+    """
+    if isinstance(error, OSError):
+        return error if error.errno is not None else None
+    if not type(error).__module__.startswith("tensorflow."):
+        return None
+    found = _IN_A_MESSAGE.search(str(error))
+    return OSError(_SYSTEM_TEXT[found[2]], found[2], found[1]) if found else None
+
+
 @contextlib.contextmanager
-def report_full_disk(folder: Path, remedy: str = "make room and start again") -> Iterator[None]:
-    """Turns the OSError of a full disk into a `UserError` that names the folder and the remedy."""
+def report_write_errors(
+    folder: str | os.PathLike, remedy: str | Callable[[], str] = "free disk space and start again"
+) -> Iterator[None]:
+    """Turns a full disk or a read-only file system inside the `with` block into a `UserError`.
+
+    Args:
+      folder: what is written.
+      remedy: what to do, for the message; a function is called when it is needed.
+
+    Raises:
+      UserError: names the folder, or the file if it is elsewhere, the reason and the free space.
+        All other errors pass unchanged.
+    """
     try:
         yield
-    except OSError as error:
-        if error.errno not in DISK_FULL:
+    except Exception as error:
+        found = system_error(error)
+        if found is None or found.errno not in _UNWRITABLE:
             raise
-        raise UserError(f"{folder}: the disk is full; {remedy}") from None
+        advice = remedy if isinstance(remedy, str) else remedy()
+        raise UserError(f"{_unwritable(Path(folder), found)}; {advice}") from None
+
+
+def _unwritable(folder: Path, error: OSError) -> str:
+    file = error.filename if isinstance(error.filename, str | os.PathLike) else None
+    if file is None:
+        return f"{folder}, or a temporary folder: cannot be written ({error.strerror})"
+    place = Path(file).resolve()
+    is_inside = folder.resolve() in (place, *place.parents)
+    free = ""
+    with contextlib.suppress(OSError):
+        free = f", {shutil.disk_usage(_existing(Path(file))).free / 2**20:.0f} MiB free"
+    return f"{folder if is_inside else file}: cannot be written ({error.strerror}{free})"
+
+
+def _existing(path: Path) -> Path:
+    """The path itself, or the nearest folder above it that exists."""
+    return next(each for each in (path, *path.absolute().parents) if each.exists())
+
+
+def check_writable(path: str | os.PathLike) -> None:
+    """Raises `UserError` if a file or folder cannot be written, before the work that ends in it.
+
+    For a path that does not exist yet, the nearest existing folder above it counts. What only the
+    write itself can tell, such as a disk that fills up, is left to `report_write_errors`. Nothing
+    is known of remote paths such as `gs://bucket/name`.
+    """
+    if "://" in os.fspath(path):
+        return
+    path = Path(path)
+    try:
+        place = _existing(path)
+        above = place != path
+        if above and not place.is_dir():
+            raise UserError(f"{path}: cannot be written ({place} is not a folder)")
+        if place.is_file():
+            # It is replaced, for which its folder must be writable.
+            place = place.absolute().parent
+        if not os.access(place, os.W_OK | os.X_OK):
+            reason = "a read-only file system" if _is_read_only(place) else "no permission"
+            raise UserError(f"{path}: cannot be written ({reason} for {place}); name another one")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
+
+
+def _is_read_only(folder: Path) -> bool:
+    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+
+
+def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
+    """The path of a file that another file names, which must lie in the folder.
+
+    Args:
+      folder: where the file must be, at any depth.
+      name: its relative path, as `source` says.
+      source: the file that names it, for the message.
+
+    Raises:
+      UserError: for absolute paths and paths that lead out of the folder.
+    """
+    parts = name.replace("\\", "/").split("/") if isinstance(name, str) else [".."]
+    if ".." in parts or not name or "\0" in name or os.path.isabs(name):
+        raise UserError(
+            f"{source}: names {str(name)[:200]!r}, which is not inside {folder}; only files of "
+            "that folder are read or removed"
+        )
+    return Path(folder) / name
+
+
+def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
+    """Reads a small text file, such as a configuration.
+
+    Args:
+      path: the file; UTF-8, at most 256 MiB.
+      advice: what to do about a fault, for messages.
+
+    Raises:
+      UserError: if it is missing, a folder, too large, not a regular file (reading a pipe or a
+        device might never end) or not UTF-8.
+    """
+    path = Path(path)
+    try:
+        found = path.stat()
+        if stat.S_ISDIR(found.st_mode):
+            raise UserError(f"{path}: a folder, not a file; {advice}")
+        if not stat.S_ISREG(found.st_mode):
+            raise UserError(f"{path}: not a regular file; {advice}")
+        if found.st_size > _MOST_BYTES:
+            size = f"{found.st_size / 2**20:.0f} MiB, at most {_MOST_BYTES // 2**20} are read"
+            raise UserError(f"{path}: too large ({size}); {advice}")
+        return path.read_bytes().decode("utf-8-sig")
+    except FileNotFoundError:
+        raise UserError(f"{path}: no such file; {advice}") from None
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: not UTF-8 at byte {error.start}; {advice}") from None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{str(path)[:200]!r}: cannot be read ({reason}); {advice}") from None
+
+
+def read_json(path: str | os.PathLike, advice: str = "write it again") -> Any:
+    """Reads a JSON file; arguments and errors are those of `read_text`.
+
+    Raises:
+      UserError: also if it is not valid JSON, or nested too deeply.
+    """
+    text = read_text(path, advice)
+    try:
+        return json.loads(text)
+    except RecursionError:
+        raise UserError(f"{path}: not valid JSON (nested too deeply); {advice}") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not valid JSON ({error}); {advice}") from None
+
+
+def read_object(path: str | os.PathLike, advice: str = "write it again") -> dict[str, Any]:
+    """Reads a JSON object; arguments and errors are those of `read_json`."""
+    values = read_json(path, advice)
+    if not isinstance(values, dict):
+        raise UserError(f"{path}: must hold an object; {advice}")
+    return values
+
+
+@contextlib.contextmanager
+def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
+    """Holds a lock file while the block runs; the system releases it however the process ends.
+
+    The lock is `flock`'s: it holds between processes of one machine on every local file system, and
+    between machines on those network file systems that pass it to their server (NFS since version 4
+    on Linux, CIFS, Lustre mounted with `flock`). Where the file system has no locks, such as some
+    FUSE mounts, the block runs without one. Remote paths (`gs://…`) are not locked.
+
+    Args:
+      path: the lock file; it holds the host and the process, and is removed at the end.
+      refusal: the message if another process holds it, completed by which one.
+
+    Raises:
+      UserError: another process holds it.
+    """
+    import fcntl
+
+    path = Path(path)
+    while True:
+        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = os.pread(descriptor, 200, 0).decode(errors="replace").strip()
+            os.close(descriptor)
+            raise UserError(f"{refusal} ({holder or 'holder unknown'})") from None
+        except OSError:
+            # No locks here.
+            break
+        if _is_at(descriptor, path):
+            break
+        # The process that held the lock has just removed the file: try again.
+        os.close(descriptor)
+    try:
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        yield
+    finally:
+        path.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _is_at(descriptor: int, path: Path) -> bool:
+    try:
+        return os.path.samestat(os.fstat(descriptor), path.stat())
+    except FileNotFoundError:
+        return False
 
 
 def replace_folder(partial: Path, final: Path) -> None:

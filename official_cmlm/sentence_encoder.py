@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import TokenRows, Vocabulary, build_tokenizer
@@ -114,6 +115,7 @@ class SentenceEncoder:
         Raises:
           TypeError: if `sentences` is a single string or holds something other than strings.
           ValueError: if `batch_size` is below 1.
+          UserError: if an embedding is not finite, as with weights that overflow.
         """
         _check_sentences(sentences)
         if batch_size < 1:
@@ -130,6 +132,7 @@ class SentenceEncoder:
         with ThreadPoolExecutor(_CONCURRENT) as pool, closing(pool.map(run, batches)) as results:
             for chosen, vectors in _progress(zip(batches, results), show_progress, len(sentences)):
                 embeddings[chosen] = vectors
+                _check_finite(vectors, chosen)
         if normalize:
             norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
             embeddings /= np.maximum(norms, np.finfo(np.float32).tiny)
@@ -199,6 +202,15 @@ def _check_sentences(sentences: Sequence[str]) -> None:
             raise TypeError(
                 f"encode takes strings, item {index} is {type(sentence).__name__}: {sentence!r:.60}"
             )
+
+
+def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
+    finite = np.isfinite(vectors).all(axis=1)
+    if not finite.all():
+        raise UserError(
+            f"the embedding of sentence {int(chosen[~finite][0])} is not finite: the encoder's "
+            "weights are too large; train it again with a lower learning rate"
+        )
 
 
 def _progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:

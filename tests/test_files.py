@@ -1,4 +1,4 @@
-"""Files that appear only when they are complete."""
+"""Files: written completely or not at all, locked, inside their folder, read with clear errors."""
 
 import errno
 import os
@@ -10,8 +10,14 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import (
     atomic_write,
     atomic_write_text,
+    check_writable,
+    inside,
+    locked,
+    read_json,
+    read_object,
+    read_text,
     remove_unfinished,
-    report_full_disk,
+    report_write_errors,
     unfinished_path,
     write_array,
 )
@@ -64,11 +70,148 @@ def test_write_array(tmp_path):
     assert found.dtype == array.dtype and (found == array).all()
 
 
-@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT])
-def test_full_disk(tmp_path, number):
-    """One line with the folder and what to do; other errors are passed on."""
-    with pytest.raises(UserError, match="x: the disk is full; buy one"):
-        with report_full_disk(tmp_path / "x", "buy one"):
+_FULL = "No space left on device"
+
+
+def _by_tensorflow(path):
+    import tensorflow as tf
+
+    text = f"{{{{function_node x}}}} {path}; {_FULL} [Op:SaveV2]"
+    return tf.errors.ResourceExhaustedError(None, None, text)
+
+
+def _by_the_system(path):
+    return OSError(errno.ENOSPC, _FULL, str(path))
+
+
+@pytest.mark.parametrize("error", [_by_tensorflow, _by_the_system])
+def test_what_cannot_be_written_is_named(tmp_path, error):
+    """The folder for what is in it; a file elsewhere by itself."""
+    model, other = tmp_path / "model", tmp_path / "model2"
+    model.mkdir()
+    other.mkdir()
+
+    def message(path):
+        with pytest.raises(UserError) as caught, report_write_errors(model, lambda: "buy one"):
+            raise error(path)
+        assert f"cannot be written ({_FULL}, " in str(caught.value)
+        assert " MiB free); buy one" in str(caught.value)
+        return str(caught.value)
+
+    assert message(model / "ckpt-4_temp" / "part-0").startswith(f"{model}: ")
+    assert message(other / "part-0").startswith(f"{other}/part-0: ")
+
+
+@pytest.mark.parametrize("number", [errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS])
+def test_errors_of_writing(tmp_path, number):
+    """Without a name there are two suspects; what `atomic_write` could not write has one."""
+    with pytest.raises(UserError, match="x, or a temporary folder: cannot be written"):
+        with report_write_errors(tmp_path / "x"):
             raise OSError(number, os.strerror(number))
-    with pytest.raises(PermissionError), report_full_disk(tmp_path):
-        raise PermissionError(errno.EACCES, "no")
+    with pytest.raises(UserError, match=f"^{tmp_path}: cannot be written"):
+        with report_write_errors(tmp_path), atomic_write(tmp_path / "y"):
+            raise OSError(number, os.strerror(number))
+
+
+def test_other_errors_pass(tmp_path):
+    for error in (PermissionError(errno.EACCES, "no"), ZeroDivisionError("; " + _FULL)):
+        with pytest.raises(type(error)), report_write_errors(tmp_path):
+            raise error
+
+
+def test_a_planted_link_is_not_followed(tmp_path, monkeypatch):
+    """A temporary name that exists is never opened, whatever it leads to."""
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    monkeypatch.setattr(os, "urandom", lambda n: b"\0" * n)
+    unfinished_path(tmp_path / "file").symlink_to(victim)
+    with pytest.raises(FileExistsError), atomic_write(tmp_path / "file") as file:
+        file.write(b"new")
+    assert victim.read_text() == "mine"
+
+
+def test_check_writable(tmp_path):
+    check_writable(tmp_path / "new" / "below")
+    check_writable("gs://bucket/whatever")
+    (tmp_path / "file").write_text("")
+    check_writable(tmp_path / "file")
+    with pytest.raises(UserError, match="file is not a folder"):
+        check_writable(tmp_path / "file" / "below")
+    # Of the system's own, as even root cannot write there.
+    with pytest.raises(UserError, match=r"^/proc/1/x: cannot be written"):
+        check_writable("/proc/1/x") or open("/proc/1/x", "w")
+
+
+@pytest.mark.parametrize(
+    "name", ["../x", "a/../../x", "/etc/passwd", "", "a\0b", "..", "..\\x", None, 3]
+)
+def test_names_that_leave_the_folder(tmp_path, name):
+    with pytest.raises(UserError, match="list: names .* only files of that folder"):
+        inside(tmp_path, name, "list")
+
+
+def test_names_inside_the_folder(tmp_path):
+    for name in ("x.tfrecord", "a/b", "...", "a..b"):
+        assert inside(tmp_path, name, "list") == tmp_path / name
+
+
+def test_read_text(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"\xef\xbb\xbfa\r\n")
+    assert read_text(path) == "a\r\n"
+    path.write_bytes(b"ab\xff")
+    with pytest.raises(UserError, match=r"file: not UTF-8 at byte 2; look"):
+        read_text(path, "look")
+    for name, what in (("missing", "no such file"), (".", "a folder")):
+        with pytest.raises(UserError, match=what):
+            read_text(tmp_path / name)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_text("a\0b")
+    with path.open("wb") as file:
+        file.truncate((1 << 28) + 1)
+    with pytest.raises(UserError, match="too large"):
+        read_text(path)
+
+
+def test_a_pipe_is_not_waited_for(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path / "pipe", "/dev/zero"):
+        with pytest.raises(UserError, match="not a regular file"):
+            read_text(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        ("{", "not valid JSON"),
+        ("[" * 100_000, "nested too deeply"),
+        ('{"a":' * 100_000, "nested too deeply"),
+        ("1" * 5000, "not valid JSON"),
+        ("[]", "must hold an object"),
+    ],
+)
+def test_read_object(tmp_path, text, what):
+    path = tmp_path / "file.json"
+    path.write_text(text)
+    with pytest.raises(UserError, match=rf"file.json: .*{what}.*; again"):
+        read_object(path, "again")
+    path.write_text("[1]")
+    assert read_json(path) == [1]
+
+
+def test_locked(tmp_path):
+    """A second holder is told who has it; the file goes with the lock."""
+    path = tmp_path / "lock"
+    with locked(path, "taken"):
+        with pytest.raises(UserError, match=rf"^taken \(process {os.getpid()} on "):
+            with locked(path, "taken"):
+                pass
+    assert not path.exists()
+    path.write_text("left by a crash")
+    with locked(path, "taken"):
+        assert str(os.getpid()) in path.read_text()
+    (tmp_path / "victim").write_text("mine")
+    path.symlink_to(tmp_path / "victim")
+    with pytest.raises(OSError, match="symbolic links"), locked(path, "taken"):
+        pass
+    assert (tmp_path / "victim").read_text() == "mine"

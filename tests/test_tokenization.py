@@ -74,7 +74,9 @@ def test_files_that_are_no_vocabulary(tmp_path):
     path = tmp_path / "vocab.txt"
     path.write_bytes(b"[PAD]\n\xff\n")
     _refused(path, "not UTF-8 at byte 6")
-    _refused(tmp_path / "none.txt", "no such vocabulary; python -m data_prep.build_vocab")
+    _refused(
+        tmp_path / "none.txt", "no such file; name a vocabulary; python -m data_prep.build_vocab"
+    )
 
 
 def test_casing(tmp_path):

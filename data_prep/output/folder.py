@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import DISK_FULL, replace_folder
+from official_cmlm.files import check_writable, locked, replace_folder, system_error
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
 # The plan of the document pipeline, in its folder from the start.
@@ -36,6 +36,7 @@ def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
                 raise UserError(f"{path}: exists and holds no records; name another --output_dir")
             if not overwrite:
                 raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+    check_writable(path)
     return path, path.with_name(path.name + ".partial")
 
 
@@ -87,7 +88,7 @@ class OutputFolder:
 
     def __enter__(self) -> Path:
         with contextlib.ExitStack() as held:
-            held.enter_context(locked(self._path))
+            held.enter_context(locked_output(self._path))
             # Another process may have completed it meanwhile.
             output_folder(self._path, self._overwrite)
             if (self._partial / PLAN_FILE).exists():
@@ -172,9 +173,9 @@ class ShardWriter:
         try:
             yield
         except tf.errors.OpError as error:
-            for number in DISK_FULL:
-                if os.strerror(number) in error.message:
-                    raise OSError(number, os.strerror(number), str(self._folder)) from None
+            found = system_error(error)
+            if found is not None:
+                raise OSError(found.errno, found.strerror, str(self._folder)) from None
             raise UserError(f"{self._folder}: cannot write ({error.message[:160]})") from None
 
     def _begin(self, language: str, open_writer: Callable[[str], Any]) -> "_OpenShard":
@@ -205,38 +206,13 @@ class _OpenShard:
 
 
 @contextlib.contextmanager
-def locked(output: Path) -> Iterator[None]:
-    """Holds the lock file `<output>.lock`; the system releases it however the process ends.
+def locked_output(output: Path) -> Iterator[None]:
+    """Holds `<output>.lock`, so that one process at a time writes the folder; see `files.locked`.
 
     Raises:
       UserError: another process holds it.
     """
-    import fcntl
-
-    path = output.with_name(output.name + ".lock")
-    path.parent.mkdir(parents=True, exist_ok=True)
-    while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR, 0o644)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            if _is_at(descriptor, path):
-                break
-        except BlockingIOError:
-            os.close(descriptor)
-            raise UserError(
-                f"{output}: another run is writing it; wait for it, or name another --output_dir"
-            ) from None
-        # The process that held the lock has just removed the file: try again.
-        os.close(descriptor)
-    try:
+    output.parent.mkdir(parents=True, exist_ok=True)
+    refusal = f"{output}: another run is writing it; wait for it, or name another --output_dir"
+    with locked(output.with_name(output.name + ".lock"), refusal):
         yield
-    finally:
-        path.unlink(missing_ok=True)
-        os.close(descriptor)
-
-
-def _is_at(descriptor: int, path: Path) -> bool:
-    try:
-        return os.path.samestat(os.fstat(descriptor), path.stat())
-    except FileNotFoundError:
-        return False

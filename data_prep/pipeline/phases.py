@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, report_full_disk, sync, unfinished_path
+from official_cmlm.files import atomic_write, report_write_errors, sync, unfinished_path
 
 from ..documents.records import records
 from ..output.folder import ShardWriter
@@ -42,7 +42,7 @@ def run_phase(
     Raises:
       UserError: a fault of the input that stops the run, or a disk that is full.
     """
-    with report_full_disk(Path(folder), REMEDY):
+    with report_write_errors(Path(folder), REMEDY):
         context = context_of(folder, digest)
         context.advance = advance or ignore_progress
         if not result_path(context.folder, phase, number).exists():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 
 from ..output.folder import PLAN_FILE
 from ..readers import LEAST_PART_BYTES, Part, TextFile, measure
@@ -170,7 +170,7 @@ class Plan:
     def load(cls, folder: Path) -> "Plan":
         """Reads `prepare.json`; raises `UserError` if another release wrote it."""
         try:
-            values = json.loads((folder / FILE_NAME).read_bytes())
+            values = read_object(folder / FILE_NAME, f"delete {folder} to start again")
             if values.get("format") != _FORMAT:
                 raise ValueError(f"format {values.get('format')}, wanted {_FORMAT}")
             return cls(

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_full_disk
+from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_write_errors
 from official_cmlm.input_files import is_remote
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
@@ -18,7 +18,7 @@ from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Vocabulary
 
 from ..output.balance import write_report
-from ..output.folder import locked, output_folder, outside_of, shard_name
+from ..output.folder import locked_output, output_folder, outside_of, shard_name
 from ..output.summary import Summary, exit_status
 from ..readers import ReadReport, TextFile
 from ..readers.tfds import PREFIX
@@ -114,7 +114,7 @@ def write_documents(
     kept = set(outside_of(folder, [file.path for file in files]))
     files = [file for file in files if file.path in kept]
     plan = Plan.of(files, _with_directory(options, files), vocabulary.hash, exclude)
-    with locked(folder):
+    with locked_output(folder):
         # Another run may have completed it meanwhile.
         output_folder(folder, overwrite)
         resumed = (partial / FILE_NAME).exists()
@@ -155,7 +155,7 @@ def run_plan(
       UserError: a fault of the input, no usable text, a full disk, or `partial` was begun with
         another plan.
     """
-    with report_full_disk(partial, REMEDY):
+    with report_write_errors(partial, REMEDY):
         begin(plan, vocabulary, partial)
         try:
             for phase, count in plan.phases():

@@ -11,12 +11,11 @@ import json
 import math
 import os
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.hashing import MIX_1
 
 from ..output.dropped import DropCounter, drop_document
@@ -163,15 +162,8 @@ def load_model(path: str | os.PathLike[str]) -> QualityModel:
       UserError: no such file, or it is something else, or damaged.
     """
     again = "train it with python -m data_prep.train_quality_classifier"
-    try:
-        content = json.loads(Path(path).read_bytes())
-    except FileNotFoundError:
-        raise UserError(f"{path}: no such quality classifier; {again}") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: is a directory; name the classifier's .json file") from None
-    except (ValueError, RecursionError):
-        raise UserError(f"{path}: not JSON, so no quality classifier; {again}") from None
-    if not isinstance(content, dict) or content.get("format") != _FORMAT:
+    content = read_object(path, f"name a quality classifier, or {again}")
+    if content.get("format") != _FORMAT:
         raise UserError(f"{path}: not a file of the form {_FORMAT!r}; {again}")
     try:
         return _model(content)

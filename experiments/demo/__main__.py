@@ -18,7 +18,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
@@ -61,7 +61,7 @@ class Stages:
         """Args: `seconds`, what each stage takes on two cores, to tell the time left."""
         self._seconds, self._number = seconds, 0
         self._state_path = folder / "stages.json"
-        self._state = json.loads(self._state_path.read_text()) if self._state_path.exists() else {}
+        self._state = read_object(self._state_path) if self._state_path.exists() else {}
         self._upstream = hashlib.sha256()
 
     def run(self, title: str, output: Path | None, *command: str) -> None:

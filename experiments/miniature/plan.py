@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import read_object
 
 from .. import chains, registry
 from ..chains import check_common, concerning, merged
@@ -96,11 +97,8 @@ def read_result(study: Study, work_dir: Path, arm: Arm, seed: int) -> dict[str, 
     path = result_path(work_dir, arm, seed)
     if not path.is_file():
         return None
-    try:
-        found = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        found = None
-    whole = isinstance(found, dict) and found.keys() >= set(_RESULT_FIELDS)
+    found = read_object(path, "delete it to score the arm anew")
+    whole = found.keys() >= set(_RESULT_FIELDS)
     if not whole or (found["arm"], found["seed"]) != (arm.name, seed):
         raise UserError(f"{path}: no result of this arm; delete it to score the arm anew")
     # Through JSON, as what was written.
@@ -332,7 +330,7 @@ def _claim(run: Run, study: Study, work_dir: Path) -> None:
         )
     claim, identity = run.folder / _ARM_NAME, json.loads(json.dumps(run.identity))
     if claim.is_file():
-        known = json.loads(claim.read_text(encoding="utf-8"))
+        known = read_object(claim)
         if known["model_version"] != run.model_version:
             differing = _first_difference(known["identity"], identity)
             raise UserError(

@@ -11,7 +11,7 @@ from typing import Any
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 
 from .. import module_of
 from .study import OUTPUTS, DataStep, Study, expand
@@ -45,7 +45,7 @@ def make_data(study: Study, data_dir: Path, work_dir: Path, call: Call) -> None:
         # Written when the step is complete.
         path = folder.with_name(f"{step.name}.json")
         if path.is_file():
-            if json.loads(path.read_text(encoding="utf-8")) != recipe:
+            if read_object(path) != recipe:
                 raise UserError(
                     f"{folder}: made by another version of the study, whose step {step.name} of "
                     f"data was another; delete {folder} and {path.name}, or name another --work_dir"

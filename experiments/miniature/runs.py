@@ -12,6 +12,7 @@ from typing import Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.tables import duration
+from official_cmlm.files import read_object
 from official_cmlm.training import signals
 from official_cmlm.training.progress import SUMMARY_NAME, versions
 
@@ -118,8 +119,8 @@ def _trained(run: Run, study: Study, call: Call) -> dict[str, Any]:
         stage = chains.Stage(run.name, run.arm.experiment, training_mode(study), (), run.overrides)
         start = None if run.start is None else str(run.start)
         chains.run_experiment(stage, run.folder, start, None, call)
-    parts = [json.loads(p.read_text()) for p in sorted(run.folder.glob("train_summary*.json"))]
-    last = json.loads(summary.read_text(encoding="utf-8"))
+    parts = [read_object(p) for p in sorted(run.folder.glob("train_summary*.json"))]
+    last = read_object(summary)
     counts = {key: sum(part[key] for part in parts) for key in ("examples", "tokens", "seconds")}
     if sum(part["steps"] for part in parts) != steps:
         # A run that was killed has left no counts.
@@ -148,7 +149,7 @@ def _is_complete(run: Run, study: Study) -> bool:
         return False
     if study.scores.validation and steps not in evaluated_steps(str(run.folder)):
         return False
-    return json.loads(summary.read_text(encoding="utf-8"))["completed"]
+    return bool(read_object(summary).get("completed"))
 
 
 def _write_untrained(run: Run) -> None:

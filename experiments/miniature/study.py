@@ -182,12 +182,12 @@ def read_study(name: str) -> Study:
       UserError: for a missing file, an unknown key, a value of the wrong type, or names that
         contradict each other or lead nowhere.
     """
-    from official_cmlm.configs.yaml_loading import check, parse_yaml
+    from official_cmlm.configs.yaml_loading import check, read_yaml
 
     path = study_files().get(name, Path(name))
     if not path.is_file():
         raise UserError(f"{name}: no such study; there are {', '.join(study_files())}")
-    values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+    values = read_yaml(path)
     check(Study, values, str(path))
     study = _built(Study, values, str(path), "")
     try:

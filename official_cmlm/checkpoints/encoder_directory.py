@@ -18,11 +18,12 @@ from typing import Any
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
+from official_cmlm.checkpoints.integrity import checkpoints_of, non_finite, refuse_damage
+from official_cmlm.checkpoints.source import check_vocabulary_size
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
@@ -76,20 +77,23 @@ def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabula
             "experiments.train or an imported checkpoint"
         )
     config, max_seq_length = read_config(path)
-    return config, load_vocabulary(folder), max_seq_length
+    vocabulary = load_vocabulary(folder)
+    check_vocabulary_size(str(folder), vocabulary, config.vocab_size)
+    return config, vocabulary, max_seq_length
 
 
 def read_config(path: Path) -> tuple[EncoderConfig, int]:
     """Reads an `encoder_config.json`: the config and the default sequence length in tokens."""
+    values = read_object(path, "write it again from its source")
+    config, length = EncoderConfig(), values.get("max_seq_length")
+    override(config, values.get("encoder"), f"{path}: encoder")
     try:
-        values = json.loads(path.read_text())
-        encoder, max_seq_length = values["encoder"], int(values["max_seq_length"])
-    except (ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{path}: damaged ({error}); write it again from its source") from None
-    config = EncoderConfig()
-    override(config, encoder, str(path))
-    config.check()
-    return config, max_seq_length
+        config.check()
+    except UserError as error:
+        raise UserError(f"{path}: {error}") from None
+    if type(length) is not int or length < 3:
+        raise UserError(f"{path}: max_seq_length must be 3 tokens or more, got {length!r:.60}")
+    return config, length
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
@@ -174,6 +178,18 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
             f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); it was written for "
             "another architecture"
         ) from None
+    wrong = non_finite(v for layer in items.values() for v in layer.variables)
+    if wrong:
+        raise UserError(
+            f"{prefix}: holds non-finite weights ({named(wrong)}), so every embedding would be "
+            "NaN; take an earlier checkpoint, or train again with a lower learning rate"
+        )
+
+
+def named(names: list[str], shown: int = 3) -> str:
+    """The first of the names and how many more there are, for messages."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
 
 # Fields that may change when a training is resumed.

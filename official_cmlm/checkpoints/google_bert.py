@@ -26,7 +26,7 @@ from official_cmlm.checkpoints.source import (
 )
 from official_cmlm.checkpoints.tensorflow_weights import named_weights
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import override, parse_yaml
+from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
 
@@ -142,7 +142,7 @@ def _told(folder: Path) -> tuple[dict[str, Any], Path]:
         return {ours: values[key] for key, ours in _CONFIG_KEYS.items() if key in values}, path
     path = folder / "params.yaml"
     if path.exists():
-        values = parse_yaml(path.read_text(encoding="utf-8"), str(path))
+        values = read_yaml(path)
         try:
             return dict(values["task"]["model"]["encoder"]["bert"]), path
         except (KeyError, TypeError, ValueError):

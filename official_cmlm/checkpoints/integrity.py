@@ -10,20 +10,25 @@ import json
 import os
 import re
 import sys
+from collections.abc import Iterable
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import unfinished_path
 
 # As `tf.train.CheckpointManager` names them.
 _INDEX = re.compile(r"(ckpt-(\d+))\.index")
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
+# TensorFlow's suffix of a variable's value.
+_VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
 
 def damage(prefix: str) -> str | None:
-    """Describes the damage of a checkpoint; None if all of its tensors can be read.
+    """Describes the damage of a checkpoint; None if all of its tensors can be read and are finite.
 
     Every tensor is read once and compared with its checksum.
     """
@@ -31,8 +36,13 @@ def damage(prefix: str) -> str | None:
         return "its index file is missing"
     try:
         reader = tf.train.load_checkpoint(prefix)
-        for name in reader.get_variable_to_shape_map():
-            reader.get_tensor(name)
+        for name in sorted(reader.get_variable_to_shape_map()):
+            value = reader.get_tensor(name)
+            # NumPy has no bfloat16 of its own, so its kind is not a float's.
+            # Strings come as bytes.
+            kind = getattr(value, "dtype", np.dtype(bytes)).kind
+            if kind in "fV" and not np.isfinite(value.astype(np.float32)).all():
+                return f"{name.removesuffix(_VALUE)} holds non-finite values"
     except tf.errors.NotFoundError:
         return "a data file is missing"
     except (tf.errors.OpError, ValueError, IndexError) as error:
@@ -40,10 +50,29 @@ def damage(prefix: str) -> str | None:
     return None
 
 
+def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
+    """Names of the variables that hold a NaN or an infinity; they are compared on their device."""
+    floating = [variable for variable in variables if variable.dtype.is_floating]
+    finite = _are_finite(floating) if floating else []
+    return [variable.name for variable, good in zip(floating, finite) if not good]
+
+
+def _are_finite(variables: list[tf.Variable]) -> np.ndarray:
+    """bool `[variables]`; one graph, so that a device is asked once and not for each of them."""
+    graph = tf.function(
+        lambda: tf.stack([tf.reduce_all(tf.math.is_finite(v.read_value())) for v in variables])
+    )
+    return graph().numpy()
+
+
 def checkpoints_of(folder: str | os.PathLike) -> list[str]:
     """Prefixes of a folder's checkpoints, newest first.
 
     The file `checkpoint` lists them; if it cannot be read, they are found by file name.
+
+    Raises:
+      UserError: if it lists files outside the folder, which would be read, and removed when old
+        checkpoints are.
     """
     folder = os.fspath(folder)
     if not tf.io.gfile.isdir(folder):
@@ -65,7 +94,25 @@ def _listed(folder: str) -> list[str]:
     if state is None:
         return []
     older = reversed(state.all_model_checkpoint_paths)
-    return list(dict.fromkeys([state.model_checkpoint_path, *older]))
+    listed = list(dict.fromkeys([state.model_checkpoint_path, *older]))
+    for prefix in listed:
+        if _place(os.path.dirname(prefix)) != _place(folder):
+            raise UserError(
+                f"{os.path.join(folder, 'checkpoint')}: names {prefix[:200]!r}, which is not in "
+                "this folder; delete that file, and the checkpoints are found by their names"
+            )
+    return listed
+
+
+def _place(folder: str) -> str:
+    """A name by which equal folders are recognised."""
+    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
+
+
+def last_checkpoint(folder: str | os.PathLike) -> str:
+    """Text for messages: the checkpoint that a training would resume from."""
+    known = checkpoints_of(folder)
+    return f"the last good checkpoint is {known[0]}" if known else "there is no checkpoint yet"
 
 
 def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
@@ -114,9 +161,11 @@ def _make_latest(prefix: str) -> None:
             # Without a timestamp TensorFlow's manager would never delete it.
             lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
         path = os.path.join(folder, "checkpoint")
-        with tf.io.gfile.GFile(f"{path}.partial", "w") as file:
+        # Not through `Path`, which would spoil the two slashes of gs://.
+        unfinished = os.path.join(folder, unfinished_path(Path("checkpoint")).name)
+        with tf.io.gfile.GFile(unfinished, "w") as file:
             file.write("\n".join(lines) + "\n")
-        tf.io.gfile.rename(f"{path}.partial", path, overwrite=True)
+        tf.io.gfile.rename(unfinished, path, overwrite=True)
 
 
 def _written(prefix: str) -> float:

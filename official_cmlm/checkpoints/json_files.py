@@ -1,11 +1,12 @@
 """Reads JSON files of public checkpoints; every error names the file and the key."""
 
-import json
 from pathlib import Path
 from typing import Any
 
+from official_cmlm import files
 from official_cmlm.errors import UserError
 
+_ADVICE = "fetch it again"
 _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
 
 
@@ -21,10 +22,7 @@ def read_json(path: Path, required: bool = False) -> dict[str, Any]:
     """
     if not path.exists() and not required:
         return {}
-    values = read_any_json(path)
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must hold an object; fetch it again")
-    return values
+    return files.read_object(path, _ADVICE)
 
 
 def read_any_json(path: Path) -> Any:
@@ -33,14 +31,7 @@ def read_any_json(path: Path) -> Any:
     Raises:
       UserError: if the file is missing or not valid JSON.
     """
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(f"{path}: missing; fetch the whole folder") from None
-    except IsADirectoryError:
-        raise UserError(f"{path}: a folder; fetch the file that belongs there") from None
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{path}: not valid JSON ({error}); fetch it again") from None
+    return files.read_json(path, _ADVICE)
 
 
 def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:

@@ -3,14 +3,17 @@
 import dataclasses
 import difflib
 import re
+import reprlib
 import types
 import typing
+from pathlib import Path
 from typing import Any
 
 import yaml
 from official.modeling.hyperparams import base_config, oneof
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import read_text
 
 
 class _Loader(yaml.SafeLoader):
@@ -32,12 +35,19 @@ def parse_yaml(text: str, where: str) -> Any:
     """
     try:
         return yaml.load(text, Loader=_Loader)  # noqa: S506 - a SafeLoader
+    except RecursionError:
+        raise UserError(f"{where}: not valid YAML: nested too deeply") from None
     except (yaml.YAMLError, ValueError) as error:
         mark = getattr(error, "problem_mark", None)
         line = f" line {mark.line + 1}" if mark else ""
         raise UserError(
             f"{where}{line}: not valid YAML: {getattr(error, 'problem', None) or error}"
         ) from None
+
+
+def read_yaml(path: Path) -> Any:
+    """Parses a YAML file; raises as `parse_yaml` and `files.read_text` do."""
+    return parse_yaml(read_text(path), str(path))
 
 
 def parse_override(text: str) -> dict[str, Any]:
@@ -82,6 +92,11 @@ def override(config: base_config.Config, values: dict[str, Any], where: str) -> 
     config.override(values, is_strict=True)
 
 
+def _brief(value: Any) -> str:
+    """The value for messages. Aliases in YAML can make a short text a value of any size."""
+    return reprlib.repr(value)
+
+
 def check(config_class: type, values: Any, where: str, prefix: str = "") -> None:
     """Checks nested `values` against the dataclass `config_class`; see `override`."""
     if not isinstance(values, dict):
@@ -100,7 +115,9 @@ def check(config_class: type, values: Any, where: str, prefix: str = "") -> None
         if key == "type" and issubclass(config_class, oneof.OneOfConfig) and value is not None:
             kinds = [name for name in names if name != "type"]
             if value not in kinds:
-                raise UserError(f"{where}: {path} must be one of {', '.join(kinds)}; got {value!r}")
+                raise UserError(
+                    f"{where}: {path} must be one of {', '.join(kinds)}; got {_brief(value)}"
+                )
 
 
 def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
@@ -116,11 +133,11 @@ def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
     if typing.get_origin(hint) in (list, tuple):
         element = (typing.get_args(hint) or (Any,))[0]
         if not isinstance(value, (list, tuple)):
-            raise UserError(f"{where}: {path} must be a list, got {value!r}")
+            raise UserError(f"{where}: {path} must be a list, got {_brief(value)}")
         for index, item in enumerate(value):
             _check_value(element, item, where, f"{path}[{index}]")
         return
     if hint in (bool, int, str) and type(value) is not hint:
-        raise UserError(f"{where}: {path} must be {hint.__name__}, got {value!r}")
+        raise UserError(f"{where}: {path} must be {hint.__name__}, got {_brief(value)}")
     if hint is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
-        raise UserError(f"{where}: {path} must be a number, got {value!r}")
+        raise UserError(f"{where}: {path} must be a number, got {_brief(value)}")

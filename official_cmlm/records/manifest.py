@@ -3,11 +3,12 @@
 import dataclasses
 import json
 import os
+import typing
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, inside, read_object
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 FILE_NAME = "dataset.json"
@@ -97,21 +98,16 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
             f"{folder}: no {FILE_NAME}; python -m data_prep.create_{kind or 'documents'} writes "
             "such a folder"
         )
-    try:
-        values = json.loads(path.read_text())
-        version = values["format_version"]
-    except (ValueError, TypeError, KeyError) as error:
-        raise _damaged(path, error) from None
+    values = read_object(path, "make the records again")
+    version = values.get("format_version")
+    if version is None:
+        raise _damaged(path, "no format_version")
     if version != FORMAT_VERSION:
         raise UserError(
-            f"{path}: format version {version}, this release reads {FORMAT_VERSION}; "
+            f"{path}: format version {version!r:.60}, this release reads {FORMAT_VERSION}; "
             "make the records again"
         )
-    try:
-        values["shards"] = [Shard(**shard) for shard in values["shards"]]
-        manifest = Manifest(**values)
-    except (TypeError, KeyError) as error:
-        raise _damaged(path, error) from None
+    manifest = _typed(path, Manifest, values)
     if kind and manifest.kind != kind:
         raise UserError(
             f"{path}: holds {manifest.kind} records, {kind} records are needed here; "
@@ -120,10 +116,10 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
     size = manifest.row_size
-    if type(size) is not int or size < 1:
-        raise _damaged(path, ValueError(f"row_size must be 1 or more, got {size!r}"))
+    if size < 1:
+        raise _damaged(path, f"row_size must be 1 or more, got {size}")
     for shard in manifest.shards:
-        file = folder / shard.name
+        file = inside(folder, shard.name, path)
         if not file.exists():
             raise UserError(f"{file}: listed in {FILE_NAME} but missing; make the records again")
         if file.stat().st_size != shard.bytes:
@@ -139,8 +135,42 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
     return manifest
 
 
-def _damaged(path: Path, error: Exception) -> UserError:
-    return UserError(f"{path}: not a manifest of this project ({error}); make the records again")
+def _damaged(path: Path, what: str) -> UserError:
+    return UserError(f"{path}: not a manifest of this project ({what}); make the records again")
+
+
+def _typed(path: Path, kind: type, values: Any) -> Any:
+    """Builds one of the dataclasses above; raises `UserError` if a field is of another type."""
+    if not isinstance(values, dict):
+        raise _damaged(path, f"{kind.__name__} must be an object")
+    fields = {field.name: field for field in dataclasses.fields(kind)}
+    if surplus := sorted(values.keys() - fields.keys()):
+        raise _damaged(path, f"unknown key {surplus[0][:60]!r}")
+    for name, field in fields.items():
+        needed = field.default is field.default_factory is dataclasses.MISSING
+        if name not in values and needed:
+            raise _damaged(path, f"no {name}")
+    hints = typing.get_type_hints(kind)
+    return kind(**{name: _value(path, name, hints[name], value) for name, value in values.items()})
+
+
+def _value(path: Path, name: str, hint: Any, value: Any) -> Any:
+    """`value`, whose type is checked; inner values are those of dicts and lists."""
+    if hint is Any:
+        return value
+    outer = typing.get_origin(hint) or hint
+    if dataclasses.is_dataclass(outer):
+        return _typed(path, outer, value)
+    if type(value) is not outer:
+        raise _damaged(path, f"{name} must be {outer.__name__}, got {value!r:.60}")
+    if outer is int and not 0 <= value < 1 << 63:
+        raise _damaged(path, f"{name} must be 0 to 2^63 - 1, got {value!r:.60}")
+    if outer is list:
+        return [_value(path, name, typing.get_args(hint)[0], each) for each in value]
+    if outer is dict:
+        inner = typing.get_args(hint)[1]
+        return {key: _value(path, f"{name}.{key}", inner, each) for key, each in value.items()}
+    return value
 
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
@@ -152,10 +182,11 @@ def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vo
 
 def check_vocabulary(folder: str | os.PathLike, manifest: Manifest, vocabulary: Vocabulary) -> None:
     """Raises `UserError` with both hashes if the records were made with another vocabulary."""
-    if manifest.vocabulary["hash"] != vocabulary.hash:
+    made_with = manifest.vocabulary.get("hash"), manifest.vocabulary.get("size")
+    if made_with[0] != vocabulary.hash:
         raise UserError(
-            f"{folder}: the records were made with vocabulary {manifest.vocabulary['hash']} "
-            f"({manifest.vocabulary['size']} entries), the encoder uses {vocabulary.hash} "
+            f"{folder}: the records were made with vocabulary {made_with[0]} "
+            f"({made_with[1]} entries), the encoder uses {vocabulary.hash} "
             f"({len(vocabulary)} entries); make the records again with "
             "--vocab_file= the encoder's folder"
         )

@@ -12,9 +12,11 @@ from typing import Any, ClassVar
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.files import atomic_write_text, read_object, read_text
 from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
 _SETTINGS = "byte_pair.json"
+_ADVICE = "take a whole copy of the vocabulary"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,10 +53,10 @@ class BytePairVocabulary(Vocabulary):
     def save(self, folder: str | os.PathLike) -> list[str]:
         folder = Path(folder)
         ids = {token: i for i, token in enumerate(self.tokens)}
-        (folder / "vocab.json").write_text(json.dumps(ids, ensure_ascii=False), encoding="utf-8")
+        atomic_write_text(folder / "vocab.json", json.dumps(ids, ensure_ascii=False))
         lines = "".join(f"{merge}\n" for merge in ("#version: 0.2", *self.merges))
         (folder / "merges.txt").write_text(lines, encoding="utf-8")
-        (folder / _SETTINGS).write_text(json.dumps(self.settings()) + "\n")
+        atomic_write_text(folder / _SETTINGS, json.dumps(self.settings()) + "\n")
         return ["vocab.json", "merges.txt", _SETTINGS]
 
     def tokenizer(self) -> "_FastBytePair":
@@ -103,14 +105,9 @@ def bare_tokenizer(vocabulary: BytePairVocabulary) -> Any:
 def read_byte_pair(folder: Path) -> BytePairVocabulary:
     """Reads `vocab.json` and `merges.txt` of a folder; see `load_vocabulary`."""
     path, merges_path = folder / "vocab.json", folder / "merges.txt"
-    ids = _read_json(path)
-    settings = _read_json(folder / _SETTINGS) if (folder / _SETTINGS).exists() else {}
-    try:
-        lines = merges_path.read_text(encoding="utf-8-sig").split("\n")
-    except UnicodeDecodeError as error:
-        raise UserError(
-            f"{merges_path}: not UTF-8 at byte {error.start}; take a whole copy"
-        ) from None
+    ids = read_object(path, _ADVICE)
+    settings = read_object(folder / _SETTINGS, _ADVICE) if (folder / _SETTINGS).exists() else {}
+    lines = read_text(merges_path, _ADVICE).split("\n")
     # The first line may name the version; "#version" further down is a merge like others.
     lines = lines[1:] if lines[0].startswith("#version") else lines
     merges = [line.removesuffix("\r") for line in lines if line.strip("\r")]
@@ -161,17 +158,3 @@ def byte_pair_vocabulary(
                 "vocabulary and merges belong to different models"
             )
     return BytePairVocabulary(tuple(sorted(ids, key=ids.get)), tuple(merges), add_prefix_space)
-
-
-def _read_json(path: Path) -> dict[str, Any]:
-    try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such file; a merges.txt needs a vocab.json beside it"
-        ) from None
-    except ValueError as error:
-        raise UserError(f"{path}: not valid JSON ({error}); take a whole copy") from None
-    if not isinstance(values, dict):
-        raise UserError(f"{path}: must hold an object; take a whole copy")
-    return values

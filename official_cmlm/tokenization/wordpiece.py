@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text, read_object, read_text
 from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
 
 NORMALIZATIONS = ("tensorflow_text", "bert")
@@ -61,7 +62,7 @@ class WordPieceVocabulary(Vocabulary):
     def save(self, folder: str | os.PathLike) -> list[str]:
         path = Path(folder) / "vocab.txt"
         path.write_text("".join(f"{token}\n" for token in self.tokens), encoding="utf-8")
-        path.with_suffix(".json").write_text(json.dumps(self.settings()) + "\n")
+        atomic_write_text(path.with_suffix(".json"), json.dumps(self.settings()) + "\n")
         return ["vocab.txt", "vocab.json"]
 
     def tokenizer(self) -> "_FastWordPiece":
@@ -104,16 +105,8 @@ def read_wordpiece(
     path: Path, lower_case: bool | None = None, max_bytes_per_word: int | None = None
 ) -> WordPieceVocabulary:
     """Reads a `vocab.txt`; see `load_vocabulary`."""
-    try:
-        # `utf-8-sig` removes a byte order mark before the first token.
-        text = path.read_text(encoding="utf-8-sig")
-    except FileNotFoundError:
-        raise UserError(
-            f"{path}: no such vocabulary; python -m data_prep.build_vocab makes one"
-        ) from None
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path}: not UTF-8 at byte {error.start}; save it as UTF-8") from None
-    tokens = tuple(text.removesuffix("\n").replace("\r\n", "\n").split("\n")) if text else ()
+    text = read_text(path, "name a vocabulary; python -m data_prep.build_vocab makes one")
+    tokens = tuple(text.replace("\r\n", "\n").removesuffix("\n").split("\n")) if text else ()
     check_wordpiece(path, tokens)
     saved = _read_settings(path.with_suffix(".json"))
     if lower_case is None:
@@ -131,12 +124,7 @@ def _read_settings(path: Path) -> dict[str, bool | int | str]:
     """The settings beside a vocabulary; empty where there are none."""
     if not path.exists():
         return {}
-    try:
-        saved = json.loads(path.read_text(encoding="utf-8"))
-    except ValueError:
-        raise UserError(f"{path}: not valid JSON; delete it or write it again") from None
-    if not isinstance(saved, dict):
-        raise UserError(f"{path}: must hold an object with lower_case and max_bytes_per_word")
+    saved = read_object(path, "delete it or write it again")
     if not isinstance(saved.get("lower_case", True), bool):
         raise UserError(f"{path}: lower_case must be true or false, got {saved['lower_case']!r}")
     if saved.get("normalization", NORMALIZATIONS[0]) not in NORMALIZATIONS:

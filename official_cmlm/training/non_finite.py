@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.checkpoints.integrity import last_checkpoint
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.records.manifest import load_manifest
-from official_cmlm.training.full_disk import last_checkpoint
 from official_cmlm.training.runtime import is_chief
 
 # Most example keys that a replica stores, in equal parts for its groups: int64, 128 KiB.

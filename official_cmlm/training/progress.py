@@ -14,7 +14,7 @@ from tqdm import tqdm
 
 from official_cmlm import progress
 from official_cmlm.errors import Stopped
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
@@ -208,7 +208,7 @@ def _finite(value: float | None) -> float | None:
 def check_completed(model_dir: Path) -> None:
     """Raises `Stopped` if the last training in a folder was stopped before its last step."""
     path = model_dir / SUMMARY_NAME
-    if path.is_file() and not json.loads(path.read_text(encoding="utf-8"))["completed"]:
+    if path.is_file() and not read_object(path).get("completed"):
         raise Stopped(f"{model_dir}: stopped; run the same command to resume")
 
 

@@ -20,10 +20,13 @@ from official_cmlm.checkpoints.encoder_directory import (
 from official_cmlm.checkpoints.integrity import (
     checkpoints_of,
     clean_up,
+    last_checkpoint,
     latest_good_checkpoint,
     refuse_damage,
+    remove_leftovers,
 )
 from official_cmlm.errors import Stopped, UserError
+from official_cmlm.files import check_writable, locked, read_object, report_write_errors
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
@@ -33,7 +36,6 @@ from official_cmlm.training.config import (
     check_start,
     chosen_objectives,
 )
-from official_cmlm.training.full_disk import last_checkpoint, report_full_model_dir
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
@@ -45,7 +47,7 @@ from official_cmlm.training.progress import (
 from official_cmlm.training.runtime import create_strategy, devices, is_chief, prepared
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
-from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer
+from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer, WeightsFailed
 
 
 def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
@@ -57,6 +59,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
       Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
     stop = StopRequest()
+    check_writable(model_dir)
     # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         _run(params, mode, model_dir, stop)
@@ -81,13 +84,19 @@ def _run(
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
-    checkpoint = _checkpoint(model_dir, mode)
-    if "train" in mode and is_chief(strategy):
-        clean_up(model_dir, checkpoint)
-    if checkpoint and "train" in mode:
-        for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
-            print(line, file=sys.stderr)
-    with report_damaged_shard(task.input_folders()), report_full_model_dir(model_dir):
+    _check_best_checkpoint(params, model_dir)
+    is_writer = "train" in mode and is_chief(strategy)
+    with contextlib.ExitStack() as held:
+        if is_writer:
+            held.enter_context(_sole_training(model_dir))
+        checkpoint = _checkpoint(model_dir, mode)
+        if is_writer:
+            clean_up(model_dir, checkpoint)
+        if checkpoint and "train" in mode:
+            for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
+                print(line, file=sys.stderr)
+        held.enter_context(report_damaged_shard(task.input_folders()))
+        held.enter_context(report_write_errors(model_dir, lambda: _remedy(model_dir)))
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir, stop)
             # The optimizers create this variable lazily; the step function must not create it.
@@ -99,6 +108,42 @@ def _run(
         if is_chief(strategy):
             describe_run(params, task, mode, model_dir)
         train(params, task, mode, model_dir, trainer, checkpoint)
+
+
+def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
+    """Refuses a second training in the same folder; see `files.locked`.
+
+    Of several workers only the chief writes to the folder, and only it holds the lock.
+    """
+    if "://" in model_dir:
+        return contextlib.nullcontext()
+    os.makedirs(model_dir, exist_ok=True)
+    return locked(
+        os.path.join(model_dir, "training.lock"),
+        f"{model_dir}: another training is running in this folder; wait for it, stop it, or name "
+        "another --model_dir",
+    )
+
+
+def _remedy(model_dir: str) -> str:
+    """What to do about a full disk; incomplete checkpoint files are removed first."""
+    with contextlib.suppress(OSError, tf.errors.OpError, UserError):
+        remove_leftovers(model_dir)
+    return (
+        f"{last_checkpoint(model_dir)}; free disk space, or lower trainer.max_to_keep, then run "
+        "the same command to resume"
+    )
+
+
+def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: str) -> None:
+    """Raises `UserError` if the folder of the best checkpoint cannot be continued."""
+    subdir = params.trainer.best_checkpoint_export_subdir
+    if subdir:
+        folder = os.path.join(model_dir, subdir)
+        checkpoints_of(folder)
+        known = os.path.join(folder, "info.json")
+        if os.path.exists(known):
+            read_object(known, f"delete {folder}, and the best checkpoint is chosen anew")
 
 
 def describe_run(
@@ -243,7 +288,7 @@ def runner_of(
             unevaluated=lambda step: trainer.anywhere(
                 chief and step not in evaluated_steps(model_dir)
             ),
-            before_saving=trainer.pull,
+            before_saving=trainer.check_weights,
         ),
     )
     if not chief:
@@ -288,6 +333,11 @@ def train(
                 runner.controller.save_checkpoint()
         except StepFailed as error:
             raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
+        except WeightsFailed as error:
+            raise UserError(
+                f"{error}; {last_checkpoint(model_dir)}; lower the learning rate, then run the "
+                "same command to resume"
+            ) from None
         except DeviceFailed as error:
             advice = "run the same command to resume"
             if "RESOURCE_EXHAUSTED" in str(error):

@@ -18,6 +18,8 @@ from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
 from tqdm import tqdm
 
+from official_cmlm.checkpoints.encoder_directory import named
+from official_cmlm.checkpoints.integrity import non_finite
 from official_cmlm.training.config import PJRT
 from official_cmlm.training.gradients import optimizer_variables
 from official_cmlm.training.jax_loop import JaxLoop, describe_device
@@ -127,6 +129,10 @@ class StepFailed(Exception):
         self.failure = failure
 
 
+class WeightsFailed(Exception):
+    """A weight became non-finite; the message names the step and the weight."""
+
+
 class GivenUp(Exception):
     """A training or evaluation ends early because a stop was requested."""
 
@@ -192,6 +198,20 @@ class Trainer(base_trainer.Trainer):
         """Copies the newest variables from JAX to TensorFlow, if steps run on JAX."""
         if self._jax_loop:
             self._jax_loop.pull()
+
+    def check_weights(self) -> None:
+        """Raises `WeightsFailed` if the update of a step has made a weight non-finite.
+
+        The guard of a step sees its loss and gradients; an update can fail all the same, e.g. with
+        a learning rate that is not finite. Nothing is evaluated or saved then.
+        """
+        self.pull()
+        wrong = non_finite([*self.model.variables, *optimizer_variables(self.optimizer)])
+        if wrong:
+            raise WeightsFailed(
+                f"step {int(self.global_step.numpy())}: an update made weights non-finite "
+                f"({named(wrong)}); they are not saved"
+            )
 
     def create_train_loop_fn(self) -> Callable:
         loop = self._loop_on_jax if self._jax_loop else super().create_train_loop_fn()
@@ -338,7 +358,7 @@ class Trainer(base_trainer.Trainer):
 
     def eval_begin(self) -> Any:
         self._evaluated = 0
-        self.pull()
+        self.check_weights()
         return super().eval_begin()
 
     def eval_end(self, logs: Any = None) -> Any:

@@ -106,7 +106,7 @@ CASES = [
       for shape, end in ((1 << 32, 1 << 34), (1 << 62, 8), (90, 8))
       for text in [b'{"x":{"dtype":"F32","shape":[%d],"data_offsets":[0,%d]}}' % (shape, end)]
       for size in (struct.pack("<Q", len(text)), struct.pack("<Q", 8 << 30))],
-    case(CONFIG, "missing", {CONFIG: None}, "missing"),
+    case(CONFIG, "missing", {CONFIG: None}, "no such file"),
     *[case(file, f"{content!r}", {file: content}, AGAIN)
       for file in (CONFIG, TOKENIZER, MODULES) for content in (b"", b"{", b"\xff", b"[5]")],
     *[case(CONFIG, f"{key} {value}", edit(CONFIG, **{key: value}), repr(value), says)

@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints import integrity
+from official_cmlm.checkpoints.encoder_directory import checkpoint_of
 from official_cmlm.errors import UserError
 
 
@@ -127,15 +128,45 @@ def test_a_process_that_was_killed_while_it_wrote_its_first_checkpoint(tmp_path)
     integrity.clean_up(tmp_path / "nowhere", None)
 
 
-@pytest.mark.parametrize("content", [None, "", 'model_checkpoint_path: "/else/where/ckpt-9"\n'])
+@pytest.mark.parametrize("content", [None, ""])
 def test_nothing_is_removed_by_a_list_that_is_not_of_this_folder(folder, content):
-    """Nor where there is none."""
+    """Nor where there is none, or where it is empty."""
     names = {path.name for path in folder.glob("ckpt*")}
     (folder / "checkpoint").unlink()
     if content is not None:
         (folder / "checkpoint").write_text(content)
     integrity.remove_leftovers(folder)
     assert {path.name for path in folder.glob("ckpt*")} == names and len(names) == 6
+
+
+@pytest.mark.parametrize(
+    "where", ["../victim/ckpt-1", "{}/victim/ckpt-1", "below/../../victim/ckpt-1"]
+)
+def test_a_list_that_leads_out_of_the_folder_is_refused(folder, tmp_path, where):
+    """Nothing there is read, and nothing removed by what removes old checkpoints."""
+    _save(tmp_path / "victim", 1)
+    names = {path.name for path in (tmp_path / "victim").iterdir()}
+    where = where.format(tmp_path)
+    known = (folder / "checkpoint").read_text()
+    (folder / "checkpoint").write_text(f'{known}all_model_checkpoint_paths: "{where}"\n')
+    for refused in (integrity.checkpoints_of, integrity.latest_good_checkpoint, checkpoint_of):
+        with pytest.raises(UserError, match=r"checkpoint: names .*victim/ckpt-1.* not in"):
+            refused(folder)
+    with pytest.raises(UserError):
+        integrity.clean_up(folder, str(folder / "ckpt-6"))
+    assert {path.name for path in (tmp_path / "victim").iterdir()} == names
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("dtype", [tf.float32, tf.bfloat16, tf.float16])
+def test_non_finite_weights_are_damage(tmp_path, dtype, value):
+    """A training does not resume from them, and they are named."""
+    _save(tmp_path, 1)
+    variables = [tf.Variable([1.0, value], dtype=dtype, name="bad"), tf.Variable([1.0])]
+    tf.train.Checkpoint(weights=variables).write(str(tmp_path / "ckpt-2"))
+    assert integrity.damage(str(tmp_path / "ckpt-2")) == "weights/0 holds non-finite values"
+    assert integrity.non_finite([*variables, tf.Variable(1)]) == ["bad:0"]
+    assert integrity.non_finite(variables[1:]) == [] == integrity.non_finite([])
 
 
 def test_the_good_one_becomes_the_latest(folder, tmp_path):

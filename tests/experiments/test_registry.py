@@ -85,7 +85,7 @@ def test_a_wrong_name_lists_all():
 
 
 def test_a_missing_config_file():
-    with pytest.raises(UserError, match=r"nowhere\.yaml: no such configuration file"):
+    with pytest.raises(UserError, match=r"nowhere\.yaml: no such file"):
         registry.load("demo", ["nowhere.yaml"])
 
 

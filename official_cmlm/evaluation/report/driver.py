@@ -21,7 +21,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, read_object
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -44,8 +44,8 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
             raise UserError(f"--set={setting}: suite {name!r} is not run; add it to --suites")
         try:
             values[name][option] = yaml.safe_load(text)
-        except yaml.YAMLError:
-            raise UserError(f"--set={setting}: {text!r} is not a YAML value") from None
+        except (yaml.YAMLError, ValueError, RecursionError):
+            raise UserError(f"--set={setting}: {text[:80]!r} is not a YAML value") from None
     return {name: suites.options(name, values[name]) for name in names}
 
 
@@ -55,15 +55,13 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises:
       UserError: if it is missing or has another format.
     """
+    results = read_object(path, "name a results.json of experiments.evaluate")
     try:
-        results = json.loads(path.read_text(encoding="utf-8"))
         for key in ("name", "path", "kind", "fingerprint", "dimension"):
             results["encoder"][key]
         for suite in results["suites"].values():
             [(s["task"], s["metric"], float(s["value"]), s["count"]) for s in suite["scores"]]
             [suite[key] for key in ("figures", "notes", "failures", "protocol", "seconds")]
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; name a results.json") from None
     except (ValueError, KeyError, TypeError, AttributeError):
         raise UserError(f"{path}: not a results.json of experiments.evaluate") from None
     return results
