@@ -10,13 +10,15 @@ the Hypersphere"; uniformity is computed for each sentence here). Train with it:
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.configs.limits import above
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives import Objective, ObjectiveConfig, ObjectiveOutput
-from official_cmlm.objectives.base import LOWER, check_above_zero, register
+from official_cmlm.objectives.base import LOWER, register
 
 
 @dataclasses.dataclass
@@ -29,11 +31,7 @@ class AlignmentUniformityConfig(ObjectiveConfig):
     """
 
     uniformity_weight: float = 1.0
-    sharpness: float = 2.0
-
-    def check(self, encoder_config, where):
-        super().check(encoder_config, where)
-        check_above_zero(self, "sharpness", where)
+    sharpness: Annotated[float, above(0)] = 2.0
 
     def view(self, data, source):
         return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)

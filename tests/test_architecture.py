@@ -27,7 +27,7 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 # Package -> the modules of `official_cmlm` that it may import beside its own.
 MAY_IMPORT = {
     "official_cmlm.losses": "",
-    "official_cmlm.configs": "errors",
+    "official_cmlm.configs": "errors files",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
     "official_cmlm.evaluation": "errors extras files progress",

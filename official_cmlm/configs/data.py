@@ -1,9 +1,11 @@
 """Configuration of the data: which records are read, and how they become batches."""
 
 import dataclasses
+from typing import Annotated
 
 from official.modeling.hyperparams import base_config
 
+from official_cmlm.configs.limits import SEED, OneOf, at_least, between, check_fields
 from official_cmlm.errors import UserError
 
 SEGMENTS = ("sentence", "packed")
@@ -45,18 +47,20 @@ class DataConfig(base_config.Config):
 
     input_path: str = ""
     is_training: bool = True
-    seq_length: int = 256
-    segment: str = "sentence"
-    swap_probability: float = 0.5
-    global_batch_size: int = 2048
-    bucket_boundaries: list[int] = dataclasses.field(default_factory=list)
-    max_bucket_batch_size: int = 0
+    seq_length: Annotated[int, between(3, 1 << 20)] = 256
+    segment: Annotated[str, OneOf(SEGMENTS)] = "sentence"
+    swap_probability: Annotated[float, between(0, 1)] = 0.5
+    global_batch_size: Annotated[int, between(1, 1 << 31)] = 2048
+    bucket_boundaries: Annotated[list[int], between(3, 1 << 20)] = dataclasses.field(
+        default_factory=list
+    )
+    max_bucket_batch_size: Annotated[int, between(0, 1 << 31)] = 0
     drop_remainder: bool = False
-    shuffle_sentences: int = 65536
+    shuffle_sentences: Annotated[int, between(1, 1 << 31)] = 65536
     languages: list[str] = dataclasses.field(default_factory=list)
-    language_exponent: float = 1.0
-    max_examples: int = 0
-    seed: int = 0
+    language_exponent: Annotated[float, between(0, 1)] = 1.0
+    max_examples: Annotated[int, at_least(0)] = 0
+    seed: Annotated[int, SEED] = 0
 
     def check(self, where: str) -> None:
         """Raises `UserError` naming the field below `where` (e.g. `task.train_data`)."""
@@ -65,45 +69,16 @@ class DataConfig(base_config.Config):
                 f"{where}.input_path is empty; name the folder that create_documents wrote, e.g. "
                 f"--params_override={where}.input_path=data/records"
             )
-        if self.seq_length < 3:
-            raise UserError(
-                f"{where}.seq_length must be at least 3 ([CLS], one token, [SEP]), "
-                f"got {self.seq_length}"
-            )
-        if self.segment not in SEGMENTS:
-            raise UserError(f"{where}.segment must be one of {SEGMENTS}, got {self.segment!r}")
-        if self.global_batch_size < 1:
-            raise UserError(
-                f"{where}.global_batch_size must be at least 1, got {self.global_batch_size}"
-            )
-        if self.shuffle_sentences < 1:
-            raise UserError(
-                f"{where}.shuffle_sentences must be at least 1, got {self.shuffle_sentences}"
-            )
-        if not 0 <= self.language_exponent <= 1:
-            raise UserError(
-                f"{where}.language_exponent must be in [0, 1], got {self.language_exponent}"
-            )
+        check_fields(self, where)
         if len(set(self.languages)) != len(self.languages):
             raise UserError(
                 f"{where}.languages names a language twice: {', '.join(self.languages)}"
-            )
-        for name in ("max_bucket_batch_size", "max_examples"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{where}.{name} must be 0 or more, got {getattr(self, name)}")
-        if not 0 <= self.swap_probability <= 1:
-            raise UserError(
-                f"{where}.swap_probability must be in [0, 1], got {self.swap_probability}"
             )
         bounds = list(self.bucket_boundaries)
         if bounds and (bounds != sorted(set(bounds)) or bounds[-1] != self.seq_length):
             raise UserError(
                 f"{where}.bucket_boundaries must ascend and end with seq_length "
                 f"({self.seq_length}), got {bounds}"
-            )
-        if bounds and bounds[0] < 3:
-            raise UserError(
-                f"{where}.bucket_boundaries must be at least 3 tokens each, got {bounds}"
             )
 
     def buckets(self, num_replicas: int = 1, where: str = "data") -> list[tuple[int, int]]:

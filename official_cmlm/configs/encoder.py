@@ -1,13 +1,17 @@
 """Configuration of the encoder that all objectives share."""
 
 import dataclasses
+import os
+from typing import Annotated
 
 from official.modeling.hyperparams import base_config
 
+from official_cmlm.configs.limits import OneOf, between, check_fields
 from official_cmlm.errors import UserError
 
 POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
+_PROBABILITY = between(0, 1, below_high=True)
 ACTIVATIONS = ("gelu", "gelu_exact", "relu")
 
 
@@ -52,23 +56,23 @@ class EncoderConfig(base_config.Config):
         many sentence-transformers models have it.
     """
 
-    vocab_size: int = 0
-    hidden_size: int = 768
-    num_layers: int = 12
-    num_attention_heads: int = 12
-    intermediate_size: int = 3072
-    hidden_activation: str = "gelu"
-    dropout_rate: float = 0.1
-    attention_dropout_rate: float = 0.1
-    drophead_rate: float = 0.0
-    layer_norm_epsilon: float = 1e-12
-    max_position_embeddings: int = 512
-    position_offset: int = 0
-    type_vocab_size: int = 2
-    initializer_range: float = 0.02
-    pooling: str = "mean"
-    sentence_vector: str = "pooled"
-    num_projections: int = 0
+    vocab_size: Annotated[int, between(0, 1 << 24)] = 0
+    hidden_size: Annotated[int, between(1, 1 << 16)] = 768
+    num_layers: Annotated[int, between(1, 1024)] = 12
+    num_attention_heads: Annotated[int, between(1, 1 << 12)] = 12
+    intermediate_size: Annotated[int, between(1, 1 << 20)] = 3072
+    hidden_activation: Annotated[str, OneOf(ACTIVATIONS)] = "gelu"
+    dropout_rate: Annotated[float, _PROBABILITY] = 0.1
+    attention_dropout_rate: Annotated[float, _PROBABILITY] = 0.1
+    drophead_rate: Annotated[float, _PROBABILITY] = 0.0
+    layer_norm_epsilon: Annotated[float, between(0, 1, above_low=True, below_high=True)] = 1e-12
+    max_position_embeddings: Annotated[int, between(3, 1 << 20)] = 512
+    position_offset: Annotated[int, between(0, 1 << 16)] = 0
+    type_vocab_size: Annotated[int, between(0, 1 << 16)] = 2
+    initializer_range: Annotated[float, between(0, 100, above_low=True)] = 0.02
+    pooling: Annotated[str, OneOf(POOLINGS)] = "mean"
+    sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] = "pooled"
+    num_projections: Annotated[int, between(0, 1024)] = 0
     normalize: bool = False
 
     @property
@@ -78,39 +82,42 @@ class EncoderConfig(base_config.Config):
 
     def check(self) -> None:
         """Raises `UserError` if fields are out of range or contradict each other."""
-        for name in ("hidden_size", "num_layers", "num_attention_heads", "intermediate_size"):
-            if getattr(self, name) < 1:
-                raise UserError(f"encoder.{name} must be at least 1, got {getattr(self, name)}")
+        check_fields(self, "encoder")
         if self.hidden_size % self.num_attention_heads:
             raise UserError(
                 f"encoder.hidden_size ({self.hidden_size}) must be a multiple of "
                 f"encoder.num_attention_heads ({self.num_attention_heads})"
             )
-        if not 0 < self.layer_norm_epsilon < 1:
-            raise UserError(
-                f"encoder.layer_norm_epsilon must be in (0, 1), got {self.layer_norm_epsilon}"
-            )
-        for name in ("position_offset", "type_vocab_size", "num_projections"):
-            if getattr(self, name) < 0:
-                raise UserError(f"encoder.{name} must not be negative, got {getattr(self, name)}")
         if self.max_seq_length < 3:
             raise UserError(
                 f"encoder.max_position_embeddings ({self.max_position_embeddings}) must be at "
                 f"least 3 above encoder.position_offset ({self.position_offset})"
             )
-        _one_of("encoder.pooling", self.pooling, POOLINGS)
-        _one_of("encoder.sentence_vector", self.sentence_vector, SENTENCE_VECTORS)
-        _one_of("encoder.hidden_activation", self.hidden_activation, ACTIVATIONS)
-        for name in ("dropout_rate", "attention_dropout_rate", "drophead_rate"):
-            if not 0 <= getattr(self, name) < 1:
-                raise UserError(f"encoder.{name} must be in [0, 1), got {getattr(self, name)}")
         if (self.sentence_vector == "projected_mean") != (self.num_projections > 0):
             raise UserError(
                 "encoder.num_projections must be above 0 exactly when encoder.sentence_vector is "
                 f"projected_mean; got {self.num_projections} with {self.sentence_vector!r}"
             )
 
+    def num_weights(self) -> int:
+        """Number of weights of the encoder, CMLM's projection included; biases and norms too."""
+        hidden, inner = self.hidden_size, self.intermediate_size
+        rows = self.vocab_size + self.max_position_embeddings + max(self.type_vocab_size, 1)
+        attention, feed_forward = 4 * hidden * (hidden + 1), 2 * hidden * inner + inner + hidden
+        layer = attention + feed_forward + 4 * hidden
+        projections = max(self.num_projections - 1, 0) * (8 * hidden**2 + 5 * hidden)
+        return (rows + 2) * hidden + self.num_layers * layer + hidden * (hidden + 1) + projections
 
-def _one_of(name: str, got: str, allowed: tuple[str, ...]) -> None:
-    if got not in allowed:
-        raise UserError(f"{name} must be one of {', '.join(allowed)}; got {got!r}")
+    def check_memory(self) -> None:
+        """Raises `UserError` if the weights, 4 bytes each, exceed the memory of this machine."""
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        needed = 4 * self.num_weights()
+        if needed > memory:
+            sizes = ("vocab_size", "hidden_size", "num_layers", "intermediate_size")
+            named = ", ".join(
+                f"{name} {getattr(self, name)}" for name in (*sizes, "max_position_embeddings")
+            )
+            raise UserError(
+                f"encoder: its weights take {needed / 2**30:,.0f} GiB, this machine has "
+                f"{memory / 2**30:,.0f} GiB of memory ({named}); correct the sizes"
+            )

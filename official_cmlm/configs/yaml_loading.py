@@ -15,6 +15,8 @@ from official.modeling.hyperparams import base_config, oneof
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text
 
+_MOST = 1 << 1023
+
 
 class _Loader(yaml.SafeLoader):
     """SafeLoader that also reads `1e-3` as a number (YAML 1.1 wants `1.0e-3`)."""
@@ -89,7 +91,29 @@ def override(config: base_config.Config, values: dict[str, Any], where: str) -> 
       UserError: for an unknown key (with the nearest valid one) or a value of another type.
     """
     check(type(config), values, where)
-    config.override(values, is_strict=True)
+    config.override(_with_floats(type(config), values), is_strict=True)
+
+
+def _with_floats(config_class: type, values: dict[str, Any]) -> dict[str, Any]:
+    """The checked `values` with whole numbers as floats where floats belong.
+
+    Model Garden's classes refuse `initial_learning_rate: 1`.
+    """
+    hints = typing.get_type_hints(config_class)
+    return {key: _with_float(hints[key], value) for key, value in values.items()}
+
+
+def _with_float(hint: Any, value: Any) -> Any:
+    if typing.get_origin(hint) in (typing.Union, types.UnionType):
+        # Of an optional field; where there are several types, the value has one of them.
+        options = [arg for arg in typing.get_args(hint) if arg is not type(None)]
+        return _with_float(options[0], value) if len(options) == 1 else value
+    if isinstance(value, dict) and dataclasses.is_dataclass(hint):
+        return value if hint is base_config.Config else _with_floats(hint, value)
+    if isinstance(value, (list, tuple)) and typing.get_origin(hint) in (list, tuple):
+        element = (typing.get_args(hint) or (Any,))[0]
+        return [_with_float(element, item) for item in value]
+    return float(value) if hint is float and type(value) is int else value
 
 
 def _brief(value: Any) -> str:
@@ -139,5 +163,7 @@ def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
         return
     if hint in (bool, int, str) and type(value) is not hint:
         raise UserError(f"{where}: {path} must be {hint.__name__}, got {_brief(value)}")
-    if hint is float and (isinstance(value, bool) or not isinstance(value, (int, float))):
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    # A larger whole number has no float.
+    if hint is float and not (is_number and abs(value) < _MOST):
         raise UserError(f"{where}: {path} must be a number, got {_brief(value)}")

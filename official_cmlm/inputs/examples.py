@@ -41,7 +41,11 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
 
 def one_pass(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:
     """The single examples of one pass over the records, as epoch 0."""
-    return _single(_blocks_of_examples(Blocks(config, manifest), view, position.Start(), 1))
+    return _single(
+        _blocks_of_examples(
+            Blocks(config, manifest), manifest.vocab_size, view, position.Start(), 1
+        )
+    )
 
 
 def training_examples(
@@ -68,12 +72,12 @@ def training_examples(
         examples = {n: tf.ragged.boolean_mask(v, is_new) for n, v in examples.items()}
         return state, (number, {**examples, "position": tf.boolean_mask(positions, is_new)})
 
-    blocks = _blocks_of_examples(Blocks(config, manifest), view, start, None)
+    blocks = _blocks_of_examples(Blocks(config, manifest), manifest.vocab_size, view, start, None)
     return _single(blocks.scan(tracker.initial_state(), follow))
 
 
 def _blocks_of_examples(
-    blocks: Blocks, view: View, start: position.Start, epochs: int | None
+    blocks: Blocks, vocab_size: int | None, view: View, start: position.Start, epochs: int | None
 ) -> tf.data.Dataset:
     """(block number, examples of the block in random order); endless if `epochs` is None.
 
@@ -85,7 +89,7 @@ def _blocks_of_examples(
         return dataset.map(lambda block, *rest: (position.block_number(epoch, block), *rest))
 
     def one_block(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:
-        examples = view(parse_block(view.kind, serialized, keys, view.reads_text))
+        examples = view(parse_block(view.kind, serialized, keys, view.reads_text, vocab_size))
         order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
         return number, {name: tf.gather(value, order) for name, value in examples.items()}
 

@@ -230,11 +230,17 @@ def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int)
     return short, read
 
 
-def parse_block(kind: str, serialized: tf.Tensor, keys: tf.Tensor, with_text: bool) -> Block:
-    """Parses the records of a block; `kind` is the manifest's."""
+def parse_block(
+    kind: str,
+    serialized: tf.Tensor,
+    keys: tf.Tensor,
+    with_text: bool,
+    vocab_size: int | None = None,
+) -> Block:
+    """Parses the records of a block; `kind` is the manifest's, for others see `documents.parse`."""
     if kind == pairs.KIND:
-        return pairs.parse(serialized, keys)
-    return documents.parse(serialized, keys, with_text)
+        return pairs.parse(serialized, keys, vocab_size)
+    return documents.parse(serialized, keys, with_text, vocab_size)
 
 
 def check_rows(config: DataConfig, manifest: Manifest) -> None:

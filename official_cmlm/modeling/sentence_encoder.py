@@ -36,6 +36,7 @@ class SentenceEncoderModel(tf_keras.Model):
         """
         super().__init__(name="sentence_encoder", autocast=False)
         config.check()
+        config.check_memory()
         self.config = config
         self.bert = build_bert(config, random_weights)
         self.projection = (

@@ -1,15 +1,15 @@
 """The base classes of objectives, and the registry of all objectives."""
 
 import dataclasses
-import math
 from collections.abc import Callable
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
 
 import tensorflow as tf
 import tf_keras
 from official.modeling.hyperparams import base_config
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.limits import above, check_fields
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds, View
@@ -56,7 +56,7 @@ class ObjectiveConfig(base_config.Config):
       train_data, validation_data: the objective's own records; null (default): the task's.
     """
 
-    weight: float = 1.0
+    weight: Annotated[float, above(0)] = 1.0
     train_data: DataConfig | None = None
     validation_data: DataConfig | None = None
 
@@ -64,7 +64,7 @@ class ObjectiveConfig(base_config.Config):
 
     def check(self, encoder_config: base_config.Config, where: str) -> None:
         """Raises `UserError` for invalid settings, before anything is built."""
-        check_above_zero(self, "weight", where)
+        check_fields(self, where)
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
@@ -209,20 +209,6 @@ class Objective(tf_keras.layers.Layer):
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
         """Every metric with sum and weight 0."""
         return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
-
-
-def check_above_zero(config: ObjectiveConfig, name: str, where: str) -> None:
-    """Raises `UserError` unless the field `name` is a finite number above 0."""
-    value = getattr(config, name)
-    if not (math.isfinite(value) and value > 0):
-        raise UserError(f"{where}.{name} must be a finite number above 0, got {value}")
-
-
-def check_not_negative(config: ObjectiveConfig, name: str, where: str) -> None:
-    """Raises `UserError` unless the field `name` is a finite number of 0 or more."""
-    value = getattr(config, name)
-    if not (math.isfinite(value) and value >= 0):
-        raise UserError(f"{where}.{name} must be a finite number, 0 or more, got {value}")
 
 
 _OBJECTIVES: dict[str, type[Objective]] = {}

@@ -15,7 +15,6 @@ from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Ve
 from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
     RetrievalConfig,
-    check_retrieval,
     retrieval_output,
 )
 
@@ -25,10 +24,6 @@ class BitextRetrievalConfig(RetrievalConfig):
     """Settings of `bitext_retrieval`: those of every retrieval; its defaults are §4.2's."""
 
     record_kind: ClassVar[str] = "pairs"
-
-    def check(self, encoder_config: object, where: str) -> None:
-        super().check(encoder_config, where)
-        check_retrieval(self, where)
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         where = f"{where}.input_path={data.input_path}"

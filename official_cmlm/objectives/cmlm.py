@@ -7,12 +7,14 @@ meaning of s1 in v.
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.limits import OneOf, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
@@ -50,23 +52,13 @@ class CmlmConfig(MaskingConfig):
       max_predictions: most predictions a sequence. Default 80 (§3).
     """
 
-    num_projections: int = 15
-    architecture: str = "concat"
-    masking_rate: float = 0.3125
-    max_predictions: int = 80
+    num_projections: Annotated[int, between(1, 1024)] = 15
+    architecture: Annotated[str, OneOf(ARCHITECTURES)] = "concat"
+    masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3125
+    max_predictions: Annotated[int, between(1, 1 << 20)] = 80
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        if self.num_projections < 1:
-            raise UserError(
-                f"{where}.num_projections must be at least 1 (the identity), "
-                f"got {self.num_projections}"
-            )
-        if self.architecture not in ARCHITECTURES:
-            raise UserError(
-                f"{where}.architecture must be one of {', '.join(ARCHITECTURES)}, "
-                f"got {self.architecture!r}"
-            )
         carried = encoder_config.num_projections
         if carried and carried != self.num_projections:
             raise UserError(

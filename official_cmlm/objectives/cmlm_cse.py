@@ -5,11 +5,13 @@ can only fall if the sentence vector carries more of the sentence's words (§3.2
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.limits import at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
@@ -44,21 +46,19 @@ class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
     """
 
-    mlm_weight: float = 0.005
-    contrastive_weight: float = 1.0
-    lexical_layers: int = 8
-    fusion_layers: int = 3
+    mlm_weight: Annotated[float, at_least(0)] = 0.005
+    contrastive_weight: Annotated[float, at_least(0)] = 1.0
+    lexical_layers: Annotated[int, at_least(1)] = 8
+    fusion_layers: Annotated[int, between(1, 1024)] = 3
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
         check_weights(self, where)
-        if not 1 <= self.lexical_layers <= encoder_config.num_layers:
+        if self.lexical_layers > encoder_config.num_layers:
             raise UserError(
                 f"{where}.lexical_layers must be 1 to encoder.num_layers "
                 f"({encoder_config.num_layers}), got {self.lexical_layers}"
             )
-        if self.fusion_layers < 1:
-            raise UserError(f"{where}.fusion_layers must be at least 1, got {self.fusion_layers}")
 
     def needs_language_model_head(self) -> bool:
         return bool(self.mlm_weight)

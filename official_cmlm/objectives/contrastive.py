@@ -7,11 +7,13 @@ all. Dropout and drophead are fields of the encoder.
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.limits import OneOf, at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
@@ -27,13 +29,13 @@ from official_cmlm.objectives.base import (
     ObjectiveConfig,
     ObjectiveOutput,
     Vectors,
-    check_above_zero,
-    check_not_negative,
     register,
 )
 
 PROJECTION_HEADS = ("none", "mlp")
-_LOWEST_TEMPERATURE = 1e-4
+TEMPERATURE = at_least(
+    1e-4, "smaller values make gradients vanish or explode; the papers have 0.005 to 0.2"
+)
 CONTRASTIVE_METRICS = {"contrastive_loss": LOWER, "recall_at_1": HIGHER}
 
 
@@ -62,39 +64,16 @@ class ContrastiveConfig(ObjectiveConfig):
         exported (SimCSE's `mlp_only_train`); `none`.
     """
 
-    temperature: float = 0.05
-    negatives: str = "other_view"
+    temperature: Annotated[float, TEMPERATURE] = 0.05
+    negatives: Annotated[str, OneOf(NEGATIVES)] = "other_view"
     bidirectional: bool = False
     positive_in_denominator: bool = True
-    augmentation: str = "none"
-    span_characters: int = 5
-    span_min_characters: int = 30
-    repetition_rate: float = 0.32
+    augmentation: Annotated[str, OneOf(AUGMENTATIONS)] = "none"
+    span_characters: Annotated[int, at_least(1, "augmentation: none masks nothing")] = 5
+    span_min_characters: Annotated[int, at_least(0)] = 30
+    repetition_rate: Annotated[float, between(0, 1, above_low=True)] = 0.32
     controlled_dropout: bool = False
-    projection_head: str = "mlp"
-
-    def check(self, encoder_config: object, where: str) -> None:
-        super().check(encoder_config, where)
-        check_temperature(self, where)
-        for name, allowed in (
-            ("negatives", NEGATIVES),
-            ("augmentation", AUGMENTATIONS),
-            ("projection_head", PROJECTION_HEADS),
-        ):
-            value = getattr(self, name)
-            if value not in allowed:
-                raise UserError(
-                    f"{where}.{name} must be one of {', '.join(allowed)}, got {value!r}"
-                )
-        if self.span_characters < 1:
-            raise UserError(
-                f"{where}.span_characters must be at least 1, got {self.span_characters}; "
-                "augmentation: none masks nothing"
-            )
-        if not 0 < self.repetition_rate <= 1:
-            raise UserError(
-                f"{where}.repetition_rate must be in (0, 1], got {self.repetition_rate}"
-            )
+    projection_head: Annotated[str, OneOf(PROJECTION_HEADS)] = "mlp"
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         if self.augmentation == "span_mask" and data.segment != "sentence":
@@ -172,21 +151,8 @@ class Contrastive(Objective):
         )
 
 
-def check_temperature(config: ObjectiveConfig, where: str) -> None:
-    """Raises `UserError` unless `config.temperature` is finite and at least 1e-4."""
-    check_above_zero(config, "temperature", where)
-    if config.temperature < _LOWEST_TEMPERATURE:
-        raise UserError(
-            f"{where}.temperature must be at least {_LOWEST_TEMPERATURE}, got "
-            f"{config.temperature}: smaller values make gradients vanish or explode; the papers "
-            "have 0.005 to 0.2"
-        )
-
-
 def check_weights(config: ObjectiveConfig, where: str) -> None:
     """Raises `UserError` unless `mlm_weight` and `contrastive_weight` are ≥ 0, and one above 0."""
-    for name in ("mlm_weight", "contrastive_weight"):
-        check_not_negative(config, name, where)
     if not (config.mlm_weight or config.contrastive_weight):
         raise UserError(
             f"{where}: mlm_weight and contrastive_weight are both 0; set one of them above 0"

@@ -6,12 +6,14 @@ language model's loss on the anchors. The contrastive inputs are not masked.
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.limits import OneOf, at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
 from official_cmlm.inputs.pipeline import Augment
@@ -27,7 +29,7 @@ from official_cmlm.objectives.base import (
 )
 from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
-    check_temperature,
+    TEMPERATURE,
     check_weights,
     contrastive_output,
 )
@@ -56,30 +58,22 @@ class DeclutrConfig(MaskingConfig):
         alone in Figure 3: spans are then not compared, and positives not encoded.
     """
 
-    temperature: float = 0.05
-    num_anchors: int = 2
-    num_positives: int = 2
-    min_span_length: int = 32
-    max_span_length: int = 512
-    sampling: str = "all"
-    mlm_weight: float = 1.0
-    contrastive_weight: float = 1.0
+    temperature: Annotated[float, TEMPERATURE] = 0.05
+    num_anchors: Annotated[int, between(1, 1024)] = 2
+    num_positives: Annotated[int, between(1, 1024)] = 2
+    min_span_length: Annotated[int, at_least(1)] = 32
+    max_span_length: Annotated[int, at_least(3)] = 512
+    sampling: Annotated[str, OneOf(SAMPLINGS)] = "all"
+    mlm_weight: Annotated[float, at_least(0)] = 1.0
+    contrastive_weight: Annotated[float, at_least(0)] = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        check_temperature(self, where)
-        for name in ("num_anchors", "num_positives", "min_span_length"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{where}.{name} must be at least 1, got {getattr(self, name)}")
         check_weights(self, where)
         if self.min_span_length > self.max_span_length - 2:
             raise UserError(
                 f"{where}.max_span_length ({self.max_span_length}) must be at least 2 above "
                 f"min_span_length ({self.min_span_length})"
-            )
-        if self.sampling not in SAMPLINGS:
-            raise UserError(
-                f"{where}.sampling must be one of {', '.join(SAMPLINGS)}, got {self.sampling!r}"
             )
         if self.max_span_length > encoder_config.max_seq_length:
             raise UserError(

@@ -5,11 +5,11 @@ the logits of a slot cost as much as one or two layers of a small encoder.
 """
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 
-from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.errors import UserError
+from official_cmlm.configs.limits import between
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
@@ -31,19 +31,9 @@ class MaskingConfig(ObjectiveConfig):
         1: all slots.
     """
 
-    masking_rate: float = 0.15
-    max_predictions: int = 76
-    max_predictions_share: float = 1.0
-
-    def check(self, encoder_config: EncoderConfig, where: str) -> None:
-        super().check(encoder_config, where)
-        for name in ("masking_rate", "max_predictions_share"):
-            if not 0 < getattr(self, name) <= 1:
-                raise UserError(f"{where}.{name} must be in (0, 1], got {getattr(self, name)}")
-        if self.max_predictions < 1:
-            raise UserError(
-                f"{where}.max_predictions must be at least 1, got {self.max_predictions}"
-            )
+    masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
+    max_predictions: Annotated[int, between(1, 1 << 20)] = 76
+    max_predictions_share: Annotated[float, between(0, 1, above_low=True)] = 1.0
 
     def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
         """What adds `SEQUENCE_masked` to a batch; equal streams mask equally."""

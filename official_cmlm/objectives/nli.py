@@ -6,12 +6,13 @@ languages, drawn anew each epoch from rows of translations.
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.limits import OneOf
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import Source
@@ -41,17 +42,9 @@ class NliConfig(ObjectiveConfig):
         itself; `same`, in the same, as Yang et al. 2019a train.
     """
 
-    hypothesis_language: str = "different"
+    hypothesis_language: Annotated[str, OneOf(HYPOTHESIS_LANGUAGES)] = "different"
 
     record_kind: ClassVar[str] = "pairs"
-
-    def check(self, encoder_config: object, where: str) -> None:
-        super().check(encoder_config, where)
-        if self.hypothesis_language not in HYPOTHESIS_LANGUAGES:
-            raise UserError(
-                f"{where}.hypothesis_language must be one of {', '.join(HYPOTHESIS_LANGUAGES)}, "
-                f"got {self.hypothesis_language!r}"
-            )
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         if not source.labels:

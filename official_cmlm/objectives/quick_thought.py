@@ -8,18 +8,18 @@ bidirectional: false, context_size: 1`. CMLM §3.1 trains the baseline with a Tr
 """
 
 import dataclasses
+from typing import Annotated
 
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.errors import UserError
+from official_cmlm.configs.limits import OneOf, between
 from official_cmlm.inputs.views import AdjacentPairs, Source
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
     RetrievalConfig,
-    check_retrieval,
     retrieval_output,
 )
 
@@ -40,18 +40,8 @@ class QuickThoughtConfig(RetrievalConfig):
         one batch, each is a (false) negative for the other.
     """
 
-    encoders: str = "shared"
-    context_size: int = 1
-
-    def check(self, encoder_config: object, where: str) -> None:
-        super().check(encoder_config, where)
-        check_retrieval(self, where)
-        if self.encoders not in ENCODERS:
-            raise UserError(
-                f"{where}.encoders must be one of {', '.join(ENCODERS)}, got {self.encoders!r}"
-            )
-        if self.context_size < 1:
-            raise UserError(f"{where}.context_size must be at least 1, got {self.context_size}")
+    encoders: Annotated[str, OneOf(ENCODERS)] = "shared"
+    context_size: Annotated[int, between(1, 1024)] = 1
 
     def min_batch_size(self) -> int:
         return 2

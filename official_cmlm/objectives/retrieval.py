@@ -1,20 +1,15 @@
 """In-batch retrieval, which `quick_thought` and `bitext_retrieval` share."""
 
 import dataclasses
+from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.configs.limits import above, at_least
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.replicas import gather
-from official_cmlm.objectives.base import (
-    HIGHER,
-    LOWER,
-    ObjectiveConfig,
-    ObjectiveOutput,
-    check_above_zero,
-    check_not_negative,
-)
+from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveConfig, ObjectiveOutput
 
 METRIC_DIRECTIONS = {"retrieval_loss": LOWER, "recall_at_1": HIGHER}
 
@@ -31,16 +26,10 @@ class RetrievalConfig(ObjectiveConfig):
       bidirectional: sum the losses of both directions (default; CMLM §4.2), or first → second only.
     """
 
-    margin: float = 0.3
-    logit_scale: float = 100.0
+    margin: Annotated[float, at_least(0)] = 0.3
+    logit_scale: Annotated[float, above(0)] = 100.0
     normalize: bool = True
     bidirectional: bool = True
-
-
-def check_retrieval(config: RetrievalConfig, where: str) -> None:
-    """Raises `UserError` for an invalid scale or margin."""
-    check_above_zero(config, "logit_scale", where)
-    check_not_negative(config, "margin", where)
 
 
 def retrieval_output(

@@ -3,12 +3,14 @@
 import contextlib
 import hashlib
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
-from official_cmlm.records.manifest import load_manifest
+from official_cmlm.records import documents, pairs
+from official_cmlm.records.manifest import Manifest, load_manifest
 
 
 @contextlib.contextmanager
@@ -23,7 +25,8 @@ def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
     """
     try:
         yield
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError) as error:
+    # TensorFlow quotes a record that it cannot parse, and Python cannot decode the quotation.
+    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
         damage = find_damage(folders)
         if damage is None:
             raise
@@ -31,7 +34,7 @@ def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
 
 
 def find_damage(folders: Sequence[str]) -> UserError | None:
-    """Reads the shards one by one up to the damage, and compares their checksums.
+    """Reads the shards one by one up to the damage; compares their checksums, reads the records.
 
     Args:
       folders: folders of records, any of which may hold the damage.
@@ -41,7 +44,8 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
       are undamaged.
     """
     for folder in folders:
-        for shard in load_manifest(folder).shards:
+        manifest = load_manifest(folder)
+        for shard in manifest.shards:
             path = os.path.join(folder, shard.name)
             again = "fetch or make this folder of records again"
             read = 0
@@ -55,4 +59,26 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
             with open(path, "rb") as file:
                 if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
                     return UserError(f"{path}: its checksum differs from the manifest's; {again}")
+            for number, record in enumerate(tf.data.TFRecordDataset(path)):
+                fault = _fault(record[tf.newaxis], manifest)
+                if fault:
+                    return UserError(f"{path}: record {number} is damaged ({fault}); {again}")
+    return None
+
+
+def _fault(record: tf.Tensor, manifest: Manifest) -> str | None:
+    """What is wrong with a record, string `[1]`; None if nothing is."""
+    key = tf.zeros([1], tf.int64)
+    try:
+        if manifest.kind == pairs.KIND:
+            pairs.parse(record, key, manifest.vocab_size)
+        else:
+            documents.parse(record, key, manifest.keep_text, manifest.vocab_size)
+    except UnicodeDecodeError:
+        return "it cannot be parsed"
+    except tf.errors.InvalidArgumentError as error:
+        text = error.message
+        # TensorFlow's assertions add the values; its parser adds the name of an op.
+        first = re.sub(r"Name: <unknown>, |\{\{.*?\}\}|\[Op:\w+\]", "", text).split("\n")[0]
+        return " ".join(first.split())[:120].rstrip(". ")
     return None

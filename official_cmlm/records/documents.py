@@ -123,13 +123,43 @@ def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
     return tf.reduce_sum(lengths, axis=1) - repeated * parsed["repeats_last"]
 
 
-def parse(serialized: "tf.Tensor", keys: "tf.Tensor", with_text: bool = False) -> DocumentBlock:
+def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | None) -> None:
+    """Asserts that records hold as many token ids as they say, and ids of the vocabulary only.
+
+    A GPU would read zeros for an id beyond the embedding table, without a word.
+
+    Args:
+      ids: int64 ragged `[records, (tokens)]`.
+      counts: int64 `[records]`, the number of tokens of each by its lengths.
+      vocab_size: see `parse`.
+    """
+    import tensorflow as tf
+
+    tf.debugging.assert_equal(ids.row_lengths(), counts, "lengths do not sum to the token ids")
+    if vocab_size is not None:
+        values = ids.flat_values
+        tf.debugging.assert_non_negative(values, "a token id is negative")
+        tf.debugging.assert_less(
+            values, tf.constant(vocab_size, tf.int64), "a token id is not in the vocabulary"
+        )
+
+
+def parse(
+    serialized: "tf.Tensor",
+    keys: "tf.Tensor",
+    with_text: bool = False,
+    vocab_size: int | None = None,
+) -> DocumentBlock:
     """Parses serialised records.
 
     Args:
       serialized: string `[records]`.
       keys: int64 `[records]`.
       with_text: parse the sentences' text too; the records must hold it.
+      vocab_size: entries of the vocabulary, which all token ids must be in; None: not checked.
+
+    Raises:
+      tf.errors.InvalidArgumentError: for what is no such record, or one that contradicts itself.
     """
     import tensorflow as tf
 
@@ -142,6 +172,11 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor", with_text: bool = False) -
         features["text"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(serialized, features)
     lengths = parsed["sentence_lengths"]
+    check_tokens(parsed["token_ids"], tf.reduce_sum(lengths, axis=1), vocab_size)
+    if with_text:
+        tf.debugging.assert_equal(
+            parsed["text"].row_lengths(), lengths.row_lengths(), "a record lacks text"
+        )
     tokens = tf.RaggedTensor.from_row_lengths(
         tf.cast(parsed["token_ids"].flat_values, tf.int32), lengths.flat_values
     )

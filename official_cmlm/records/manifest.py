@@ -74,6 +74,12 @@ class Manifest:
     counters_by_language: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
     format_version: int = FORMAT_VERSION
 
+    @property
+    def vocab_size(self) -> int | None:
+        """Entries of the vocabulary; None if they are not known."""
+        size = self.vocabulary.get("size")
+        return size if type(size) is int and size > 0 else None
+
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
         text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"

@@ -17,6 +17,8 @@ import dataclasses
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from official_cmlm.records.documents import check_tokens
+
 if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
@@ -78,8 +80,8 @@ class PairBlock:
     keys: "tf.Tensor"
 
 
-def parse(serialized: "tf.Tensor", keys: "tf.Tensor") -> PairBlock:
-    """Parses serialised records `[records]` of dtype string; `keys` is int64 `[records]`."""
+def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = None) -> PairBlock:
+    """Parses serialised records; arguments and errors are those of `documents.parse`."""
     import tensorflow as tf
 
     parsed = tf.io.parse_example(
@@ -92,6 +94,11 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor") -> PairBlock:
             "row": tf.io.FixedLenFeature([], tf.int64),
         },
     )
+    check_tokens(parsed["token_ids"], tf.reduce_sum(parsed["lengths"], axis=1), vocab_size)
+    labels = parsed["label"]
+    most = tf.constant(len(NLI_LABELS) - 1, tf.int64)
+    tf.debugging.assert_less_equal(labels, most, "an unknown label")
+    tf.debugging.assert_greater_equal(labels, tf.constant(NO_LABEL, tf.int64), "an unknown label")
     both = tf.RaggedTensor.from_row_lengths(
         tf.cast(parsed["token_ids"].flat_values, tf.int32), tf.reshape(parsed["lengths"], [-1])
     )
@@ -99,7 +106,7 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor") -> PairBlock:
         first=both[0::2],
         second=both[1::2],
         languages=parsed["languages"],
-        labels=tf.cast(parsed["label"], tf.int32),
+        labels=tf.cast(labels, tf.int32),
         rows=parsed["row"],
         keys=keys,
     )

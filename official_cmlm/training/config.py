@@ -1,6 +1,7 @@
 """The configuration of a whole experiment."""
 
 import dataclasses
+from typing import Annotated
 
 from official.core import config_definitions as cfg
 from official.modeling import optimization
@@ -8,6 +9,7 @@ from official.modeling.hyperparams import base_config
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.limits import at_least, check_fields
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import ObjectiveConfig, objectives
 
@@ -62,7 +64,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     objectives: ObjectivesConfig = dataclasses.field(default_factory=ObjectivesConfig)
     vocab_file: str = ""
     sts_file: str = ""
-    chunk_size: int = 0
+    chunk_size: Annotated[int, at_least(0)] = 0
     static_shapes: bool = False
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
@@ -93,8 +95,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     def check(self) -> None:
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
-        if self.chunk_size < 0:
-            raise UserError(f"task.chunk_size must be 0 or more, got {self.chunk_size}")
+        check_fields(self, "task")
         if self.chunk_size and self.static_shapes:
             raise UserError(
                 f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size, which "

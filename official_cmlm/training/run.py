@@ -25,6 +25,7 @@ from official_cmlm.checkpoints.integrity import (
     refuse_damage,
     remove_leftovers,
 )
+from official_cmlm.configs.limits import check_fields
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.files import check_writable, locked, read_object, report_write_errors
 from official_cmlm.objectives import objectives
@@ -360,19 +361,7 @@ def train(
 def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     """Raises `UserError` for invalid settings of `trainer` in training."""
     trainer = params.trainer
-    for name in ("steps_per_loop", "summary_interval"):
-        if getattr(trainer, name) < 1:
-            raise UserError(f"trainer.{name} must be at least 1, got {getattr(trainer, name)}")
-    if trainer.checkpoint_interval < 1:
-        raise UserError(
-            f"trainer.checkpoint_interval is {trainer.checkpoint_interval}: no checkpoint would be "
-            f"saved, not even at a stop; set it to at least 1, e.g. {max(1, trainer.train_steps)} "
-            "for one checkpoint at the end"
-        )
-    if trainer.validation_interval < 0:
-        raise UserError(
-            f"trainer.validation_interval must be 0 or more, got {trainer.validation_interval}"
-        )
+    check_fields(trainer, "trainer", recursive=True)
     if trainer.summary_interval % trainer.steps_per_loop:
         raise UserError(
             f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "

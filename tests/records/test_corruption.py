@@ -1,13 +1,19 @@
 """Damage inside a shard of the right size: the shard is named, and how much of it is good."""
 
+import hashlib
+import json
 import shutil
 
 import pytest
 import tensorflow as tf
 
+from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.records.corruption import find_damage
+from official_cmlm.inputs.examples import one_pass
+from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
+from official_cmlm.records.corruption import find_damage, report_damaged_shard
 from official_cmlm.records.manifest import load_manifest
+from official_cmlm.tokenization import load_vocabulary
 
 
 def _offsets(data: bytes) -> list[int]:
@@ -54,3 +60,56 @@ def test_another_file_of_the_same_size(records_dir, tmp_path):
             writer.write(record)
     error = find_damage([str(tmp_path / "records")])
     assert str(error).startswith(f"{path}: its checksum differs from the manifest's")
+
+
+def _ids(*values):
+    return tf.train.Feature(int64_list=tf.train.Int64List(value=values))
+
+
+def _record(**changes):
+    """A record of two sentences of two tokens, but for the changes; None leaves a field out."""
+    fields = {"token_ids": _ids(5, 6, 7, 8), "sentence_lengths": _ids(2, 2)}
+    fields |= {"repeats_last": _ids(0)} | changes
+    given = {name: value for name, value in fields.items() if value is not None}
+    return tf.train.Example(features=tf.train.Features(feature=given)).SerializeToString()
+
+
+NONSENSE = {
+    "no record at all": b"\xff\xfe nonsense",
+    "nothing": b"",
+    "a field is missing": _record(sentence_lengths=None, repeats_last=None),
+    "a field of another type": _record(
+        token_ids=tf.train.Feature(float_list=tf.train.FloatList(value=[1.0]))
+    ),
+    "an id beyond the vocabulary": _record(token_ids=_ids(5, 6, 7, 10**6)),
+    "an id of more than 32 bits": _record(token_ids=_ids(5, 6, 7, 2**40 + 5)),
+    "a negative id": _record(token_ids=_ids(5, 6, 7, -1)),
+    "lengths beyond the ids": _record(sentence_lengths=_ids(2, 200)),
+    "lengths of half the ids": _record(sentence_lengths=_ids(1, 1)),
+    "a negative length": _record(sentence_lengths=_ids(6, -2)),
+}
+
+
+@pytest.mark.parametrize("kind", NONSENSE)
+def test_nonsense_with_valid_checksums(records_dir, tmp_path, kind):
+    """It stops the reading, and is named by its number."""
+    folder = shutil.copytree(records_dir, tmp_path / "records")
+    path = folder / "documents-00001.tfrecord"
+    whole = [record.numpy() for record in tf.data.TFRecordDataset(str(path))]
+    with tf.io.TFRecordWriter(str(path)) as writer:
+        for record in [*whole[:3], NONSENSE[kind], *whole[4:]]:
+            writer.write(record)
+    values = json.loads((folder / "dataset.json").read_text())
+    shard = next(each for each in values["shards"] if each["name"] == path.name)
+    shard["bytes"] = path.stat().st_size
+    shard["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    (folder / "dataset.json").write_text(json.dumps(values))
+    config = DataConfig(
+        input_path=str(folder), is_training=False, seq_length=24, shuffle_sentences=64
+    )
+    manifest = load_manifest(folder)
+    view = AdjacentPairs("sentence", 24, 0.5, SpecialIds.of(load_vocabulary(folder)))
+    with pytest.raises(UserError, match=rf"{path}: record 3 is damaged \(.+\); fetch or make"):
+        with report_damaged_shard([str(records_dir), str(folder)]):
+            for _ in one_pass(config, manifest, view):
+                pass

@@ -25,10 +25,14 @@ _EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
 @pytest.mark.parametrize(
     ("trainer", "runtime", "message"),
     [
-        ({"checkpoint_interval": 0}, {}, "checkpoint_interval is 0: no checkpoint would be saved"),
+        (
+            {"checkpoint_interval": 0},
+            {},
+            "checkpoint_interval must be at least 1 .otherwise no checkpoint",
+        ),
         ({"steps_per_loop": 0}, {}, "steps_per_loop must be at least 1"),
         ({"summary_interval": 0}, {}, "summary_interval must be at least 1"),
-        ({"validation_interval": -1}, {}, "validation_interval must be 0 or more, got -1"),
+        ({"validation_interval": -1}, {}, "validation_interval must be at least 0, got -1"),
         (
             {"summary_interval": 25, "steps_per_loop": 10},
             {},
