@@ -12,6 +12,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -70,6 +71,7 @@ def main(argv: list[str]) -> int:
     for name in ("encoder", "data_dir", "output_dir"):
         if not FLAGS[name].value:
             raise UserError(f"--{name} is missing; see --help")
+    check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True)
     cli.import_tensorflow()
     cli.import_modules()
     from official_cmlm.encoders import open_encoder

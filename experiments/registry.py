@@ -71,8 +71,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
             "(--experiment=? says what each is), and files of your own that end in .yaml"
         )
     # These import TensorFlow; listing the experiments must not wait for that.
-    from official_cmlm.configs.limits import check_fields
     from official_cmlm.configs.yaml_loading import override, parse_override, read_yaml
+    from official_cmlm.limits import check_fields
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()

@@ -12,6 +12,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import check_writable, read_text
 
 from . import registry
 
@@ -68,6 +69,9 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
+    check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
+    for file in FLAGS.config_file or []:
+        read_text(file, "check --config_file")
     cli.import_tensorflow()
     cli.import_modules()
     params = registry.load(

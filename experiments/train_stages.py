@@ -11,6 +11,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
+from official_cmlm.files import check_writable
 
 from . import chains
 
@@ -48,6 +49,7 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for the stages")
+    check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
     cli.import_tensorflow()
     import_modules = cli.import_modules()
     import tensorflow as tf

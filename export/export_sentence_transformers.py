@@ -7,7 +7,7 @@ is. PyTorch is not needed to write it.
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import read_object
+from official_cmlm.files import check_writable, read_object
 
 FLAGS = flags.FLAGS
 
@@ -41,6 +41,7 @@ def main(argv: list[str]) -> None:
     results = None
     if FLAGS.results_file:
         results = read_object(FLAGS.results_file, "name a file of figures by name")
+    check_writable(FLAGS.export_dir, is_folder=True)
     cli.import_tensorflow()
     cli.import_modules()
     from . import sentence_transformers_folder

@@ -7,6 +7,7 @@ as a pair through `hub.KerasLayer`, and `serving` (strings to embeddings).
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -31,6 +32,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    check_writable(FLAGS.export_dir, is_folder=True)
     cli.import_tensorflow()
     cli.import_modules()
     from . import tfhub

@@ -149,12 +149,13 @@ def _existing(path: Path) -> Path:
     return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
-def check_writable(path: str | os.PathLike) -> None:
+def check_writable(path: str | os.PathLike, is_folder: bool = False) -> None:
     """Raises `UserError` if a file or folder cannot be written, before the work that ends in it.
 
     For a path that does not exist yet, the nearest existing folder above it counts. What only the
     write itself can tell, such as a disk that fills up, is left to `report_write_errors`. Nothing
-    is known of remote paths such as `gs://bucket/name`.
+    is known of remote paths such as `gs://bucket/name`. With `is_folder`, an existing file is
+    refused too.
     """
     if "://" in os.fspath(path):
         return
@@ -164,18 +165,17 @@ def check_writable(path: str | os.PathLike) -> None:
         above = place != path
         if above and not place.is_dir():
             raise UserError(f"{path}: cannot be written ({place} is not a folder)")
+        if is_folder and not place.is_dir():
+            raise UserError(f"{path}: cannot be written (a file, not a folder); name another one")
         if place.is_file():
             # It is replaced, for which its folder must be writable.
             place = place.absolute().parent
-        if not os.access(place, os.W_OK | os.X_OK):
-            reason = "a read-only file system" if _is_read_only(place) else "no permission"
-            raise UserError(f"{path}: cannot be written ({reason} for {place}); name another one")
+        # What permissions say is not what a read-only or a full file system does.
+        with tempfile.TemporaryFile(dir=place):
+            pass
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})") from None
-
-
-def _is_read_only(folder: Path) -> bool:
-    return bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
+        reason = f"{error.strerror} for {place}" if place != path else error.strerror
+        raise UserError(f"{path}: cannot be written ({reason}); name another one") from None
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:

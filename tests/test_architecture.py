@@ -26,15 +26,16 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 
 # Package -> the modules of `official_cmlm` that it may import beside its own.
 MAY_IMPORT = {
+    "official_cmlm.limits": "errors",
     "official_cmlm.losses": "",
-    "official_cmlm.configs": "errors files",
+    "official_cmlm.configs": "errors files limits",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
-    "official_cmlm.evaluation": "errors extras files progress",
+    "official_cmlm.evaluation": "errors extras files limits progress",
     "official_cmlm.evaluation.data": "errors evaluation.scores",
-    "official_cmlm.evaluation.metrics": "errors evaluation.encoding evaluation.data",
+    "official_cmlm.evaluation.metrics": "errors limits evaluation.encoding evaluation.data",
     "official_cmlm.evaluation.suites": (
-        "errors evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
+        "errors limits evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
     ),
     "data_prep": (
         "cli errors extras files hashing input_files process_memory progress records tokenization"

@@ -18,7 +18,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import atomic_write_text, check_writable, read_object
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
@@ -117,6 +117,7 @@ def main(argv: list[str]) -> None:
     del argv
     # The stages would say so too, one after the other.
     check_extra("demo", "matplotlib", "sentencex", "tensorflow_hub", "zstandard")
+    check_writable(FLAGS.work_dir, is_folder=True)
     started = time.monotonic()
     name = f"text-{hashlib.sha256(FLAGS.text.encode()).hexdigest()[:8]}" if FLAGS.text else "demo"
     folder = Path(FLAGS.work_dir) / name

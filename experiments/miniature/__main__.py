@@ -13,6 +13,7 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.files import check_writable
 
 from .study import Study, read_study, study_files
 
@@ -50,6 +51,7 @@ def main(argv: list[str]) -> None:
     if not FLAGS.work_dir:
         raise UserError("--work_dir is missing; name the folder for the study")
     check_extra("report", "matplotlib")
+    check_writable(os.path.expanduser(FLAGS.work_dir), is_folder=True)
     cli.quiet_tensorflow()
     study = read_study(FLAGS.study)
     # The trainings get paths, and have a working directory of their own choice.

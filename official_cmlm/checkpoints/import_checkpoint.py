@@ -7,6 +7,7 @@ into an encoder directory, which every other program of this project takes.
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -55,6 +56,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    check_writable(FLAGS.output_dir, is_folder=True)
     cli.import_tensorflow()
     from official_cmlm.checkpoints.importing import import_checkpoint
     from official_cmlm.checkpoints.options import ImportOptions

@@ -5,8 +5,8 @@ from typing import Annotated
 
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.configs.limits import SEED, OneOf, at_least, between, check_fields
 from official_cmlm.errors import UserError
+from official_cmlm.limits import SEED, OneOf, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
 

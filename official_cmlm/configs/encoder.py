@@ -6,8 +6,8 @@ from typing import Annotated
 
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.configs.limits import OneOf, between, check_fields
 from official_cmlm.errors import UserError
+from official_cmlm.limits import OneOf, between, check_fields
 
 POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last")
 SENTENCE_VECTORS = ("pooled", "projected_mean")

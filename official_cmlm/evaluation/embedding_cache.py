@@ -1,6 +1,6 @@
 """A cache of embeddings, in memory and on disk: no text is embedded twice."""
 
-import fcntl
+import contextlib
 import hashlib
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -10,7 +10,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, checked
-from official_cmlm.files import atomic_write_text
+from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
@@ -63,6 +63,7 @@ class CachedEncoder:
         self._progress = progress or (lambda total: lambda done: None)
         self.fine_tune = fine_tune
         self._folder = folder
+        self._lock = contextlib.ExitStack()
         self._rows: dict[bytes, int] = {}
         self._blocks: list[np.ndarray] = []
         self._starts: list[int] = []
@@ -70,20 +71,16 @@ class CachedEncoder:
         self.asked = 0
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
-            self._lock = (folder / "lock").open("w")
-            try:
-                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except OSError:
-                raise UserError(
-                    f"{folder}: another run uses these embeddings; wait for it, or set another "
-                    "--output_dir"
-                ) from None
+            refusal = (
+                f"{folder}: another run uses these embeddings; wait for it, or set another "
+                "--output_dir"
+            )
+            self._lock.enter_context(locked(folder / "lock", refusal))
             self._load(folder)
 
     def close(self) -> None:
         """Unlocks the folder for other runs."""
-        if self._folder is not None:
-            self._lock.close()
+        self._lock.close()
 
     @property
     def dimension(self) -> int | None:

@@ -14,10 +14,10 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.limits import OneOf, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
+from official_cmlm.limits import OneOf, between
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (

@@ -11,10 +11,10 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.limits import at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.limits import at_least, between
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, ObjectiveOutput, Prediction, Vectors, register

@@ -13,10 +13,10 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.configs.limits import OneOf, at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
+from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather

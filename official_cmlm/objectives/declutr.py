@@ -13,11 +13,11 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.limits import OneOf, at_least, between
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
+from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,

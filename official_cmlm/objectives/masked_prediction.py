@@ -9,9 +9,9 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from official_cmlm.configs.limits import between
 from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.limits import between
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
 from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
 

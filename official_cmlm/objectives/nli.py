@@ -12,10 +12,10 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.configs.limits import OneOf
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import Source
+from official_cmlm.limits import OneOf
 from official_cmlm.losses.nli import nli_features, nli_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (

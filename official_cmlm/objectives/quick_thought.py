@@ -13,8 +13,8 @@ from typing import Annotated
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.configs.limits import OneOf, between
 from official_cmlm.inputs.views import AdjacentPairs, Source
+from official_cmlm.limits import OneOf, between
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import tensorflow as tf
 
-from official_cmlm.configs.limits import above, at_least
+from official_cmlm.limits import above, at_least
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.replicas import gather

@@ -9,8 +9,8 @@ from official.modeling.hyperparams import base_config
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.limits import at_least, check_fields
 from official_cmlm.errors import UserError
+from official_cmlm.limits import at_least, check_fields
 from official_cmlm.objectives import ObjectiveConfig, objectives
 
 

@@ -25,9 +25,9 @@ from official_cmlm.checkpoints.integrity import (
     refuse_damage,
     remove_leftovers,
 )
-from official_cmlm.configs.limits import check_fields
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.files import check_writable, locked, read_object, report_write_errors
+from official_cmlm.limits import check_fields
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
@@ -60,7 +60,7 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
       Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
     stop = StopRequest()
-    check_writable(model_dir)
+    check_writable(model_dir, is_folder=True)
     # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         _run(params, mode, model_dir, stop)

@@ -22,11 +22,13 @@ def params(
     steps: int = 80,
     second: str | None = None,
     steps_per_loop: int = 1,
+    optimizer: dict | None = None,
     **runtime,
 ):
     """CMLM with dropout on one layer × 16, a checkpoint every second step by default.
 
-    With `second`, MLM on these other records too, in batches of another size.
+    `optimizer` overrides settings of the optimizer. With `second`, MLM on these other records too,
+    in batches of another size.
     """
     task = {
         "encoder": {
@@ -50,6 +52,8 @@ def params(
         "checkpoint_interval": checkpoint_interval,
         "max_to_keep": 3,
     }
+    if optimizer:
+        trainer["optimizer_config"] = optimizer
     text = json.dumps({"task": task, "trainer": trainer, "runtime": runtime})
     return registry.load("demo", params_override=text)
 

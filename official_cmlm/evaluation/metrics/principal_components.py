@@ -10,12 +10,14 @@ import dataclasses
 import os
 import zipfile
 from collections.abc import Mapping
+from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import unit64
+from official_cmlm.limits import OneOf, at_least, check_fields
 
 SIDES = ("both", "queries")
 
@@ -163,15 +165,12 @@ class RemovalOptions:
     """
 
     pcr: bool = True
-    num_components: int = 1
+    num_components: Annotated[int, at_least(1)] = 1
     center: bool = False
-    sides: str = "both"
+    sides: Annotated[str, OneOf(SIDES)] = "both"
 
     def __post_init__(self) -> None:
-        if self.sides not in SIDES:
-            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {self.sides!r}")
-        if self.num_components < 1:
-            raise ValueError(f"num_components must be at least 1, got {self.num_components}")
+        check_fields(self, "")
 
 
 def fit_removal(

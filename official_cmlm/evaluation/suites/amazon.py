@@ -8,6 +8,7 @@ a sentence pair, but a review is one text: the features here are its embedding u
 
 import dataclasses
 from collections.abc import Callable
+from typing import Annotated
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import above, at_least, between, check_fields
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 
@@ -40,23 +42,19 @@ class Options:
     """
 
     train_language: str = "en"
-    max_train: int = 6000
-    max_test: int = 6000
-    dev_share: float = 0.1
-    grid: list[float] = dataclasses.field(
+    max_train: Annotated[int, at_least(1)] = 6000
+    max_test: Annotated[int, at_least(1)] = 6000
+    dev_share: Annotated[float, between(0, 1, above_low=True, below_high=True)] = 0.1
+    grid: Annotated[list[float], above(0)] = dataclasses.field(
         default_factory=lambda: [0.01, 0.1, 1.0, 10.0, 100.0, 1000.0]
     )
-    seeds: int = 1
+    seeds: Annotated[int, at_least(1)] = 1
     train_encoder: bool = True
 
     def __post_init__(self) -> None:
-        for name in ("max_train", "max_test", "seeds"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-        if not 0 < self.dev_share < 1:
-            raise ValueError(f"dev_share must be between 0 and 1, got {self.dev_share}")
-        if not self.grid or min(self.grid) <= 0:
-            raise ValueError(f"grid must hold positive numbers, got {self.grid}")
+        check_fields(self, "")
+        if not self.grid:
+            raise ValueError("grid must hold positive numbers, got []")
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:

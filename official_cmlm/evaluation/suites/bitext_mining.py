@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections import Counter
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from official_cmlm.evaluation.metrics.margin import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import OneOf, at_least, check_fields
 
 HINT = (
     "BUCC 2018 (comparable.limsi.fr/bucc2018/bucc2018-task.html) belongs into DATA_DIR/bucc as "
@@ -50,19 +52,13 @@ class Options:
         none for the other margins, for which none is published, and no `_fixed` scores.
     """
 
-    margin: str = "ratio"
-    k: int = 4
-    retrieval: str = "max"
+    margin: Annotated[str, OneOf(tuple(MARGINS))] = "ratio"
+    k: Annotated[int, at_least(1)] = 4
+    retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "max"
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.margin not in MARGINS:
-            raise ValueError(f"margin must be one of {', '.join(MARGINS)}, got {self.margin!r}")
-        if self.retrieval not in RETRIEVALS:
-            known = ", ".join(RETRIEVALS)
-            raise ValueError(f"retrieval must be one of {known}, got {self.retrieval!r}")
-        if self.k < 1:
-            raise ValueError(f"k must be at least 1, got {self.k}")
+        check_fields(self, "")
 
     @property
     def fixed(self) -> float | None:

@@ -10,6 +10,7 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 """
 
 import dataclasses
+from typing import Annotated
 
 import numpy as np
 
@@ -26,6 +27,7 @@ from official_cmlm.evaluation.metrics.lexicon import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import OneOf, at_least, check_fields
 
 _AT = (1, 5)
 MAPPINGS = ("procrustes", "none")
@@ -44,19 +46,13 @@ class Options:
         Default false (MUSE).
     """
 
-    mapping: str = "procrustes"
-    retrieval: str = "csls"
-    csls_k: int = 10
+    mapping: Annotated[str, OneOf(tuple(MAPPINGS))] = "procrustes"
+    retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
+    csls_k: Annotated[int, at_least(1)] = 10
     center: bool = False
 
     def __post_init__(self) -> None:
-        if self.mapping not in MAPPINGS:
-            raise ValueError(f"mapping must be one of {', '.join(MAPPINGS)}, got {self.mapping!r}")
-        if self.retrieval not in RETRIEVALS:
-            known = ", ".join(RETRIEVALS)
-            raise ValueError(f"retrieval must be one of {known}, got {self.retrieval!r}")
-        if self.csls_k < 1:
-            raise ValueError(f"csls_k must be at least 1, got {self.csls_k}")
+        check_fields(self, "")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -13,6 +13,7 @@ comparable with its table.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -24,6 +25,7 @@ from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit64
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import SEED, at_least, between, check_fields
 
 _TEXT_HINT = (
     "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "
@@ -48,16 +50,14 @@ class Options:
       seed: of the random pairs. Default 0.
     """
 
-    max_texts: int = 10000
+    max_texts: Annotated[int, at_least(2)] = 10000
     min_score: float = 4.0
-    random_pairs: int = 10000
-    bins: int = 50
-    seed: int = 0
+    random_pairs: Annotated[int, between(1, 10**8)] = 10000
+    bins: Annotated[int, between(1, 10**5)] = 50
+    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
-        for name, least in (("max_texts", 2), ("random_pairs", 1), ("bins", 1), ("seed", 0)):
-            if getattr(self, name) < least:
-                raise ValueError(f"{name} must be at least {least}, got {getattr(self, name)}")
+        check_fields(self, "")
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:

@@ -9,6 +9,7 @@ import dataclasses
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import at_least
 
 HINT = (
     "PAWS-X (github.com/google-research-datasets/paws) belongs into DATA_DIR/pawsx as "
@@ -43,12 +45,7 @@ class Options(RemovalOptions):
     """
 
     split: str = ""
-    max_rows: int = 0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.max_rows < 0:
-            raise ValueError(f"max_rows must be 0 (all) or more, got {self.max_rows}")
+    max_rows: Annotated[int, at_least(0, "0: all")] = 0
 
 
 def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:

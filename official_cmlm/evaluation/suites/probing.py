@@ -2,6 +2,7 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -11,6 +12,7 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.senteval import CONFIGURATIONS
+from official_cmlm.limits import OneOf, at_least, check_fields
 
 HINT = (
     "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "
@@ -42,21 +44,16 @@ class Options:
       tasks: names of tasks. Default: all ten.
     """
 
-    configuration: str = "fast"
-    seeds: int = 1
-    tasks: list = dataclasses.field(default_factory=lambda: list(TASKS))
+    configuration: Annotated[str, OneOf(tuple(CONFIGURATIONS))] = "fast"
+    seeds: Annotated[int, at_least(1)] = 1
+    tasks: Annotated[list, OneOf(tuple(TASKS))] = dataclasses.field(
+        default_factory=lambda: list(TASKS)
+    )
 
     def __post_init__(self) -> None:
-        if self.configuration not in CONFIGURATIONS:
-            known = ", ".join(CONFIGURATIONS)
-            raise ValueError(f"configuration must be one of {known}, got {self.configuration!r}")
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        check_fields(self, "")
         if not self.tasks:
             raise ValueError("tasks must name at least one")
-        for name in self.tasks:
-            if name not in TASKS:
-                raise ValueError(f"no task {name!r}; there are {', '.join(TASKS)}")
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:

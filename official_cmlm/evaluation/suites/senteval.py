@@ -3,6 +3,7 @@
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 from scipy import stats
@@ -23,6 +24,7 @@ from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfi
 from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relatedness
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import OneOf, at_least, check_fields
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
 # `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.
@@ -53,27 +55,17 @@ class Options:
       tasks: names of tasks. Default: all twelve.
     """
 
-    configuration: str = "fast"
-    solver: str = "mini_batch"
-    seeds: int = 1
-    tasks: list = dataclasses.field(default_factory=lambda: list(senteval_data.TASKS))
+    configuration: Annotated[str, OneOf(tuple(CONFIGURATIONS))] = "fast"
+    solver: Annotated[str, OneOf(("mini_batch", "logistic_regression"))] = "mini_batch"
+    seeds: Annotated[int, at_least(1)] = 1
+    tasks: Annotated[list, OneOf(tuple(senteval_data.TASKS))] = dataclasses.field(
+        default_factory=lambda: list(senteval_data.TASKS)
+    )
 
     def __post_init__(self) -> None:
-        if self.configuration not in CONFIGURATIONS:
-            known = ", ".join(CONFIGURATIONS)
-            raise ValueError(f"configuration must be one of {known}, got {self.configuration!r}")
-        if self.solver not in ("mini_batch", "logistic_regression"):
-            raise ValueError(
-                f"solver must be mini_batch or logistic_regression, got {self.solver!r}"
-            )
-        if self.seeds < 1:
-            raise ValueError(f"seeds must be at least 1, got {self.seeds}")
+        check_fields(self, "")
         if not self.tasks:
             raise ValueError("tasks must name at least one")
-        for name in self.tasks:
-            if name not in senteval_data.TASKS:
-                known = ", ".join(senteval_data.TASKS)
-                raise ValueError(f"no task {name!r}; there are {known}")
 
 
 class PairFeatures:

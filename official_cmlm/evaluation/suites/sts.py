@@ -8,6 +8,7 @@ import dataclasses
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from official_cmlm.evaluation.metrics.similarity import (
     subset_correlations,
 )
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.limits import OneOf, check_fields
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 _AVERAGED = (*YEARS, "STS-B", "SICK-R")
@@ -42,11 +44,10 @@ class Options:
 
     subsets: bool = True
     other_languages: bool = True
-    split: str = "test"
+    split: Annotated[str, OneOf(("test", "dev", "train"))] = "test"
 
     def __post_init__(self) -> None:
-        if self.split not in ("test", "dev", "train"):
-            raise ValueError(f"split must be test, dev or train, got {self.split!r}")
+        check_fields(self, "")
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:

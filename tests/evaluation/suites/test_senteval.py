@@ -157,9 +157,9 @@ def test_too_few_for_the_folds(tmp_path):
     ("values", "message"),
     [
         ({"configuration": "quick"}, "configuration must be one of literature, hub, fast"),
-        ({"solver": "svm"}, "solver must be mini_batch or logistic_regression"),
+        ({"solver": "svm"}, "solver must be one of mini_batch, logistic_regression"),
         ({"seeds": 0}, "seeds must be at least 1"),
-        ({"tasks": ["SST"]}, "no task 'SST'; there are MR, CR"),
+        ({"tasks": ["SST"]}, "tasks.0. must be one of MR, CR.* got 'SST'"),
     ],
 )
 def test_bad_options(values, message):

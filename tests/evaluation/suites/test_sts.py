@@ -84,7 +84,7 @@ def test_split(tmp_path):
     """STS-B's development set by an option; nothing else."""
     _write(tmp_path, [])
     assert _run(tmp_path, split="dev").get("STS-B", "spearman") is not None
-    with pytest.raises(ValueError, match="split must be test, dev or train"):
+    with pytest.raises(ValueError, match="split must be one of test, dev, train"):
         Options(split="valid")
 
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from experiments import registry
-from official_cmlm.configs.limits import OneOf, above, at_least, between, check_fields
 from official_cmlm.errors import UserError
+from official_cmlm.limits import OneOf, above, at_least, between, check_fields
 
 
 @dataclasses.dataclass

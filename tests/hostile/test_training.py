@@ -1,0 +1,209 @@
+"""A training in a hostile world: bad settings, planted paths, damaged folders, two at once."""
+
+import functools
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import tfhub
+from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.integrity import checkpoints_of
+from official_cmlm.errors import UserError
+from official_cmlm.files import locked
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training.run import run
+from tests.training.tiny_training import params
+
+
+def _refused(call, *parts):
+    """Asserts one line that holds all of `parts`."""
+    with pytest.raises(UserError) as caught:
+        call()
+    message = str(caught.value)
+    assert "\n" not in message and len(message) < 1000
+    for part in parts:
+        assert str(part) in message, (part, message)
+
+
+@pytest.fixture(scope="module")
+def trained(records_dir, tmp_path_factory):
+    """A model directory with checkpoints of steps 2, 4 and 6."""
+    folder = tmp_path_factory.mktemp("trained") / "model"
+    run(params(str(records_dir), steps=6), "train", str(folder))
+    return folder
+
+
+@pytest.fixture
+def model_dir(trained, tmp_path):
+    """A copy that a test may damage."""
+    return shutil.copytree(trained, tmp_path / "model")
+
+
+def _contents(folder):
+    return {p.name: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+
+
+def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
+    """Neither saved nor announced as good, also where it is the last step."""
+    decay = {"optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 1e30}}}
+    rate = {"learning_rate": {"polynomial": {"initial_learning_rate": 1e38}}}
+    warmup = {"warmup": {"polynomial": {"warmup_steps": 1}}}
+    config = params(str(records_dir), steps=2, optimizer=decay | rate | warmup)
+    _refused(
+        lambda: run(config, "train", str(tmp_path / "model")),
+        "an update made weights non-finite (",
+        "there is no checkpoint yet; lower the learning rate",
+    )
+    assert not checkpoints_of(tmp_path / "model")
+
+
+def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
+    """Not by `load`, the export or a training that starts from them; the weight is named."""
+    encoder, vocabulary, _ = load_encoder(model_dir)
+    encoder.bert.weights[0][0, 0].assign(np.nan)
+    tf.train.Checkpoint(encoder=encoder).write(str(model_dir / "ckpt-6"))
+    named = encoder.bert.weights[0].name
+    for call in (
+        lambda: SentenceEncoder.load(model_dir),
+        lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False),
+    ):
+        _refused(call, model_dir / "ckpt-6", "holds non-finite weights", named)
+    assert not (tmp_path / "hub").exists() and len(vocabulary)
+
+
+def test_a_training_passes_over_non_finite_weights(records_dir, model_dir, capfd):
+    """It resumes from the checkpoint before."""
+    bad = tf.train.Checkpoint(encoder=tf.Variable([np.inf], name="x"))
+    bad.write(str(model_dir / "ckpt-6"))
+    run(params(str(records_dir), steps=8), "train", str(model_dir))
+    errors = capfd.readouterr().err
+    assert "ckpt-6: damaged (encoder holds non-finite values); resuming from ckpt-" in errors
+    assert np.isfinite(SentenceEncoder.load(model_dir).encode(["the cat sat"])).all()
+
+
+@pytest.mark.parametrize("where", ["../victim/ckpt-1", "{}/victim/ckpt-1"])
+def test_old_checkpoints_outside_are_not_removed(records_dir, model_dir, tmp_path, where):
+    """TensorFlow's manager would remove them when it rotates checkpoints."""
+    victim = shutil.copytree(model_dir, tmp_path / "victim")
+    for path in sorted(victim.glob("ckpt-2.*")):
+        path.rename(victim / path.name.replace("ckpt-2", "ckpt-1"))
+    before = _contents(victim)
+    with (model_dir / "checkpoint").open("a") as file:
+        file.write(f'all_model_checkpoint_paths: "{where.format(tmp_path)}"\n')
+        file.write("all_model_checkpoint_timestamps: 1.0\n")
+    for call in (
+        lambda: run(params(str(records_dir), steps=20), "train", str(model_dir)),
+        lambda: SentenceEncoder.load(model_dir),
+    ):
+        _refused(call, model_dir / "checkpoint", "victim/ckpt-1", "delete that file")
+    assert _contents(victim) == before
+
+
+def test_shards_outside_are_not_read(records_dir, tmp_path):
+    folder = shutil.copytree(records_dir, tmp_path / "records")
+    values = json.loads((folder / "dataset.json").read_text())
+    shard = values["shards"][0]
+    shutil.move(folder / shard["name"], tmp_path / "x.tfrecord")
+    for name in ("../x.tfrecord", str(tmp_path / "x.tfrecord")):
+        values["shards"][0] = shard | {"name": name}
+        (folder / "dataset.json").write_text(json.dumps(values))
+        call = lambda: run(params(str(folder)), "train", str(tmp_path / "model"))  # noqa: E731
+        _refused(call, "dataset.json", name, "only files of that folder are read")
+
+
+def test_two_trainings_in_one_folder(records_dir, model_dir):
+    """The second one is told who has it; evaluating meanwhile is allowed; a crash lets go of it."""
+    config = params(str(records_dir), steps=8)
+    before = _contents(model_dir)
+    with locked(model_dir / "training.lock", "x"):
+        _refused(
+            lambda: run(config, "train", str(model_dir)),
+            f"{model_dir}: another training is running in this folder",
+            f"(process {os.getpid()} on ",
+        )
+        assert {k: v for k, v in _contents(model_dir).items() if k != "training.lock"} == before
+    (model_dir / "training.lock").write_text("process 1 on a host that crashed")
+    run(config, "train", str(model_dir))
+    assert not (model_dir / "training.lock").exists()
+
+
+def test_a_vocabulary_of_another_size(model_dir, tmp_path):
+    """Ids would mean other words, or lie beyond the table."""
+    words = (model_dir / "vocab.txt").read_text().splitlines()
+    for lines in (words[:6], [*words, "more"]):
+        (model_dir / "vocab.txt").write_text("\n".join(lines) + "\n")
+        parts = (f"the vocabulary has {len(lines)} entries, the embedding table {len(words)} rows",)
+        _refused(lambda: SentenceEncoder.load(model_dir), model_dir, *parts)
+        export = lambda: tfhub.export(str(model_dir), str(tmp_path / "hub"), None, False)  # noqa: E731
+        _refused(export, model_dir, *parts)
+
+
+DESCRIPTIONS = {
+    "not JSON": "{",
+    "a list": "[]",
+    "nothing": "{}",
+    "nested": "[" * 100_000,
+    "no encoder": '{"max_seq_length": 16}',
+    "an encoder that is a list": '{"encoder": [], "max_seq_length": 16}',
+    "an unknown key": '{"encoder": {"layers": 3}, "max_seq_length": 16}',
+    "a word for a number": '{"encoder": {"num_layers": "3"}, "max_seq_length": 16}',
+    "a billion layers": '{"encoder": {"num_layers": 1000000000}, "max_seq_length": 16}',
+    "a huge table": '{"encoder": {"vocab_size": 16777216, "hidden_size": 65532}}',
+    "a number of 400 digits": '{"encoder": {"num_layers": 1%s}, "max_seq_length": 16}'
+    % ("0" * 400),
+    "not a number": '{"encoder": {"dropout_rate": NaN}, "max_seq_length": 16}',
+    "no length": '{"encoder": {}}',
+    "a length of nothing": '{"encoder": {}, "max_seq_length": 0}',
+    "half a length": '{"encoder": {}, "max_seq_length": 16.5}',
+}
+
+
+@pytest.mark.parametrize("kind", DESCRIPTIONS)
+def test_damaged_descriptions(model_dir, kind):
+    """One line that names the file, before anything is allocated."""
+    (model_dir / "encoder_config.json").write_text(DESCRIPTIONS[kind])
+    _refused(lambda: SentenceEncoder.load(model_dir), model_dir)
+
+
+def test_pipes_where_files_should_be(model_dir, records_dir, tmp_path):
+    """Refused at once; opening one would wait for a writer forever."""
+    for name in ("encoder_config.json", "vocab.txt", "vocab.json"):
+        (model_dir / name).rename(model_dir / "kept")
+        os.mkfifo(model_dir / name)
+        _refused(lambda: SentenceEncoder.load(model_dir), name, "not a regular file")
+        (model_dir / name).unlink()
+        (model_dir / "kept").rename(model_dir / name)
+    records = shutil.copytree(records_dir, tmp_path / "records")
+    (records / "dataset.json").unlink()
+    os.mkfifo(records / "dataset.json")
+    call = lambda: run(params(str(records)), "train", str(tmp_path / "new"))  # noqa: E731
+    _refused(call, "dataset.json", "not a regular file")
+
+
+def test_a_folder_that_cannot_be_written(records_dir, tmp_path):
+    """Told before anything is built."""
+    (tmp_path / "file").write_text("")
+    config = params(str(records_dir))
+    for folder in (tmp_path / "file" / "model", tmp_path / "file", "/proc/model"):
+        call = functools.partial(run, config, "train", str(folder))
+        _refused(call, folder, "cannot be written")
+
+
+def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
+    """What is remembered of it is checked before the training, not after its first evaluation."""
+    best = model_dir / "best"
+    best.mkdir()
+    (best / "info.json").write_text("{")
+    config = params(str(records_dir), steps=8)
+    trainer = config.trainer.replace(best_checkpoint_export_subdir="best")
+    config = config.replace(trainer=trainer)
+    _refused(lambda: run(config, "train", str(model_dir)), best / "info.json", "not valid JSON")
+    (best / "info.json").unlink()
+    (best / "checkpoint").write_text('model_checkpoint_path: "../ckpt-6"\n')
+    _refused(
+        lambda: run(config, "train", str(model_dir)), best / "checkpoint", "not in this folder"
+    )
