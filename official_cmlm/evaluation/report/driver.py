@@ -55,15 +55,21 @@ def read_results(path: Path) -> dict[str, Any]:
     Raises:
       UserError: if it is missing or has another format.
     """
+    from official_cmlm.evaluation.report.html_report import html_report
+    from official_cmlm.evaluation.report.tables import markdown
+
     results = read_object(path, "name a results.json of experiments.evaluate")
     try:
-        for key in ("name", "path", "kind", "fingerprint", "dimension"):
-            results["encoder"][key]
         for suite in results["suites"].values():
-            [(s["task"], s["metric"], float(s["value"]), s["count"]) for s in suite["scores"]]
-            [suite[key] for key in ("figures", "notes", "failures", "protocol", "seconds")]
-    except (ValueError, KeyError, TypeError, AttributeError):
-        raise UserError(f"{path}: not a results.json of experiments.evaluate") from None
+            [float(score["value"]) for score in suite["scores"]]
+        # What can be shown alone can be shown beside others, after hours of work for these.
+        markdown(results)
+        html_report(results)
+    except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
+        what = f"no {error}" if isinstance(error, KeyError) else error
+        raise UserError(
+            f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]})"
+        ) from None
     return results
 
 

@@ -148,7 +148,7 @@ def markdown(results: Results, compare: Results | None = None) -> str:
     ]
     if failed:
         lines += ["", "**Not scored:**", ""]
-        lines += [f"- {suite}: {escape(text)}" for suite, text in failed]
+        lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in failed]
     for suite in suite_names(results, compare):
         lines += ["", *_suite_lines(suite, results, compare)]
     return "\n".join(lines) + "\n"

@@ -192,7 +192,7 @@ def test_unknown_suite_and_results(tmp_path):
     with pytest.raises(UserError, match="name a results.json"):
         driver.read_results(tmp_path / "none.json")
     (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"not a results\.json of"):
+    with pytest.raises(UserError, match=r"other\.json: .*results\.json of"):
         driver.read_results(tmp_path / "other.json")
 
 
