@@ -77,7 +77,7 @@ class _Parser:
             self._expat.Parse(chunk, is_last)
         except UserError:
             raise
-        except (expat.ExpatError, ValueError) as error:
+        except (expat.ExpatError, LookupError, ValueError) as error:
             raise self._error(f"not well-formed XML ({error}); fetch or export it again") from None
         # The parser holds what it cannot tell yet, such as a tag without an end.
         if position - self._expat.CurrentByteIndex > self._max_bytes + _CHUNK_BYTES:

@@ -131,8 +131,10 @@ def _ids(path: Path, vocab: Any) -> dict[str, int]:
 
 def _added(path: Path, values: dict[str, Any]) -> list[str]:
     tokens = typed(path, values, "added_tokens", list, [])
-    if not all(isinstance(token, dict) and "content" in token for token in tokens):
-        raise UserError(f"{path}: added_tokens must be objects with a content; fetch it again")
+    if not all(isinstance(t, dict) and isinstance(t.get("content"), str) for t in tokens):
+        raise UserError(
+            f"{path}: added_tokens must be objects with a text as content; fetch it again"
+        )
     return [token["content"] for token in tokens]
 
 
