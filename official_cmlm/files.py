@@ -31,6 +31,8 @@ _IN_A_MESSAGE = re.compile(rf"(?:(\S+); )?({'|'.join(map(re.escape, _SYSTEM_TEXT
 _UNFINISHED = ".tmp"
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
+# Of a file, in bytes, on all usual file systems.
+_LONGEST_NAME = 255
 
 
 @contextlib.contextmanager
@@ -189,13 +191,22 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
     Raises:
       UserError: for absolute paths and paths that lead out of the folder.
     """
-    parts = name.replace("\\", "/").split("/") if isinstance(name, str) else [".."]
-    if ".." in parts or not name or "\0" in name or os.path.isabs(name):
+    if not _stays_inside(name):
         raise UserError(
-            f"{source}: names {str(name)[:200]!r}, which is not inside {folder}; only files of "
+            f"{source}: names {str(name)[:200]!r}, which is no file inside {folder}; only files of "
             "that folder are read or removed"
         )
     return Path(folder) / name
+
+
+def _stays_inside(name: Any) -> bool:
+    if not isinstance(name, str) or not name or "\0" in name or os.path.isabs(name):
+        return False
+    parts = name.replace("\\", "/").split("/")
+    try:
+        return ".." not in parts and max(map(len, map(os.fsencode, parts))) <= _LONGEST_NAME
+    except UnicodeEncodeError:
+        return False
 
 
 def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:

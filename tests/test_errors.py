@@ -33,5 +33,5 @@ def test_long_messages_keep_both_ends():
 
 def test_it_passes_between_processes():
     """As workers of a pool raise it."""
-    error = pickle.loads(pickle.dumps(UserError("a; b")))  # noqa: S301
+    error = pickle.loads(pickle.dumps(UserError("a; b")))
     assert type(error) is UserError and str(error) == "a; b"

@@ -143,7 +143,8 @@ def test_check_writable(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["../x", "a/../../x", "/etc/passwd", "", "a\0b", "..", "..\\x", None, 3]
+    "name",
+    ["../x", "a/../../x", "/etc/passwd", "", "a\0b", "..", "..\\x", None, 3, "x" * 256, "\ud800"],
 )
 def test_names_that_leave_the_folder(tmp_path, name):
     with pytest.raises(UserError, match="list: names .* only files of that folder"):

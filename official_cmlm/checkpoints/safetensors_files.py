@@ -7,6 +7,7 @@ import numpy as np
 
 from official_cmlm.checkpoints.json_files import read_any_json
 from official_cmlm.errors import UserError
+from official_cmlm.files import inside
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -52,11 +53,7 @@ def _shards(folder: Path) -> dict[Path, list[str] | None]:
         raise UserError(f"{path}: no index of safetensors shards (no weight_map); fetch it again")
     files: dict[Path, list[str] | None] = {}
     for tensor, name in sorted(values["weight_map"].items()):
-        if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
-            raise UserError(
-                f"{path}: {tensor} is in {name!r}, which is not a plain file name; fetch it again"
-            )
-        files.setdefault(folder / name, []).append(tensor)
+        files.setdefault(inside(folder, name, path), []).append(tensor)
     missing = [file.name for file in files if not file.exists()]
     if missing:
         raise UserError(

@@ -6,6 +6,7 @@ from typing import Any
 
 from official_cmlm.checkpoints.json_files import read_any_json, read_json, typed
 from official_cmlm.errors import UserError
+from official_cmlm.files import inside
 
 MODULES = "modules.json"
 _POOLINGS = {
@@ -55,8 +56,8 @@ def read_modules(folder: Path) -> Modules:
             "Transformer, Pooling and optionally Normalize can"
         )
     for _, name in modules:
-        if ".." in Path(name).parts or Path(name).is_absolute():
-            raise UserError(f"{path}: module path {name!r} leaves the folder; fetch it again")
+        # The empty path is the folder itself.
+        inside(folder, name or ".", path)
     prompt = read_json(folder / "config_sentence_transformers.json").get("default_prompt_name")
     if prompt:
         raise UserError(

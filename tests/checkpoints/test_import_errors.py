@@ -89,8 +89,8 @@ CASES = [
     case("", "no weights", {WEIGHTS: None}, "no weights", WEIGHTS),
     case(PICKLE, "pickle", {WEIGHTS: None, PICKLE: b""}, "runs whatever code", "save_pretrained('"),
     *[case(INDEX, f"shard {n!r}", SHARDED | {INDEX: {"weight_map": {TABLE: n}}}, f"{n}", says)
-      for n, says in (("x.safetensors", "fetch the missing"), ("../x.safetensors", "plain file"),
-                      ("/x", "plain"), ("..", "plain"), ("", "plain"), (5, "plain"))],
+      for n, says in (("x.safetensors", "fetch the missing"), ("../x.safetensors", "no file"),
+                      ("/x", "no file"), ("..", "no file"), ("", "no file"), (5, "no file"))],
     case(SHARD, "lacks a tensor", SHARDED | {INDEX: {"weight_map": {"x.y": SHARD}}}, "lacks x.y"),
     case(INDEX, "of another kind", SHARDED | {INDEX: []}, "no index", "fetch"),
     *[case(at, f"{n} {dtype}", {WEIGHTS: TENSORS | {TABLE: np.zeros([90, n], dtype)}}, says)
@@ -133,7 +133,7 @@ CASES = [
     case(MODULES, "Dense", sentence(MEAN, "Dense"), "Transformer, Pooling, Dense", "Normalize can"),
     *[case(POOLING, f"{p}", sentence(p), *(k for k in p if p[k] is True), "mean can")
       for p in (WEIGHTED, MEAN | {"pooling_mode_cls_token": True}, {"pooling_mode": 5})],
-    *[case(MODULES, f"path {path}", sentence(MEAN, path=path), f"{path!r} leaves the folder")
+    *[case(MODULES, f"path {path}", sentence(MEAN, path=path), f"names {path!r}, which is")
       for path in ("../1_Pooling", "/1_Pooling")],
     case(PROMPTS, "prompt", sentence(MEAN) | {PROMPTS: {"default_prompt_name": "q"}}, "_name 'q'"),
     *[case(LENGTH, n, sentence(MEAN) | {LENGTH: {"max_seq_length": n}}, "max_") for n in ("x", -4)],
