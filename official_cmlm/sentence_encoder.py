@@ -142,7 +142,8 @@ class SentenceEncoder:
         """The inputs of `model` for these sentences, e.g. to train it further.
 
         Returns:
-          `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`.
+          `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`; `[0, 2]` for
+          an empty list.
 
         Raises:
           TypeError: as `encode`.
@@ -169,7 +170,8 @@ class SentenceEncoder:
 
     def _pad(self, rows: TokenRows, chosen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """`[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
-        ids_of, width = self.vocabulary.special_ids, int(lengths.max())
+        # The two special tokens are in every row, so no row is shorter.
+        ids_of, width = self.vocabulary.special_ids, int(lengths.max(initial=2))
         columns = np.arange(width)
         # Column 1 holds the first token; what lies outside a row is overwritten below.
         source = rows.row_splits[chosen][:, np.newaxis] + columns - 1

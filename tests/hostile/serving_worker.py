@@ -134,9 +134,7 @@ def run(case: Case, modules: Modules) -> dict[str, Any]:
         if case.same_as is not None:
             others = _arrays(modules.call(case.module, case.route, case.same_as()))
             if case.route != "tokenize":
-                found["same"] = all(
-                    np.allclose(a, b, atol=1e-5) for a, b in zip(arrays, others)
-                )
+                found["same"] = all(np.allclose(a, b, atol=1e-5) for a, b in zip(arrays, others))
         return found
     except EXPECTED as error:
         text = f"{type(error).__name__}: {error}"
