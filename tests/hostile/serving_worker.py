@@ -6,10 +6,10 @@ it a JSON object: number, outcome (`error` or `result`), and what came.
 """
 
 import faulthandler
-import functools
 import json
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -33,26 +33,16 @@ class Modules:
     """The modules of one export, each loaded when it is needed."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self._folder, self._opened = folder, {}
 
-    @functools.cache
-    def loaded(self, module: str) -> Any:
-        return tf.saved_model.load(str(self._folder / module))
-
-    @functools.cache
-    def layer(self, module: str) -> Any:
-        return hub.KerasLayer(str(self._folder / module))
-
-    @functools.cache
-    def _session(self, module: str) -> tuple:
-        session = tf.compat.v1.Session(graph=tf.Graph())
-        with session.graph.as_default():
-            meta = tf.compat.v1.saved_model.load(session, ["serve"], str(self._folder / module))
-        return session, meta.signature_def["serving_default"]
+    def _open(self, module: str, how: Callable[[str], Any]) -> Any:
+        if (module, how) not in self._opened:
+            self._opened[module, how] = how(str(self._folder / module))
+        return self._opened[module, how]
 
     def raw(self, module: str, value: Any) -> dict[str, np.ndarray]:
         """The signature as a server runs it: nothing between the client's tensors and the graph."""
-        session, signature = self._session(module)
+        session, signature = self._open(module, _session)
         values = value if isinstance(value, dict) else {next(iter(signature.inputs)): value}
 
         def tensor(name: str) -> Any:
@@ -77,15 +67,15 @@ class Modules:
         if route == "raw":
             return self.raw(module, value)
         if route == "pack":
-            return _pack(self.loaded(module).bert_pack_inputs, value)
+            return _pack(self._open(module, tf.saved_model.load).bert_pack_inputs, value)
         tensors = (
             {name: tf.constant(each) for name, each in value.items()}
             if isinstance(value, dict)
             else tf.constant(value)
         )
         if route == "layer":
-            return self.layer(module)(tensors)
-        loaded = self.loaded(module)
+            return self._open(module, hub.KerasLayer)(tensors)
+        loaded = self._open(module, tf.saved_model.load)
         if route == "signature":
             signature = loaded.signatures["serving_default"]
             return signature(**tensors) if isinstance(tensors, dict) else signature(tensors)
@@ -94,11 +84,16 @@ class Modules:
         if route == "concrete":
             function = loaded.serve if module == "serving" else loaded.__call__
             return function.concrete_functions[0](tensors)
-        if route == "encoder":
-            return loaded.encoder(tensors, training=False)
         if route == "tokenize" and module == "serving":
             return loaded.preprocess.tokenize(tensors)
         return loaded(tensors) if route == "call" else getattr(loaded, route)(tensors)
+
+
+def _session(path: str) -> tuple:
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], path)
+    return session, meta.signature_def["serving_default"]
 
 
 def _pack(function: Any, value: dict) -> Any:
