@@ -1,5 +1,7 @@
 """The model card of an exported encoder: description, training and scores."""
 
+import re
+import unicodedata
 from collections.abc import Mapping
 from typing import Any
 
@@ -45,6 +47,9 @@ embeddings = model.encode(["A sentence.", "Another one."])
 {training}
 """
 
+# Bidirectional classes of the characters that embed, override or isolate a direction.
+_TURNING = ("LRE", "LRO", "RLE", "RLO", "PDF", "LRI", "RLI", "FSI", "PDI")
+
 
 def model_card(
     name: str,
@@ -58,6 +63,8 @@ def model_card(
 ) -> str:
     """Markdown with the front matter that model hubs read.
 
+    What comes from names and files cannot end a table, a title or a code block: see `escape`.
+
     Args:
       name: title.
       config, vocabulary, max_seq_length: the encoder's.
@@ -66,17 +73,20 @@ def model_card(
       results: figures by name, possibly nested; None if nothing was evaluated.
       params_yaml: the training's configuration; None if it was not trained here.
     """
-    rows = [f"| {key} | {value} |" for key, value in flatten(results or {})]
+    rows = [f"| {escape(key)} | {escape(value)} |" for key, value in flatten(results or {})]
     if rows:
         evaluation = "\n".join(["| what | figure |", "|---|---|", *rows])
     else:
         evaluation = "No figures were given when this folder was written."
     training = "Not trained by official_cmlm: an imported checkpoint."
     if params_yaml is not None:
-        training = f"The configuration of the training:\n\n```yaml\n{params_yaml.strip()}\n```"
+        # A fence ends at one that is as long, so it is longer than all inside.
+        fence = "`" * max(3, 1 + max(map(len, re.findall("`+", params_yaml)), default=0))
+        block = f"{fence}yaml\n{params_yaml.strip()}\n{fence}"
+        training = f"The configuration of the training:\n\n{block}"
     settings = ", ".join(f"{key} {value}" for key, value in vocabulary.settings().items())
     return _TEMPLATE.format(
-        name=name,
+        name=escape(name) or "Sentence encoder",
         size=config.hidden_size,
         normalized=" of length 1" if config.normalize else "",
         architecture=architecture,
@@ -94,17 +104,42 @@ def model_card(
     )
 
 
-def flatten(results: Mapping[str, Any], prefix: str = "") -> list[tuple[str, str]]:
+def flatten(results: Mapping[str, Any]) -> list[tuple[str, str]]:
     """Nested figures as (path, text), in order; floats with at most four decimals.
 
     >>> flatten({"sts": {"STS-B": 82.03}, "note": "test"})
     [('sts/STS-B', '82.03'), ('note', 'test')]
     """
     rows: list[tuple[str, str]] = []
-    for key, value in results.items():
-        if isinstance(value, Mapping):
-            rows += flatten(value, f"{prefix}{key}/")
+    # Of each level its path and what is left of it; JSON may be nested deeper than Python calls.
+    levels = [("", iter(results.items()))]
+    while levels:
+        prefix, items = levels[-1]
+        key, value = next(items, (None, None))
+        if key is None:
+            levels.pop()
+        elif isinstance(value, Mapping):
+            levels.append((f"{prefix}{key}/", iter(value.items())))
         else:
             text = f"{value:.4f}".rstrip("0").rstrip(".") if isinstance(value, float) else value
             rows.append((f"{prefix}{key}", str(text)))
     return rows
+
+
+def escape(text: str) -> str:
+    """One line of Markdown that shows the text as it is, in a title or in a table.
+
+    Line ends, control characters, lone surrogates and marks that turn the direction of what follows
+    become spaces.
+
+    >>> print(escape("a|b <script>\\n# *c*"))
+    a\\|b &lt;script&gt; \\# \\*c\\*
+    """
+    shown = "".join(" " if _is_unprinted(letter) else letter for letter in text)
+    line = re.sub(r"([\\`*_\[\]|#~$])", r"\\\1", " ".join(shown.split()).replace("&", "&amp;"))
+    return line.replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _is_unprinted(letter: str) -> bool:
+    turning = unicodedata.bidirectional(letter) in _TURNING
+    return turning or unicodedata.category(letter) in ("Cc", "Cs", "Zl", "Zp")

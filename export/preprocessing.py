@@ -5,18 +5,24 @@ It follows the common interface of TF-Hub's text preprocessors
 published CMLM encoders.
 """
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 from official.nlp.modeling import layers
-from official.nlp.tools.export_tfhub_lib import BertPackInputsSavedModelWrapper
 
-from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
+from official_cmlm.tokenization import (
+    BytePairVocabulary,
+    Vocabulary,
+    build_graph_tokenizer,
+)
 
 
 class Tokenize(tf.Module):
     """`.tokenize` of the preprocess module.
 
     Called on strings `[batch]`, returns a `RaggedTensor` of ids, int32 `[batch, (tokens)]`, without
-    special tokens; `get_special_tokens_dict()` returns their ids and the vocabulary's size.
+    special tokens; `get_special_tokens_dict()` returns their ids and the vocabulary's size. Strings
+    of another rank are an `InvalidArgumentError`.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -33,7 +39,7 @@ class Tokenize(tf.Module):
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sentences")])
     def __call__(self, sentences: tf.Tensor) -> tf.RaggedTensor:
-        return self._tokenizer.tokenize(sentences)
+        return self._tokenizer.tokenize(check_rank(sentences))
 
 
 class Preprocess(tf.Module):
@@ -44,16 +50,18 @@ class Preprocess(tf.Module):
 
     Attributes:
       tokenize: see `Tokenize`.
-      bert_pack_inputs: called on a list of one or two `RaggedTensor`s of ids and an optional
-        `seq_length=`, packs them into the same dict.
+      bert_pack_inputs: see `PackInputs`.
     """
 
-    def __init__(self, vocabulary: Vocabulary, seq_length: int, assets: dict[str, str]) -> None:
+    def __init__(
+        self, vocabulary: Vocabulary, seq_length: int, longest: int, assets: dict[str, str]
+    ) -> None:
         """Builds the module.
 
         Args:
           vocabulary: the vocabulary of the encoder.
           seq_length: default length in tokens, special tokens included.
+          longest: most tokens that the encoder takes.
           assets: attribute name -> path of a file to store in the SavedModel.
         """
         super().__init__(name="preprocess")
@@ -61,14 +69,100 @@ class Preprocess(tf.Module):
         self._pack = layers.BertPackInputs(
             seq_length=seq_length, special_tokens_dict=special_tokens(vocabulary)
         )
-        self.bert_pack_inputs = BertPackInputsSavedModelWrapper(self._pack)
+        self.bert_pack_inputs = PackInputs(self._pack, longest)
+        self._most_bytes = most_bytes(vocabulary, seq_length)
         self.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
         for name, path in assets.items():
             setattr(self, name, tf.saved_model.Asset(path))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="sentences")])
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
+        sentences = check_rank(sentences)
+        if self._most_bytes is not None:
+            sentences = tf.strings.substr(sentences, 0, self._most_bytes)
         return self._pack([self.tokenize(sentences)])
+
+
+class PackInputs(tf.train.Checkpoint):
+    """`.bert_pack_inputs` of the preprocess module.
+
+    Called on a list of one or two `RaggedTensor`s of ids, int32 `[batch, (tokens)]` or
+    `[batch, (words), (tokens)]`, and an optional `seq_length=`, packs them into the same dict.
+
+    Model Garden's own wrapper has the same interface. This one also refuses, with an
+    `InvalidArgumentError`, what would end the process or read foreign memory: ragged tensors whose
+    row splits do not fit their values (`tf.RaggedTensor` can be made without a check), segments of
+    different numbers of rows, and lengths that no encoder takes.
+    """
+
+    def __init__(self, pack: layers.BertPackInputs, longest: int) -> None:
+        """Builds the object from Model Garden's layer; see `Preprocess` for `longest`."""
+        super().__init__()
+
+        # Made here, as the default of `seq_length` is only known here.
+        @tf.function(autograph=False)
+        def call(
+            inputs: Sequence[tf.RaggedTensor], seq_length: int | tf.Tensor = pack.seq_length
+        ) -> dict[str, tf.Tensor]:
+            special = len(inputs) + 1
+            message = f"seq_length must be {special} to {longest}"
+            checks = [
+                tf.debugging.assert_greater_equal(seq_length, special, message),
+                tf.debugging.assert_less_equal(seq_length, longest, message),
+            ]
+            segments = [_validated(segment) for segment in inputs]
+            checks += [
+                tf.debugging.assert_equal(
+                    segment.nrows(), segments[0].nrows(), "segments must have as many rows"
+                )
+                for segment in segments[1:]
+            ]
+            with tf.control_dependencies(checks):
+                segments = [tf.identity(segment) for segment in segments]
+            return layers.BertPackInputs.bert_pack_inputs(
+                segments,
+                seq_length=seq_length,
+                start_of_sequence_id=pack.start_of_sequence_id,
+                end_of_segment_id=pack.end_of_segment_id,
+                padding_id=pack.padding_id,
+            )
+
+        self.__call__ = call
+        length = tf.TensorSpec([], tf.int32)
+        for rank in (2, 3):
+            for segments in (1, 2):
+                ragged = tf.RaggedTensorSpec([None] * rank, tf.int32)
+                call.get_concrete_function([ragged] * segments, seq_length=length)
+
+
+def check_rank(strings: tf.Tensor) -> tf.Tensor:
+    """The strings, if they are a vector; else an `InvalidArgumentError` when the graph runs.
+
+    The signature of a SavedModel binds no client of a server: a tensor of any rank comes through,
+    and tensorflow-text reads beyond the end of a scalar. The check must be an operation that reads
+    the tensor; one on its rank is decided when the graph is made.
+    """
+    return tf.ensure_shape(strings, [None])
+
+
+def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
+    """The same ragged tensor; using it raises if its row splits do not fit its values."""
+    splits = [tf.ensure_shape(each, [None]) for each in segment.nested_row_splits]
+    values = tf.ensure_shape(segment.flat_values, [None])
+    return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=True)
+
+
+def most_bytes(vocabulary: Vocabulary, seq_length: int) -> int | None:
+    """Bytes of a text that decide its first `seq_length` tokens; None: perhaps all of them.
+
+    In byte-level BPE no byte is dropped, so the bytes of so many longest entries suffice. What is
+    behind them is not tokenised in vain, for which a single word of some megabytes takes minutes.
+    WordPiece drops characters, and takes time in proportion to the text.
+    """
+    if not isinstance(vocabulary, BytePairVocabulary):
+        return None
+    # An entry has one character for each byte.
+    return seq_length * max(map(len, vocabulary.tokens))
 
 
 def is_lower_case(vocabulary: Vocabulary) -> bool:

@@ -18,7 +18,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 from official_cmlm.checkpoints.sentence_transformers_modules import MODULES
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import read_text, staged_folder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.modeling.variables import encoder_variables, head_variables
 
@@ -87,7 +87,7 @@ def export(
         max_seq_length=max_seq_length,
         parameters=sum(tensor.size for tensor in tensors.values()),
         results=results,
-        params_yaml=params.read_text(encoding="utf-8") if params.exists() else None,
+        params_yaml=read_text(params, "it goes into the model card") if params.exists() else None,
     )
     with staged_folder(output) as partial:
         _write_weights(partial, tensors)

@@ -10,12 +10,13 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_object, staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
-from .preprocessing import Preprocess, is_lower_case
+from .preprocessing import Preprocess, check_rank, is_lower_case
 
 PARTS = ("preprocess", "encoder", "serving")
 
@@ -49,7 +50,7 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
     with staged_folder(output) as partial, tempfile.TemporaryDirectory() as assets_dir:
         assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, seq_length)
-        preprocess = Preprocess(vocabulary, seq_length, assets)
+        preprocess = Preprocess(vocabulary, seq_length, rows, assets)
         tf.saved_model.save(preprocess, str(partial / "preprocess"))
         core = functional_encoder(encoder)
         for name, path in assets.items():
@@ -69,25 +70,72 @@ def functional_encoder(encoder: SentenceEncoderModel) -> tf_keras.Model:
 
     Outputs: `default` and `pooled_output`, the sentence embedding, float32 `[batch, hidden]`, not
     normalised; `sequence_output`, float32 `[batch, seq, hidden]`; `encoder_outputs`, a list of such
-    tensors, one a layer. It takes `training=`, and its weights can be fine-tuned.
+    tensors, one a layer. It takes `training=`, and its weights can be fine-tuned. What
+    `CheckedInputs` refuses is an `InvalidArgumentError`.
     """
     inputs = {name: tf_keras.Input([None], dtype=tf.int32, name=name) for name in INPUT_NAMES}
-    outputs = encoder(inputs)
+    outputs = encoder(CheckedInputs(encoder.config)(inputs))
     kept = ("default", "pooled_output", "sequence_output", "encoder_outputs")
     return tf_keras.Model(inputs, {name: outputs[name] for name in kept}, name="cmlm_encoder")
 
 
+class CheckedInputs(tf_keras.layers.Layer):
+    """The encoder's inputs, unchanged; an `InvalidArgumentError` if they are no such inputs.
+
+    The encoder itself would give some vector for most of these: masks and types of one row or of
+    length 1 are broadcast, a type outside of its table counts as zeros, and so does a word outside
+    of its table on GPUs. Rows without a real token are allowed, as padding of a batch.
+
+    An encoder with at most one type has no second segment; it gets type 0 everywhere.
+    """
+
+    def __init__(self, config: EncoderConfig) -> None:
+        super().__init__(name="checked_inputs")
+        self._config = config
+
+    def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """Maps a dict of int32 `[batch, seq]` to itself."""
+        config = self._config
+        inputs = {name: tf.ensure_shape(inputs[name], [None, None]) for name in INPUT_NAMES}
+        ids, mask, types = (inputs[name] for name in INPUT_NAMES)
+        shape, longest = tf.shape(ids), config.max_seq_length
+        if config.type_vocab_size < 2:
+            types = tf.zeros_like(types)
+        checks = [
+            tf.debugging.assert_equal(tf.shape(mask), shape, "input_mask: another shape"),
+            tf.debugging.assert_equal(tf.shape(types), shape, "input_type_ids: another shape"),
+            tf.debugging.assert_positive(shape[1], "input_word_ids: no tokens"),
+            tf.debugging.assert_less_equal(
+                shape[1], longest, f"input_word_ids: more than {longest} tokens"
+            ),
+        ]
+        limits = (config.vocab_size, 2, max(config.type_vocab_size, 1))
+        for name, values, limit in zip(INPUT_NAMES, (ids, mask, types), limits):
+            message = f"{name}: not in 0 to {limit - 1}"
+            checks.append(tf.debugging.assert_non_negative(values, message))
+            checks.append(tf.debugging.assert_less(values, limit, message))
+        with tf.control_dependencies(checks):
+            return dict(zip(INPUT_NAMES, map(tf.identity, (ids, mask, types))))
+
+
 class Serving(tf.Module):
-    """Strings in, embeddings out: the model for TensorFlow Serving."""
+    """Strings in, embeddings out: the model for TensorFlow Serving.
+
+    Strings of another rank, and embeddings that are not finite because the weights are too large,
+    are an `InvalidArgumentError`.
+    """
 
     def __init__(self, preprocess: Preprocess, encoder: SentenceEncoderModel) -> None:
         super().__init__(name="serving")
         self.preprocess = preprocess
-        self.encoder = encoder
+        # The variables are saved, but not the encoder's own callables, which check nothing.
+        self._variables = list(encoder.variables)
+        self._embed = lambda inputs: encoder(inputs, training=False)["default"]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="text")])
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        return {"default": self.encoder(self.preprocess(text), training=False)["default"]}
+        vectors = self._embed(self.preprocess(check_rank(text)))
+        return {"default": tf.debugging.check_numerics(vectors, "the embedding")}
 
 
 def _assets(

@@ -15,6 +15,7 @@ import numpy as np
 from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, fingerprint
+from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
 
 _HASH_CHUNK = 1 << 22
@@ -101,9 +102,11 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     preprocess, encoder = (tf.saved_model.load(folder / part) for part in ("preprocess", "encoder"))
 
     def inputs(texts: list[str]) -> dict:
+        # A tensor cannot hold lone surrogates; `SentenceEncoder` replaces them in the same way.
+        strings = tf.constant(utf8(texts), tf.string)
         if max_seq_length is None:
-            return preprocess(tf.constant(texts))
-        segments = [preprocess.tokenize(tf.constant(texts))]
+            return preprocess(strings)
+        segments = [preprocess.tokenize(strings)]
         return preprocess.bert_pack_inputs(segments, seq_length=tf.constant(max_seq_length))
 
     def encode(texts: list[str]) -> np.ndarray:
@@ -158,7 +161,8 @@ def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
     """Encodes in batches; the texts come sorted by length, so there is little padding."""
 
     def encode_batches(texts: list[str]) -> np.ndarray:
-        starts = range(0, len(texts), batch_size)
+        # No texts are one empty batch, which has the right width.
+        starts = range(0, max(len(texts), 1), batch_size)
         return np.concatenate([encode(texts[start : start + batch_size]) for start in starts])
 
     return encode_batches

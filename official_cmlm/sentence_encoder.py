@@ -103,8 +103,9 @@ class SentenceEncoder:
         """Embeds sentences; the order of the rows is the order of the sentences.
 
         Args:
-          sentences: a list of strings; empty strings are allowed. Inside, sentences are batched
-            by length, so that little is padding.
+          sentences: a list of strings; empty strings are allowed, and a lone surrogate, which has
+            no UTF-8, counts as `?`. Inside, sentences are batched by length, so that little is
+            padding.
           batch_size: most sentences a batch; of long sentences fewer are taken.
           normalize: scale each vector to length 1, for cosine similarity.
           show_progress: draw a progress bar with the time left on standard error.
@@ -134,15 +135,18 @@ class SentenceEncoder:
                 embeddings[chosen] = vectors
                 _check_finite(vectors, chosen)
         if normalize:
-            norms = np.linalg.norm(embeddings, axis=1, keepdims=True)
-            embeddings /= np.maximum(norms, np.finfo(np.float32).tiny)
+            # In float64, where no square of a float32 overflows.
+            squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
+            norms = np.maximum(np.sqrt(squares), np.finfo(np.float32).tiny)
+            np.divide(embeddings, norms[:, np.newaxis], out=embeddings, casting="same_kind")
         return embeddings
 
     def inputs(self, sentences: Sequence[str]) -> dict[str, tf.Tensor]:
         """The inputs of `model` for these sentences, e.g. to train it further.
 
         Returns:
-          `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`.
+          `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`; `[0, 2]` for
+          an empty list.
 
         Raises:
           TypeError: as `encode`.
@@ -169,7 +173,8 @@ class SentenceEncoder:
 
     def _pad(self, rows: TokenRows, chosen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
         """`[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
-        ids_of, width = self.vocabulary.special_ids, int(lengths.max())
+        # The two special tokens are in every row, so no row is shorter.
+        ids_of, width = self.vocabulary.special_ids, int(lengths.max(initial=2))
         columns = np.arange(width)
         # Column 1 holds the first token; what lies outside a row is overwritten below.
         source = rows.row_splits[chosen][:, np.newaxis] + columns - 1

@@ -80,8 +80,69 @@ def test_a_very_long_string_is_cut(encoder):
     np.testing.assert_allclose(encoder.encode([long]), encoder.encode(["cat " * 30]), atol=1e-5)
 
 
-def test_lone_surrogates_do_not_stop_it(encoder):
-    assert encoder.encode(["a \ud800 cat"]).shape == (1, 16)
+def test_lone_surrogates_count_as_question_marks(encoder):
+    vectors = encoder.encode(["a \ud800 cat", "a ? cat", "\udfff\ud800", "??"])
+    np.testing.assert_allclose(vectors[0], vectors[1], atol=1e-6)
+    np.testing.assert_allclose(vectors[2], vectors[3], atol=1e-6)
+
+
+def test_inputs_of_an_empty_list(encoder):
+    """As `encode([])`: no rows, and the model takes them."""
+    inputs = encoder.inputs([])
+    assert {tuple(each.shape) for each in inputs.values()} == {(0, 2)}
+    assert {each.dtype for each in inputs.values()} == {tf.int32}
+    assert encoder.model(inputs)["default"].shape == (0, 16)
+
+
+@pytest.mark.parametrize("value", [1e38, np.nan, np.inf])
+def test_an_embedding_that_is_not_finite_is_an_error(vocabulary, value):
+    """Weights that overflow or are no numbers, in one of the layers."""
+    model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
+    for variable in model.trainable_variables:
+        if "layer_norm" not in variable.name:
+            variable.assign(tf.fill(variable.shape, value))
+    encoder = official_cmlm.SentenceEncoder(model, vocabulary, 32)
+    with pytest.raises(UserError, match="embedding of sentence 0 is not finite"):
+        encoder.encode(["a cat"], normalize=True)
+
+
+def test_the_sentence_that_is_not_finite_is_named(vocabulary):
+    """One word's row is NaN; the number is the position in the list, not in the batch."""
+    model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
+    table = next(v for v in model.variables if v.name.startswith("word_embeddings"))
+    row = vocabulary.tokens.index("dog")
+    table.scatter_nd_update([[row]], tf.fill([1, 16], np.nan))
+    encoder = official_cmlm.SentenceEncoder(model, vocabulary, 32)
+    assert np.isfinite(encoder.encode(["a cat", "a bird"])).all()
+    with pytest.raises(UserError, match="sentence 3 is not finite"):
+        encoder.encode(["a cat", "the cat ran", "a bird", "dog", "a cat"], batch_size=2)
+
+
+def test_large_embeddings_are_normalised_too(vocabulary):
+    """Their squares overflow in float32."""
+    model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
+    for variable in model.variables:
+        if variable.name.endswith(("layer_norm/gamma:0", "layer_norm/beta:0")):
+            if "layer_1/output" in variable.name or "output_layer_norm" in variable.name:
+                variable.assign(variable * 0 + 1e25)
+    encoder = official_cmlm.SentenceEncoder(model, vocabulary, 32)
+    assert np.abs(encoder.encode(["a cat"])).max() > 1e20
+    vectors = encoder.encode(["a cat", ""], normalize=True)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+
+
+@pytest.mark.long
+def test_long_and_many_strings_take_time_and_memory_in_proportion(encoder):
+    """10 MB of one text, and a million texts: a vector each, in little more memory than theirs."""
+    from official_cmlm.process_memory import peak_mib
+
+    for text in ("cat " * 2_500_000, "a" * 10_000_000, "\0" * 10_000_000, "\ud800" * 3_000_000):
+        assert np.isfinite(encoder.encode([text])).all()
+    before = peak_mib()
+    vectors = encoder.encode(["a cat", "dog", "the bird ran"] * 333_334)
+    assert vectors.shape == (1_000_002, 16) and np.isfinite(vectors).all()
+    # 16 bytes of ids and 64 of vector each, and some copies of both.
+    assert peak_mib() - before < 500
 
 
 @pytest.mark.parametrize("bad", ["one string", [b"bytes"], ["fine", None]])

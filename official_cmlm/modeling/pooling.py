@@ -37,14 +37,15 @@ def pool(sequence_output: tf.Tensor, mask: tf.Tensor, pooling: str) -> tf.Tensor
       pooling: `mean`, `max` or `cls` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
-      float32 `[batch, hidden]`; zeros for `mean` where a row has no real token.
+      float32 `[batch, hidden]`; zeros for `mean` and `max` where a row has no real token.
     """
     outputs = tf.cast(sequence_output, tf.float32)
     if pooling == "cls":
         return outputs[:, 0]
     real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
     if pooling == "max":
-        return tf.reduce_max(tf.where(real > 0, outputs, outputs.dtype.min), axis=1)
+        largest = tf.reduce_max(tf.where(real > 0, outputs, outputs.dtype.min), axis=1)
+        return tf.where(tf.reduce_any(real > 0, axis=1), largest, 0.0)
     if pooling == "mean":
         return tf.math.divide_no_nan(
             tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1)

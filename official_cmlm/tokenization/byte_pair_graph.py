@@ -1,26 +1,31 @@
-"""Byte-level BPE in TensorFlow graphs, by keras-hub."""
+"""Byte-level BPE in TensorFlow graphs: keras-hub's splitting into words, and merges of our own."""
 
 from collections.abc import Sequence
 
 import tensorflow as tf
 
 # keras-hub imports Keras 3, so this module is imported only if its tokenizer is used.
-from keras_hub.tokenizers import BytePairTokenizer
+from keras_hub.src.tokenizers.byte_pair_tokenizer import bytes_to_unicode, split_strings_for_bpe
 
 _NO_SPACE_FIRST = r"\A([^ ])"
 _SPACE = r"\s\v\x{85}\x{A0}\x{1680}\x{2000}-\x{200A}\x{2028}\x{2029}\x{202F}\x{205F}\x{3000}"
 # keras-hub's mark for a place to split at.
 _SPLIT = "६"
+# Bytes after which a longer word is cut, for its time grows with the square of its length.
+LONGEST_WORD = 4096
 
 
 class GraphBytePair(tf.Module):
-    """keras-hub's tokenizer under GPT-2's rules, as RoBERTa uses them.
+    """Byte-level BPE under GPT-2's rules, as RoBERTa uses them.
 
     The vocabulary is in lookup tables, which are saved with the module that has this object as an
-    attribute. Words that were tokenized are cached, so memory grows with their number. The time for
-    the new words of a batch grows with the longest of them, so words of hundreds of letters should
-    be in small batches. keras-hub uses the Devanagari digit six (`६`) as its split mark; where it
-    would be a token of its own, it is lost.
+    attribute. Nothing is remembered between calls. keras-hub's own merges keep every word that they
+    have seen, take one merge of a word at a time, and pad a batch's words to the longest of them:
+    one word of some thousand letters stops a server.
+
+    The ids are those of `BytePairVocabulary.tokenizer` but for this: keras-hub uses the Devanagari
+    digit six (`६`) as its split mark, which is lost where it would be a token of its own; U+0000 is
+    lost; and a word of more than `LONGEST_WORD` bytes is cut into parts of that length.
     """
 
     def __init__(
@@ -28,25 +33,111 @@ class GraphBytePair(tf.Module):
     ) -> None:
         """Makes the lookup tables; see `BytePairVocabulary` for the arguments."""
         super().__init__(name="byte_pair")
-        tables = BytePairTokenizer(
-            vocabulary={token: i for i, token in enumerate(tokens)}, merges=list(merges)
+        ids = {token: i for i, token in enumerate(tokens)}
+        pairs = [merge.split(" ") for merge in merges]
+        spelled = dict(zip(*bytes_to_unicode()))
+        self._byte_ids = [ids[spelled[bytes([byte])]] for byte in range(256)]
+        self._merged_ids = [ids[left + right] for left, right in pairs]
+        self._size = len(tokens)
+        # An attribute, so that it is saved with the module.
+        self._ranks = tf.lookup.StaticHashTable(
+            tf.lookup.KeyValueTensorInitializer(
+                tf.constant(
+                    [ids[left] * self._size + ids[right] for left, right in pairs], tf.int64
+                ),
+                tf.range(len(pairs), dtype=tf.int64),
+            ),
+            default_value=len(pairs),
         )
-        # An attribute, so that its tables are saved with the module.
-        self._tables = tables
 
         def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
+            texts = tf.ensure_shape(texts, [None])
             # tensorflow-text's split would end at a NUL.
             texts = tf.strings.regex_replace(texts, r"\x00", "")
             if add_prefix_space:
-                # keras-hub would also put one before a space and into an empty text.
+                # Neither before a space nor into an empty text.
                 texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
             # Of several spaces the last goes with the next word; re2 cannot look ahead.
             pattern = rf"([{_SPACE}])([{_SPACE}])([^{_SPACE}])"
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
-            return tables.tokenize(texts)
+            words = split_strings_for_bpe(texts)
+            different, numbers = tf.unique(words.flat_values)
+            merged = tf.gather(self._merge(different), numbers)
+            return tf.RaggedTensor.from_row_splits(
+                merged.flat_values, tf.gather(merged.row_splits, words.row_splits), validate=False
+            )
 
-        # Always a graph: called eagerly, keras-hub may apply another model's splitting rules. Maps
-        # strings `[batch]` to int32 `[batch, (tokens)]`.
+        # Maps strings `[batch]` to int32 `[batch, (tokens)]`.
         self.tokenize = tf.function(
             tokenize, input_signature=[tf.TensorSpec([None], tf.string, name="texts")]
+        )
+
+    def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
+        """Ids of words: strings `[words]` to int32 `[words, (tokens)]`.
+
+        Each step takes, in every word at once, all places of the pair that is merged first; words
+        in which no pair is left leave the loop.
+        """
+        letters = tf.strings.bytes_split(words)
+        byte_values = tf.reshape(tf.io.decode_raw(letters.flat_values, tf.uint8), [-1])
+        byte_values = tf.cast(byte_values, tf.int32)
+        ids = tf.gather(tf.constant(self._byte_ids, tf.int64), byte_values)
+        merged_ids = tf.constant([*self._merged_ids, 0], tf.int64)
+        none = tf.constant(len(self._merged_ids), tf.int64)
+
+        # Number of the part, at most `LONGEST_WORD` bytes of one word, that each byte belongs to.
+        word_of = tf.cast(letters.value_rowids(), tf.int64)
+        place = tf.range(tf.size(ids, tf.int64)) - tf.gather(letters.row_starts(), word_of)
+        part_of = tf.cumsum(tf.cast(place % LONGEST_WORD == 0, tf.int64)) - 1
+        word_of_part = tf.boolean_mask(word_of, place % LONGEST_WORD == 0)
+
+        def step(
+            number: tf.Tensor, ids: tf.Tensor, parts: tf.Tensor, done: tf.TensorArray,
+            done_parts: tf.TensorArray,
+        ) -> tuple:  # fmt: skip
+            places = tf.range(tf.size(ids))
+            same = parts[1:] == parts[:-1]
+            ranks = self._ranks.lookup(ids[:-1] * self._size + ids[1:])
+            ranks = tf.concat([tf.where(same, ranks, none), [none]], axis=0)
+            active = tf.concat([[0], tf.cumsum(tf.cast(~same, tf.int32))], axis=0)
+            first = tf.gather(tf.math.segment_min(ranks, active), active)
+            finished = first == none
+            found = (ranks == first) & ~finished
+            # In `aaa` the pair `aa` is found twice, one letter apart: every other one is taken.
+            begins = found & ~tf.concat([[False], found[:-1]], axis=0)
+            run = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)
+            starts = tf.concat([tf.boolean_mask(places, begins), [0]], axis=0)
+            taken = found & ((places - tf.gather(starts, run)) % 2 == 0)
+            merged = tf.where(taken, tf.gather(merged_ids, ranks), ids)
+            kept = ~(finished | tf.concat([[False], taken[:-1]], axis=0))
+            done = done.write(number, tf.boolean_mask(ids, finished))
+            done_parts = done_parts.write(number, tf.boolean_mask(parts, finished))
+            ids, parts = tf.boolean_mask(merged, kept), tf.boolean_mask(parts, kept)
+            return number + 1, ids, parts, done, done_parts
+
+        def array() -> tf.TensorArray:
+            options = {"dynamic_size": True, "infer_shape": False, "element_shape": [None]}
+            # Never without an element, of which there would be no concatenation.
+            return tf.TensorArray(tf.int64, 1, **options).write(0, tf.zeros([0], tf.int64))
+
+        _, _, _, done, done_parts = tf.while_loop(
+            lambda number, ids, *_: tf.size(ids) > 0,
+            step,
+            [tf.constant(1), ids, part_of, array(), array()],
+            shape_invariants=[
+                tf.TensorShape([]),
+                tf.TensorShape([None]),
+                tf.TensorShape([None]),
+                tf.TensorShape(None),
+                tf.TensorShape(None),
+            ],
+        )
+        parts = done_parts.concat()
+        order = tf.argsort(parts, stable=True)
+        owners = tf.gather(word_of_part, tf.gather(parts, order))
+        return tf.RaggedTensor.from_value_rowids(
+            tf.cast(tf.gather(done.concat(), order), tf.int32),
+            owners,
+            nrows=tf.size(words, tf.int64),
+            validate=False,
         )

@@ -1,6 +1,7 @@
 """The sentence-transformers folder: the source's own tensors, and what its library asks for."""
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -98,6 +99,51 @@ def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
 def test_card_without_figures_and_training_says_so():
     text = model_card.flatten({"a": 1.0, "b": {"c": 0.123456, "d": {"e": 3}}})
     assert text == [("a", "1"), ("b/c", "0.1235"), ("b/d/e", "3")]
+
+
+NASTY = "a|b\n---\n# <script>alert(1)</script> `x` [y](http://z) \ud800\u2028\u202e\x00 *&amp;*"
+
+
+def _card(vocabulary, **changed):
+    values = dict(
+        name="encoder",
+        config=tiny_encoder_config(vocab_size=len(vocabulary)),
+        architecture="bert",
+        vocabulary=vocabulary,
+        max_seq_length=24,
+        parameters=1,
+        results=None,
+        params_yaml=None,
+    )
+    return model_card.model_card(**(values | changed))
+
+
+def test_names_cannot_break_out_of_the_card(vocabulary):
+    """A title, a metric's name and its value are one line of plain text each."""
+    plain = _card(vocabulary, results={"a": {"b": "c"}})
+    card = _card(vocabulary, name=NASTY, results={NASTY: {NASTY: NASTY}})
+    assert card.count("\n") == plain.count("\n")
+    assert "<script" not in card and not set("\ud800\u2028\u202e\x00") & set(card)
+    front, rest = card.split("---\n", 2)[1:]
+    assert front == plain.split("---\n", 2)[1] and rest.startswith("\n# a\\|b --- \\# &lt;script")
+    row = next(line for line in card.splitlines() if line.startswith("| a"))
+    assert len(re.findall(r"(?<!\\)\|", row)) == 3
+    card.encode("utf-8")
+    assert "\n# Sentence encoder\n" in _card(vocabulary, name="\n")
+
+
+def test_a_configuration_cannot_end_its_code_block(vocabulary):
+    """A fence inside is shorter than the one around it."""
+    lines = _card(vocabulary, params_yaml="a: |\n  ```\n  <script>\n  ````\n").splitlines()
+    assert lines.count("`````yaml") == lines.count("`````") == 1
+
+
+def test_figures_nested_deeper_than_python_calls():
+    nested = {"end": 1}
+    for _ in range(5000):
+        nested = {"a": nested}
+    ((path, value),) = model_card.flatten(nested)
+    assert (path.count("/"), value) == (5000, "1")
 
 
 def test_refusals_leave_nothing(tmp_path, vocabulary):

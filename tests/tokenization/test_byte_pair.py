@@ -204,3 +204,32 @@ def test_prefix_space(small):
 def test_prefix_space_is_not_added_to_a_space_or_to_nothing(small, text):
     spaced = dataclasses.replace(small, add_prefix_space=True)
     assert _graph_ids(spaced, [text]) == build_tokenizer(spaced).tokenize([text]).to_list()
+
+
+@pytest.mark.parametrize("texts", ["a cat", [["a", "cat"]], []])
+def test_graph_checks_the_rank(small, texts):
+    """The way of a server's client, which Python's check of the signature does not see."""
+    concrete = build_graph_tokenizer(small).tokenize.get_concrete_function()
+    if texts == []:
+        assert concrete(tf.constant([], tf.string)).shape[0] in (0, None)
+        return
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not compatible"):
+        concrete(tf.constant(texts))
+
+
+def test_graph_cuts_words_that_would_take_too_long(small, monkeypatch):
+    """A longer word's ids are those of its parts; others are not touched."""
+    from official_cmlm.tokenization import byte_pair_graph
+
+    monkeypatch.setattr(byte_pair_graph, "LONGEST_WORD", 8)
+    word = "thethethere"
+    parts = [word[:8], word[8:]]
+    (found,) = _graph_ids(small, [word])
+    assert found == [i for row in build_tokenizer(small).tokenize(parts).to_list() for i in row]
+    assert found != build_tokenizer(small).tokenize([word]).to_list()[0] or len(word) <= 8
+
+
+def test_graph_takes_overlapping_pairs_from_the_left(small):
+    """`aaa` has the pair `aa` twice, of which only the first can be joined."""
+    same = [letter * count for letter in "aeolt " for count in range(1, 9)]
+    assert _graph_ids(small, same) == build_tokenizer(small).tokenize(same).to_list()

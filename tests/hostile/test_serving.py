@@ -1,0 +1,158 @@
+"""Whatever is sent to the exported modules: a right result or an error, and the process lives."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import tensorflow as tf
+
+from export import tfhub
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.tokenization import load_vocabulary
+from tests.conftest import tiny_encoder_config
+from tests.hostile.serving_cases import EITHER, ERROR, LENGTH, POSITIONS, cases
+
+ROOT = Path(__file__).parents[2]
+BYTE_PAIR = ROOT / "tests" / "checkpoints" / "references" / "roberta"
+CASES = list(cases())
+FAST = [number for number, case in enumerate(CASES) if case.fast]
+SLOW = [number for number, case in enumerate(CASES) if not case.fast]
+# Times that the process is started again after a crash; each start takes ten seconds.
+_RESTARTS = 3
+
+
+@pytest.fixture(scope="module")
+def exports(exported, tmp_path_factory):
+    """A folder with the export of a WordPiece encoder, as the worker wants it."""
+    folder = tmp_path_factory.mktemp("exports")
+    (folder / "wordpiece").symlink_to(exported[0].parent)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def both_exports(exports):
+    """The same with another one, of byte-level BPE."""
+    folder = exports
+    vocabulary = load_vocabulary(BYTE_PAIR)
+    config = tiny_encoder_config(vocab_size=len(vocabulary), max_position_embeddings=POSITIONS)
+    model = folder / "byte_pair" / "model"
+    describe(model, config, vocabulary, max_seq_length=LENGTH)
+    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(model / "ckpt"))
+    tfhub.export(str(model), str(folder / "byte_pair" / "out"), None, overwrite=False)
+    return folder
+
+
+def _outcomes(exports, numbers):
+    """Number of a case -> its outcome, of one process, or of some where it crashes."""
+    outcomes, left = {}, list(numbers)
+    for _ in range(_RESTARTS + 1):
+        if not left:
+            break
+        done = subprocess.run(
+            [sys.executable, "-m", "tests.hostile.serving_worker", str(exports), json.dumps(left)],
+            cwd=ROOT,
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        begun = None
+        for line in done.stdout.splitlines():
+            said = json.loads(line)
+            if isinstance(said, int):
+                begun = said
+            else:
+                outcomes[said["number"]] = said
+        assert begun is not None, done.stderr
+        # A process that ended before its time died of the case that it had begun.
+        outcomes.setdefault(
+            begun, {"outcome": f"exit status {done.returncode}", "message": done.stderr[-500:]}
+        )
+        left = left[left.index(begun) + 1 :]
+    return outcomes
+
+
+def _wrong(case, outcome):
+    """What is wrong with an outcome, or None."""
+    if outcome is None:
+        return "not reached: the process crashed too often before"
+    if outcome["outcome"] == "error":
+        return None if case.expected in (ERROR, EITHER) else outcome
+    if outcome["outcome"] != "result" or not outcome["finite"] or not outcome.get("same", True):
+        return outcome
+    return None if case.expected in (EITHER, outcome["rows"]) else outcome
+
+
+def _all_wrong(exports, numbers):
+    outcomes = _outcomes(exports, numbers)
+    checked = {CASES[n].id: _wrong(CASES[n], outcomes.get(n)) for n in numbers}
+    return {name: wrong for name, wrong in checked.items() if wrong is not None}
+
+
+def test_hostile_input(exports):
+    """Every rank, type and encoding by every route: what the table says, and no crash."""
+    assert len(FAST) > 150
+    assert _all_wrong(exports, FAST) == {}
+
+
+@pytest.mark.long
+def test_more_hostile_input(both_exports):
+    """Also byte-level BPE, 10 MiB in one string, 100,000 strings, and rarer forms of faults."""
+    assert _all_wrong(both_exports, SLOW) == {}
+
+
+def test_the_table_names_each_case_once():
+    names = [case.id for case in CASES]
+    assert len(names) == len(set(names))
+
+
+def test_serving_has_no_callable_that_checks_nothing(exported):
+    """Of the encoder only the variables are inside."""
+    serving = tf.saved_model.load(str(exported[1] / "serving"))
+    assert not hasattr(serving, "encoder")
+    assert list(serving.signatures) == ["serving_default"]
+
+
+def _model(vocabulary, **overrides):
+    return SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
+
+
+@pytest.fixture(scope="module")
+def preprocess(exported):
+    return tf.saved_model.load(str(exported[1] / "preprocess"))
+
+
+def test_serving_raises_instead_of_an_embedding_that_is_not_finite(preprocess, vocabulary):
+    """Weights that are finite, but so large that the embedding overflows."""
+    model = _model(vocabulary)
+    for variable in model.variables:
+        variable.assign(tf.fill(variable.shape, 1e38))
+    # A variable, as a function does not keep its module.
+    serving = tfhub.Serving(preprocess, model)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="embedding"):
+        serving.serve(tf.constant(["a cat"]))
+
+
+def test_an_encoder_without_types_takes_two_segments(preprocess, vocabulary):
+    """RoBERTa has one type, DistilBERT none; the second segment's type 1 is type 0 there."""
+    encoder = tfhub.functional_encoder(_model(vocabulary, type_vocab_size=1))
+    tokens = preprocess.tokenize(tf.constant(["a cat"]))
+    inputs = preprocess.bert_pack_inputs([tokens, tokens], seq_length=tf.constant(12))
+    assert inputs["input_type_ids"].numpy().max() == 1
+    zeros = {**inputs, "input_type_ids": tf.zeros([1, 12], tf.int32)}
+    tf.debugging.assert_equal(*(encoder(each)["default"] for each in (inputs, zeros)))
+
+
+@pytest.mark.parametrize("pooling", ["mean", "max"])
+def test_rows_without_tokens_are_zeros(vocabulary, pooling):
+    """As a batch is padded; the largest of no numbers is not the smallest float."""
+    encoder = tfhub.functional_encoder(_model(vocabulary, pooling=pooling))
+    inputs = {
+        "input_word_ids": tf.constant([[3, 7, 4], [0, 0, 0]]),
+        "input_mask": tf.constant([[1, 1, 1], [0, 0, 0]]),
+        "input_type_ids": tf.zeros([2, 3], tf.int32),
+    }
+    vectors = encoder(inputs)["default"].numpy()
+    assert abs(vectors[0]).max() > 0.1 and not vectors[1].any()
