@@ -10,6 +10,7 @@ import contextlib
 import dataclasses
 import faulthandler
 import json
+import math
 import multiprocessing
 import os
 import random
@@ -24,12 +25,18 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.fuzz_targets import TARGETS, Outcome, Target
+from benchmarks.fuzz_files import FILES
+from benchmarks.fuzz_targets import STRINGS, Outcome, Target
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, check_writable
 
 FLAGS = flags.FLAGS
+# Flag -> (what it counts, targets among which the number is divided).
+TARGETS: dict[str, tuple[str, list[Target]]] = {
+    "strings": ("Random strings", STRINGS),
+    "files": ("Mutated files", FILES),
+}
 # Seconds for the start of a process: importing TensorFlow, making what is tried.
 _START = 300.0
 # Faults of a target that are narrowed and written down; more are counted.
@@ -291,6 +298,12 @@ def markdown(reports: list[Report], seed: int) -> str:
     return "\n".join(lines) + "\n"
 
 
+def _shares(targets: list[Target], count: int) -> list[tuple[Target, int]]:
+    """How many of `count` items each target gets, rounded up; none if there are none."""
+    total = sum(target.share for target in targets)
+    return [(t, math.ceil(count * t.share / total)) for t in targets] if count else []
+
+
 def _counts() -> list[str]:
     return [f"--{name}={FLAGS[name].value}" for name in TARGETS if FLAGS[name].value]
 
@@ -302,8 +315,7 @@ def main(argv: list[str]) -> int:
         raise UserError(f"nothing to try; pass --{' or --'.join(TARGETS)} and a number")
     if FLAGS.output:
         check_writable(FLAGS.output)
-    chosen = [(target, FLAGS[name].value // len(TARGETS[name][1]))
-              for name in TARGETS if FLAGS[name].value for target in TARGETS[name][1]]  # fmt: skip
+    chosen = [pair for name in TARGETS for pair in _shares(TARGETS[name][1], FLAGS[name].value)]
     reports = []
     cli.announce("starting …")
     with tempfile.TemporaryDirectory() as root:

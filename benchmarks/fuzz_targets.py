@@ -1,7 +1,7 @@
 """What `benchmarks.fuzz` throws random input at.
 
-A target is a class here and a line in `TARGETS`. It is made in the process that draws the cases,
-and opened and run in one that may crash.
+A target is a class, here or in `benchmarks.fuzz_files`, and an element of a list there. It is made
+in the process that draws the cases, and opened and run in one that may crash.
 """
 
 import abc
@@ -40,9 +40,11 @@ class Target(abc.ABC, Generic[Item]):
 
     Attributes:
       name: in words, for the report.
+      share: how many items it gets, in proportion to the other targets of its list.
     """
 
     name: str
+    share: float = 1.0
 
     @abc.abstractmethod
     def make_case(self, rng: random.Random) -> list[Item]:
@@ -275,7 +277,4 @@ def _byte_pair() -> "Vocabulary":
     return BytePairVocabulary(tuple(sorted(model["vocab"], key=model["vocab"].get)), tuple(merges))
 
 
-# Flag -> (what it counts, targets among which the number is divided).
-TARGETS: dict[str, tuple[str, list[Target]]] = {
-    "strings": ("Random strings", [Strings("wordpiece"), Strings("byte_pair")]),
-}
+STRINGS: list[Target] = [Strings("wordpiece"), Strings("byte_pair")]

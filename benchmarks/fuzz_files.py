@@ -1,0 +1,558 @@
+"""Mutated files for `benchmarks.fuzz`: every reader of the project against damaged input.
+
+A reader has to answer any file with a result or with one line (`UserError`). Everything else is a
+fault: another exception, a message of several lines, a result that is not finite.
+"""
+
+import abc
+import dataclasses
+import gzip
+import json
+import random
+import re
+import shutil
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks.fuzz_targets import Outcome, Target
+from official_cmlm.errors import UserError
+
+if TYPE_CHECKING:
+    from official_cmlm.tokenization import Vocabulary
+
+# Files of a case, all of one reader.
+_CASE = 40
+_MOST_LETTERS = 2000
+_WORDS = "the cat sat on mat a dog ran over it and then slept".split()
+_VALUES = [
+    *(None, True, False, 0, 1, -1, 3, 2**31, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, -0.0),
+    *(1e-320, 1e308, float("nan"), float("inf"), "", "a", "../x", "/etc/passwd", "a\0b", "\ud800"),
+    *("<script>", "|\n|", "1" * 5000, [], {}, [[]], [None], {"": ""}, [[[[[]]]]], {"a": {"a": {}}}),
+]
+_BYTES = [
+    *(
+        b"\0",
+        b"\xff",
+        b"\xef\xbb\xbf",
+        b"\n",
+        b"\r\n",
+        b"-1",
+        b"9" * 30,
+        b"1e999",
+        b"{",
+        b"]",
+        b'"',
+    ),
+    *(
+        b'"',
+        b"[" * 5000,
+        b"../",
+        b"\xed\xa0\x80",
+        b"NaN",
+        b": &a [*a]",
+        b"!!python/object:os.system x",
+    ),
+]
+
+
+@dataclasses.dataclass(frozen=True)
+class Mutation:
+    """A file as it is tried.
+
+    Attributes:
+      name: of the file, inside the reader's folder.
+      content: what is in it.
+    """
+
+    name: str
+    content: bytes
+
+    def packed(self) -> bytes:
+        """Name and content in one piece, as the driver writes items down."""
+        return self.name.encode() + b"\0" + self.content
+
+    @classmethod
+    def unpacked(cls, item: bytes) -> "Mutation":
+        """What `packed` made."""
+        name, _, content = item.partition(b"\0")
+        return cls(name.decode(), content)
+
+
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """The content with one to three changes; of JSON usually a change of its values."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if content[:1] in b"{[" and rng.random() < 0.7:
+            content = _other_value(content, rng)
+        else:
+            content = _other_bytes(content, rng)
+    return content
+
+
+def _other_value(content: bytes, rng: random.Random) -> bytes:
+    """JSON with a value replaced, or a key removed, renamed or added."""
+    try:
+        root = json.loads(content)
+    except (ValueError, RecursionError):
+        return _other_bytes(content, rng)
+    places: list[tuple[Any, Any]] = []
+
+    def collect(node: Any) -> None:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        for key in keys:
+            places.append((node, key))
+            if isinstance(node[key], (dict, list)):
+                collect(node[key])
+
+    if isinstance(root, (dict, list)):
+        collect(root)
+    if not places:
+        return json.dumps(rng.choice(_VALUES)).encode("utf-8", "surrogatepass")
+    node, key = rng.choice(places)
+    what = rng.random()
+    if what < 0.7:
+        node[key] = rng.choice(_VALUES)
+    elif what < 0.85:
+        del node[key]
+    elif isinstance(node, dict):
+        node[str(rng.choice(_VALUES))[:100]] = node.pop(key)
+    else:
+        node.append(rng.choice(_VALUES))
+    return json.dumps(root, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _other_bytes(content: bytes, rng: random.Random) -> bytes:
+    data, size = bytearray(content), len(content)
+    start = rng.randrange(size + 1)
+    length = min(int(10 ** rng.uniform(0, 3)), size - start)
+    kind = rng.randrange(8)
+    if kind == 0 and size:
+        data[rng.randrange(size)] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[start : start + length]
+    elif kind == 2:
+        data[start:start] = rng.randbytes(rng.choice((1, 4, 100)))
+    elif kind == 3:
+        del data[start:]
+    elif kind == 4:
+        data[start : start + length] = data[start : start + length] * 2
+    elif kind == 5:
+        data[start : start + rng.choice((0, 1, 4))] = rng.choice(_BYTES)
+    elif kind == 6:
+        numbers = list(re.finditer(rb"\d+", content[: 1 << 16]))
+        if numbers:
+            found = rng.choice(numbers)
+            data[found.start() : found.end()] = rng.choice((b"0", b"-1", b"9" * 12, b"1e400", b""))
+    else:
+        lines = content.split(b"\n")
+        rng.shuffle(lines)
+        data = bytearray(b"\n".join(lines))
+    return bytes(data)
+
+
+class Files(Target[bytes]):
+    """One reader. Each item replaces a file of a valid folder, which is then read."""
+
+    # Weight of each file that is mutated, by name; others stay as they are.
+    files: dict[str, int]
+
+    @abc.abstractmethod
+    def write(self, folder: Path) -> None:
+        """Writes the valid folder."""
+
+    @abc.abstractmethod
+    def read(self, folder: Path, name: str) -> None:
+        """Reads the folder; a `UserError` is an answer.
+
+        Args:
+          folder: the folder.
+          name: the file that was mutated.
+
+        Raises:
+          ArithmeticError: for a result that is not finite.
+        """
+
+    def make_case(self, rng: random.Random) -> list[bytes]:
+        valid = self._valid()
+        names = rng.choices(list(valid), [self.files[name] for name in valid], k=_CASE)
+        return [Mutation(name, mutated(valid[name], rng)).packed() for name in names]
+
+    def _valid(self) -> dict[str, bytes]:
+        """Content of the files, made once in each process."""
+        if not hasattr(self, "_contents"):
+            import tempfile
+
+            with tempfile.TemporaryDirectory() as folder:
+                root = Path(folder) / "valid"
+                root.mkdir()
+                self.write(root)
+                self._contents = {name: (root / name).read_bytes() for name in self.files}
+        return self._contents
+
+    def open(self, folder: Path) -> None:
+        self._folder = folder / "valid"
+        # A process that crashed has left a mutated file there.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        self.write(self._folder)
+        for name in self.files:
+            self.read(self._folder, name)
+
+    def run(self, case: list[bytes]) -> Outcome:
+        counts = {"read": 0, "refused": 0}
+        faults = []
+        for index, item in enumerate(case):
+            mutation = Mutation.unpacked(item)
+            path = self._folder / mutation.name
+            before = path.read_bytes()
+            path.write_bytes(mutation.content)
+            try:
+                self.read(self._folder, mutation.name)
+                counts["read"] += 1
+            except UserError as error:
+                counts["refused"] += 1
+                message = str(error)
+                if "\n" in message or len(message) > _MOST_LETTERS:
+                    faults.append(("not one line", index))
+            except Exception as error:
+                faults.append((f"{type(error).__name__} ({mutation.name})", index))
+            finally:
+                path.write_bytes(before)
+        return Outcome(counts, faults)
+
+
+def _vocabulary() -> "Vocabulary":
+    from official_cmlm.tokenization import WordPieceVocabulary
+
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    letters = [chr(code) for code in range(97, 123)]
+    tokens = [*special, *letters, *(f"##{letter}" for letter in letters), *_WORDS]
+    return WordPieceVocabulary(tuple(dict.fromkeys(tokens)), True, 100)
+
+
+def _encoder_directory(folder: Path, with_head: bool = False) -> None:
+    import tensorflow as tf
+
+    from official_cmlm.checkpoints.encoder_directory import describe
+    from official_cmlm.configs.encoder import EncoderConfig
+    from official_cmlm.modeling.language_model_head import build_language_model_head
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+    vocabulary = _vocabulary()
+    config = EncoderConfig(
+        vocab_size=len(vocabulary),
+        hidden_size=8,
+        num_layers=1,
+        num_attention_heads=2,
+        intermediate_size=16,
+        max_position_embeddings=24,
+    )
+    tf.random.set_seed(1)
+    encoder = SentenceEncoderModel(config)
+    items = {"encoder": encoder}
+    if with_head:
+        items["language_model_head"] = build_language_model_head(encoder)
+    describe(folder, config, vocabulary, max_seq_length=16)
+    tf.train.Checkpoint(**items).save(str(folder / "ckpt"))
+
+
+class EncoderDescription(Files):
+    """`encoder_config.json` and the vocabulary of an encoder directory."""
+
+    name = "files of an encoder directory"
+    files = {"encoder_config.json": 3, "vocab.txt": 1, "vocab.json": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        _encoder_directory(folder)
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.checkpoints.encoder_directory import read_description
+
+        config, _, _ = read_description(folder)
+        config.check_memory()
+
+
+class Checkpoint(Files):
+    """A checkpoint: its list, its index, its data."""
+
+    name = "checkpoints"
+    # Slower than the others.
+    share = 0.5
+    files = {"checkpoint": 1, "ckpt-1.index": 2, "ckpt-1.data-00000-of-00001": 3}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        _encoder_directory(folder)
+
+    def read(self, folder: Path, name: str) -> None:
+        import numpy as np
+
+        from official_cmlm.checkpoints.encoder_directory import restore_pretrained
+        from official_cmlm.checkpoints.integrity import damage, latest_good_checkpoint
+        from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+        if not hasattr(self, "_encoder"):
+            from official_cmlm.checkpoints.encoder_directory import read_description
+
+            config, self._vocabulary, _ = read_description(folder)
+            self._encoder = SentenceEncoderModel(config)
+        damage(str(folder / "ckpt-1"))
+        latest_good_checkpoint(folder)
+        restore_pretrained(folder, self._encoder, None, self._vocabulary)
+        if not all(np.isfinite(weight).all() for weight in self._encoder.get_weights()):
+            raise ArithmeticError("weights")
+
+
+class Manifest(Files):
+    """`dataset.json` and the vocabulary of a folder of records."""
+
+    name = "files of a folder of records"
+    files = {"dataset.json": 4, "vocab.txt": 1, "vocab.json": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        _write_records(folder)
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
+
+        load_records_vocabulary(folder, load_manifest(folder, "documents"))
+
+
+class Shards(Files):
+    """Bytes of a TFRecord file, and of records whose checksums are right."""
+
+    name = "records"
+    # Slower than the others.
+    share = 0.3
+    files = {"documents-00000.tfrecord": 1, "record": 2}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        import tensorflow as tf
+
+        _write_records(folder)
+        dataset = tf.data.TFRecordDataset(str(folder / "documents-00000.tfrecord"))
+        (folder / "record").write_bytes(next(iter(dataset)).numpy())
+
+    def read(self, folder: Path, name: str) -> None:
+        import tensorflow as tf
+
+        from official_cmlm.records import documents
+        from official_cmlm.records.corruption import find_damage
+
+        size = len(_vocabulary())
+        if not hasattr(self, "_parse"):
+            self._parse = tf.function(
+                lambda records, keys: documents.parse(records, keys, False, size).sentences,
+                input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
+            )
+        try:
+            path = str(folder / "documents-00000.tfrecord")
+            for record in tf.data.TFRecordDataset(path):
+                self._parse(record[tf.newaxis], tf.zeros([1], tf.int64))
+        except (tf.errors.OpError, UnicodeDecodeError):
+            found = find_damage([str(folder)])
+            if found is None:
+                raise
+        record = tf.constant([(folder / "record").read_bytes()])
+        try:
+            ids = self._parse(record, tf.zeros([1], tf.int64)).flat_values.numpy()
+        except (tf.errors.OpError, UnicodeDecodeError):
+            return
+        if len(ids) and not 0 <= ids.min() <= ids.max() < size:
+            raise ArithmeticError("ids")
+
+
+def _write_records(folder: Path) -> None:
+    from data_prep.documents.records import RecordOptions, Statistics, records
+    from data_prep.output.folder import ShardWriter
+    from data_prep.readers import Document
+
+    rng = random.Random(1)  # noqa: S311
+    text = [" ".join(rng.choices(_WORDS, k=6)) + "." for _ in range(12)]
+    vocabulary, options, statistics = _vocabulary(), RecordOptions(), Statistics()
+    writer = ShardWriter(folder, "documents", 1 << 20)
+    found = [Document(f"d{n}", "en", [" ".join(text[n : n + 4])]) for n in range(8)]
+    for language, record in records(found, vocabulary, options, statistics):
+        writer.write(language, record)
+    writer.close()
+    vocabulary.save(folder)
+    statistics.manifest(vocabulary, writer.shards, options.keep_text).save(folder)
+
+
+class HuggingFace(Files):
+    """A sentence-transformers folder, as the import reads it."""
+
+    name = "sentence-transformers folders"
+    files = {  # noqa: RUF012
+        "config.json": 3,
+        "modules.json": 1,
+        "sentence_bert_config.json": 1,
+        "1_Pooling/config.json": 1,
+        "tokenizer.json": 2,
+        "tokenizer_config.json": 1,
+        "vocab.txt": 1,
+        "model.safetensors": 3,
+    }
+
+    def write(self, folder: Path) -> None:
+        from export import sentence_transformers_folder
+
+        source = folder.with_name("source")
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        _encoder_directory(source, with_head=True)
+        folder.rmdir()
+        sentence_transformers_folder.export(str(source), str(folder), False, None, False)
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.checkpoints.importing import read_source
+        from official_cmlm.checkpoints.options import ImportOptions
+        from official_cmlm.checkpoints.source import check_finite
+
+        check_finite(str(folder), read_source(str(folder), ImportOptions()))
+
+
+class Experiment(Files):
+    """A user's own experiment."""
+
+    name = "experiments"
+    # Slower than the others.
+    share = 0.4
+    files = {"own.yaml": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        text = (
+            "# An experiment.\nbase: demo\ntask:\n  encoder: {num_layers: 2, hidden_size: 64}\n"
+            "  objectives:\n    cmlm: {num_projections: 3, masking_rate: 0.3}\n"
+            "  train_data: {seq_length: 64, bucket_boundaries: [32, 64], seed: 3}\n"
+            "trainer:\n  train_steps: 100\n  optimizer_config:\n    optimizer:\n      type: adamw\n"
+            "      adamw: {weight_decay_rate: 0.01, gradient_clip_norm: 1.0}\n"
+            "    learning_rate:\n      type: polynomial\n"
+            "      polynomial: {initial_learning_rate: 1e-3, decay_steps: 100}\n"
+            "runtime: {num_gpus: 0, distribution_strategy: mirrored}\n"
+        )
+        (folder / "own.yaml").write_text(text)
+
+    def read(self, folder: Path, name: str) -> None:
+        from experiments import registry
+
+        config = registry.load(str(folder / "own.yaml"))
+        config.task.check()
+
+
+class Results(Files):
+    """The `results.json` that `--compare` names."""
+
+    name = "results of evaluations"
+    # Slower than the others.
+    share = 0.3
+    files = {"results.json": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        scores = [
+            {"task": task, "metric": "spearman_all", "value": value, "count": 100}
+            for task, value in (("STS12", 60.1), ("STS-B", 70.2), ("SICK-R", 65.3))
+        ]
+        suite = {
+            "protocol": "Cosines.",
+            "options": {"split": "test"},
+            "seeds": [],
+            "scores": scores,
+            "figures": {},
+            "notes": ["a note"],
+            "failures": [],
+            "files": {},
+            "seconds": 1.5,
+        }
+        edges = [-1.0, 0.0, 1.0]
+        histogram = {"texts": {"edges": edges, "random": [0.4, 0.6], "positive": [0.1, 0.9]}}
+        geometry = suite | {
+            "scores": [{"task": "texts", "metric": "isotropy", "value": 0.5, "count": 9}],
+            "figures": {"cosine_histogram": histogram},
+        }
+        encoder = {"name": "e", "path": "p", "kind": "k", "fingerprint": "0" * 16, "dimension": 8}
+        results = {"encoder": encoder, "data_dir": "d", "started": "2026-01-01", "seconds": 2.0}
+        results["suites"] = {"sts": suite, "geometry": geometry}
+        (folder / "results.json").write_text(json.dumps(results))
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.evaluation.report.driver import read_results
+
+        read_results(folder / "results.json")
+
+
+class Texts(Files):
+    """Text as data preparation reads it: plain or compressed, JSON lines, crawls, tables, TMX."""
+
+    name = "text"
+    files = {  # noqa: RUF012
+        "a.txt": 1,
+        "a.jsonl": 2,
+        "a.warc": 2,
+        "a.wet": 2,
+        "a.txt.gz": 1,
+        "a.txt.zst": 1,
+        "a.tsv": 1,
+        "a.tmx": 2,
+    }
+
+    def write(self, folder: Path) -> None:
+        import zstandard
+
+        plain = b"The cat sat. It ran.\n\nA dog slept on the mat.\n" * 3
+        (folder / "a.txt").write_bytes(plain)
+        (folder / "a.txt.gz").write_bytes(gzip.compress(plain, mtime=0))
+        (folder / "a.txt.zst").write_bytes(zstandard.compress(plain))
+        lines = [{"text": "The cat sat.", "lang": "en", "id": f"d{n}"} for n in range(5)]
+        (folder / "a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+        html = b"<html lang=en><body><p>The cat sat on the mat and it slept.</p></body></html>"
+        http = b"HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\n\r\n" + html
+        kind = {"Content-Type": "application/http; msgtype=response"}
+        (folder / "a.warc").write_bytes(_warc("response", http, kind) * 3)
+        kind = {"Content-Type": "text/plain", "WARC-Identified-Content-Language": "eng"}
+        (folder / "a.wet").write_bytes(_warc("conversion", plain, kind) * 3)
+        (folder / "a.tsv").write_bytes(b"The cat.\tDie Katze.\nA dog.\tEin Hund.\n" * 4)
+        unit = "".join(
+            f'<tuv xml:lang="{tag}"><seg>{text}</seg></tuv>'
+            for tag, text in (("en", "The cat."), ("de", "Die Katze."))
+        )
+        header = '<?xml version="1.0" encoding="utf-8"?><tmx version="1.4"><header/><body>'
+        (folder / "a.tmx").write_text(f"{header}{f'<tu>{unit}</tu>' * 4}</body></tmx>")
+
+    def read(self, folder: Path, name: str) -> None:
+        from data_prep.readers import ReadOptions, ReadReport, read_documents
+
+        for on_error in ("fail", "skip"):
+            options = ReadOptions(on_error=on_error, max_expanded_bytes=1 << 24)
+            if Path(name).suffix in (".tsv", ".tmx"):
+                _read_pairs(folder / name, options)
+                continue
+            for document in read_documents([str(folder / name)], options, ReadReport()):
+                # What is written later must be text.
+                "".join(document.paragraphs).encode()
+
+
+def _warc(kind: str, content: bytes, headers: dict[str, str]) -> bytes:
+    lines = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Target-URI: https://example.org/a"]
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    head = "\r\n".join([*lines, f"Content-Length: {len(content)}", "", ""])
+    return head.encode() + content + b"\r\n\r\n"
+
+
+def _read_pairs(path: Path, options: Any) -> None:
+    from data_prep.readers import ReadReport
+    from data_prep.readers.pairs import PairInput
+
+    pairs = PairInput((str(path),), ("en", "de"), path.suffix[1:])
+    for _ in pairs.read(ReadReport(), False, options):
+        pass
+
+
+FILES: list[Target] = [
+    EncoderDescription(),
+    Manifest(),
+    Results(),
+    Experiment(),
+    HuggingFace(),
+    Texts(),
+    Shards(),
+    Checkpoint(),
+]
