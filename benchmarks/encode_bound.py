@@ -86,7 +86,7 @@ def main(argv: list[str]) -> None:
         text_files,
     )
     from official_cmlm.checkpoints.importing import import_checkpoint
-    from official_cmlm.checkpoints.options import ImportOptions
+    from official_cmlm.checkpoints.source import ImportOptions
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     sentences = real_sentences(text_files(FLAGS.text), FLAGS.sentences)

@@ -404,8 +404,7 @@ class HuggingFace(Files):
 
     def read(self, folder: Path, name: str) -> None:
         from official_cmlm.checkpoints.importing import read_source
-        from official_cmlm.checkpoints.options import ImportOptions
-        from official_cmlm.checkpoints.source import check_finite
+        from official_cmlm.checkpoints.source import ImportOptions, check_finite
 
         check_finite(str(folder), read_source(str(folder), ImportOptions()))
 

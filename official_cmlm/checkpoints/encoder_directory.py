@@ -12,6 +12,7 @@ The model directory of a training is an encoder directory from its first checkpo
 
 import json
 import os
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,41 @@ def named(names: list[str], shown: int = 3) -> str:
     """The first of the names and how many more there are, for messages."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
+
+
+# Where a training's checkpoint keeps the weights of objectives.
+_OBJECTIVES = "model/objectives/"
+
+
+def restore_objectives(
+    path: str | os.PathLike, objectives: dict[str, tf_keras.layers.Layer]
+) -> set[str]:
+    """Restores the objectives that a checkpoint also holds, with weights of the same shapes.
+
+    Args:
+      path: a model directory or a checkpoint.
+      objectives: name -> objective, as `MultiObjectiveModel` has them.
+
+    Returns:
+      The names of those that were restored.
+    """
+    prefix = checkpoint_of(path)
+    stored: dict[str, Counter] = {name: Counter() for name in objectives}
+    for key, shape in tf.train.list_variables(prefix):
+        name = key.removeprefix(_OBJECTIVES).partition("/")[0]
+        if key.startswith(_OBJECTIVES) and name in stored and "OPTIMIZER_SLOT" not in key:
+            stored[name][tuple(shape)] += 1
+    same = {
+        name: objective
+        for name, objective in objectives.items()
+        if objective.own_weights()
+        and stored[name] == Counter(tuple(v.shape) for v in objective.own_weights())
+    }
+    if same:
+        layers = tf.train.Checkpoint(**same)
+        root = tf.train.Checkpoint(model=tf.train.Checkpoint(objectives=layers))
+        root.read(prefix).assert_existing_objects_matched().expect_partial()
+    return set(same)
 
 
 # Fields that may change when a training is resumed.

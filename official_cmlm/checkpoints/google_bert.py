@@ -15,8 +15,8 @@ import tensorflow as tf
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, read_config
 from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
 from official_cmlm.checkpoints.json_files import read_json
-from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.source import (
+    ImportOptions,
     Source,
     Tensors,
     check_vocabulary_size,

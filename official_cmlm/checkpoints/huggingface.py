@@ -13,10 +13,9 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
 from official_cmlm.checkpoints.json_files import read_json
-from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
 from official_cmlm.checkpoints.sentence_transformers_modules import MODULES, read_modules
-from official_cmlm.checkpoints.source import Source, check_vocabulary_size
+from official_cmlm.checkpoints.source import ImportOptions, Source, check_vocabulary_size
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 

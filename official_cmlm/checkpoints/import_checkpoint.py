@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.output_dir, is_folder=True)
     cli.import_tensorflow()
     from official_cmlm.checkpoints.importing import import_checkpoint
-    from official_cmlm.checkpoints.options import ImportOptions
+    from official_cmlm.checkpoints.source import ImportOptions
 
     options = ImportOptions(
         pooling=FLAGS.pooling,

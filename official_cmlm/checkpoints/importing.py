@@ -10,9 +10,8 @@ from official_cmlm.checkpoints.building import build
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, describe
 from official_cmlm.checkpoints.google_bert import read_google_bert
 from official_cmlm.checkpoints.huggingface import read_huggingface
-from official_cmlm.checkpoints.options import ImportOptions
 from official_cmlm.checkpoints.saved_model import with_known_activation
-from official_cmlm.checkpoints.source import Source, check_finite
+from official_cmlm.checkpoints.source import ImportOptions, Source, check_finite
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 

@@ -7,8 +7,11 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import DEFAULT_SEQ_LENGTH, restore_pretrained
-from official_cmlm.checkpoints.objective_weights import restore_objectives
+from official_cmlm.checkpoints.encoder_directory import (
+    DEFAULT_SEQ_LENGTH,
+    restore_objectives,
+    restore_pretrained,
+)
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark

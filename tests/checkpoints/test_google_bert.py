@@ -14,7 +14,7 @@ from official.nlp.tools import export_tfhub_lib, tf2_bert_encoder_checkpoint_con
 from export import tfhub
 from official_cmlm.checkpoints.building import build
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 from tests.modeling.helpers import randomize

@@ -16,8 +16,7 @@ from safetensors.numpy import load_file, save_file
 
 from official_cmlm.checkpoints.building import build
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.options import ImportOptions
-from official_cmlm.checkpoints.source import flat_shape
+from official_cmlm.checkpoints.source import ImportOptions, flat_shape
 from official_cmlm.errors import UserError
 from tests.checkpoints.helpers import REFERENCES
 

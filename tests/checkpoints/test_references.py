@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.checkpoints.building import build
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 

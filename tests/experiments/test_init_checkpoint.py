@@ -9,7 +9,7 @@ from experiments import registry
 from export import sentence_transformers_folder
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.variables import encoder_variables, head_variables
 from official_cmlm.sentence_encoder import SentenceEncoder

@@ -12,7 +12,7 @@ from safetensors.numpy import load_file
 from export import model_card, sentence_transformers_folder
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.options import ImportOptions
+from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
