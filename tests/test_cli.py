@@ -13,6 +13,7 @@ BINARIES = [
     "benchmarks.encode",
     "benchmarks.encode_bound",
     "benchmarks.encode_side",
+    "benchmarks.fuzz",
     "benchmarks.gradient_cache",
     "benchmarks.imported",
     "benchmarks.jax_runtime",

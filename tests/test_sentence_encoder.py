@@ -109,7 +109,7 @@ def test_an_embedding_that_is_not_finite_is_an_error(vocabulary, value):
 def test_the_sentence_that_is_not_finite_is_named(vocabulary):
     """One word's row is NaN; the number is the position in the list, not in the batch."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
-    table = next(v for v in model.variables if v.name.startswith("word_embeddings"))
+    table = next(v for v in model.variables if "word_embeddings" in v.name)
     row = vocabulary.tokens.index("dog")
     table.scatter_nd_update([[row]], tf.fill([1, 16], np.nan))
     encoder = official_cmlm.SentenceEncoder(model, vocabulary, 32)
@@ -122,9 +122,8 @@ def test_large_embeddings_are_normalised_too(vocabulary):
     """Their squares overflow in float32."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
     for variable in model.variables:
-        if variable.name.endswith(("layer_norm/gamma:0", "layer_norm/beta:0")):
-            if "layer_1/output" in variable.name or "output_layer_norm" in variable.name:
-                variable.assign(variable * 0 + 1e25)
+        if "layer_1/output_layer_norm" in variable.name:
+            variable.assign(variable * 0 + 1e25)
     encoder = official_cmlm.SentenceEncoder(model, vocabulary, 32)
     assert np.abs(encoder.encode(["a cat"])).max() > 1e20
     vectors = encoder.encode(["a cat", ""], normalize=True)

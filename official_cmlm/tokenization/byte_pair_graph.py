@@ -25,7 +25,8 @@ class GraphBytePair(tf.Module):
 
     The ids are those of `BytePairVocabulary.tokenizer` but for this: keras-hub uses the Devanagari
     digit six (`६`) as its split mark, which is lost where it would be a token of its own; U+0000 is
-    lost; and a word of more than `LONGEST_WORD` bytes is cut into parts of that length.
+    lost; some rare spaces go with another word; and a word of more than `LONGEST_WORD` bytes is cut
+    into parts of that length.
     """
 
     def __init__(

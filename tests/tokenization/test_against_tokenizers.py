@@ -116,7 +116,7 @@ def test_graph_ids_equal_pythons(roberta, news, graph_ids):
 
 @pytest.mark.parametrize("text", LONG)
 def test_graph_ids_equal_pythons_on_very_long_words(roberta, graph_ids, text):
-    """One a batch: keras-hub's time is the product of longest word and number of new words."""
+    """Hundreds of merges of one word, among them pairs that overlap."""
     assert graph_ids([text]) == _ids(roberta, [text])
 
 
