@@ -1,6 +1,7 @@
 """Shared fixtures: two logical CPUs, a tiny vocabulary, tiny records, a tiny encoder."""
 
 import functools
+import gc
 import importlib.util
 import os
 import random
@@ -23,6 +24,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+
+
+def pytest_collection_finish() -> None:
+    """Spares the collector what stays to the end anyway: TensorFlow and the tests themselves."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(50_000, 20, 20)
 
 
 @pytest.fixture(scope="session")

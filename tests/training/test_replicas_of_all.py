@@ -18,6 +18,7 @@ CASES = {
     "contrastive-both": ("contrastive", BOTH),
     "cmlm_cse": ("cmlm_cse", {}),
     "declutr": ("declutr", {}),
+    "mlm": ("mlm", {}),
     "quick_thought": ("quick_thought", {}),
 }
 
@@ -84,8 +85,8 @@ def _check_unequal_masks(*halves):
     assert counts[0] != counts[1] or not any(counts)
 
 
-# Vectors of both kinds, labels, and masked tokens beside vectors; the rest among the long ones.
-_SHORT = ("contrastive", "nli", "cmlm_cse")
+# Vectors of two views, and labels; masked tokens beside vectors are in test_replicas.py.
+_SHORT = ("contrastive", "nli")
 
 
 @pytest.mark.parametrize(
