@@ -1,4 +1,7 @@
-"""Every objective trains on two replicas as on one device with the same global batch."""
+"""Every objective trains on two replicas, and some on four, as one device on the same batch."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from official_cmlm.training.step import train_step
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import batch_of, task_of
+from tests.training.four_devices import NAMES
 
 BOTH = {"negatives": "both_views", "bidirectional": True}
 CASES = {
@@ -132,3 +136,19 @@ def test_loss_gradients_and_metrics_equal_one_device(folders, case):
             np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
     gradients = expected[1:learning]
     _check_clipped_step(task, strategy, single, mirrored, whole, features, gradients)
+
+
+@pytest.mark.long
+def test_a_step_on_four_devices_equals_one(vocabulary, tmp_path):
+    vocabulary.save(tmp_path)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.training.four_devices"),
+            *(str(tmp_path), str(tmp_path / "records")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(NAMES)
