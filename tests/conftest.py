@@ -26,6 +26,21 @@ def pytest_configure(config: pytest.Config) -> None:
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
 
 
+# Folders whose files take longest, tens of seconds each.
+_LONG_FILES = ("training", "experiments", "objectives", "export", "checkpoints", "unchanged")
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Long files first: with a worker a file, one at the end would leave the others idle."""
+    root = Path(__file__).parent
+
+    def order(item: pytest.Item) -> int:
+        folder = item.path.relative_to(root).parts[0]
+        return _LONG_FILES.index(folder) if folder in _LONG_FILES else len(_LONG_FILES)
+
+    items.sort(key=order)
+
+
 def pytest_collection_finish() -> None:
     """Spares the collector what stays to the end anyway: TensorFlow and the tests themselves."""
     gc.collect()
