@@ -81,11 +81,9 @@ def steps(task, strategy, models, batches):
     whole, shares = batches
     single, mirrored = models
 
-    @tf.function
-    def distributed(features):
-        return strategy.run(_losses_and_gradients, args=(task, mirrored, features))
-
-    result = distributed(_distribute(strategy, shares))
+    # Not traced, here and below: that takes longer than the few steps.
+    shares = _distribute(strategy, shares)
+    result = strategy.run(_losses_and_gradients, args=(task, mirrored, shares))
     both = [
         {
             name: [strategy.experimental_local_results(value)[i] for value in values]
@@ -146,13 +144,9 @@ def test_optimizer_step_equals_one_device(task, strategy, models, batches):
         _ = distributed_optimizer.iterations
         distributed_metrics = task.build_metrics()
 
-    @tf.function
-    def step(features):
-        return strategy.run(
-            task.train_step, args=(features, mirrored, distributed_optimizer, distributed_metrics)
-        )["loss"]
-
-    losses = step(_distribute(strategy, shares))
+    arguments = (mirrored, distributed_optimizer, distributed_metrics)
+    features = _distribute(strategy, shares)
+    losses = strategy.run(task.train_step, args=(features, *arguments))["loss"]
     mean = strategy.reduce(tf.distribute.ReduceOp.MEAN, losses, axis=None)
     assert float(mean) == pytest.approx(float(loss), rel=1e-5)
     after = single.get_weights()

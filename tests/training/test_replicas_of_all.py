@@ -64,11 +64,8 @@ def _check_clipped_step(task, strategy, single, mirrored, whole, shares, gradien
         other = task.create_optimizer(config)
         _ = other.iterations
 
-    @tf.function
-    def step(features):
-        return strategy.run(lambda share: train_step(mirrored, other, share, 0)[1], (features,))
-
-    for local in strategy.experimental_local_results(step(shares)):
+    norms = strategy.run(lambda share: train_step(mirrored, other, share, 0)[1], (shares,))
+    for local in strategy.experimental_local_results(norms):
         assert float(local) == pytest.approx(norm, rel=1e-4)
     after = single.get_weights()
     assert max(np.abs(a - b).max() for a, b in zip(after, before)) > 1e-2
@@ -89,14 +86,7 @@ def _check_unequal_masks(*halves):
     assert counts[0] != counts[1] or not any(counts)
 
 
-# Vectors of two views, and labels; masked tokens beside vectors are in test_replicas.py.
-_SHORT = ("contrastive", "nli")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in _SHORT else pytest.mark.long) for case in CASES],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_loss_gradients_and_metrics_equal_one_device(folders, case):
     """Loss, every gradient and metric, and a clipped step of Adam, are those of one device."""
     name, settings = CASES[case]
@@ -116,11 +106,8 @@ def test_loss_gradients_and_metrics_equal_one_device(folders, case):
     )
     expected = [value.numpy() for value in _step(task, single, whole)]
 
-    @tf.function
-    def distributed(features):
-        return strategy.run(_step, args=(task, mirrored, features))
-
-    values = distributed(features)
+    # Not traced, here and below: that takes longer than the few steps.
+    values = strategy.run(_step, args=(task, mirrored, features))
     learning = 1 + len(single.trainable_variables)
     assert (
         len(values)

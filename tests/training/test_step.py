@@ -81,10 +81,7 @@ def _step(folders, name, static, compiled):
 
 @pytest.mark.parametrize(
     "name",
-    [
-        pytest.param(name, marks=() if name in ("cmlm", "contrastive") else pytest.mark.long)
-        for name in SETTINGS
-    ],
+    [pytest.param(name, marks=() if name == "cmlm" else pytest.mark.long) for name in SETTINGS],
 )
 def test_compiled_step_equals_the_other(folders, name):
     """Loss, metrics and updated weights, with dropout on and static shapes."""
