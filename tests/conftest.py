@@ -20,6 +20,9 @@ WORDS = (
 
 def pytest_configure(config: pytest.Config) -> None:
     """Splits the CPU into two logical devices; only possible before TensorFlow has started."""
+    if config.getoption("dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
+        # This process only hands tests to its workers, which start after it.
+        return
     import tensorflow as tf
 
     cpu = tf.config.list_physical_devices("CPU")[0]

@@ -77,7 +77,9 @@ class Training:
             arguments = (batch, self.model, self.optimizer, self.metrics)
             return self.strategy.run(self.task.train_step, args=arguments)["loss"]
 
-        self.step = tf.function(step, jit_compile=compiled or None)
+        # Traced where that is what is tested: it takes longer than the steps.
+        traced = compiled or chunk_size
+        self.step = tf.function(step, jit_compile=compiled or None) if traced else step
 
     def poison(self):
         """Spoils the embedding of the token that only the last row of the bad batch has."""
