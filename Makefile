@@ -30,11 +30,14 @@ DOCUMENTS_BY ?= blank_line
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
+# A file a worker, in the order of tests/conftest.py.
+PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+
 test: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope
+	$(PYTEST)
 
 test-long: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadscope -m long
+	$(PYTEST) -m long
 
 lint: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

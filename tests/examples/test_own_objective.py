@@ -37,7 +37,7 @@ for chunk_size in (0, 3):
     batches = iter(task.build_inputs(config.task.train_data))
     # Eagerly: to compile the step of chunks would take most of the test.
     losses = [
-        float(task.train_step(next(batches), model, optimizer, metrics)["loss"]) for _ in range(4)
+        float(task.train_step(next(batches), model, optimizer, metrics)["loss"]) for _ in range(2)
     ]
     norms = [float(tf.norm(v)) for v in model.trainable_variables]
     measured = {m.name: float(m.result()) for m in metrics}
@@ -81,7 +81,7 @@ def test_it_trains_equally_in_chunks(records_dir):
     whole, chunked = json.loads(done.stdout)
     np.testing.assert_allclose(chunked["losses"], whole["losses"], rtol=1e-4, atol=1e-5)
     np.testing.assert_allclose(chunked["norms"], whole["norms"], rtol=1e-4, atol=1e-5)
-    assert np.isfinite(whole["losses"]).all() and len(set(whole["losses"])) == 4
+    assert np.isfinite(whole["losses"]).all() and len(set(whole["losses"])) == 2
     for name, value in whole["metrics"].items():
         assert chunked["metrics"][name] == pytest.approx(value, rel=1e-3, abs=1e-5)
     assert {"alignment_uniformity/alignment", "alignment_uniformity/uniformity"} <= set(

@@ -25,15 +25,9 @@ OPTIMIZER = {
     "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
 }
 
-_EXAMPLES = (
-    "cmlm/multilingual_base",
-    "bitext/s1",
-    "nli/cross_lingual",
-    "quick_thought/published",
-    "cmlm_cse/bert_base",
-    "mirror_bert/word",
-    "declutr/small",
-)
+# Several objectives, an augmentation of text, an objective that does both; all objectives train in
+# tests/unchanged.
+_EXAMPLES = ("bitext/s1", "mirror_bert/word", "declutr/small")
 
 
 def _labelled_rows():
@@ -86,22 +80,31 @@ def _reduced(name, folders):
     return registry.load(name, params_override=yaml.safe_dump({"task": task}))
 
 
+@pytest.mark.parametrize("name", [n for n in registry.experiment_files() if n != "demo"])
+def test_experiment_can_begin(name, folders):
+    """The file is valid, and all is built that the first step needs."""
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    config = _reduced(name, folders)
+    task = SentenceEncoderTask(config.task)
+    task.check_batch_sizes(1)
+    assert task.create_optimizer(config.trainer.optimizer_config) is not None
+
+
 @pytest.mark.parametrize(
     "name",
     [
-        # One of each method here, its relatives among the long ones.
         pytest.param(name, marks=() if name in _EXAMPLES else pytest.mark.long)
         for name in registry.experiment_files()
         if name != "demo"
     ],
 )
 def test_experiment_takes_steps(name, folders):
-    """The file is valid, its objectives train together, and their weights move."""
+    """Its objectives train together, and their weights move."""
     from official_cmlm.training.task import SentenceEncoderTask
 
     config = _reduced(name, folders)
     task = SentenceEncoderTask(config.task)
-    task.check_batch_sizes(1)
     model = task.build_model()
     task.initialize(model)
     optimizer = task.create_optimizer(optimization.OptimizationConfig(OPTIMIZER))
@@ -114,7 +117,6 @@ def test_experiment_takes_steps(name, folders):
     assert np.isfinite(losses).all() and min(losses) > 0
     moved = [not np.array_equal(a, b.numpy()) for a, b in zip(before, model.trainable_variables)]
     assert np.mean(moved) > 0.5
-    assert task.create_optimizer(config.trainer.optimizer_config) is not None
 
 
 @pytest.mark.parametrize("name", chains.stage_files())

@@ -60,8 +60,9 @@ class InProcess:
 
 def test_each_stage_starts_from_the_one_before(tmp_path, common):
     """Encoder, head and the objective's own weights go on; a finished chain does nothing."""
-    chain = _chain(tmp_path, FIRST, SECOND)
-    loaded = chains.load_stages(chain, None, common)
+    # Both train CMLM alone, which is most of what they could share.
+    first = {**SECOND, "name": "first"}
+    loaded = chains.load_stages(_chain(tmp_path, first, SECOND), None, common)
     runner = InProcess()
     last = chains.run_stages(loaded, tmp_path / "model", None, common, runner)
     assert last == tmp_path / "model" / "02_second"

@@ -18,10 +18,11 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import make_documents, write_records
 
+SOURCES = ["bert", "roberta", "distilbert"]
 DATA = {"seq_length": 24, "segment": "sentence", "global_batch_size": 4, "bucket_boundaries": [24]}
 
 
-@pytest.fixture(scope="module", params=["bert", "roberta", "distilbert"])
+@pytest.fixture(scope="module", params=SOURCES)
 def imported(request, tmp_path_factory):
     """(name, encoder directory, records made with its vocabulary)."""
     folder = tmp_path_factory.mktemp(request.param)
@@ -71,6 +72,12 @@ def test_weights_and_head_are_the_sources(imported, experiment):
     assert model.encoder.config.layer_norm_epsilon == source.config.layer_norm_epsilon
 
 
+@pytest.mark.parametrize(
+    "imported",
+    # The other two differ in more than sizes from what is trained from nothing.
+    [pytest.param(name, marks=pytest.mark.long if name == "bert" else ()) for name in SOURCES],
+    indirect=True,
+)
 def test_training_goes_on_and_out_again(imported, tmp_path):
     """Two steps of CMLM change the weights; the result encodes and is exported."""
     name, folder, records = imported

@@ -19,7 +19,7 @@ from tests.inputs.pipelines import special_ids
 def folder(tmp_path_factory, vocabulary):
     """Documents with their text, some in several records."""
     path = tmp_path_factory.mktemp("with_text")
-    write_records(path, make_documents(40), vocabulary, keep_text=True, max_sentences=6)
+    write_records(path, make_documents(20), vocabulary, keep_text=True, max_sentences=6)
     return path
 
 

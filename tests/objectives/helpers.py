@@ -93,7 +93,11 @@ def train(task, steps, batch=None, start=None, seed=7):
     optimizer = task.create_optimizer(optimization.OptimizationConfig(_ADAMW))
     # The optimizers create this lazily; a step function must not be the first to do so.
     _ = optimizer.iterations
-    step = tf.function(lambda batch: task.train_step(batch, model, optimizer)[task.loss])
+
+    def step(batch):
+        # Not traced: that takes longer than some steps.
+        return task.train_step(batch, model, optimizer)[task.loss]
+
     if batch is None:
         batches = task.build_inputs(task.task_config.train_data).take(steps)
     else:

@@ -107,8 +107,8 @@ def test_byte_pair_ids_are_those_of_the_library(data_dir, roberta, lines):
 
 
 def test_graph_ids_equal_pythons(roberta, news, graph_ids):
-    """On every other line of ten languages; one may differ only for a listed cause."""
-    texts = [*HAND_MADE, *news[::2]]
+    """On every fifth line of ten languages; one may differ only for a listed cause."""
+    texts = [*HAND_MADE, *news[::5]]
     assert sum(bool(GRAPH_EXPLAINED.search(text)) for text in HAND_MADE) == 0
     different = _different(texts, graph_ids(texts), _ids(roberta, texts))
     assert [text for text in different if not GRAPH_EXPLAINED.search(text)] == []

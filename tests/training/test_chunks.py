@@ -40,34 +40,30 @@ def _check_equal(found, expected, model):
         np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        # These compare, predict, or do both; the others are among the long ones.
-        pytest.param(n, marks=() if n in ("contrastive", "mlm", "cmlm_cse") else pytest.mark.long)
-        for n in SETTINGS
-    ],
-)
+@pytest.mark.parametrize("name", SETTINGS)
 def test_chunks_equal_the_whole(folders, name):
     """Chunks that do not divide the batch, and a single one, with every kind of dropout."""
     task = task_of(folders, name, DROPOUT)
     model, features = randomize(task.build_model()), batch_of(task, name)
     expected = _values(model, features)
-    run = tf.function(_values)
     for chunk_size in (3, 50):
-        found = run(model, features, chunk_size)
-        _check_equal([v.numpy() for v in found], [v.numpy() for v in expected], model)
+        _check_equal(_values(model, features, chunk_size), expected, model)
 
 
 @pytest.mark.parametrize(
     "name",
-    [
-        "bitext_retrieval",
-        pytest.param("cmlm", marks=pytest.mark.long),
-        pytest.param("cmlm_cse", marks=pytest.mark.long),
-        pytest.param("declutr", marks=pytest.mark.long),
-    ],
+    # A graph of chunks takes up to a minute to trace; `contrastive` has one in test_non_finite.py.
+    [pytest.param(name, marks=() if name == "mlm" else pytest.mark.long) for name in SETTINGS],
 )
+def test_chunks_in_a_graph(folders, name):
+    """As a training computes them."""
+    task = task_of(folders, name, DROPOUT)
+    model, features = randomize(task.build_model()), batch_of(task, name)
+    found = tf.function(_values)(model, features, 3)
+    _check_equal([v.numpy() for v in found], _values(model, features), model)
+
+
+@pytest.mark.parametrize("name", ["bitext_retrieval", "cmlm", "cmlm_cse", "declutr"])
 def test_chunks_on_two_replicas_equal_one_device(folders, name):
     """Negatives and means reach over replicas and chunks; dropout masks are those of the rows."""
     task = task_of(folders, name, DROPOUT)
@@ -85,18 +81,15 @@ def test_chunks_on_two_replicas_equal_one_device(folders, name):
         lambda context: halves[context.replica_id_in_sync_group]
     )
 
-    @tf.function
-    def distributed(features, chunk_size):
-        return strategy.run(_values, args=(mirrored, features, chunk_size))
-
     for chunk_size in (3,) if name != "cmlm" else (0, 2):
-        values = distributed(features, chunk_size)
+        # Not traced: that takes longer than the step.
+        values = strategy.run(_values, args=(mirrored, features, chunk_size))
         for replica in range(2):
             found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
             _check_equal(found, expected, single)
 
 
-@pytest.mark.parametrize("name", ["cmlm_cse", pytest.param("declutr", marks=pytest.mark.long)])
+@pytest.mark.parametrize("name", ["cmlm_cse", "declutr"])
 def test_chunks_without_masked_tokens(folders, name):
     """The published ablation, which predicts nothing, has chunks too."""
     task = task_of(folders, name, DROPOUT, mlm_weight=0.0)

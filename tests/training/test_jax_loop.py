@@ -38,7 +38,7 @@ def _optimizer(kind, rate):
     )
 
 
-def _trained(folders, names, kind, rate, on_jax):
+def _trained(folders, names, kind, rate, on_jax, steps=_STEPS):
     """Losses and metrics of each step, and the weights after all, of a sum of objectives."""
     settings = {
         name: SETTINGS[name].replace(
@@ -75,7 +75,7 @@ def _trained(folders, names, kind, rate, on_jax):
     )
     compiled = tf.function(step, jit_compile=True, autograph=False)
     found = []
-    for _ in range(_STEPS):
+    for _ in range(steps):
         if loop:
             loop.run(batches, 1)
         else:
@@ -92,9 +92,9 @@ def _batch(folders, name, start):
     return batch_of(SentenceEncoderTask(config), name, start=start)
 
 
-def _assert_equal_training(folders, names, kind, rate):
-    found, weights = _trained(folders, names, kind, rate, on_jax=True)
-    expected, expected_weights = _trained(folders, names, kind, rate, on_jax=False)
+def _assert_equal_training(folders, names, kind, rate, steps=_STEPS):
+    found, weights = _trained(folders, names, kind, rate, True, steps)
+    expected, expected_weights = _trained(folders, names, kind, rate, False, steps)
     # The weights move, or equal ones would say nothing.
     assert np.ptp(expected[:, 0]) > 0.01
     np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
@@ -105,6 +105,12 @@ def _assert_equal_training(folders, names, kind, rate):
             np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
+def test_the_sum_of_two_objectives(folders):
+    """Steps with dropout on batches of two records: both losses and figures, and the weights."""
+    _assert_equal_training(folders, ["contrastive", "nli"], "sgd", 0.05, steps=4)
+
+
+@pytest.mark.long
 def test_the_sum_of_all_objectives(folders):
     """20 steps with dropout: every objective's loss and figures, and the weights."""
     _assert_equal_training(folders, list(SETTINGS), "sgd", 0.05)

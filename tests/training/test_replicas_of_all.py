@@ -1,4 +1,7 @@
-"""Every objective trains on two replicas as on one device with the same global batch."""
+"""Every objective trains on two replicas, and some on four, as one device on the same batch."""
+
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -9,6 +12,7 @@ from official_cmlm.training.step import train_step
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import batch_of, task_of
+from tests.training.four_devices import NAMES
 
 BOTH = {"negatives": "both_views", "bidirectional": True}
 CASES = {
@@ -18,6 +22,7 @@ CASES = {
     "contrastive-both": ("contrastive", BOTH),
     "cmlm_cse": ("cmlm_cse", {}),
     "declutr": ("declutr", {}),
+    "mlm": ("mlm", {}),
     "quick_thought": ("quick_thought", {}),
 }
 
@@ -59,11 +64,8 @@ def _check_clipped_step(task, strategy, single, mirrored, whole, shares, gradien
         other = task.create_optimizer(config)
         _ = other.iterations
 
-    @tf.function
-    def step(features):
-        return strategy.run(lambda share: train_step(mirrored, other, share, 0)[1], (features,))
-
-    for local in strategy.experimental_local_results(step(shares)):
+    norms = strategy.run(lambda share: train_step(mirrored, other, share, 0)[1], (shares,))
+    for local in strategy.experimental_local_results(norms):
         assert float(local) == pytest.approx(norm, rel=1e-4)
     after = single.get_weights()
     assert max(np.abs(a - b).max() for a, b in zip(after, before)) > 1e-2
@@ -84,14 +86,7 @@ def _check_unequal_masks(*halves):
     assert counts[0] != counts[1] or not any(counts)
 
 
-# Vectors of both kinds, labels, and masked tokens beside vectors; the rest among the long ones.
-_SHORT = ("contrastive", "nli", "cmlm_cse")
-
-
-@pytest.mark.parametrize(
-    "case",
-    [pytest.param(case, marks=() if case in _SHORT else pytest.mark.long) for case in CASES],
-)
+@pytest.mark.parametrize("case", CASES)
 def test_loss_gradients_and_metrics_equal_one_device(folders, case):
     """Loss, every gradient and metric, and a clipped step of Adam, are those of one device."""
     name, settings = CASES[case]
@@ -111,11 +106,8 @@ def test_loss_gradients_and_metrics_equal_one_device(folders, case):
     )
     expected = [value.numpy() for value in _step(task, single, whole)]
 
-    @tf.function
-    def distributed(features):
-        return strategy.run(_step, args=(task, mirrored, features))
-
-    values = distributed(features)
+    # Not traced, here and below: that takes longer than the few steps.
+    values = strategy.run(_step, args=(task, mirrored, features))
     learning = 1 + len(single.trainable_variables)
     assert (
         len(values)
@@ -131,3 +123,19 @@ def test_loss_gradients_and_metrics_equal_one_device(folders, case):
             np.testing.assert_allclose(got, value, rtol=1e-4, atol=1e-5)
     gradients = expected[1:learning]
     _check_clipped_step(task, strategy, single, mirrored, whole, features, gradients)
+
+
+@pytest.mark.long
+def test_a_step_on_four_devices_equals_one(vocabulary, tmp_path):
+    vocabulary.save(tmp_path)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.training.four_devices"),
+            *(str(tmp_path), str(tmp_path / "records")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(NAMES)

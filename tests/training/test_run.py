@@ -14,7 +14,7 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
 from official_cmlm.training.progress import TrainingProgress
-from official_cmlm.training.run import run
+from official_cmlm.training.run import check_trainer, run
 from tests.conftest import make_documents, write_records
 
 TINY = {
@@ -41,9 +41,11 @@ TINY = {
 }
 
 
-def tiny_run(records_dir, tmp_path, steps=4, **trainer):
-    """The demo's experiment at a tiny size."""
+def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
+    """The demo's experiment at a tiny size; tracing both of its objectives is most of a run."""
     values = json.loads(json.dumps(TINY))
+    if only:
+        values["objectives"] = {n: None for n in ("cmlm", "quick_thought") if n != only}
     for split in ("train_data", "validation_data"):
         values[split]["input_path"] = str(records_dir)
     trainer = {
@@ -253,3 +255,46 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
     assert [line["step"] for line in lines] == [1, 8]
     printed = capfd.readouterr().err
     assert re.search(r"about .* for the remaining \d steps; --experiment=\? lists", printed)
+
+
+def _demo(trainer=None, runtime=None):
+    text = json.dumps({"trainer": trainer or {}, "runtime": runtime or {}})
+    return registry.load("demo", params_override=text)
+
+
+@pytest.mark.parametrize("name", registry.experiment_files())
+def test_every_experiment_passes(name):
+    check_trainer(registry.load(name))
+
+
+_EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "runtime", "message"),
+    [
+        (
+            {"checkpoint_interval": 0},
+            {},
+            "checkpoint_interval must be at least 1 .otherwise no checkpoint",
+        ),
+        ({"steps_per_loop": 0}, {}, "steps_per_loop must be at least 1"),
+        ({"summary_interval": 0}, {}, "summary_interval must be at least 1"),
+        ({"validation_interval": -1}, {}, "validation_interval must be at least 0, got -1"),
+        (
+            {"summary_interval": 25, "steps_per_loop": 10},
+            {},
+            "summary_interval 25 is not a multiple of trainer.steps_per_loop 10; set it to 30$",
+        ),
+        (_EMA, {"mixed_precision_dtype": "float16"}, "ema: .* float16"),
+    ],
+)
+def test_what_cannot_work(trainer, runtime, message):
+    with pytest.raises(UserError, match=message) as caught:
+        check_trainer(_demo(trainer, runtime))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("dtype", ["bfloat16", None])
+def test_an_average_of_weights_without_a_loss_scale(dtype):
+    check_trainer(_demo(_EMA, {"mixed_precision_dtype": dtype}))

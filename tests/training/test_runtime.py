@@ -141,7 +141,8 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch)
 )
 def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     """As the documents spell it: weights and figures stay float32, float16 scales its loss."""
-    params = _with_runtime(tiny_run(records_dir, tmp_path), mixed_precision_dtype=dtype)
+    params = tiny_run(records_dir, tmp_path, only="cmlm")
+    params = _with_runtime(params, mixed_precision_dtype=dtype)
     run(params, "train_and_eval", str(tmp_path / "model"))
     assert tf_keras.mixed_precision.global_policy().name == dtype
     checkpoint = tf.train.load_checkpoint(str(tmp_path / "model"))

@@ -37,8 +37,8 @@ def sts_file(tmp_path_factory):
     return path
 
 
-def _params(records_dir, tmp_path, sts_file, **trainer):
-    params = tiny_run(records_dir, tmp_path, steps=4, validation_interval=2, **trainer)
+def _params(records_dir, tmp_path, sts_file, only=None, **trainer):
+    params = tiny_run(records_dir, tmp_path, 4, only, validation_interval=2, **trainer)
     values = params.task.as_dict() | {"sts_file": str(sts_file)}
     return params.replace(task=values)
 
@@ -49,6 +49,7 @@ def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
         records_dir,
         tmp_path,
         sts_file,
+        "quick_thought",
         best_checkpoint_export_subdir="best",
         best_checkpoint_eval_metric="sts_spearman",
     )
