@@ -276,7 +276,7 @@ _EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
         (
             {"checkpoint_interval": 0},
             {},
-            "checkpoint_interval must be at least 1 .otherwise no checkpoint",
+            "checkpoint_interval must be at least 1 .otherwise no",
         ),
         ({"steps_per_loop": 0}, {}, "steps_per_loop must be at least 1"),
         ({"summary_interval": 0}, {}, "summary_interval must be at least 1"),
