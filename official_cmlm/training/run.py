@@ -322,6 +322,8 @@ def train(
     with progress_reports(total, model_dir if chief else None, trainer) as reports:
         runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
         trainer.on_piece = reports.on_piece if chief else None
+        if chief and trainer.global_step.numpy() >= total:
+            print(f"{model_dir}: all {total} steps are trained already", file=sys.stderr)
         stopped = False
         try:
             # A stop may have been requested while everything was built.

@@ -131,6 +131,16 @@ def test_two_trainings_in_one_folder(records_dir, model_dir):
     assert not (model_dir / "training.lock").exists()
 
 
+def test_a_finished_training_is_left_as_it_is(records_dir, model_dir, capfd):
+    """It says so, and only describes itself anew."""
+    before = _contents(model_dir)
+    run(params(str(records_dir), steps=6), "train", str(model_dir))
+    assert f"{model_dir}: all 6 steps are trained already" in capfd.readouterr().err
+    after = _contents(model_dir)
+    kept = [name for name in before if name != "train_summary.json"]
+    assert {name: after[name] for name in kept} == {name: before[name] for name in kept}
+
+
 def test_a_vocabulary_of_another_size(model_dir, tmp_path):
     """Ids would mean other words, or lie beyond the table."""
     words = (model_dir / "vocab.txt").read_text().splitlines()
