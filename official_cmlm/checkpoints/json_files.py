@@ -51,6 +51,8 @@ def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any
     if value is None:
         return default
     matches = isinstance(value, (int, float) if kind is float else kind)
+    # A larger whole number has no float.
+    matches = matches and not (kind is float and abs(value) >= 1 << 1023)
     if not matches or (isinstance(value, bool) and kind is not bool):
         expected = _NAMES.get(kind, f"a number ({kind.__name__})")
         raise UserError(f"{path}: {key} must be {expected}, got {value!r:.60}; fetch it again")
