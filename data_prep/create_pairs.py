@@ -67,6 +67,7 @@ def define_flags() -> None:
         0.0,
         "Leaves out rows with a text of more than so many times the columns of the other, if they"
         " differ by more than 15; 0: none. 3 suits bitext.",
+        lower_bound=0,
     )
     flags.DEFINE_bool(
         "check_language",
@@ -80,7 +81,13 @@ def define_flags() -> None:
         "Which repetitions to leave out: none (keep), rows whose two texts stood together before"
         " (pair), or also rows of which one text stood on its side before (either).",
     )
-    flags.DEFINE_integer("max_line_mb", None, "Longest line allowed, in MiB. Default: 16.", 1)
+    flags.DEFINE_integer(
+        "max_line_mb",
+        None,
+        "Longest line allowed, in MiB. Default: 16.",
+        lower_bound=1,
+        upper_bound=common_flags.MOST_LINE_MB,
+    )
     common_flags.define_faults()
     common_flags.define_all_records()
     flags.adopt_module_key_flags(common_flags)

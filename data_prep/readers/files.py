@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.input_files import expand_inputs, is_remote, located
+from official_cmlm.input_files import expand_inputs, is_remote, located, refuse_special
 
 from .document import DEFAULT_MAX_EXPANDED_BYTES
 from .report import ReadReport
@@ -102,8 +102,9 @@ class ExpandedFile:
             is counted with the part at 0.
 
         Raises:
-          UserError: it cannot be opened.
+          UserError: it cannot be opened, or is a pipe or a device, which might never end.
         """
+        refuse_special(located(path, directory))
         self._report, self._max_bytes, self._position = report, max_expanded_bytes, 0
         report.files += not start
         try:
