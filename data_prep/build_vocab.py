@@ -15,7 +15,7 @@ from pathlib import Path
 from absl import flags
 
 from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write_text, check_output, read_text
 
 from . import common_flags
@@ -186,7 +186,8 @@ def main(argv: list[str]) -> int:
         check(entries, samples.paragraphs())
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     print(
-        f"{FLAGS.output}: {len(entries)} entries{fewer if len(entries) < FLAGS.vocab_size else ''}"
+        f"{one_line(output)}: {len(entries)} entries"
+        f"{fewer if len(entries) < FLAGS.vocab_size else ''}"
         f" from {characters} characters in {time.monotonic() - started:.1f} s"
         + report.skipped(len(text.files))
     )

@@ -17,6 +17,7 @@ from official_cmlm.input_files import is_remote
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .documents.records import RecordOptions
+from .output.folder import check_place
 from .pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import (
     READER_NAMES,
@@ -250,6 +251,18 @@ def define_all_records() -> None:
 def megabytes(name: str) -> int:
     """The bytes, at least one, that a flag gives in units of 10^6."""
     return max(1, int(FLAGS[name].value * 1e6))
+
+
+def check_output_dir(inputs: Iterable[str]) -> None:
+    """Checks --output_dir before any work; raises as `output.folder.check_place` does.
+
+    Args:
+      inputs: paths of the files that are read. Those that other flags name are added.
+    """
+    named = [FLAGS.vocab_file, *excluded_paths()]
+    if "quality_model" in FLAGS and FLAGS.quality_model:
+        named.append(FLAGS.quality_model)
+    check_place(FLAGS.output_dir, [*inputs, *named])
 
 
 def vocabulary() -> Vocabulary:

@@ -23,6 +23,7 @@ from official_cmlm.input_files import is_file
 
 from . import common_flags
 from .output.balance import write_report
+from .output.folder import output_folder
 from .output.summary import Summary, exit_status
 from .pairs.filters import REPEATED, PairFilters
 from .readers import ReadOptions, ReadReport, size_of
@@ -123,6 +124,8 @@ def main(argv: list[str]) -> int:
         max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
         on_error=FLAGS.on_error,
     )
+    common_flags.check_output_dir(paths)
+    output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
     # Needed at the end; to be told of then would be late.
     check_extra("data", "matplotlib")

@@ -18,7 +18,7 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write, check_output
 from official_cmlm.hashing import ngram_hashes
 
@@ -158,13 +158,14 @@ def main(argv: list[str]) -> None:
         for document in documents:
             text = "\n\n".join(document.paragraphs)
             record = {"id": document.id, "lang": document.language, "text": text}
-            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            stream.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             bar.total = counters["bytes_total"]
             bar.update(counters["bytes"] - bar.n)
         if not counters["documents"]:
             raise UserError("no docstring holds enough prose; name more packages with --roots")
     print(
-        f"{output}: {counters['documents']} documents, about {counters['sentences']} sentences,"
+        f"{one_line(output)}: {counters['documents']} documents,"
+        f" about {counters['sentences']} sentences,"
         f" {counters['characters'] / 1e6:.1f} MB; left out: {counters['near_identical']}"
         f" near-identical docstrings, {counters['unparsable']} files that do not parse"
     )

@@ -82,7 +82,9 @@ def main(argv: list[str]) -> int:
     wanted = options()
     # Loads the classifier, so that a mistake in its file is found before any work.
     wanted.chain()
-    files, vocabulary = common_flags.text_files(), common_flags.vocabulary()
+    files = common_flags.text_files()
+    common_flags.check_output_dir(file.path for file in files)
+    vocabulary = common_flags.vocabulary()
     exclude = common_flags.excluded_paths()
     cli.import_tensorflow()
     with runner:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write_text, check_output
 
 FLAGS = flags.FLAGS
@@ -59,7 +59,7 @@ def main(argv: list[str]) -> None:
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
     lines = "".join(f"{one}\n" for one in strings)
     atomic_write_text(FLAGS.output, lines)
-    print(f"{FLAGS.output}: {FLAGS.count} strings")
+    print(f"{one_line(FLAGS.output)}: {FLAGS.count} strings")
 
 
 if __name__ == "__main__":

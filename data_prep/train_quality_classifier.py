@@ -15,7 +15,7 @@ from typing import Any
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import check_output
 
 from .hold_out import is_held_out, whole_documents
@@ -158,7 +158,8 @@ def main(argv: list[str]) -> None:
     strongest = sorted(zip(model.signal_weights, SIGNALS), key=lambda row: -abs(row[0]))
     print(f"signals by weight: {', '.join(f'{name} {w:+.2f}' for w, name in strongest[:6])}")
     print(
-        f"{output}: learned from {len(kept)} documents to keep and {len(dropped)} to drop, "
+        f"{one_line(output)}: learned from {len(kept)} documents to keep and {len(dropped)} to "
+        "drop, "
         f"measured on {len(held_out_kept)} and {len(held_out_dropped)}"
     )
 

@@ -267,13 +267,15 @@ def test_documents_without_text(run, tmp_path, capsys):
 
 
 def test_half_a_character_in_a_language(run, tmp_path):
-    """Is legal JSON, and no reason to fail in a library that is told the language."""
-    line = r'{"text": "Hi. You.", "lang": "\ud800", "id": "\udc00x"}'
+    """Is legal JSON and no language: a fault of its record. In an id it is mended."""
+    line = r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "A. B.", "id": "\udc00x"}'
     (tmp_path / "a.jsonl").write_text(line)
+    with pytest.raises(UserError, match=r"a.jsonl:1: .lang.: '.ud800' is no language tag"):
+        run(input=tmp_path / "a.jsonl")
     run(input=tmp_path / "a.jsonl", on_error="skip")
     manifest = load_manifest(tmp_path / "out", "documents")
-    assert (manifest.sentences, manifest.languages) == (2, {"\ufffd": 2})
-    assert manifest.counters == {"read/not_utf8": 2}
+    assert (manifest.sentences, manifest.languages) == (2, {"en": 2})
+    assert manifest.counters == {"read/not_utf8": 1, "read/unreadable_record": 1}
 
 
 def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
