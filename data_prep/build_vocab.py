@@ -16,7 +16,7 @@ from absl import flags
 
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError, one_line
-from official_cmlm.files import atomic_write_text, check_output, read_text
+from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
 from .output.summary import exit_status
@@ -69,9 +69,13 @@ def save(
     metadata_path = output.with_suffix(".json")
     output.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"lower_case": lower_case, "max_bytes_per_word": max_bytes_per_word}
-    # The metadata first, so that a vocabulary never stands without it.
-    atomic_write_text(metadata_path, json.dumps(metadata) + "\n")
-    atomic_write_text(output, "".join(entry + "\n" for entry in entries))
+    with atomic_write(output) as vocabulary_file, atomic_write(metadata_path) as metadata_file:
+        for entry in entries:
+            vocabulary_file.write(f"{entry}\n".encode("utf-8", "replace"))
+        # A full disk leaves neither of them.
+        vocabulary_file.flush()
+        # It gets its name first, so that a vocabulary never stands without it.
+        metadata_file.write(f"{json.dumps(metadata)}\n".encode())
 
 
 def define_flags() -> None:

@@ -138,6 +138,10 @@ def _parsed(argv: list[str]) -> list[str]:
         text = str(error)
         shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
         sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
+    except OSError as error:
+        # The help was asked for, and its reader is gone or takes nothing.
+        _drop_output()
+        sys.exit(_fail(error.strerror or error))
     return rest
 
 
