@@ -8,6 +8,8 @@ from official_cmlm.extras import check_extra
 
 # A "sentence" beyond this is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
+# Characters that are split at once; no paragraph of running text is longer.
+_WINDOW = 1 << 18
 # What `str.strip` takes for white space is what `\s` is.
 _NO_SPACE = re.compile(r"\S")
 
@@ -41,9 +43,12 @@ def split_paragraphs(
     import sentencex
 
     # Looked up once: a paragraph is split in a few microseconds.
-    segment, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
+    split, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
     for paragraph in paragraphs:
-        sentences = segment(language, paragraph)
+        if len(paragraph) <= _WINDOW:
+            sentences = split(language, paragraph)
+        else:
+            sentences = segment(paragraph, language)
         if mended:
             sentences = rejoined(sentences, language)
         if len(paragraph) <= max_characters:
@@ -53,6 +58,39 @@ def split_paragraphs(
             found += bounded(sentence.strip(), counters, max_characters)
     # All at once: a step of Python for each would take as long as to find them.
     return list(filter(None, map(str.strip, found)))
+
+
+def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
+    """The sentences of a text, white space kept, so that end to end they are the text.
+
+    Args:
+      text: of any length.
+      language: language code; an unknown one falls back to rules for all languages.
+      window: characters that the library sees at once. Its time grows with the square of them,
+        half an hour for 8 MB of apostrophes and full stops; so a longer text is split window by
+        window, each from the beginning of the sentence that the one before did not end.
+    """
+    check_extra("data", "sentencex")
+    import sentencex
+
+    found: list[list[str]] = []
+    start, open_end = 0, False
+    while start < len(text):
+        part = text[start : start + window]
+        pieces = sentencex.segment(language, part) or [part]
+        is_last = start + window >= len(text)
+        if len(pieces) > 1 and not is_last:
+            # Its end may be in the next window.
+            pieces.pop()
+            ended = True
+        else:
+            ended = is_last
+        start += sum(map(len, pieces))
+        if open_end:
+            found[-1].append(pieces.pop(0))
+        found += [[piece] for piece in pieces]
+        open_end = not ended
+    return list(map("".join, found))
 
 
 def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:

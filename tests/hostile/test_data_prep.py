@@ -22,14 +22,17 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.documents.sentences import bounded, rejoined
+from data_prep.documents.sentences import bounded, rejoined, segment
+from data_prep.output.dropped import DropCounter
 from data_prep.output.folder import discard_partial
+from data_prep.stages.normalise import _spaced_word, mend_hyphens
 from official_cmlm import cli, languages, progress
 from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write, check_output, unfinished_path
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
+from tests.data_prep.pipeline.runs import write_text
 
 ROOT = Path(__file__).parents[2]
 RECORDS = ("--vocab_file=vocab.txt", "--output_dir=out")
@@ -528,6 +531,41 @@ def test_long_sentences_are_not_copied_at_each_cut():
     assert len(pieces) >= 1000 and Counted.taken <= len(sentence)
 
 
+@given(st.lists(st.sampled_from(["a b. ", "C d! ", "e", "F ", "'g. ", "漢。"])), st.integers(1, 40))
+def test_sentences_by_windows(pieces, window):
+    """No character is lost, whatever the windows; one that holds all changes nothing."""
+    import sentencex
+
+    text = "".join(pieces)
+    assert "".join(segment(text, "en", window)) == text
+    assert segment(text, "en", 1000) == (sentencex.segment("en", text) if text else [])
+
+
+def test_sentences_are_those_of_the_whole():
+    """Where no quotation is cut, sentences do not depend on the windows; long ones stay whole."""
+    sentences = [f"The {'very ' * (number % 9)}old cat sat. " for number in range(60)]
+    assert segment("".join(sentences), "en", 100) == sentences
+    assert segment("cat " * 100, "en", 30) == ["cat " * 100]
+
+
+def _as_it_was(text):
+    """The words cut by hyphens, by the expression that takes the square of the time."""
+    letter = r"[^\W\d_]"
+    return re.findall(rf"(?<![\w-]){letter}+(?:-\s+{letter}+)+(?![\w-])", text)
+
+
+@given(st.text("ab1- _\n漢", max_size=40))
+def test_words_cut_by_hyphens(text):
+    found = _spaced_word.finditer(text)
+    assert [match[0] for match in found if match["whole"] is not None] == _as_it_was(text)
+
+
+def test_a_line_of_hyphens():
+    """If the time grows with the square of the length, this takes a quarter of an hour."""
+    text = "a- " * 100_000
+    assert mend_hyphens([text], DropCounter()) == [text]
+
+
 def test_many_abbreviations_in_a_row():
     """Joined at the end, and not one after the other, each a copy."""
     pieces = ["M. "] * 1000 + ["Dupont."]
@@ -624,3 +662,19 @@ def test_every_number_of_ours_has_bounds():
                 elif isinstance(parser, flags.FloatParser) and parser.lower_bound is None:
                     without.add(name)
     assert not without
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("binary", "values"),
+    [("create_documents", []), ("prepare", ["deduplicate=near", "element_mb=0.000001"])],
+)
+def test_killed_before_a_change_of_the_file_system(tmp_path, vocabulary, binary, values):
+    """Twenty times, from the first change to the last; the same command then writes the same."""
+    vocabulary.save(tmp_path)
+    write_text(tmp_path / "text")
+    program = [sys.executable, "-m", "tests.hostile.killed_data_prep", str(tmp_path), binary, "20"]
+    done = subprocess.run([*program, *values], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["killed"] == 20 and found["left"] >= 15 and found["changes"] > 20
