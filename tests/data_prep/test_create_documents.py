@@ -268,7 +268,9 @@ def test_documents_without_text(run, tmp_path, capsys):
 
 def test_half_a_character_in_a_language(run, tmp_path):
     """Is legal JSON and no language: a fault of its record. In an id it is mended."""
-    line = r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "A. B.", "id": "\udc00x"}'
+    line = (
+        r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "No. We.", "id": "\udc00x"}'
+    )
     (tmp_path / "a.jsonl").write_text(line)
     with pytest.raises(UserError, match=r"a.jsonl:1: .lang.: '.ud800' is no language tag"):
         run(input=tmp_path / "a.jsonl")
