@@ -210,13 +210,16 @@ def main(argv: list[str]) -> None:
     """Runs the benchmark."""
     del argv
     cli.quiet_tensorflow()
-    from benchmarks.data_prep_stages import table
+    from benchmarks.data_prep_stages import long_line, table
 
     vocabulary_file = FLAGS.vocabulary or str(_data("vocab", "bert_uncased.txt"))
     paths = books(FLAGS.text_mb)
     megabytes = sum(map(os.path.getsize, paths)) / 1e6
     lines = [f"{len(paths)} books, {megabytes:.1f} MB", ""]
     lines += [*table(paths, vocabulary_file), ""]
+    of_a_line = dict(long_line())
+    shown = ", ".join(f"{1000 * value:.1f} ms to {step}" for step, value in of_a_line.items())
+    lines += [f"- a megabyte of a single line of 10 MB: {shown}", ""]
     print("\n".join(lines))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -237,6 +240,8 @@ def main(argv: list[str]) -> None:
     print("\n".join(shown))
     if FLAGS.output:
         Path(FLAGS.output).write_text("\n".join(lines + shown) + "\n", encoding="utf-8")
+    for step, value in of_a_line.items():
+        print(f"figure data_prep_long_line_{step}_s_per_mb {value:.5f}")
     print(f"ratio data_prep_vs_model_garden {speeds['ours'] / speeds['Model Garden']:.2f}")
     print(f"ratio data_prep_vs_tokenizers {speeds['ours'] / speeds['tokenizers']:.2f}")
 

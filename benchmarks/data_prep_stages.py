@@ -2,11 +2,12 @@
 
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from data_prep.documents.records import RecordOptions, records
-from data_prep.documents.sentences import split_sentences
+from data_prep.documents.sentences import split_paragraphs, split_sentences
 from data_prep.output.dropped import DropCounter
 from data_prep.output.folder import ShardWriter
 from data_prep.output.statistics import Statistics
@@ -24,6 +25,22 @@ def table(paths: Sequence[str], vocabulary_file: str) -> list[str]:
     rows = ["| stage | MB per CPU-second |", "| --- | ---: |"]
     rows += [f"| {name} | {speed:.0f} |" for name, speed in _speeds(paths, vocabulary_file)]
     return rows
+
+
+def long_line(megabytes: float = 10.0) -> Iterator[tuple[str, float]]:
+    """(step, CPU-seconds for a megabyte) of one line without the end of a sentence."""
+    line = " ".join(["the", "cat", "sat"] * int(megabytes * 1e6 / 12))
+    size = len(line) / 1e6
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "line.txt"
+        path.write_text(line)
+        began = time.process_time()
+        documents = list(read_documents([str(path)], ReadOptions(), ReadReport()))
+        yield "read", (time.process_time() - began) / size
+    began = time.process_time()
+    for document in documents:
+        split_paragraphs(document.paragraphs, "en", Counter())
+    yield "split", (time.process_time() - began) / size
 
 
 def _speeds(paths: Sequence[str], vocabulary_file: str) -> Iterator[tuple[str, float]]:

@@ -8,17 +8,15 @@
 """
 
 import json
-import math
-import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from absl import flags
 
 from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.errors import UserError, one_line
+from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
 from .output.summary import exit_status
@@ -39,20 +37,26 @@ _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
 FLAGS = flags.FLAGS
 
 
-def check_output(output: Path, overwrite: bool) -> None:
+def check_outputs(output: Path, overwrite: bool, inputs: Sequence[str] = ()) -> None:
     """Checks the names that `save` will write, before anything is learned.
 
+    Args:
+      output: the vocabulary.
+      overwrite: whether an existing one may be replaced.
+      inputs: files that are read.
+
     Raises:
-      UserError: `output` is a folder or is named as its own metadata; it exists and `overwrite` is
-        false; or the metadata's name belongs to some other file.
+      UserError: as `files.check_output` does; `output` is named as its own metadata, or the
+        metadata's name belongs to some other file.
     """
-    metadata = output.with_suffix(".json")
-    if output.is_dir() or output == metadata:
+    if not output.name or output.is_dir() or output == output.with_suffix(".json"):
         raise UserError(f"{output}: not a name for a vocabulary; name a file, such as vocab.txt")
-    if output.exists() and not overwrite:
-        raise UserError(f"{output}: exists already; pass --overwrite or another --output")
-    if metadata.exists() and '"lower_case"' not in metadata.read_text(errors="replace"):
+    check_output(output, overwrite, inputs)
+    metadata = output.with_suffix(".json")
+    if metadata.is_file() and '"lower_case"' not in read_text(metadata, "change --output"):
         raise UserError(f"{metadata}: would be replaced, and is no vocabulary's; change --output")
+    # Without its vocabulary, or with one that may be replaced, it may be replaced too.
+    check_output(metadata, True, inputs)
 
 
 def save(
@@ -65,9 +69,13 @@ def save(
     metadata_path = output.with_suffix(".json")
     output.parent.mkdir(parents=True, exist_ok=True)
     metadata = {"lower_case": lower_case, "max_bytes_per_word": max_bytes_per_word}
-    # The metadata first, so that a vocabulary never stands without it.
-    atomic_write_text(metadata_path, json.dumps(metadata) + "\n")
-    atomic_write_text(output, "".join(entry + "\n" for entry in entries))
+    with atomic_write(output) as vocabulary_file, atomic_write(metadata_path) as metadata_file:
+        for entry in entries:
+            vocabulary_file.write(f"{entry}\n".encode("utf-8", "replace"))
+        # A full disk leaves neither of them.
+        vocabulary_file.flush()
+        # It gets its name first, so that a vocabulary never stands without it.
+        metadata_file.write(f"{json.dumps(metadata)}\n".encode())
 
 
 def define_flags() -> None:
@@ -76,10 +84,20 @@ def define_flags() -> None:
     flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("output", None, "Vocabulary file to write, one entry a line. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a vocabulary that is there already.")
-    flags.DEFINE_integer("vocab_size", 30522, "Entries wanted, the five special tokens included.")
+    flags.DEFINE_integer(
+        "vocab_size",
+        30522,
+        "Entries wanted, the five special tokens included.",
+        lower_bound=6,
+        upper_bound=10_000_000,
+    )
     flags.DEFINE_bool("lower_case", True, "Whether to lower-case text and to strip its accents.")
     flags.DEFINE_integer(
-        "min_frequency", 2, "Times that two pieces must occur side by side to become one."
+        "min_frequency",
+        2,
+        "Times that two pieces must occur side by side to become one.",
+        lower_bound=1,
+        upper_bound=1_000_000_000,
     )
     flags.DEFINE_float(
         "smoothing",
@@ -87,6 +105,8 @@ def define_flags() -> None:
         "Exponent S of the languages' shares p of all words, which become p^S / Σ p^S: 1, as the"
         " data are, to 0, all alike; CMLM §4.4 takes 0.3. Name each file's language in --input, as"
         " in de:books/*.txt, unless the documents name theirs. Below 1 the text is read twice.",
+        lower_bound=0,
+        upper_bound=1,
     )
     flags.DEFINE_integer(
         "max_bytes_per_word",
@@ -94,12 +114,14 @@ def define_flags() -> None:
         "Longer words become [UNK], in bytes of UTF-8; written beside the vocabulary. 100, which"
         " tensorflow_text takes by default, loses unspaced Thai, Lao and Khmer.",
         lower_bound=1,
+        upper_bound=common_flags.MOST_WORD_BYTES,
     )
     flags.DEFINE_float(
         "max_input_mb",
         1000.0,
         "Text to learn from at most, in megabytes (10^6 bytes); of more text, paragraphs spread"
         " evenly over all of it are taken, or with --smoothing chosen by a hash.",
+        lower_bound=common_flags.LEAST_MB,
     )
     flags.DEFINE_bool(
         "check",
@@ -119,7 +141,7 @@ def check(entries: list[str], samples: dict[str, list[str]]) -> None:
     texts = [text for sample in samples.values() for text in sample]
     differences = vocabulary_check.check_round_trip(entries, texts, *settings)
     for difference in differences[:5]:
-        print(f"warning: ids differ, {difference}", file=sys.stderr)
+        cli.warn(f"ids differ, {difference}")
     normalised = vocabulary_check.check_round_trip(entries, texts, *settings, "tensorflow_text")
     print(
         f"{len(texts)} paragraphs: {len(texts) - len(differences)} with equal ids in"
@@ -134,12 +156,11 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     started = time.monotonic()
-    if not 0 < FLAGS.max_input_mb < math.inf:
-        raise UserError(f"--max_input_mb is {FLAGS.max_input_mb:g}; give a positive number")
     check_exponent(FLAGS.smoothing)
     output = Path(FLAGS.output)
-    check_output(output, FLAGS.overwrite)
-    text = TextInput(tuple(common_flags.text_files()), common_flags.reading_options(), FLAGS.reader)
+    files = tuple(common_flags.text_files())
+    check_outputs(output, FLAGS.overwrite, [file.path for file in files])
+    text = TextInput(files, common_flags.reading_options(), FLAGS.reader)
     cli.announce(f"reading {len(text.files)} file(s) …")
     report, samples = ReadReport(), Samples(_CHECKED_PARAGRAPHS)
     max_bytes = FLAGS.max_input_mb * 1e6
@@ -164,12 +185,13 @@ def main(argv: list[str]) -> int:
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
     for warning in report.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+        cli.warn(warning)
     if FLAGS.check:
         check(entries, samples.paragraphs())
     fewer = f" (of {FLAGS.vocab_size} asked for; the text has no more)"
     print(
-        f"{FLAGS.output}: {len(entries)} entries{fewer if len(entries) < FLAGS.vocab_size else ''}"
+        f"{one_line(output)}: {len(entries)} entries"
+        f"{fewer if len(entries) < FLAGS.vocab_size else ''}"
         f" from {characters} characters in {time.monotonic() - started:.1f} s"
         + report.skipped(len(text.files))
     )

@@ -5,7 +5,6 @@ and then `flags.adopt_module_key_flags(common_flags)`, without which `--help` sh
 own module only.
 """
 
-import math
 import os
 from collections.abc import Iterable
 from typing import Any
@@ -18,6 +17,7 @@ from official_cmlm.input_files import is_remote
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 from .documents.records import RecordOptions
+from .output.folder import check_place
 from .pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
 from .readers import (
     READER_NAMES,
@@ -36,6 +36,12 @@ from .stages.language_id import DETECT_LANGUAGE, LanguageId
 
 # Read at each call, so that tests can set them.
 FLAGS = flags.FLAGS
+# One byte, for flags of megabytes and mebibytes.
+LEAST_MB = 1e-6
+# A line is in memory several times.
+MOST_LINE_MB = 2048
+# Nobody's word; it is also a size of the tokenizer's buffers.
+MOST_WORD_BYTES = 1_000_000
 
 
 def define_reading() -> None:
@@ -88,6 +94,8 @@ def define_reading() -> None:
         "max_line_mb",
         16.0,
         "Longest line allowed, in MiB (2^20 bytes); a longer one is an error. Bounds the memory.",
+        lower_bound=LEAST_MB,
+        upper_bound=MOST_LINE_MB,
     )
     define_faults()
 
@@ -107,15 +115,14 @@ def define_faults() -> None:
         DEFAULT_MAX_EXPANDED_BYTES / (1 << 20),
         "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and what"
         " a compressed file may give that expands a hundredfold (a zip bomb). More is a fault.",
+        lower_bound=LEAST_MB,
+        upper_bound=1 << 20,
     )
 
 
 def mebibytes(name: str) -> int:
-    """The bytes that a flag gives in MiB; raises `UserError` if that is no positive number."""
-    value = FLAGS[name].value
-    if not 0 < value < math.inf:
-        raise UserError(f"--{name} is {value:g}; give a positive number of MiB")
-    return max(1, int(value * (1 << 20)))
+    """The bytes, at least one, that a flag gives in MiB."""
+    return max(1, int(FLAGS[name].value * (1 << 20)))
 
 
 def reading_options() -> ReadOptions:
@@ -183,9 +190,14 @@ def define_records() -> None:
         256,
         "Sentences of a record at most; longer documents are cut into several records in order.",
         lower_bound=2,
+        upper_bound=1_000_000,
     )
     flags.DEFINE_integer(
-        "min_sentences", 1, "Sentences that a document must have, or it is dropped and counted."
+        "min_sentences",
+        1,
+        "Sentences that a document must have, or it is dropped and counted.",
+        lower_bound=0,
+        upper_bound=1_000_000,
     )
 
 
@@ -211,6 +223,7 @@ def define_all_records() -> None:
         "Longer words become [UNK], in bytes of UTF-8. Default: as the .json beside the vocabulary"
         " says, else 1000.",
         lower_bound=1,
+        upper_bound=MOST_WORD_BYTES,
     )
     flags.DEFINE_list(
         "exclude",
@@ -224,6 +237,8 @@ def define_all_records() -> None:
         "shard_mb",
         16.0,
         "Size of a shard, in megabytes (10^6 bytes). Training mixes the documents of 16 shards.",
+        lower_bound=LEAST_MB,
+        upper_bound=1_000_000,
     )
     flags.DEFINE_bool(
         "keep_text",
@@ -234,11 +249,20 @@ def define_all_records() -> None:
 
 
 def megabytes(name: str) -> int:
-    """The bytes that a flag gives in units of 10^6; `UserError` if that is no positive number."""
-    value = FLAGS[name].value
-    if not 0 < value < math.inf:
-        raise UserError(f"--{name} is {value:g}; give a positive number")
-    return max(1, int(value * 1e6))
+    """The bytes, at least one, that a flag gives in units of 10^6."""
+    return max(1, int(FLAGS[name].value * 1e6))
+
+
+def check_output_dir(inputs: Iterable[str]) -> None:
+    """Checks --output_dir before any work; raises as `output.folder.check_place` does.
+
+    Args:
+      inputs: paths of the files that are read. Those that other flags name are added.
+    """
+    named = [FLAGS.vocab_file, *excluded_paths()]
+    if "quality_model" in FLAGS and FLAGS.quality_model:
+        named.append(FLAGS.quality_model)
+    check_place(FLAGS.output_dir, [*inputs, *named])
 
 
 def vocabulary() -> Vocabulary:
@@ -353,6 +377,8 @@ def define_stages() -> None:
         MinHash.threshold,
         "Share of all runs of five words that two texts have in common (Jaccard similarity, as"
         " estimated) from which they are near duplicates; above 0, up to 1.",
+        lower_bound=1e-6,
+        upper_bound=1,
     )
     flags.DEFINE_integer(
         "near_bands",
@@ -361,18 +387,21 @@ def define_stages() -> None:
         " 69% of those at a similarity of 0.7 are, 97.5% at 0.8; more bands find more, at 32 bytes"
         " of each text.",
         lower_bound=1,
+        upper_bound=MinHash.MAX_BANDS,
     )
     flags.DEFINE_integer(
         "min_paragraph_letters",
         DuplicateOptions.min_paragraph_letters,
         "Letters that a paragraph must have to be removed as a duplicate; shorter ones stay.",
         lower_bound=0,
+        upper_bound=1_000_000_000,
     )
     flags.DEFINE_integer(
         "sample_dropped",
         0,
         "Examples of each reason to drop text that are written to dropped.jsonl.",
         lower_bound=0,
+        upper_bound=10_000,
     )
 
 

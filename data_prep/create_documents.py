@@ -34,7 +34,9 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     options = Options(**common_flags.pipeline_options())
-    files, vocabulary = common_flags.text_files(), common_flags.vocabulary()
+    files = common_flags.text_files()
+    common_flags.check_output_dir(file.path for file in files)
+    vocabulary = common_flags.vocabulary()
     exclude = common_flags.excluded_paths()
     cli.import_tensorflow()
     return write_documents(

@@ -23,6 +23,7 @@ from official_cmlm.input_files import is_file
 
 from . import common_flags
 from .output.balance import write_report
+from .output.folder import output_folder
 from .output.summary import Summary, exit_status
 from .pairs.filters import REPEATED, PairFilters
 from .readers import ReadOptions, ReadReport, size_of
@@ -67,6 +68,7 @@ def define_flags() -> None:
         0.0,
         "Leaves out rows with a text of more than so many times the columns of the other, if they"
         " differ by more than 15; 0: none. 3 suits bitext.",
+        lower_bound=0,
     )
     flags.DEFINE_bool(
         "check_language",
@@ -80,7 +82,13 @@ def define_flags() -> None:
         "Which repetitions to leave out: none (keep), rows whose two texts stood together before"
         " (pair), or also rows of which one text stood on its side before (either).",
     )
-    flags.DEFINE_integer("max_line_mb", None, "Longest line allowed, in MiB. Default: 16.", 1)
+    flags.DEFINE_integer(
+        "max_line_mb",
+        None,
+        "Longest line allowed, in MiB. Default: 16.",
+        lower_bound=1,
+        upper_bound=common_flags.MOST_LINE_MB,
+    )
     common_flags.define_faults()
     common_flags.define_all_records()
     flags.adopt_module_key_flags(common_flags)
@@ -116,6 +124,8 @@ def main(argv: list[str]) -> int:
         max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
         on_error=FLAGS.on_error,
     )
+    common_flags.check_output_dir(paths)
+    output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
     # Needed at the end; to be told of then would be late.
     check_extra("data", "matplotlib")

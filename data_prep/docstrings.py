@@ -18,8 +18,8 @@ import numpy as np
 from absl import flags
 
 from official_cmlm import cli, progress
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write
+from official_cmlm.errors import UserError, one_line
+from official_cmlm.files import atomic_write, check_output
 from official_cmlm.hashing import ngram_hashes
 
 from .readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
@@ -126,11 +126,18 @@ def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
 def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("output", None, "File of JSON lines to write. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
     roots_help = "Directories of packages, separated by commas; none: the installed packages."
     flags.DEFINE_list("roots", [], roots_help)
     size_help = "Source to parse at most, in megabytes (10^6 bytes); packages take turns."
-    flags.DEFINE_float("max_parse_mb", 250.0, size_help)
-    flags.DEFINE_integer("workers", 2, "Processes that parse; the output is the same for any.")
+    flags.DEFINE_float("max_parse_mb", 250.0, size_help, lower_bound=1e-6)
+    flags.DEFINE_integer(
+        "workers",
+        2,
+        "Processes that parse; the output is the same for any.",
+        lower_bound=1,
+        upper_bound=1024,
+    )
     cli.required("output")
 
 
@@ -138,8 +145,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     values = flags.FLAGS
-    if values.max_parse_mb <= 0 or values.workers < 1:
-        raise UserError("--max_parse_mb or --workers is not positive; give a positive number")
+    check_output(values.output, values.overwrite)
     output = Path(values.output)
     output.parent.mkdir(parents=True, exist_ok=True)
     counters: Counter[str] = Counter()
@@ -152,13 +158,14 @@ def main(argv: list[str]) -> None:
         for document in documents:
             text = "\n\n".join(document.paragraphs)
             record = {"id": document.id, "lang": document.language, "text": text}
-            stream.write(json.dumps(record, ensure_ascii=False).encode() + b"\n")
+            stream.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
             bar.total = counters["bytes_total"]
             bar.update(counters["bytes"] - bar.n)
         if not counters["documents"]:
             raise UserError("no docstring holds enough prose; name more packages with --roots")
     print(
-        f"{output}: {counters['documents']} documents, about {counters['sentences']} sentences,"
+        f"{one_line(output)}: {counters['documents']} documents,"
+        f" about {counters['sentences']} sentences,"
         f" {counters['characters'] / 1e6:.1f} MB; left out: {counters['near_identical']}"
         f" near-identical docstrings, {counters['unparsable']} files that do not parse"
     )

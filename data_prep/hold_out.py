@@ -6,7 +6,6 @@ documents come or go, and identical documents are never split.
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -15,7 +14,7 @@ from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write
+from official_cmlm.files import atomic_write, check_output
 
 from . import common_flags
 from .output.summary import exit_status
@@ -48,6 +47,7 @@ def define_flags() -> None:
     flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
     flags.DEFINE_string("held_out_output", None, "JSONL file for the others. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace files of these names.")
     flags.DEFINE_float(
         "share", 0.05, "Share of the documents to hold out, 0 to 1.", lower_bound=0, upper_bound=1
     )
@@ -59,15 +59,18 @@ def main(argv: list[str]) -> int:
     del argv
     report = ReadReport()
     files = common_flags.text_files()
+    outputs = [FLAGS.train_output, FLAGS.held_out_output]
+    for number, output in enumerate(outputs):
+        check_output(output, FLAGS.overwrite, (file.path for file in files), outputs[:number])
+    outputs = [Path(output) for output in outputs]
     documents = read_documents(files, common_flags.reading_options(), report, FLAGS.reader)
     cli.announce(f"reading {len(files)} file(s) …")
-    outputs = [Path(FLAGS.train_output), Path(FLAGS.held_out_output)]
     counts = [0, 0]
     with ExitStack() as stack:
         for path in outputs:
             path.parent.mkdir(parents=True, exist_ok=True)
         # The training part gets its name last: where it is, both are.
-        files = [stack.enter_context(atomic_write(path)) for path in outputs]
+        parts = [stack.enter_context(atomic_write(path)) for path in outputs]
         for first, pieces in whole_documents(documents):
             part = int(is_held_out(first, FLAGS.share))
             for piece in pieces:
@@ -76,7 +79,7 @@ def main(argv: list[str]) -> int:
                 if piece.continues:
                     line["continues"] = True
                 encoded = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
-                files[part].write(encoded + b"\n")
+                parts[part].write(encoded + b"\n")
             counts[part] += 1
         if not counts[0] or not counts[1]:
             raise UserError(
@@ -85,7 +88,7 @@ def main(argv: list[str]) -> int:
                 "DOCUMENTS_BY of make demo)"
             )
     for warning in report.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
+        cli.warn(warning)
     skipped = report.skipped(len(files))
     print(f"{counts[0]} documents to train on, {counts[1]} held out{skipped}")
     return exit_status(report.counters())

@@ -40,12 +40,15 @@ def define_flags() -> None:
         " own. Files are bundled up to this size; larger ones are read in parts of it where"
         " that can be done: plain local JSON lines, text by blank_line, data sets. With"
         " --on_error=skip a fault leaves out the rest of its part.",
+        lower_bound=common_flags.LEAST_MB,
+        upper_bound=1_000_000,
     )
     flags.DEFINE_integer(
         "workers",
         1,
         "Processes on this machine. Each takes some ten seconds to start and 1 GiB of memory.",
         lower_bound=1,
+        upper_bound=1024,
     )
     flags.DEFINE_string(
         "runner",
@@ -79,7 +82,9 @@ def main(argv: list[str]) -> int:
     wanted = options()
     # Loads the classifier, so that a mistake in its file is found before any work.
     wanted.chain()
-    files, vocabulary = common_flags.text_files(), common_flags.vocabulary()
+    files = common_flags.text_files()
+    common_flags.check_output_dir(file.path for file in files)
+    vocabulary = common_flags.vocabulary()
     exclude = common_flags.excluded_paths()
     cli.import_tensorflow()
     with runner:

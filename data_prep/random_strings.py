@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text
+from official_cmlm.errors import UserError, one_line
+from official_cmlm.files import atomic_write_text, check_output
 
 FLAGS = flags.FLAGS
 _CHARACTERS = string.ascii_letters + string.digits
@@ -22,9 +22,10 @@ _CHARACTERS = string.ascii_letters + string.digits
 def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("output", None, "Text file to write, one string a line. Required.")
-    flags.DEFINE_integer("count", 10000, "Strings; all differ.", lower_bound=1)
-    flags.DEFINE_integer("min_length", 3, "Characters of the shortest.", lower_bound=1)
-    flags.DEFINE_integer("max_length", 12, "Characters of the longest.", lower_bound=1)
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
+    flags.DEFINE_integer("count", 10000, "Strings; all differ.", 1, 100_000_000)
+    flags.DEFINE_integer("min_length", 3, "Characters of the shortest.", 1, 10_000)
+    flags.DEFINE_integer("max_length", 12, "Characters of the longest.", 1, 10_000)
     flags.DEFINE_integer("seed", 0, "The same seed gives the same strings.")
     cli.required("output")
 
@@ -53,11 +54,12 @@ def random_strings(count: int, min_length: int, max_length: int, seed: int) -> I
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    check_output(FLAGS.output, FLAGS.overwrite)
     cli.announce(f"drawing {FLAGS.count} strings …")
     strings = random_strings(FLAGS.count, FLAGS.min_length, FLAGS.max_length, FLAGS.seed)
     lines = "".join(f"{one}\n" for one in strings)
     atomic_write_text(FLAGS.output, lines)
-    print(f"{FLAGS.output}: {FLAGS.count} strings")
+    print(f"{one_line(FLAGS.output)}: {FLAGS.count} strings")
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
 Prints the table and writes it, with a figure, as balance.md and balance.svg beside the records.
 """
 
+from pathlib import Path
+
 from absl import flags
 
 from official_cmlm import cli
+from official_cmlm.files import check_output
 from official_cmlm.records.manifest import load_manifest
 
-from .output.balance import DEFAULT_EXPONENT, table, write_report
+from .output.balance import DEFAULT_EXPONENT, FIGURE, TABLE, table, write_report
 
 FLAGS = flags.FLAGS
 
@@ -17,6 +20,9 @@ def define_flags() -> None:
     """Defines the flags of the binary."""
     flags.DEFINE_string("records", None, "Folder of records, documents or pairs. Required.")
     flags.DEFINE_string("output_dir", "", "Folder for the files. Default: that of the records.")
+    flags.DEFINE_bool(
+        "overwrite", False, "Whether to replace these files, which are beside the records already."
+    )
     flags.DEFINE_float(
         "exponent",
         DEFAULT_EXPONENT,
@@ -33,7 +39,11 @@ def main(argv: list[str]) -> None:
     del argv
     cli.announce("drawing the balance of languages …")
     manifest = load_manifest(FLAGS.records)
-    write_report(manifest, FLAGS.output_dir or FLAGS.records, FLAGS.exponent)
+    folder = Path(FLAGS.output_dir or FLAGS.records)
+    for name in (TABLE, FIGURE):
+        check_output(folder / name, FLAGS.overwrite)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_report(manifest, folder, FLAGS.exponent)
     print(table(manifest, FLAGS.exponent), end="")
 
 

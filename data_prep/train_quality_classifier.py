@@ -7,7 +7,7 @@ did not learn from, and writes one file for `data_prep.stages.quality_classifier
 
 import hashlib
 import heapq
-import sys
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,8 @@ from typing import Any
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
+from official_cmlm.files import check_output
 
 from .hold_out import is_held_out, whole_documents
 from .output.dropped import DropCounter
@@ -60,6 +61,7 @@ def define_flags() -> None:
     flags.DEFINE_list("kept", None, f"Text to keep: {what}. Required.")
     flags.DEFINE_list("dropped", None, f"Text to drop: {what}. Required.")
     flags.DEFINE_string("output", None, "JSON file to write. Required.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
     flags.DEFINE_string(
         "language", "en", "Language code of the documents that do not name their own."
     )
@@ -74,7 +76,11 @@ def define_flags() -> None:
         "held_out", 0.1, "Share of the documents to measure on.", lower_bound=0, upper_bound=0.9
     )
     flags.DEFINE_integer(
-        "max_examples", 20000, "Documents of either kind at most; bounds the memory.", lower_bound=1
+        "max_examples",
+        20000,
+        "Documents of either kind at most; bounds the memory.",
+        lower_bound=1,
+        upper_bound=100_000_000,
     )
     flags.DEFINE_integer("seed", 0, "Decides which documents are taken where there are more.")
     flags.DEFINE_float(
@@ -89,17 +95,17 @@ def define_flags() -> None:
     cli.required("kept", "dropped", "output")
 
 
-def _examples(name: str) -> tuple[list[Document], list[Document]]:
-    """(those to learn from, those to measure on) of the files of a flag."""
+def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Document]]:
+    """(those to learn from, those to measure on) of the files of the flag `name`."""
     options = ReadOptions(FLAGS.documents_by, FLAGS.lines, FLAGS.language)
     report = ReadReport()
     held_out: set[str] = set()
-    documents = read_documents(expand_inputs(FLAGS[name].value), options, report)
+    documents = read_documents(files, options, report)
     parts: tuple[list[Document], list[Document]] = ([], [])
     for document in sample(_normal_form(documents, held_out), FLAGS.max_examples, FLAGS.seed):
         parts[document.id in held_out].append(document)
     for warning in report.warnings():
-        print(f"warning: --{name}: {warning}", file=sys.stderr)
+        cli.warn(f"--{name}: {warning}")
     if not parts[0] or (FLAGS.held_out and not parts[1]):
         raise UserError(
             f"--{name}: {sum(map(len, parts))} document(s) are too few to learn from some and "
@@ -131,9 +137,11 @@ def main(argv: list[str]) -> None:
     output = Path(FLAGS.output)
     if not output.parent.is_dir():
         raise UserError(f"{output.parent}: no such directory; make it or change --output")
+    files = {name: expand_inputs(FLAGS[name].value) for name in ("kept", "dropped")}
+    check_output(FLAGS.output, FLAGS.overwrite, itertools.chain(*files.values()))
     cli.announce("reading examples …")
-    kept, held_out_kept = _examples("kept")
-    dropped, held_out_dropped = _examples("dropped")
+    kept, held_out_kept = _examples("kept", files["kept"])
+    dropped, held_out_dropped = _examples("dropped", files["dropped"])
     cli.announce(f"training on {len(kept) + len(dropped)} documents …")
     model = train(kept, dropped, Features(bits=FLAGS.bits), Training(l2=FLAGS.l2))
     report: dict[str, Any] = {
@@ -150,7 +158,8 @@ def main(argv: list[str]) -> None:
     strongest = sorted(zip(model.signal_weights, SIGNALS), key=lambda row: -abs(row[0]))
     print(f"signals by weight: {', '.join(f'{name} {w:+.2f}' for w, name in strongest[:6])}")
     print(
-        f"{output}: learned from {len(kept)} documents to keep and {len(dropped)} to drop, "
+        f"{one_line(output)}: learned from {len(kept)} documents to keep and {len(dropped)} to "
+        "drop, "
         f"measured on {len(held_out_kept)} and {len(held_out_dropped)}"
     )
 

@@ -44,6 +44,8 @@ def define_flags() -> None:
         "max_seq_length",
         None,
         "Texts are truncated to this many tokens. Default: the encoder's own length.",
+        lower_bound=1,
+        upper_bound=1_000_000,
     )
     flags.DEFINE_enum(
         "precision",

@@ -23,6 +23,8 @@ def define_flags() -> None:
         None,
         "Default length of the preprocess module, in tokens. Default: the encoder directory's own,"
         " normally 128.",
+        lower_bound=1,
+        upper_bound=1_000_000,
     )
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
     cli.define_import_module()

@@ -1,14 +1,20 @@
 """Start-up and error reports of all binaries."""
 
+import contextlib
 import importlib
+import io
+import math
 import os
 import sys
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from absl import app, flags, logging
 
-from official_cmlm.errors import Stopped, UserError
+from official_cmlm import progress
+from official_cmlm.errors import Stopped, UserError, one_line
+from official_cmlm.files import system_error
 from official_cmlm.user_modules import import_user_module
 
 EXIT_USER_ERROR = 1
@@ -17,6 +23,8 @@ EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
+# What NumPy, Python and TensorFlow take as a seed, all of them.
+_MAX_SEED = (1 << 32) - 1
 
 
 def quiet_tensorflow() -> None:
@@ -36,7 +44,13 @@ def announce(message: str) -> None:
 
     A binary calls it within two seconds of its start, and before anything that takes longer.
     """
-    print(message, file=sys.stderr, flush=True)
+    progress.close_bars()
+    print(one_line(message), file=sys.stderr, flush=True)
+
+
+def warn(message: str) -> None:
+    """Prints a warning, one line on standard error."""
+    announce(f"warning: {message}")
 
 
 def import_tensorflow() -> None:
@@ -50,6 +64,7 @@ def import_tensorflow() -> None:
 def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> None:
     """Runs `main(argv)` under absl; turns a `UserError` into one line and exit status 1.
 
+    So are invalid flags, a lack of memory, and the system's errors, TensorFlow's included.
     `Stopped` is a line too, with exit status 0.
 
     Args:
@@ -58,28 +73,98 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
     """
 
     def guarded(argv: list[str]) -> int | None:
+        # A file's name may be no UTF-8.
+        for stream in (sys.stdout, sys.stderr):
+            if isinstance(stream, io.TextIOWrapper):
+                stream.reconfigure(errors="backslashreplace")
         if len(argv) > 1 and not arguments:
-            print(f"error: unexpected argument {argv[1]!r}; flags start with --", file=sys.stderr)
-            return EXIT_USER_ERROR
+            return _fail(f"unexpected argument {argv[1]!r}; flags start with --")
         try:
-            return main(argv)
+            status = main(argv)
+            # Here, as what cannot be written when Python ends is a stack trace.
+            sys.stdout.flush()
+            return status
         except UserError as error:
-            print(f"error: {' '.join(str(error).split())}", file=sys.stderr)
-            return EXIT_USER_ERROR
+            return _fail(error)
         except Stopped as stop:
-            print(stop, file=sys.stderr)
+            announce(str(stop))
             return None
         except BrokenPipeError:
+            _drop_output()
             return EXIT_BROKEN_PIPE
         except KeyboardInterrupt:
-            print("interrupted", file=sys.stderr)
+            announce("interrupted")
             return EXIT_INTERRUPTED
-        except OSError as error:
-            where = f"{error.filename}: " if error.filename else ""
-            print(f"error: {where}{error.strerror or error}", file=sys.stderr)
-            return EXIT_USER_ERROR
+        except MemoryError as error:
+            return _fail(f"not enough memory ({error or 'none is left'}); use less at a time")
+        except Exception as error:
+            found = system_error(error) or (error if isinstance(error, OSError) else None)
+            if found is None:
+                progress.close_bars()
+                raise
+            _drop_output()
+            where = f"{os.fsdecode(found.filename)}: " if _is_name(found.filename) else ""
+            return _fail(f"{where}{found.strerror or found}")
 
-    app.run(guarded)
+    app.run(guarded, flags_parser=_parsed)
+
+
+def _fail(message: object) -> int:
+    announce(f"error: {message}")
+    return EXIT_USER_ERROR
+
+
+def _is_name(name: object) -> bool:
+    # A number where a file was opened by its descriptor.
+    return isinstance(name, str | bytes | os.PathLike)
+
+
+def _drop_output() -> None:
+    """Keeps Python from writing what it holds, at its end, to an output that takes nothing."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        with contextlib.suppress(OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+def _parsed(argv: list[str]) -> list[str]:
+    """Parses the flags and returns the other arguments; a mistake is one line and ends."""
+    try:
+        rest = flags.FLAGS(argv)
+        for flag in _given():
+            _check_number(flag)
+    except (flags.Error, UserError) as error:
+        text = str(error)
+        shown = text if len(text) <= 600 else f"{text[:300]} … {text[-300:]}"
+        sys.exit(_fail(f"{shown.strip().rstrip('.')}; see --help"))
+    except OSError as error:
+        # The help was asked for, and its reader is gone or takes nothing.
+        _drop_output()
+        sys.exit(_fail(error.strerror or error))
+    return rest
+
+
+def _given() -> Iterator[flags.Flag]:
+    return (flags.FLAGS[name] for name in flags.FLAGS if flags.FLAGS[name].present)
+
+
+def _check_number(flag: flags.Flag) -> None:
+    """Raises `UserError` for a number that no flag takes; a flag's own bounds are checked by absl.
+
+    absl's bounds let "nan" pass, and integers that fit nowhere.
+    """
+    values: list[Any] = flag.value if isinstance(flag.value, list) else [flag.value]
+    for value in values:
+        if isinstance(flag.parser, flags.FloatParser) and not math.isfinite(value):
+            raise UserError(f"--{flag.name} is {value:g}; give a finite number")
+        if not isinstance(flag.parser, flags.IntegerParser):
+            continue
+        if not -1 << 63 <= value < 1 << 63:
+            raise UserError(f"--{flag.name} is {value:.3g}; give a number of at most 64 bits")
+        is_seed = flag.name == "seed" or flag.name.endswith("_seed")
+        if is_seed and not 0 <= value <= _MAX_SEED:
+            raise UserError(f"--{flag.name} is {value}; give a seed of 0 to {_MAX_SEED}")
 
 
 def required(*names: str) -> None:

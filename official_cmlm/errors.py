@@ -16,7 +16,7 @@ class UserError(ValueError):
     """
 
     def __init__(self, message: object = "") -> None:
-        super().__init__(_one_line(str(message)))
+        super().__init__(one_line(message))
 
 
 class Stopped(Exception):
@@ -27,16 +27,20 @@ class Stopped(Exception):
     """
 
 
-def _one_line(text: str) -> str:
+def one_line(text: object) -> str:
+    r"""A text as one line that a terminal can show, whatever it quotes.
+
+    Runs of white space become a space; other control characters, and bytes of a file's name that
+    are not UTF-8, are written as in Python's literals; the middle of a long text is left out.
+
+    >>> one_line("a\nb \x1b[2J \udcff")
+    'a b \\x1b[2J \\udcff'
+    """
+    text = str(text)
     if len(text) > _MOST_CHARACTERS:
         half = _MOST_CHARACTERS // 2
         text = f"{text[:half]} […] {text[-half:]}"
-    if text.isprintable():
-        return text
-    return "".join(_visible(character) for character in " ".join(text.split()))
-
-
-def _visible(character: str) -> str:
-    if character.isprintable():
-        return character
-    return character.encode("unicode_escape").decode("ascii")
+    joined = " ".join(text.split())
+    if joined.isprintable():
+        return joined
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in joined)

@@ -10,7 +10,7 @@ import socket
 import stat
 import tempfile
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
@@ -24,11 +24,17 @@ if TYPE_CHECKING:
 _UNWRITABLE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS)
 # TensorFlow's errors have no error number, only the system's text, with the file before it.
 _SYSTEM_TEXT = {
-    os.strerror(number): number for number in (*_UNWRITABLE, errno.EACCES, errno.EPERM, errno.EIO)
+    os.strerror(number): number
+    for number in (
+        *(*_UNWRITABLE, errno.EACCES, errno.EPERM, errno.EIO, errno.ENOENT, errno.EISDIR),
+        *(errno.ENOTDIR, errno.ENAMETOOLONG, errno.ELOOP),
+    )
 }
 _IN_A_MESSAGE = re.compile(rf"(?:(\S+); )?({'|'.join(map(re.escape, _SYSTEM_TEXT))})")
 # Suffix of files that are being written.
 _UNFINISHED = ".tmp"
+# Most file systems take names of 255 bytes; this leaves room for what makes a name unique.
+_MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
 # Of a file, in bytes, on all usual file systems.
@@ -70,7 +76,9 @@ def atomic_write_text(path: str | os.PathLike, text: str) -> None:
 
 def unfinished_path(path: Path) -> Path:
     """A name beside `path` that no other process uses, on this host or another one."""
-    return path.with_name(f"{path.name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
+    # A name that is as long as names may be is cut.
+    name = os.fsdecode(os.fsencode(path.name)[:_MOST_NAME_BYTES])
+    return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
 
 
 def remove_unfinished(folder: Path) -> None:
@@ -178,6 +186,56 @@ def check_writable(path: str | os.PathLike, is_folder: bool = False) -> None:
     except OSError as error:
         reason = f"{error.strerror} for {place}" if place != path else error.strerror
         raise UserError(f"{path}: cannot be written ({reason}); name another one") from None
+
+
+def check_output(
+    path: str | os.PathLike,
+    overwrite: bool,
+    inputs: Iterable[str | os.PathLike] = (),
+    others: Iterable[str | os.PathLike] = (),
+) -> None:
+    """Checks the name of a file that will be written, before the work that ends in it.
+
+    Args:
+      path: the file.
+      overwrite: whether an existing file may be replaced.
+      inputs: files that are read, which are never replaced, by whatever name, link or hard link.
+      others: the other files that are written.
+
+    Raises:
+      UserError: no name, a remote one, a folder, a device or pipe, one of `inputs` or `others`; a
+        file that exists, unless `overwrite`; or a place that cannot be written.
+    """
+    name = os.fspath(path)
+    if not name or not Path(name).name:
+        raise UserError(f"{name!r}: no name for a file to write; name one")
+    if "://" in name:
+        raise UserError(f"{name}: only local files are written; name one, and copy it there")
+    for other in others:
+        if os.path.realpath(name) == os.path.realpath(other):
+            raise UserError(f"{name}: is to hold two outputs; name two files")
+    try:
+        found = os.stat(name)
+    except FileNotFoundError:
+        found = None
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise UserError(f"{name}: cannot be written ({reason}); name another one") from None
+    if found is not None:
+        if stat.S_ISDIR(found.st_mode):
+            raise UserError(f"{name}: a folder; name a file in it to write")
+        if not stat.S_ISREG(found.st_mode):
+            raise UserError(f"{name}: not a regular file, which is not replaced; name another one")
+        for given in inputs:
+            with contextlib.suppress(OSError):
+                if os.path.samestat(os.stat(given), found):
+                    raise UserError(
+                        f"{name}: is also an input ({given}), which is never overwritten; name"
+                        " another file to write"
+                    )
+    if os.path.lexists(name) and not overwrite:
+        raise UserError(f"{name}: exists already; pass --overwrite or name another file to write")
+    check_writable(name)
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:

@@ -7,9 +7,11 @@ TensorFlow is not imported for anything else.
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator
+import stat
+import sys
+from collections.abc import Callable, Iterable, Iterator
 
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
 # As `os.walk` yields them: a directory, the names of directories in it, the names of files.
@@ -26,6 +28,25 @@ def located(path: str, directory: str) -> str:
     return path if is_remote(path) else os.path.join(directory, path)
 
 
+def special(path: str) -> str:
+    """What a local path is if reading it might never end, e.g. "a pipe"; empty: anything else."""
+    try:
+        mode = os.stat(path).st_mode
+    except (OSError, ValueError):
+        # Opening it will fail too, with a message of its own.
+        return ""
+    if stat.S_ISREG(mode) or stat.S_ISDIR(mode):
+        return ""
+    kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+    return kinds.get(stat.S_IFMT(mode), "a device")
+
+
+def refuse_special(path: str) -> None:
+    """Raises `UserError` for a local path that is a pipe, a socket or a device."""
+    if not is_remote(path) and (kind := special(path)):
+        raise UserError(f"{path}: {kind}, not a file; write its content into a file and name that")
+
+
 def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
     """The files that the patterns stand for: in the patterns' order, sorted within each.
 
@@ -33,12 +54,17 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
     `**` stands for any number of directories (on the local disk only); a glob stands for the
     files it matches. A file is listed once, however many patterns name it.
 
+    What is no file, such as a pipe, is left out with a line on standard error where a directory or
+    a glob holds it. Links to directories are followed by globs, each directory once; in a directory
+    they are left out, with a line too.
+
     Args:
       patterns: local, or with a scheme such as gs://.
       suffix: of a directory, only the files whose names end so.
 
     Raises:
-      UserError: no patterns, or one that matches no file; a directory that cannot be read.
+      UserError: no patterns, or one that matches no file; a directory that cannot be read; a pipe,
+        a socket, a device or a link to nothing that a pattern names itself.
     """
     if not patterns:
         raise UserError("no input is given; name files, directories or patterns with --input")
@@ -50,8 +76,13 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether there is something at a local or a remote path that is not a directory."""
+    """Whether there is something at a local or a remote path that is not a directory.
+
+    Raises:
+      UserError: it is a pipe, a socket or a device.
+    """
     if not is_remote(path):
+        refuse_special(path)
         return os.path.exists(path) and not os.path.isdir(path)
     import tensorflow as tf
 
@@ -64,12 +95,18 @@ def _expand(pattern: str, suffix: str) -> list[str]:
     if is_remote(pattern):
         is_dir, matches, walk = _look_up(pattern)
     else:
+        refuse_special(pattern)
         # Before globbing, as a file's own name may hold brackets.
         is_dir, walk = os.path.isdir, _walk
-        exists = os.path.exists(pattern)
-        matches = [pattern] if exists else glob.glob(pattern, recursive=True)
+        if os.path.lexists(pattern):
+            if not os.path.exists(pattern):
+                raise UserError(f"{pattern}: a link that leads to no file; check --input")
+            matches = [pattern]
+        else:
+            matches = _regular(_glob(pattern))
     if is_dir(pattern):
-        found = sorted(path for path in _files_below(walk(pattern)) if path.endswith(suffix))
+        found = (path for path in _files_below(walk(pattern)) if path.endswith(suffix))
+        found = sorted(found if is_remote(pattern) else _regular(found))
         if not found:
             what = f"no {suffix} files" if suffix else "no files"
             raise UserError(f"{pattern}: {what} in this directory; check --input")
@@ -96,11 +133,74 @@ def _look_up(
     return tf.io.gfile.isdir, matches, tf.io.gfile.walk
 
 
-def _walk(directory: str) -> _Walk:
+def _skip(path: str, what: str) -> None:
+    print(f"skipped: {one_line(path)}: {what}", file=sys.stderr, flush=True)
+
+
+def _regular(paths: Iterable[str]) -> list[str]:
+    """The paths without pipes, sockets and devices, each of which is named in a line.
+
+    A link to nothing stays: it stands for text that is missing, which is a fault.
+    """
+    kept = []
+    for path in paths:
+        if kind := special(path):
+            _skip(path, f"{kind}, not a file")
+        else:
+            kept.append(path)
+    return kept
+
+
+def _glob(pattern: str) -> list[str]:
+    """As `glob.glob` with `**`, but each directory is entered once, however links lead to it.
+
+    Two links that lead back to their own directory would give 2^40 paths otherwise.
+    """
+    parts = pattern.split(os.sep)
+    if "**" not in parts:
+        return glob.glob(pattern)
+    at = parts.index("**")
+    head, tail = os.sep.join(parts[:at]), parts[at + 1 :]
+    if at == 1 and not head:
+        head = os.sep
+    roots = [head] if os.path.isdir(head) else glob.glob(head) if head else [""]
+    found: dict[str, None] = {}
+    for root in roots:
+        for folder in _folders_below(root):
+            # `a/**` is all that is below a; `a/**/b` any b below it.
+            rest = os.path.join(glob.escape(folder), *(tail or ["*"]))
+            found.update(dict.fromkeys(_glob(rest)))
+    return list(found)
+
+
+def _folders_below(root: str) -> Iterator[str]:
+    """Yields a directory and all below it that are not hidden; links are followed."""
+    seen: set[tuple[int, int]] = set()
+    for parent, directories, _ in _walk(root, follow=True):
+        status = os.stat(parent or os.curdir)
+        if (status.st_dev, status.st_ino) in seen:
+            directories.clear()
+            continue
+        seen.add((status.st_dev, status.st_ino))
+        directories[:] = sorted(name for name in directories if not name.startswith("."))
+        yield parent
+
+
+def _walk(directory: str, follow: bool = False) -> _Walk:
     def refuse(error: OSError) -> None:
         raise UserError(f"{error.filename}: cannot be listed ({error.strerror})") from None
 
-    return os.walk(directory, onerror=refuse)
+    for parent, directories, names in os.walk(
+        directory or os.curdir, onerror=refuse, followlinks=follow
+    ):
+        # As the pattern names it: `**/a` gives `b/a`, not `./b/a`.
+        shown = parent if directory else os.path.relpath(parent) if parent != os.curdir else ""
+        if not follow:
+            for name in sorted(directories):
+                path = os.path.join(shown, name)
+                if os.path.islink(path) and not name.startswith("."):
+                    _skip(path, "a link to a folder; name it with --input to read it too")
+        yield shown, directories, names
 
 
 def _files_below(walk: _Walk) -> Iterator[str]:

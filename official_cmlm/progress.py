@@ -1,11 +1,14 @@
 """Progress bars with the time left: many small updates on a terminal, few lines in a log."""
 
 import sys
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 # Seconds between two lines when standard error is a file.
 _LOG_INTERVAL = 10.0
+# Bars that were not closed, or that nobody holds any more.
+_drawn: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
@@ -20,7 +23,7 @@ def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
     from tqdm import tqdm
 
     on_terminal = sys.stderr.isatty()
-    return tqdm(
+    drawn = tqdm(
         total=total,
         unit=unit,
         desc=description,
@@ -31,6 +34,16 @@ def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
         ascii=not on_terminal,
         **kwargs,
     )
+    _drawn.add(drawn)
+    return drawn
+
+
+def close_bars() -> None:
+    """Ends the lines of all bars that are still drawn, so that a message begins on its own line."""
+    for drawn in list(_drawn):
+        # A second time changes nothing.
+        drawn.close()
+    _drawn.clear()
 
 
 def counter(total: int, unit: str, description: str) -> Callable[[int], None]:

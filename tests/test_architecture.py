@@ -38,8 +38,8 @@ MAY_IMPORT = {
         "errors limits evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
     ),
     "data_prep": (
-        "cli errors extras files hashing input_files process_memory progress records tokenization"
-        " configs"
+        "cli errors extras files hashing input_files languages process_memory progress records"
+        " tokenization configs"
     ),
 }
 # Package -> what it must not import, anywhere in its files.

@@ -96,7 +96,7 @@ def test_help_comes_without_tensorflow_and_describes_every_flag(module):
          "error: nowhere: no such file"),
         ("data_prep.create_documents",
          ["--input=README.md", "--vocab_file=nowhere.txt", "--output_dir=o"],
-         "error: nowhere.txt: no such vocabulary"),
+         "error: nowhere.txt: no such file; name a vocabulary"),
         ("experiments.train", [], "error: --experiment is missing"),
         ("experiments.train", ["--experiment=demo"], "error: --model_dir is missing"),
         ("experiments.train", ["--experiment=cmlm"], "error: unexpected argument 'stray'"),

@@ -8,6 +8,10 @@ from official_cmlm.extras import check_extra
 
 # A "sentence" beyond this is a list, a table or text without punctuation.
 DEFAULT_MAX_CHARACTERS = 2000
+# Characters that are split at once; no paragraph of running text is longer.
+_WINDOW = 1 << 18
+# What `str.strip` takes for white space is what `\s` is.
+_NO_SPACE = re.compile(r"\S")
 
 
 def split_sentences(
@@ -39,9 +43,12 @@ def split_paragraphs(
     import sentencex
 
     # Looked up once: a paragraph is split in a few microseconds.
-    segment, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
+    split, mended, found = sentencex.segment, language in MENDED_LANGUAGES, []
     for paragraph in paragraphs:
-        sentences = segment(language, paragraph)
+        if len(paragraph) <= _WINDOW:
+            sentences = split(language, paragraph)
+        else:
+            sentences = segment(paragraph, language)
         if mended:
             sentences = rejoined(sentences, language)
         if len(paragraph) <= max_characters:
@@ -53,17 +60,53 @@ def split_paragraphs(
     return list(filter(None, map(str.strip, found)))
 
 
+def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
+    """The sentences of a text, white space kept, so that end to end they are the text.
+
+    Args:
+      text: of any length.
+      language: language code; an unknown one falls back to rules for all languages.
+      window: characters that the library sees at once. Its time grows with the square of them,
+        half an hour for 8 MB of apostrophes and full stops; so a longer text is split window by
+        window, each from the beginning of the sentence that the one before did not end.
+    """
+    check_extra("data", "sentencex")
+    import sentencex
+
+    found: list[list[str]] = []
+    start, open_end = 0, False
+    while start < len(text):
+        part = text[start : start + window]
+        pieces = sentencex.segment(language, part) or [part]
+        is_last = start + window >= len(text)
+        if len(pieces) > 1 and not is_last:
+            # Its end may be in the next window.
+            pieces.pop()
+            ended = True
+        else:
+            ended = is_last
+        start += sum(map(len, pieces))
+        if open_end:
+            found[-1].append(pieces.pop(0))
+        found += [[piece] for piece in pieces]
+        open_end = not ended
+    return list(map("".join, found))
+
+
 def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Iterator[str]:
     """Yields the sentence, or its pieces of at most `max_characters` if it is longer."""
-    while len(sentence) > max_characters:
+    start, end = 0, len(sentence)
+    while end - start > max_characters:
         # Without white space in reach, cut in the middle of the word.
-        cut = sentence.rfind(" ", 1, max_characters + 1)
-        cut = cut if cut > 0 else max_characters
+        cut = sentence.rfind(" ", start + 1, start + max_characters + 1)
+        cut = cut if cut > 0 else start + max_characters
         counters["records/sentence_cut"] += 1
-        yield sentence[:cut].rstrip()
-        sentence = sentence[cut:].lstrip()
-    if sentence:
-        yield sentence
+        yield sentence[start:cut].rstrip()
+        # Places, not copies of what is left: the time is linear in the length.
+        found = _NO_SPACE.search(sentence, cut)
+        start = found.start() if found else end
+    if start < end:
+        yield sentence[start:]
 
 
 # Titles, and initials. In French novels one break in 27 follows a "M." that means Monsieur.
@@ -86,15 +129,15 @@ def rejoined(pieces: list[str], language: str) -> list[str]:
     unfinished = _UNFINISHED.get(language)
     if unfinished is None:
         return pieces
-    sentences: list[str] = []
+    sentences: list[list[str]] = []
     open_end = False
     for piece in pieces:
         if open_end:
-            sentences[-1] += piece
+            sentences[-1].append(piece)
         else:
-            sentences.append(piece)
+            sentences.append([piece])
         open_end = unfinished.search(piece) is not None
-    return sentences
+    return list(map("".join, sentences))
 
 
 # One of these may also end an abbreviation, a list or an aside; white space follows.

@@ -1,11 +1,13 @@
 """How records are spread over languages, and what was left out: a table and a figure."""
 
 import dataclasses
+import html
 import io
 import os
 from collections.abc import Mapping
 from pathlib import Path
 
+from official_cmlm.errors import one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, atomic_write_text
 from official_cmlm.records.manifest import Manifest
@@ -19,6 +21,8 @@ DEFAULT_EXPONENT = 0.3
 _MAX_BARS = 40
 # Languages named beside a reason, those with the largest counts; `dataset.json` has all.
 _MAX_LANGUAGES = 8
+# Characters of a name that are shown; no language tag is longer.
+_MOST_CHARACTERS = 64
 _COLORS = ("#0072b2", "#d55e00")  # Okabe and Ito's, told apart by colour-blind readers
 
 
@@ -62,6 +66,20 @@ def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share
     return sorted(rows, key=lambda row: (-row.sentences, row.language))
 
 
+def shown(name: str) -> str:
+    """A name that a manifest holds, which anyone may have written, short and without controls."""
+    name = one_line(name)
+    return name if len(name) <= _MOST_CHARACTERS else f"{name[: _MOST_CHARACTERS - 1]}…"
+
+
+def cell(name: str) -> str:
+    """A name as a cell of a Markdown table: neither markup nor HTML."""
+    name = html.escape(shown(name), quote=False)
+    for sign in "\\`*[]|":
+        name = name.replace(sign, "\\" + sign)
+    return name
+
+
 def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
     """Markdown: a line a language; a line a reason to leave something out; what only changed."""
     counted = "pairs" if manifest.kind == "pairs" else "sentences"
@@ -76,7 +94,8 @@ def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
         "| --- | ---: | ---: | ---: | ---: |",
     ]
     lines += [
-        f"| {row.language} | {row.sentences:,} | {'' if row.tokens is None else f'{row.tokens:,}'}"
+        f"| {cell(row.language)} | {row.sentences:,}"
+        f" | {'' if row.tokens is None else f'{row.tokens:,}'}"
         f" | {100 * row.share:.2f} % | {100 * row.smoothed:.2f} % |"
         for row in shares(manifest, exponent)
     ]
@@ -93,14 +112,15 @@ def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
     lines = ["| reason | count | unit | languages |", "| --- | ---: | --- | --- |"]
     for name in names:
         languages = _most(manifest.counters_by_language.get(name, {}))
-        lines.append(f"| {name} | {manifest.counters[name]:,} | {unit(name)} | {languages} |")
+        count = manifest.counters[name]
+        lines.append(f"| {cell(name)} | {count:,} | {unit(name)} | {languages} |")
     return lines
 
 
 def _most(languages: Mapping[str, int]) -> str:
     """The languages with the largest counts, and how many others there are."""
     ordered = sorted(languages.items(), key=lambda item: (-item[1], item[0]))
-    named = [f"{language} {count:,}" for language, count in ordered[:_MAX_LANGUAGES]]
+    named = [f"{cell(language)} {count:,}" for language, count in ordered[:_MAX_LANGUAGES]]
     if others := ordered[_MAX_LANGUAGES:]:
         named.append(f"{len(others)} others {sum(count for _, count in others):,}")
     return ", ".join(named)
@@ -124,7 +144,7 @@ def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
             places = [row + 0.4 * i - 0.2 for row in range(len(rows))]
             bars = axes.barh(places, values, 0.37, color=_COLORS[i], label=name)
             axes.bar_label(bars, [f"{value:.1f}" for value in values], padding=2, fontsize=7.5)
-        axes.set_yticks(range(len(rows)), [row.language for row in rows])
+        axes.set_yticks(range(len(rows)), [shown(row.language) for row in rows])
         axes.set_ylim(len(rows) - 0.4, -0.6)
         axes.margins(x=0.1)
         axes.set_xlabel("share of the pairs, %" if manifest.kind == "pairs" else "sentences, %")

@@ -5,39 +5,114 @@ import dataclasses
 import functools
 import hashlib
 import os
+import re
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_writable, locked, replace_folder, system_error
+from official_cmlm.input_files import is_remote
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
 # The plan of the document pipeline, in its folder from the start.
 PLAN_FILE = "prepare.json"
 
 
-def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
+# What a run writes into its folder, complete or not; what is named otherwise is somebody else's.
+_OWN_FILES = re.compile(
+    r"(documents|pairs)-\d+\.tfrecord|(dataset|prepare|vocab|byte_pair)\.json|(vocab|merges)\.txt"
+    r"|balance\.(md|svg)|dropped\.jsonl|work|.*\.tmp"
+)
+
+
+def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Path, Path]:
     """The folder to write, symbolic links resolved, and its name while it is incomplete.
 
+    Args:
+      path: the folder, which may be there already.
+      inputs: files that are read; they are never removed with a folder that is replaced.
+
     Raises:
-      UserError: if `path` exists and is not a folder of records, or if it is one and `overwrite`
-        is false.
+      UserError: `path` is remote or no name of a folder, exists and is not a folder of records, or
+        cannot be written; one of `inputs` is in it, and no run has written it there.
     """
+    if is_remote(os.fspath(path)):
+        raise UserError(
+            f"--output_dir={path}: must be on a file system that all workers have;"
+            " copy the finished folder"
+        )
+    path = Path(path)
     if not path.name:
         raise UserError(f"--output_dir={path}: name a folder to create, e.g. data/records")
+    try:
+        os.fspath(path).encode()
+    except UnicodeEncodeError:
+        raise UserError(
+            f"{path}: the name is not UTF-8, which TensorFlow cannot write; change --output_dir"
+        ) from None
     # The folder itself is replaced, not a link to it.
     path = path.resolve()
+    # It is written beside the name that it gets.
+    partial = path.with_name(path.name + ".partial")
     if path.exists():
-        if any(path.iterdir()) if path.is_dir() else True:
-            if not (path / FILE_NAME).exists():
-                raise UserError(f"{path}: exists and holds no records; name another --output_dir")
-            if not overwrite:
-                raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+        is_empty_folder = path.is_dir() and not any(path.iterdir())
+        if not is_empty_folder and not (path / FILE_NAME).exists():
+            raise UserError(f"{path}: exists and holds no records; name another --output_dir")
     check_writable(path)
-    return path, path.with_name(path.name + ".partial")
+    check_writable(partial)
+    if path.exists() or partial.exists():
+        _check_inputs_stay((path, partial), inputs)
+    return path, partial
+
+
+def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
+    """As `check_place`, of a folder that is to be written.
+
+    Raises:
+      UserError: also if `path` is a folder of records and `overwrite` is false.
+    """
+    path, partial = check_place(path)
+    if (path / FILE_NAME).exists() and not overwrite:
+        raise UserError(f"{path}: holds records already; pass --overwrite or another name")
+    return path, partial
+
+
+def _check_inputs_stay(folders: Sequence[Path], inputs: Iterable[str]) -> None:
+    resolved = functools.cache(os.path.realpath)
+    for given in inputs:
+        above, name = os.path.split(given)
+        place = Path(os.path.realpath(given)) if os.path.islink(given) else None
+        place = place or Path(resolved(above), name)
+        for folder in folders:
+            if place == folder or not place.is_relative_to(folder):
+                continue
+            if not _OWN_FILES.fullmatch(place.relative_to(folder).parts[0]):
+                raise UserError(
+                    f"{given}: an input in the folder to write, which would be removed with it;"
+                    " move it or name another --output_dir"
+                )
+
+
+def discard_partial(partial: Path) -> None:
+    """Removes an unfinished folder that is not resumed.
+
+    Raises:
+      UserError: it is a file, or holds what no run has written.
+    """
+    if not os.path.lexists(partial):
+        return
+    if partial.is_symlink() or not partial.is_dir():
+        raise UserError(f"{partial}: in the way, and no folder; move it or change --output_dir")
+    for found in partial.iterdir():
+        if not _OWN_FILES.fullmatch(found.name):
+            raise UserError(
+                f"{found}: in the way, and no run has written it; move it or name another"
+                " --output_dir"
+            )
+    shutil.rmtree(partial)
 
 
 def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
@@ -97,8 +172,7 @@ class OutputFolder:
                     " create_documents; give its command again to finish it, delete that folder, or"
                     " name another --output_dir"
                 )
-            if self._partial.exists():
-                shutil.rmtree(self._partial)
+            discard_partial(self._partial)
             self._partial.mkdir(parents=True)
             self._held = held.pop_all()
         return self._partial

@@ -1,11 +1,11 @@
 """The last lines of a binary that writes records: what it kept, what it left out, what it took."""
 
 import resource
-import sys
 import time
 from collections.abc import Mapping
 
 from official_cmlm import cli
+from official_cmlm.errors import one_line
 from official_cmlm.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
@@ -99,9 +99,9 @@ class Summary:
 
 def _show(kept: str, manifest: Manifest, report: ReadReport) -> None:
     for warning in report.warnings():
-        print(f"warning: {warning}", file=sys.stderr)
-    print(kept)
-    print(left_out(manifest.counters))
+        cli.warn(warning)
+    print(one_line(kept))
+    print(one_line(left_out(manifest.counters)))
 
 
 def _cpu_seconds() -> float:

@@ -8,17 +8,24 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from official_cmlm import progress
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_write_errors
-from official_cmlm.input_files import is_remote
+from official_cmlm.input_files import is_remote, located
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Vocabulary
 
 from ..output.balance import write_report
-from ..output.folder import locked_output, output_folder, outside_of, shard_name
+from ..output.folder import (
+    check_place,
+    discard_partial,
+    locked_output,
+    output_folder,
+    outside_of,
+    shard_name,
+)
 from ..output.summary import Summary, exit_status
 from ..readers import ReadReport, TextFile
 from ..readers.tfds import PREFIX
@@ -97,7 +104,8 @@ def write_documents(
       exclude: files of evaluation sentences, which are left out.
 
     Returns:
-      The exit status, as `summary.exit_status` gives it.
+      The exit status, as `summary.exit_status` gives it. Of records that are there already, and
+      were made by the same plan, also that of then; nothing is done.
 
     Raises:
       UserError: as `run_plan` does, or the output may not be written.
@@ -105,22 +113,48 @@ def write_documents(
     # Needed at the end; to be told of then would be late.
     check_extra("data", "matplotlib", "sentencex", "zstandard")
     summary = Summary()
-    if is_remote(output):
-        raise UserError(
-            f"--output_dir={output}: must be on a file system that all workers have;"
-            " copy the finished folder"
-        )
-    folder, partial = output_folder(Path(output), overwrite)
+    folder, partial = check_place(output)
     kept = set(outside_of(folder, [file.path for file in files]))
     files = [file for file in files if file.path in kept]
     plan = Plan.of(files, _with_directory(options, files), vocabulary.hash, exclude)
     with locked_output(folder):
-        # Another run may have completed it meanwhile.
+        # Behind the lock, as another run may just have completed it.
+        if not overwrite and (done := finished(folder, plan)):
+            print(
+                f"{one_line(output)}: complete already, made from the same input by the same"
+                f" options: {done.documents} documents; --overwrite makes it again"
+            )
+            return exit_status(done.counters)
         output_folder(folder, overwrite)
         resumed = (partial / FILE_NAME).exists()
         manifest, report = run_plan(plan, vocabulary, folder, partial, runner)
     summary.show(output, manifest, report, len(files), resumed)
     return exit_status(manifest.counters)
+
+
+def finished(folder: Path, plan: Plan) -> Manifest | None:
+    """The manifest of a finished folder if it was surely made by this plan, of these files.
+
+    A file that was written after the plan was saved is not the one that was read, even if its size
+    is the same. Of remote files and data sets that is not known.
+    """
+    path = folder / FILE_NAME
+    if not path.exists() or not (folder / MANIFEST).exists():
+        return None
+    try:
+        if Plan.load(folder) != plan:
+            return None
+        manifest = load_manifest(folder, KIND)
+    except UserError:
+        # Of another release, or damaged.
+        return None
+    saved = path.stat().st_mtime_ns
+    for given, *_ in plan.inputs:
+        if given.startswith(PREFIX) or is_remote(given):
+            return None
+        if os.stat(located(given, plan.options.reading.directory)).st_mtime_ns >= saved:
+            return None
+    return manifest
 
 
 def _with_directory(options: Options, files: Sequence[TextFile]) -> Options:
@@ -184,8 +218,7 @@ def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
         return
     # There is no result to keep.
     exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
-    if partial.exists():
-        shutil.rmtree(partial)
+    discard_partial(partial)
     (partial / WORK).mkdir(parents=True)
     if exclusion:
         exclusion.save(partial / WORK)

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from official_cmlm.errors import UserError
+from official_cmlm.languages import check_language_tag
 
 from .report import ON_ERROR
 
@@ -52,7 +53,7 @@ class ReadOptions:
       documents_by: "blank_line" (a blank line ends a document) or "file" (a file is one).
       lines: "wrapped" (lines are joined up to the next blank line), "paragraphs" (a line is a
         paragraph) or "sentences" (a line is exactly one sentence, kept as its own paragraph).
-      language: the language of documents that do not name their own.
+      language: the language tag of documents that do not name their own.
       max_line_bytes: a longer line is an error, in bytes.
       max_document_bytes: plain text without a document's end for so many bytes of UTF-8 is
         yielded in pieces; bounds the memory.
@@ -88,6 +89,7 @@ class ReadOptions:
             value = getattr(self, name)
             if value not in allowed:
                 raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
+        check_language_tag(self.language, "language")
         for name in ("max_line_bytes", "max_document_bytes", "max_expanded_bytes"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")

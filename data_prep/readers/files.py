@@ -15,7 +15,8 @@ from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.input_files import expand_inputs, is_remote, located
+from official_cmlm.input_files import expand_inputs, is_remote, located, refuse_special
+from official_cmlm.languages import check_language_tag
 
 from .document import DEFAULT_MAX_EXPANDED_BYTES
 from .report import ReadReport
@@ -102,8 +103,9 @@ class ExpandedFile:
             is counted with the part at 0.
 
         Raises:
-          UserError: it cannot be opened.
+          UserError: it cannot be opened, or is a pipe or a device, which might never end.
         """
+        refuse_special(located(path, directory))
         self._report, self._max_bytes, self._position = report, max_expanded_bytes, 0
         report.files += not start
         try:
@@ -254,11 +256,17 @@ def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
 
     A file that several patterns name has the language of the first one. A path that exists is
     never taken for a pattern with a language.
+
+    Raises:
+      UserError: as `expand_inputs` does; or what looks like a language is none.
     """
     files: dict[str, TextFile] = {}
     for pattern in patterns or expand_inputs([]):
         match = None if os.path.exists(pattern) else _LANGUAGE_PREFIX.fullmatch(pattern)
-        language, pattern = match.groups() if match else ("", pattern)
+        where, language = pattern, ""
+        if match:
+            language, pattern = match.groups()
+            check_language_tag(language, where)
         for path in expand_inputs([pattern], suffix):
             name = path if is_remote(path) else os.path.abspath(path)
             files.setdefault(name, TextFile(path, language))

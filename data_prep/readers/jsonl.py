@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
+from official_cmlm.languages import is_language_tag, no_language
 
 from .decoding import iter_blocks
 from .document import Document, Part, ReadOptions
@@ -22,13 +23,25 @@ def read(
     counted and dropped. Of a plain file `part` may be read, bytes (start, stop): the lines that
     begin in it, and those that continue the last one.
 
+    A `lang` that is no language tag is a fault of its record, with the rest of its document.
+
     Raises:
       UserError: as `decoding.iter_lines` does; invalid JSON, or a value of the wrong type.
     """
+    left_out = False
     for where, offset, line in _lines(path, options, report, part):
         if not line.strip():
             continue
         record = parse_object(line, where)
+        # Written by hold_out for the pieces of a document that is too long for one line.
+        continues = record.get("continues") is True
+        if left_out and continues:
+            continue
+        language = _get(record, "lang", where) or options.language
+        left_out = not is_language_tag(language)
+        if left_out:
+            report.record_fault(path, f'{where}: "lang": {no_language(language)}', options.on_error)
+            continue
         text = _get(record, "text", where)
         name = _get(record, "id", where)
         name = f"{path}#{offset}" if name is None else mended(str(name), path, report)
@@ -39,11 +52,7 @@ def read(
         if not paragraphs:
             report.drop_empty(name)
             continue
-        # Libraries that are told the language cannot take halves either.
-        language = mended(_get(record, "lang", where) or options.language, path, report)
         report.documents += 1
-        # Written by hold_out for the pieces of a document that is too long for one line.
-        continues = record.get("continues") is True
         yield Document(name, language, paragraphs, continues)
 
 

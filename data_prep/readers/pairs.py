@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import is_file
+from official_cmlm.languages import check_language_tag
 
 from . import tmx
 from .decoding import iter_lines
@@ -102,7 +103,7 @@ def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairI
       form: one of `FORMATS`.
 
     Raises:
-      UserError: if the numbers do not fit, or a file of `moses` is not there.
+      UserError: if the numbers do not fit, a tag is none, or a file of `moses` is not there.
     """
     if len(paths) != len(languages):
         raise UserError(
@@ -110,6 +111,8 @@ def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairI
             "give one for each file, in the same order"
         )
     if form == "lines":
+        for tag in languages:
+            check_language_tag(tag, "--languages")
         if len(paths) % 2:
             raise UserError(
                 f"--input names {len(paths)} files; with --format=lines every two belong together"
@@ -124,6 +127,8 @@ def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairI
                 f"--languages={tag}: with --format={form} name two languages, e.g. en-de"
             )
     both = [(path, _both(tag)) for path, tag in zip(paths, languages)]
+    for one in itertools.chain(*(tags for _, tags in both)):
+        check_language_tag(one, "--languages")
     if form == "moses":
         return [PairInput(tuple(_moses(path, tag) for tag in tags), tags) for path, tags in both]
     return [PairInput((path,), tags, form) for path, tags in both]

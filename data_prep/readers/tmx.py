@@ -4,6 +4,7 @@ from collections.abc import Iterator
 from xml.parsers import expat
 
 from official_cmlm.errors import UserError
+from official_cmlm.languages import is_language_tag, no_language
 
 from .document import Pair, ReadOptions, one_space
 from .files import BrokenStreamError, ExpandedFile
@@ -22,18 +23,19 @@ def read(
     """Yields a pair for each translation unit that has a text in both languages.
 
     Units that lack one are counted in `report.records_dropped`. A variant is of language `en` if
-    its tag is `en` or begins with `en-`, in any case; of several the first counts.
+    its tag is `en` or begins with `en-`, in any case; of several the first counts. A tag that is
+    none is a fault of its unit.
 
     Args:
       path: plain, gzip or zstd, in any encoding that its XML declaration or byte order mark says.
       languages: of the first and of the second text.
-      options: `max_line_bytes` bounds a unit and a tag, in bytes.
+      options: `max_line_bytes` bounds a unit and a tag, in bytes; `on_error`.
       report: counts what is read.
 
     Raises:
       UserError: no well-formed XML, entities declared in the file, a unit too long.
     """
-    parser = _Parser(path, languages, options.max_line_bytes, report)
+    parser = _Parser(path, languages, options, report)
     with ExpandedFile(path, report, options.max_expanded_bytes) as file:
         try:
             while chunk := file.read(min(_CHUNK_BYTES, options.max_line_bytes)):
@@ -50,14 +52,14 @@ class _Parser:
     """Collects the pairs of the chunks it is fed."""
 
     def __init__(
-        self, path: str, languages: tuple[str, str], max_bytes: int, report: ReadReport
+        self, path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
     ) -> None:
-        self._path, self._languages = path, languages
-        self._max_bytes, self._report = max_bytes, report
+        self._path, self._languages, self._report = path, languages, report
+        self._max_bytes, self._on_error = options.max_line_bytes, options.on_error
         self._pairs: list[Pair] = []
         self._depth = self._bytes = self._codes = self._unit_line = 0
         self._in_segment = False
-        self._language = ""
+        self._language = self._fault = ""
         self._texts: dict[str, str] = {}
         self._parts: list[str] = []
         self._expat = expat.ParserCreate()
@@ -99,9 +101,13 @@ class _Parser:
             raise self._error(f"elements are nested more than {_MAX_DEPTH} deep")
         if name == "tu":
             self._texts, self._bytes, self._unit_line = {}, 0, self.line
+            self._fault = ""
         elif name == "tuv":
             tags = (attributes[key] for key in _LANGUAGE_ATTRIBUTES if key in attributes)
-            self._language = self._wanted(next(tags, ""))
+            tag = next(tags, "")
+            if tag and not is_language_tag(tag):
+                self._fault = self._fault or f"{self._path}:{self.line}: {no_language(tag)}"
+            self._language = self._wanted(tag)
         elif name == "seg":
             self._in_segment, self._parts = True, []
         elif name in _CODES:
@@ -127,6 +133,9 @@ class _Parser:
         elif name == "tu":
             first, second = (self._texts.get(language) for language in self._languages)
             where = f"{self._path}:{self._unit_line}"
+            if self._fault:
+                self._report.record_fault(self._path, self._fault, self._on_error)
+                return
             if first is None or second is None:
                 self._report.drop_record("without_both_languages", where, first or second or "")
                 return

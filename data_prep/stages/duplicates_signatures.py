@@ -1,6 +1,7 @@
 """MinHash signatures: the similarity of two texts, estimated from a few bytes of each."""
 
 import dataclasses
+from typing import ClassVar
 
 import numpy as np
 
@@ -41,11 +42,15 @@ class MinHash:
     shingle_words: int = 5
     min_shingles: int = 10
     seed: int = 1
+    # More would find pairs of a similarity of 0.5 too, and take gigabytes for a batch of texts.
+    MAX_BANDS: ClassVar[int] = 256
 
     def __post_init__(self) -> None:
         for name in ("bands", "rows", "shingle_words", "min_shingles"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name} is {getattr(self, name)}; give at least 1")
+        if self.bands > self.MAX_BANDS:
+            raise UserError(f"bands is {self.bands}; give at most {self.MAX_BANDS}")
         if not 0 < self.threshold <= 1:
             raise UserError(f"threshold is {self.threshold:g}; give a share above 0, up to 1")
 

@@ -7,9 +7,8 @@ import re
 from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
-from official_cmlm.extras import check_extra
 
-from ..documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined
+from ..documents.sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
 from ..readers.decoding import CHUNK_BYTES
 from ..readers.document import ReadOptions
 from ..readers.files import BrokenStreamError, ExpandedFile
@@ -80,13 +79,10 @@ def several_sentences(text: str, language: str) -> list[str]:
     By the rules of the language, and also at each mark that ends nothing but sentences, as the
     text's true language may have other rules.
     """
-    check_extra("data", "sentencex")
-    import sentencex
-
     mark = _END_MARK.search(text)
     if mark is None or not _WORD.search(text, mark.end()):
         return []
-    pieces = sentencex.segment(language, text)
+    pieces = segment(text, language)
     # As French text is split, whatever the file's language is taken to be.
     return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
 

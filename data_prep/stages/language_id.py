@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.languages import check_language_tag
 
 from ..output.dropped import DropCounter, drop_document
 from ..readers.document import Document
@@ -76,6 +77,8 @@ class LanguageId:
             )
         if not 0 <= self.min_confidence <= 1:
             raise UserError(f"min_confidence is {self.min_confidence:g}; give a share, 0 to 1")
+        for language in self.languages:
+            check_language_tag(language, "languages")
         if self.detect == "set":
             for language in self.languages:
                 if canonical_language(language) not in detectable():

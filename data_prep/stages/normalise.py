@@ -45,9 +45,12 @@ _soft_broken = re.compile(r"\xad\s+")
 # Begin with the hyphen, which is rare, so that the search is fast.
 _cut_at_line = re.compile(rf"-(?<={_LETTER}-)[^\S\n]*\n\s*(?={_LETTER})")
 _cut_at_space = re.compile(rf"-(?<={_LETTER}-)\s+(?={_LETTER})")
-# Whole words: "re- con- struct" is one.
-_lines_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-[^\S\n]*\n\s*{_LETTER}+)+(?![\w-])")
-_spaced_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-\s+{_LETTER}+)+(?![\w-])")
+# Whole words: "re- con- struct" is one. What is none, as "re- con-" is not, is matched too, without
+# the group: to look for a word in each of its ends takes the square of the time, hours for a line
+# of hyphens.
+_WHOLE = r"(?:(?P<whole>)(?![\w-])|)"
+_lines_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-[^\S\n]*\n\s*{_LETTER}+)+{_WHOLE}")
+_spaced_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-\s+{_LETTER}+)+{_WHOLE}")
 _word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-{_LETTER}+)*(?![\w-])")
 # Words that follow a hyphen which stands for a part left out: "Vor- und Nachteile".
 _AFTER_OMISSION = frozenset(
@@ -141,7 +144,8 @@ def _mend(
     places = [n for n, text in enumerate(paragraphs) if hint in text and cut.search(text)]
     if not places:
         return paragraphs
-    matches = {match for n in places for match in word.findall(paragraphs[n])}
+    found = (match for n in places for match in word.finditer(paragraphs[n]))
+    matches = {match[0] for match in found if match["whole"] is not None}
     parts = {match: re.split(r"-\s+", match) for match in matches}
     at_line = word is _lines_word
     if not at_line:
@@ -157,6 +161,8 @@ def _mend(
             joined[match] = without[match]
 
     def join(match: re.Match[str]) -> str:
+        if match["whole"] is None:
+            return match[0]
         counters["normalise/hyphens_mended"] += match[0] in joined
         return joined.get(match[0], match[0])
 

@@ -10,6 +10,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
+from ..output.balance import cell
 from .mixture import count_words
 from .wordpiece import PREFIX, bert_tokenizer
 
@@ -166,5 +167,5 @@ def coverage_table(columns: Mapping[str, Mapping[str, Coverage]]) -> str:
         rows = [column[language] for column in columns.values()]
         cells = [f"{row.tokens_per_word:.3f}" for row in rows]
         cells += [f"{100 * row.unknown_rate:.3f} %" for row in rows]
-        lines.append(" | ".join([language, *cells]))
+        lines.append(" | ".join([cell(language), *cells]))
     return "".join(f"| {line} |\n" for line in lines)

@@ -132,7 +132,7 @@ def main(argv: list[str]) -> None:
         stages.run(
             "docstrings of the installed packages",
             Path(source),
-            *("-m", module_of("data_prep.docstrings"), f"--output={source}"),
+            *("-m", module_of("data_prep.docstrings"), f"--output={source}", "--overwrite"),
         )
     train, held_out = folder / "train.jsonl", folder / "held_out.jsonl"
     stages.run(
@@ -140,7 +140,7 @@ def main(argv: list[str]) -> None:
         held_out,
         *("-m", module_of("data_prep.hold_out"), f"--input={source}", f"--share={HELD_OUT_SHARE}"),
         *(f"--train_output={train}", f"--held_out_output={held_out}"),
-        f"--documents_by={FLAGS.documents_by}",
+        *(f"--documents_by={FLAGS.documents_by}", "--overwrite"),
     )
     vocabulary = folder / "vocabulary" / "vocab.txt"
     stages.run(

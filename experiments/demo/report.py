@@ -31,7 +31,13 @@ def define_flags() -> None:
     )
     flags.DEFINE_string("held_out_records", None, "Records to score on, with text. Required.")
     flags.DEFINE_string("output_dir", None, "Folder for the figure and the results. Required.")
-    flags.DEFINE_integer("pairs", 1000, "Most pairs to score, and so candidates of each query.")
+    flags.DEFINE_integer(
+        "pairs",
+        1000,
+        "Most pairs to score, and so candidates of each query.",
+        lower_bound=2,
+        upper_bound=1_000_000,
+    )
     cli.required("model_dir", "training_records", "held_out_records", "output_dir")
 
 

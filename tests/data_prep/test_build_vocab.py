@@ -103,7 +103,7 @@ def test_save(tmp_path):
     assert sorted(path.name for path in output.parent.iterdir()) == ["vocab.json", "vocab.txt"]
     for bad in (tmp_path, tmp_path / "vocab.json"):
         with pytest.raises(UserError, match="not a name for a vocabulary"):
-            build_vocab.check_output(bad, overwrite=True)
+            build_vocab.check_outputs(bad, overwrite=True)
 
 
 def _run(*arguments: str) -> subprocess.CompletedProcess:
@@ -153,14 +153,14 @@ def test_binary_reports_a_mistake_in_one_line(tmp_path):
 def test_the_outputs_names_are_checked_before_learning(tmp_path):
     """No file of somebody else's is replaced, and no folder."""
     output = tmp_path / "words.txt"
-    build_vocab.check_output(output, overwrite=False)
+    build_vocab.check_outputs(output, overwrite=False)
     (tmp_path / "words.json").write_text("[1, 2]")
     with pytest.raises(UserError, match="words.json: would be replaced"):
-        build_vocab.check_output(output, overwrite=True)
+        build_vocab.check_outputs(output, overwrite=True)
     (tmp_path / "words.json").write_text('{"lower_case": true}')
     output.write_text("mine")
     with pytest.raises(UserError, match="pass --overwrite"):
-        build_vocab.check_output(output, overwrite=False)
-    build_vocab.check_output(output, overwrite=True)
+        build_vocab.check_outputs(output, overwrite=False)
+    build_vocab.check_outputs(output, overwrite=True)
     with pytest.raises(UserError, match="not a name for a vocabulary"):
-        build_vocab.check_output(tmp_path, overwrite=True)
+        build_vocab.check_outputs(tmp_path, overwrite=True)

@@ -46,11 +46,10 @@ def test_every_option_has_a_flag(parse):
 
 
 @pytest.mark.parametrize("name", ["max_line_mb", "max_expanded_mb"])
-@pytest.mark.parametrize("value", ["0", "-1", "nan", "inf"])
-def test_sizes_are_positive(parse, name, value):
-    parse(f"--{name}={value}")
-    with pytest.raises(UserError, match=f"--{name} is {value}; give a positive number of MiB"):
-        common_flags.reading_options()
+@pytest.mark.parametrize("value", ["0", "-1", "1e9", "inf"])
+def test_sizes_have_bounds(parse, name, value):
+    with pytest.raises(flags.IllegalFlagValueError, match=f"flag --{name}={value}: .* range"):
+        parse(f"--{name}={value}")
 
 
 def test_inputs(parse, tmp_path):

@@ -219,7 +219,12 @@ def test_mistakes_in_files(run, tmp_path, name):
         ("ab", ["en", "de"], {"row_aligned": True}, "--row_aligned joins tables; pass --format"),
         ("ab", ["en", "en"], ALIGNED, "--languages=en,en names one twice"),
         ("ax", ["en", "de"], {}, "x: no such file; check --input"),
-        ("ab", ["en", "de"], {"vocab_file": "none.txt"}, "none.txt: no such vocabulary"),
+        (
+            "ab",
+            ["en", "de"],
+            {"vocab_file": "none.txt"},
+            "none.txt: no such file; name a vocabulary",
+        ),
     ],
 )
 def test_mistakes_in_flags(run, tmp_path, files, languages, values, message):
@@ -240,11 +245,11 @@ def test_aligned_tables_have_a_language_each(run, tmp_path, languages):
         run("ab", languages, **ALIGNED)
 
 
-@pytest.mark.parametrize("size", ["0", "nan", "inf"])
+@pytest.mark.parametrize("size", ["0", "-1", "inf"])
 def test_size_of_shards(run, tmp_path, size):
     """What is no positive number is refused in one line."""
     _write_lines(tmp_path, bitext(2), "ab")
-    with pytest.raises((UserError, flags.IllegalFlagValueError), match="shard_mb"):
+    with pytest.raises(flags.IllegalFlagValueError, match="shard_mb"):
         run("ab", ["en", "de"], shard_mb=size)
 
 

@@ -62,7 +62,7 @@ def flags_defined():
     binary.define_flags()
     yield
     for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
-                 "max_examples", "seed", "l2", "bits"):  # fmt: skip
+                 "max_examples", "seed", "l2", "bits", "overwrite"):  # fmt: skip
         delattr(binary.FLAGS, name)
 
 
@@ -88,7 +88,7 @@ def test_binary(tmp_path, flags_defined, capsys):
     rows = {row["threshold"]: row for row in report["held_out"]}
     assert rows[0.5]["precision"] == rows[0.5]["recall"] == 1
     first = (tmp_path / "model.json").read_bytes()
-    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
+    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3", "--overwrite")
     assert (tmp_path / "model.json").read_bytes() == first
 
 

@@ -116,7 +116,9 @@ def test_binary(tmp_path, vocabulary, capsys):
             path.write_text(json.dumps(values))
         with flagsaver.flagsaver():
             report_balance.define_flags()
-            flags.FLAGS(["prog", f"--records={tmp_path / 'records'}", "--exponent=0"])
+            flags.FLAGS(
+                ["prog", f"--records={tmp_path / 'records'}", "--exponent=0", "--overwrite"]
+            )
             report_balance.main(["prog"])
         shown = capsys.readouterr().out
         assert f"| de | 1 | {3 if known else ''} | 25.00 % | 50.00 % |" in shown

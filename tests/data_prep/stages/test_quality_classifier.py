@@ -138,8 +138,8 @@ def _damaged(content, **changes):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda c: "{", "not JSON, so no quality classifier"),
-        (lambda c: "[]", "not a file of the form"),
+        (lambda c: "{", "not valid JSON .*; name a quality classifier"),
+        (lambda c: "[]", "must hold an object"),
         (lambda c: _damaged(c, format="other"), "not a file of the form"),
         (lambda c: _damaged(c, weights=c["weights"][:-8]), r"damaged \(1023 weights, not 1024\)"),
         (lambda c: _damaged(c, weights="é"), "damaged"),
@@ -164,9 +164,11 @@ def test_bad_files_are_one_line(change, message, path):
 
 
 def test_files_that_are_none(tmp_path):
-    with pytest.raises(UserError, match="nowhere.json: no such quality classifier; train it with"):
+    with pytest.raises(
+        UserError, match="nowhere.json: no such file; name a quality classifier, or train it"
+    ):
         QualityClassifier(str(tmp_path / "nowhere.json"))
-    with pytest.raises(UserError, match="is a directory"):
+    with pytest.raises(UserError, match="a folder, not a file"):
         load_model(tmp_path)
 
 

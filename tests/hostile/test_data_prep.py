@@ -1,0 +1,680 @@
+"""Data preparation in a hostile world: every mistake ends as one line that names its cause.
+
+A table of binaries, what they are given and what they must say; then what a table cannot hold.
+"""
+
+import importlib
+import json
+import os
+import random
+import re
+import resource
+import socket
+import subprocess
+import sys
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from absl import app, flags
+from absl.testing import flagsaver
+from hypothesis import given
+from hypothesis import strategies as st
+
+from data_prep.documents.sentences import bounded, rejoined, segment
+from data_prep.output.dropped import DropCounter
+from data_prep.output.folder import discard_partial
+from data_prep.stages.normalise import _spaced_word, mend_hyphens
+from official_cmlm import cli, languages, progress
+from official_cmlm.errors import UserError, one_line
+from official_cmlm.files import atomic_write, check_output, unfinished_path
+from official_cmlm.input_files import expand_inputs
+from official_cmlm.records.manifest import load_manifest
+from tests.conftest import WORDS
+from tests.data_prep.pipeline.runs import write_text
+
+ROOT = Path(__file__).parents[2]
+RECORDS = ("--vocab_file=vocab.txt", "--output_dir=out")
+TEXT = "--input=text.txt"
+
+
+@pytest.fixture
+def here(tmp_path, vocabulary, monkeypatch):
+    """The working directory: a little text of each form, a vocabulary, and things that are none."""
+    monkeypatch.chdir(tmp_path)
+    vocabulary.save(tmp_path)
+    rng = random.Random(0)
+
+    def sentence() -> str:
+        return " ".join(rng.choices(WORDS, k=8)).capitalize() + "."
+
+    Path("text.txt").write_text("\n\n".join(f"{sentence()} {sentence()}" for _ in range(40)))
+    for name in ("a.en", "a.de"):
+        Path(name).write_text("".join(f"{sentence()}\n" for _ in range(20)))
+    Path("folder").mkdir()
+    Path("folder/text.txt").write_text(Path("text.txt").read_text())
+    Path("taken").write_text("precious")
+    Path("link.txt").symlink_to("text.txt")
+    os.link("text.txt", "hard.txt")
+    Path("nothing.txt").symlink_to("missing.txt")
+    Path("itself.txt").symlink_to("itself.txt")
+    os.mkfifo("pipe.txt")
+    Path("lang.jsonl").write_text(
+        '{"text": "A cat sat. It ran.", "lang": "<script>|\\u0000"}\n{"text": "A dog. It sat."}\n'
+    )
+    return tmp_path
+
+
+@pytest.fixture
+def call(monkeypatch, capsys):
+    """Runs a binary in this process as `cli.run` does; returns (exit status, lines of errors)."""
+    # What else absl does when a program starts would outlive the test.
+    monkeypatch.setattr(app, "run", lambda main, flags_parser: sys.exit(main(flags_parser())))
+
+    def call(binary: str, *arguments: str) -> tuple[int, list[str]]:
+        module = importlib.import_module(binary if "." in binary else f"data_prep.{binary}")
+        capsys.readouterr()
+        # On the way out flags that were defined inside are removed again.
+        with monkeypatch.context() as patch, flagsaver.flagsaver():
+            module.define_flags()
+            parsed = cli._parsed
+            patch.setattr(cli, "_parsed", lambda: parsed([binary, *arguments]))
+            with pytest.raises(SystemExit) as ended:
+                cli.run(module.main, arguments=binary == "prepare")
+        output, shown = capsys.readouterr()
+        # For the test itself.
+        print(output)
+        assert "Traceback" not in shown
+        lines = [line for line in shown.splitlines() if "error: " in line]
+        # Not behind a progress bar.
+        assert all(line.startswith("error: ") for line in lines), lines
+        return ended.value.code or 0, lines
+
+    return call
+
+
+# Binary, flags, what the line says.
+HOSTILE = [
+    # An input or another output would be overwritten.
+    ("hold_out", [TEXT, "--train_output=text.txt", "--held_out_output=b"],
+     "text.txt: is also an input (text.txt)"),
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=link.txt", "--overwrite"],
+     "link.txt: is also an input (text.txt)"),
+    ("hold_out", [TEXT, "--train_output=hard.txt", "--held_out_output=b", "--overwrite"],
+     "hard.txt: is also an input (text.txt)"),
+    ("hold_out", ["--input=folder", "--train_output=folder/text.txt", "--held_out_output=b"],
+     "folder/text.txt: is also an input"),
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=./b"], "./b: is to hold two"),
+    ("hold_out", [TEXT, "--train_output=taken", "--held_out_output=b"], "taken: exists already"),
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=nothing.txt"], "exists already"),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=a.en",
+                                  "--overwrite"], "a.en: is also an input"),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=taken"],
+     "taken: exists already"),
+    ("build_vocab", [TEXT, "--output=hard.txt", "--overwrite"], "hard.txt: is also an input"),
+    ("build_vocab", [TEXT, "--output=taken"], "taken: exists already"),
+    ("docstrings", ["--output=taken"], "taken: exists already"),
+    ("random_strings", ["--output=taken"], "taken: exists already"),
+    ("create_documents", ["--input=taken", "--vocab_file=vocab.txt", "--output_dir=taken"],
+     "taken: exists and holds no records"),
+    # What may never end.
+    ("create_documents", ["--input=pipe.txt", *RECORDS], "pipe.txt: a pipe, not a file"),
+    ("create_documents", ["--input=de:pipe.txt", *RECORDS], "pipe.txt: a pipe, not a file"),
+    ("create_documents", ["--input=/dev/zero", *RECORDS], "/dev/zero: a device, not a file"),
+    ("create_documents", ["--input=socket", *RECORDS], "socket: a socket, not a file"),
+    ("create_documents", [TEXT, "--exclude=pipe.txt", *RECORDS], "pipe.txt: a pipe"),
+    ("create_documents", [TEXT, "--vocab_file=pipe.txt", "--output_dir=out"], "not a regular file"),
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir=pipe.txt"],
+     "pipe.txt: exists and holds no records"),
+    ("prepare", [TEXT, "--quality_model=pipe.txt", *RECORDS], "pipe.txt: not a regular file"),
+    ("create_pairs", ["--input=a.en,pipe.txt", "--languages=en,de", *RECORDS],
+     "pipe.txt: a pipe, not a file"),
+    ("hold_out", ["--input=pipe.txt", "--train_output=b", "--held_out_output=c"], "a pipe"),
+    ("build_vocab", ["--input=pipe.txt", "--output=v"], "pipe.txt: a pipe"),
+    ("build_vocab", [TEXT, "--output=/dev/null", "--overwrite"], "/dev/null: not a regular file"),
+    ("random_strings", ["--output=/dev/full", "--overwrite"], "/dev/full: not a regular file"),
+    ("random_strings", ["--output=pipe.txt", "--overwrite"], "pipe.txt: not a regular file"),
+    ("create_documents", ["--input=nothing.txt", *RECORDS], "nothing.txt: a link that leads to no"),
+    ("create_documents", ["--input=itself.txt", *RECORDS], "itself.txt: a link that leads to no"),
+    ("create_documents", ["--input=noth*.txt", *RECORDS], "nothing.txt: no such file"),
+    # Settings that take all memory, or mean nothing.
+    ("prepare", [TEXT, *RECORDS, "--deduplicate=near", "--near_bands=100000000"], "near_bands"),
+    ("prepare", [TEXT, *RECORDS, "--workers=1000000"], "workers"),
+    ("prepare", [TEXT, *RECORDS, "--sample_dropped=1000000000"], "sample_dropped"),
+    ("prepare", [TEXT, *RECORDS, "--min_paragraph_letters=-1"], "min_paragraph_letters"),
+    ("prepare", [TEXT, *RECORDS, "--element_mb=nan"], "--element_mb is nan; give a finite"),
+    ("prepare", [TEXT, *RECORDS, "--near_threshold=0"], "near_threshold"),
+    ("create_documents", [TEXT, *RECORDS, "--max_sentences=1000000000000"], "max_sentences"),
+    ("create_documents", [TEXT, *RECORDS, "--min_sentences=-1"], "min_sentences"),
+    ("create_documents", [TEXT, *RECORDS, "--shard_mb=inf"], "shard_mb"),
+    ("create_documents", [TEXT, *RECORDS, "--max_line_mb=1e12"], "max_line_mb"),
+    ("create_documents", [TEXT, *RECORDS, "--max_expanded_mb=nan"], "--max_expanded_mb is nan"),
+    ("create_documents", [TEXT, *RECORDS, "--max_bytes_per_word=0"], "max_bytes_per_word"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de", *RECORDS, "--max_length_ratio=nan"],
+     "--max_length_ratio is nan"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de", *RECORDS, "--max_length_ratio=-1"],
+     "max_length_ratio"),
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=c", "--share=nan"],
+     "--share is nan"),
+    ("build_vocab", [TEXT, "--output=v", "--vocab_size=-5"], "vocab_size"),
+    ("build_vocab", [TEXT, "--output=v", "--smoothing=nan"], "--smoothing is nan"),
+    ("build_vocab", [TEXT, "--output=v", "--min_frequency=0"], "min_frequency"),
+    ("build_vocab", [TEXT, "--output=v", "--max_input_mb=-1"], "max_input_mb"),
+    ("train_quality_classifier", ["--kept=a.en", "--dropped=a.de", "--output=m", "--l2=nan"],
+     "--l2 is nan; give a finite number"),
+    ("train_quality_classifier", ["--kept=a.en", "--dropped=a.de", "--output=m", "--l2=-1"], "l2"),
+    ("train_quality_classifier", ["--kept=a.en", "--dropped=a.de", "--output=m", "--seed=-1"],
+     "--seed is -1; give a seed of 0 to 4294967295"),
+    ("random_strings", ["--output=s", "--seed=4294967296"], "--seed is 4294967296; give a seed"),
+    ("random_strings", ["--output=s", "--count=-1"], "count"),
+    ("random_strings", ["--output=s", "--count=99999999999999999999"], "count"),
+    ("random_strings", ["--output=s", f"--count={'9' * 5000}"], "count"),
+    ("random_strings", ["--output=s", "--count=many"], "count"),
+    ("random_strings", ["--output=s", "--colour=red"], "Unknown command line flag 'colour'"),
+    ("random_strings", [], "output"),
+    ("docstrings", ["--output=s", "--workers=0"], "workers"),
+    ("docstrings", ["--output=s", "--max_parse_mb=nan"], "--max_parse_mb is nan"),
+    ("report_balance", ["--records=out", "--exponent=nan"], "--exponent is nan"),
+    ("experiments.demo.report", ["--model_dir=m", "--training_records=r", "--held_out_records=h",
+                                 "--output_dir=o", "--pairs=-1"], "pairs"),
+    ("experiments.evaluate", ["--max_seq_length=0"], "max_seq_length"),
+    ("export.export_tfhub", ["--model_dir=m", "--export_dir=e", "--seq_length=-1"], "seq_length"),
+    # Places that cannot be written.
+    ("hold_out", [TEXT, "--train_output=/proc/1/x", "--held_out_output=b"], "/proc/1/x: cannot"),
+    ("hold_out", [TEXT, "--train_output=taken/x", "--held_out_output=b"], "taken/x: cannot be"),
+    ("hold_out", [TEXT, "--train_output=folder", "--held_out_output=b"], "folder: a folder"),
+    ("hold_out", [TEXT, "--train_output=", "--held_out_output=b"], "no name for a file"),
+    ("hold_out", [TEXT, "--train_output=gs://b/x", "--held_out_output=b"], "only local files"),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=/proc/1/x"],
+     "/proc/1/x: cannot be written"),
+    ("build_vocab", [TEXT, "--output=/proc/1/x/v"], "/proc/1/x/v: cannot be written"),
+    ("build_vocab", [TEXT, f"--output={'v' * 300}"], "File name too long"),
+    ("docstrings", ["--output=taken/x"], "taken/x: cannot be written"),
+    ("random_strings", ["--output=/proc/1/x"], "/proc/1/x: cannot be written"),
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir=/proc/1/x"],
+     "/proc/1/x: cannot be written"),
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir=taken/x"],
+     "taken/x: cannot be written"),
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir="], "name a folder"),
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", f"--output_dir={'o' * 300}"], "too long"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de", "--vocab_file=vocab.txt",
+                      "--output_dir=/proc/1/x"], "/proc/1/x: cannot be written"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de", "--vocab_file=vocab.txt",
+                      "--output_dir=gs://b/x"], "must be on a file system"),
+    ("report_balance", ["--records=taken"], "no dataset.json"),
+    # Languages that are none.
+    ("create_documents", [TEXT, *RECORDS, "--language=<script>"],
+     "language: '<script>' is no language tag (BCP 47)"),
+    ("create_documents", [TEXT, *RECORDS, "--language="], "'' is no language tag"),
+    ("create_documents", ["--input=de-toolongforatag:text.txt", *RECORDS], "'de-toolongforatag'"),
+    ("create_documents", ["--input=lang.jsonl", *RECORDS],
+     "lang.jsonl:1: \"lang\": '<script>|\\x00' is no language tag"),
+    ("prepare", [TEXT, *RECORDS, "--keep_languages=en,e|n"], "'e|n' is no language tag"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,d e", *RECORDS], "'d e' is no"),
+    ("create_pairs", ["--input=a.en", "--format=tsv", "--languages=en-", *RECORDS], "'' is no"),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=m",
+                                  "--language=e n"], "'e n' is no language tag"),
+    # Names.
+    ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir=\udcff"], "not UTF-8"),
+    ("create_documents", ["--input=\udcff.txt", *RECORDS], "\\udcff.txt: no such file"),
+    ("create_documents", ["--input=a\x1b[2J", *RECORDS], "a\\x1b[2J: no such file"),
+    ("create_documents", [f"--input={'x' * 5000}", *RECORDS], "no such file"),
+    ("prepare", [TEXT, *RECORDS, "stray"], "unexpected argument 'stray'"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("binary", "arguments", "message"),
+    HOSTILE,
+    ids=[f"{number}-{case[0]}" for number, case in enumerate(HOSTILE)],
+)
+def test_hostile(here, call, binary, arguments, message):
+    """Exit status 1, one line with what and where, before anything is written."""
+    listening = socket.socket(socket.AF_UNIX)
+    listening.bind("socket")
+    before = {path: path.lstat().st_mtime_ns for path in here.rglob("*")}
+    status, lines = call(binary, *arguments)
+    assert (status, len(lines)) == (1, 1), lines
+    assert message in lines[0] and len(lines[0]) < 6000
+    assert {path: path.lstat().st_mtime_ns for path in here.rglob("*")} == before
+    listening.close()
+
+
+CLEAN = [
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=c", "--share=0.3"], "b"),
+    ("hold_out", [TEXT, "--train_output=taken", "--held_out_output=c", "--share=0.3",
+                  "--overwrite"], "taken"),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=m",
+                                  "--lines=wrapped", "--held_out=0", "--bits=8"], "m"),
+    ("build_vocab", [TEXT, "--output=v.txt", "--vocab_size=60", "--nocheck"], "v.txt"),
+    ("random_strings", ["--output=s", "--count=5", "--seed=4294967295"], "s"),
+    ("random_strings", [f"--output={'s' * 250}", "--count=5"], "s" * 250),
+    ("create_documents", [TEXT, *RECORDS, "--language=zh_Hant-TW"], "out/dataset.json"),
+    ("prepare", ["--input=de:text.txt", *RECORDS, "--near_bands=256"], "out/dataset.json"),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de-AT", *RECORDS], "out/dataset.json"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("binary", "arguments", "output"), CLEAN)
+def test_clean(here, call, binary, arguments, output):
+    """The same binaries with nothing to object to."""
+    assert call(binary, *arguments) == (0, [])
+    assert Path(output).stat().st_size
+
+
+def test_records_with_names_of_any_bytes(here, call, capsys):
+    """Neither the name of a file nor that of the folder becomes a stack trace."""
+    names = ["\udcff.txt", "a\nb.txt", "n" * 251 + ".txt"]
+    for name in names:
+        Path("folder", name).write_text(f"A cat sat. {WORDS[len(name) % 9]} it ran.")
+    Path("folder/bad\n\udcfe.jsonl").write_text("{")
+    arguments = ["--input=folder", "--vocab_file=vocab.txt", "--on_error=skip"]
+    for binary in ("create_documents", "prepare"):
+        assert call(binary, *arguments, f"--output_dir={binary}\nout") == (cli.EXIT_SKIPPED, [])
+        assert load_manifest(f"{binary}\nout").documents == 43
+    arguments = ["--input=folder", "--on_error=skip", "--share=0.3"]
+    status, _ = call("hold_out", *arguments, "--train_output=\udcfd", "--held_out_output=c")
+    assert status == cli.EXIT_SKIPPED and Path("\udcfd").exists()
+
+
+def test_what_is_no_file_in_a_folder(here, capsys):
+    """It is left out and named, by a walk and by a glob; a link to nothing stays, as a fault."""
+    for pattern, expected in (("folder", ["folder/text.txt"]), ("folder/*", ["folder/text.txt"])):
+        for name in ("pipe", "socket", "up"):
+            Path("folder", name).unlink(missing_ok=True)
+        os.mkfifo("folder/pipe")
+        with socket.socket(socket.AF_UNIX) as listening:
+            listening.bind("folder/socket")
+            Path("folder/up").symlink_to("..")
+            assert expand_inputs([pattern]) == expected
+        lines = capsys.readouterr().err.splitlines()
+        assert "skipped: folder/pipe: a pipe, not a file" in lines
+        assert "skipped: folder/socket: a socket, not a file" in lines
+        link = "skipped: folder/up: a link to a folder; name it with --input to read it too"
+        assert (link in lines) == (pattern == "folder")
+    Path("folder/gone.txt").symlink_to("nowhere")
+    assert expand_inputs(["folder"]) == ["folder/gone.txt", "folder/text.txt"]
+
+
+def test_links_that_lead_back(here):
+    """A glob enters each folder once; two such links would give 2^40 paths."""
+    for name in ("one", "two"):
+        Path("folder", name).symlink_to(".")
+    Path("away").mkdir()
+    Path("away/more.txt").write_text("x")
+    Path("folder/linked").symlink_to("../away")
+    assert expand_inputs(["folder/**/*.txt"]) == ["folder/linked/more.txt", "folder/text.txt"]
+
+
+@pytest.mark.parametrize(
+    "pattern", ["**", "**/*.txt", "a/**", "**/b/*", "a*/**/*.txt", "a/**/b/**"]
+)
+def test_globs_find_what_they_found(tmp_path, monkeypatch, pattern):
+    """Without links that lead back, what the standard library finds."""
+    import glob
+
+    monkeypatch.chdir(tmp_path)
+    for name in ("x.txt", "a/y.txt", "a/b/z.txt", "a/b/.hidden", "a/.h/q.txt", "a/[b]/w.txt"):
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text("x")
+    found = filter(os.path.isfile, glob.glob(pattern, recursive=True))
+    assert expand_inputs([pattern]) == sorted(found)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="gives up rights that only root has")
+def test_an_unreadable_folder():
+    """It is named, and not taken for an empty one, by a walk and by a glob."""
+    # Not below the folder of all tests, which is closed to others.
+    with tempfile.TemporaryDirectory() as name:
+        Path(name, "closed").mkdir(mode=0)
+        Path(name, "a.txt").write_text("x")
+        os.chmod(name, 0o755)
+        os.seteuid(65534)
+        try:
+            for pattern in (name, f"{name}/**/*.txt"):
+                with pytest.raises(UserError, match=r"closed: cannot be listed \(Permission"):
+                    expand_inputs([pattern])
+        finally:
+            os.seteuid(0)
+
+
+def test_an_input_in_the_folder_to_replace(here, call):
+    """It would be removed with the folder: refused, with --overwrite too; so is a foreign file."""
+    assert call("create_documents", TEXT, *RECORDS)[0] == 0
+    Path("out/mine.txt").write_text("A cat sat. It ran.")
+    for flag in ("--input=out/mine.txt", "--input=out", f"{TEXT},out/mine.txt"):
+        status, lines = call("create_documents", flag, *RECORDS, "--overwrite")
+        assert status == 1 and "mine.txt: an input in the folder to write" in lines[0]
+    status, lines = call("prepare", TEXT, *RECORDS, "--overwrite", "--exclude=out/mine.txt")
+    assert status == 1 and "out/mine.txt: an input in the folder to write" in lines[0]
+    assert Path("out/mine.txt").exists()
+    # The folder's own vocabulary is written again.
+    arguments = ["--vocab_file=out/vocab.txt", "--output_dir=out", "--overwrite"]
+    assert call("create_documents", TEXT, *arguments) == (0, [])
+
+
+def test_somebodys_folder_with_the_unfinished_name(here, call):
+    """It is not removed, by whatever binary."""
+    Path("out.partial").mkdir()
+    Path("out.partial/thesis.txt").write_text("mine")
+    pairs = ["--input=a.en,a.de", "--languages=en,de"]
+    for binary, arguments in (("create_documents", [TEXT]), ("create_pairs", pairs)):
+        status, lines = call(binary, *arguments, *RECORDS)
+        assert status == 1 and "out.partial/thesis.txt: in the way" in lines[0]
+    assert Path("out.partial/thesis.txt").read_text() == "mine"
+    Path("out2.partial").symlink_to("folder")
+    with pytest.raises(UserError, match="in the way, and no folder"):
+        discard_partial(Path("out2.partial"))
+
+
+_FULL = [
+    ("hold_out", [TEXT, "--train_output=b", "--held_out_output=c", "--share=0.3"]),
+    ("build_vocab", [TEXT, "--output=v.txt", "--vocab_size=150", "--nocheck"]),
+    ("random_strings", ["--output=s"]),
+    ("create_documents", [TEXT, *RECORDS]),
+    ("prepare", [TEXT, *RECORDS, "--deduplicate=near"]),
+    ("create_pairs", ["--input=a.en,a.de", "--languages=en,de", *RECORDS]),
+    ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=m",
+                                  "--lines=wrapped", "--held_out=0", "--bits=8"]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("binary", "arguments"), _FULL)
+@pytest.mark.parametrize("most", [0, 300])
+def test_a_disk_that_takes_no_more(here, call, binary, arguments, most):
+    """As a limit on the size of files, which fails as a full disk does; nothing half is left."""
+    before = sorted(here.iterdir())
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (most, limits[1]))
+        status, lines = call(binary, *arguments)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (status, len(lines)) == (1, 1), lines
+    assert "File too large" in lines[0]
+    left = set(here.iterdir()) - set(before) - {here / "out.partial"}
+    assert not left
+    assert call(binary, *arguments) == (0, [])
+
+
+def test_the_same_command_again(here, call, capsys):
+    """Says that all is there, where that is known, and else that it will not overwrite."""
+    for binary, more in (("create_documents", []), ("prepare", ["--deduplicate=exact"])):
+        arguments = [TEXT, "--vocab_file=vocab.txt", f"--output_dir={binary}", *more]
+        assert call(binary, *arguments)[0] == 0
+        written = Path(binary, "dataset.json").stat().st_mtime_ns
+        assert call(binary, *arguments)[0] == 0
+        assert "complete already, made from the same input" in capsys.readouterr().out
+        assert Path(binary, "dataset.json").stat().st_mtime_ns == written
+
+        def refused(*others: str) -> None:
+            status, (line,) = call(binary, *arguments, *others)  # noqa: B023
+            assert status == 1 and "holds records already; pass --overwrite" in line
+
+        refused("--max_sentences=9")
+        refused("--input=folder")
+        shard = next(Path(binary).glob("*.tfrecord"))
+        content = shard.read_bytes()
+        shard.unlink()
+        refused()
+        shard.write_bytes(content)
+        assert call(binary, *arguments) == (0, [])
+        # The same size and perhaps another content.
+        os.utime("text.txt")
+        refused()
+
+
+def test_an_error_behind_a_bar(capsys):
+    """The bar's line ends first."""
+    bar = progress.bar(10, "B", "reading")
+    bar.update(1)
+    assert cli._fail("wrong") == 1
+    assert capsys.readouterr().err.split("\n")[-2:] == ["error: wrong", ""]
+    bar.close()
+
+
+def test_memory_and_the_file_system(monkeypatch, capsys):
+    """Errors that are nobody's `UserError` are one line too; a bug keeps its stack trace."""
+    import tensorflow as tf
+
+    def run(error):
+        monkeypatch.setattr(app, "run", lambda main, flags_parser: main(["prog"]))
+
+        def main(argv):
+            raise error
+
+        result = []
+        monkeypatch.setattr(app, "run", lambda main, flags_parser: result.append(main(["prog"])))
+        cli.run(main)
+        return result[0], capsys.readouterr().err
+
+    refused = tf.errors.PermissionDeniedError(None, None, "/x/y; Permission denied [Op:SaveV2]")
+    assert run(refused) == (1, "error: /x/y: Permission denied\n")
+    assert run(MemoryError("12 GiB"))[1].startswith("error: not enough memory (12 GiB)")
+    assert run(OSError(28, "No space left on device", b"a\xff"))[1].startswith(
+        "error: a\\udcff: No"
+    )
+    with pytest.raises(ZeroDivisionError):
+        run(ZeroDivisionError())
+
+
+@pytest.mark.parametrize("arguments", [["--output=s"], ["--help"]])
+def test_standard_output_that_takes_nothing(here, arguments):
+    """A real process, as Python itself writes the last of it."""
+    command = [sys.executable, "-m", "data_prep.random_strings", *arguments, "--count=3"]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            command, stdout=full, stderr=subprocess.PIPE, text=True, env=environment
+        )
+    assert done.returncode and "Traceback" not in done.stderr
+    if "--help" not in arguments:
+        assert done.stderr.splitlines()[1:] == ["error: No space left on device"]
+
+
+@pytest.mark.parametrize("name", ["text", "", "a/"])
+def test_check_output(tmp_path, monkeypatch, name):
+    """A name that is free passes; nothing is made."""
+    monkeypatch.chdir(tmp_path)
+    if name == "text":
+        check_output(name, False, ["missing"], ["other"])
+        check_output("below/new/text", False)
+    else:
+        with pytest.raises(UserError):
+            check_output(name or "", True)
+            os.mkdir("a")
+            check_output(name, True)
+
+
+def test_long_names(tmp_path):
+    """A name of 255 bytes, in which a character may take several, can be written."""
+    for name in ("x" * 255, "é" * 127, "\udcff" * 255):
+        with atomic_write(tmp_path / name) as file:
+            file.write(b"x")
+        assert (tmp_path / name).read_bytes() == b"x"
+        assert unfinished_path(tmp_path / name).name.endswith(".tmp")
+
+
+def _bounded(sentence, counters, most):
+    """The definition, which takes a time that grows with the square of the length."""
+    while len(sentence) > most:
+        cut = sentence.rfind(" ", 1, most + 1)
+        cut = cut if cut > 0 else most
+        counters["records/sentence_cut"] += 1
+        yield sentence[:cut].rstrip()
+        sentence = sentence[cut:].lstrip()
+    if sentence:
+        yield sentence
+
+
+@given(st.text(" ab\u00a0\u3000\n\x1c漢", max_size=60), st.integers(1, 12))
+def test_long_sentences_are_cut_as_defined(sentence, most):
+    found, expected = Counter(), Counter()
+    assert list(bounded(sentence, found, most)) == list(_bounded(sentence, expected, most))
+    assert found == expected
+
+
+def test_long_sentences_are_not_copied_at_each_cut():
+    """The characters that are handled are those that are given, whatever the length."""
+
+    class Counted(str):
+        taken = 0
+
+        def __getitem__(self, at):
+            part = str.__getitem__(self, at)
+            Counted.taken += len(part)
+            return Counted(part)
+
+    sentence = Counted("word " * 20_000)
+    pieces = list(bounded(sentence, Counter(), 100))
+    assert len(pieces) >= 1000 and Counted.taken <= len(sentence)
+
+
+@given(st.lists(st.sampled_from(["a b. ", "C d! ", "e", "F ", "'g. ", "漢。"])), st.integers(1, 40))
+def test_sentences_by_windows(pieces, window):
+    """No character is lost, whatever the windows; one that holds all changes nothing."""
+    import sentencex
+
+    text = "".join(pieces)
+    assert "".join(segment(text, "en", window)) == text
+    assert segment(text, "en", 1000) == (sentencex.segment("en", text) if text else [])
+
+
+def test_sentences_are_those_of_the_whole():
+    """Where no quotation is cut, sentences do not depend on the windows; long ones stay whole."""
+    sentences = [f"The {'very ' * (number % 9)}old cat sat. " for number in range(60)]
+    assert segment("".join(sentences), "en", 100) == sentences
+    assert segment("cat " * 100, "en", 30) == ["cat " * 100]
+
+
+def _as_it_was(text):
+    """The words cut by hyphens, by the expression that takes the square of the time."""
+    letter = r"[^\W\d_]"
+    return re.findall(rf"(?<![\w-]){letter}+(?:-\s+{letter}+)+(?![\w-])", text)
+
+
+@given(st.text("ab1- _\n漢", max_size=40))
+def test_words_cut_by_hyphens(text):
+    found = _spaced_word.finditer(text)
+    assert [match[0] for match in found if match["whole"] is not None] == _as_it_was(text)
+
+
+def test_a_line_of_hyphens():
+    """If the time grows with the square of the length, this takes a quarter of an hour."""
+    text = "a- " * 100_000
+    assert mend_hyphens([text], DropCounter()) == [text]
+
+
+def test_many_abbreviations_in_a_row():
+    """Joined at the end, and not one after the other, each a copy."""
+    pieces = ["M. "] * 1000 + ["Dupont."]
+    assert rejoined(pieces, "fr") == ["".join(pieces)]
+
+
+TAGS = {
+    "en": True, "EN_us": True, "zh-Hant-TW": True, "zh-min-nan": True, "be-x-old": True,
+    "de-CH-1996": True, "x-own": True, "i-klingon": True, "en-a-bbb-x-y": True, "und": True,
+    "": False, "e": False, "en-": False, "-en": False, "en|": False, "en\n": False, "<b>": False,
+    "en US": False, "en-toolongsub": False, "\x00": False, "éé": False, "ſſ": False, "en-a": False,
+    "../x": False, "en" + "-abcde" * 20: False,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("tag", TAGS)
+def test_language_tags(tag):
+    assert languages.is_language_tag(tag) == TAGS[tag]
+    if not TAGS[tag]:
+        with pytest.raises(UserError, match="^--x: .* is no language tag") as caught:
+            languages.check_language_tag(tag, "--x")
+        assert len(str(caught.value)) < 250
+    else:
+        assert languages.check_language_tag(tag, "--x") == tag
+
+
+def test_a_record_with_no_language_tag(here, call):
+    """A fault of its record, and of the pieces that continue it; counted, and the rest is read."""
+    lines = [
+        {"text": "A cat sat.", "lang": "e|n"},
+        {"text": "It ran.", "continues": True},
+        {"text": "A dog ran.", "lang": "de"},
+    ]
+    Path("a.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    status, _ = call("create_documents", "--input=a.jsonl", *RECORDS, "--on_error=skip")
+    manifest = load_manifest("out")
+    assert status == cli.EXIT_SKIPPED and manifest.languages == {"de": 1}
+    assert manifest.counters == {"read/unreadable_record": 1}
+
+
+def test_a_translation_with_no_language_tag(here, call):
+    """The same in a translation memory."""
+    unit = '<tu><tuv xml:lang="{}"><seg>A cat.</seg></tuv><tuv lang="de"><seg>A.</seg></tuv></tu>'
+    body = unit.format("en-|") + unit.format("en_US")
+    Path("a.tmx").write_text(f"<tmx><body>{body}</body></tmx>")
+    arguments = ["--input=a.tmx", "--format=tmx", "--languages=en-de", *RECORDS]
+    status, (line,) = call("create_pairs", *arguments)
+    assert status == 1 and "a.tmx:1: 'en-|' is no language tag" in line
+    assert call("create_pairs", *arguments, "--on_error=skip")[0] == cli.EXIT_SKIPPED
+    assert load_manifest("out").counters == {"read/unreadable_record": 1}
+
+
+def test_what_a_manifest_says_is_not_markup(here, call):
+    """A manifest that came from elsewhere: the table keeps its columns, the figure is XML."""
+    from xml.etree import ElementTree
+
+    assert call("create_documents", TEXT, *RECORDS)[0] == 0
+    path = Path("out/dataset.json")
+    values = json.loads(path.read_text())
+    evil = "<script>x</script>|\n\x00[a](b)`" + "z" * 500
+    values["languages"] |= {evil: 7}
+    values["counters"] = {evil: 3, "quality/" + evil: 4}
+    values["counters_by_language"] = {evil: {evil: 3}}
+    path.write_text(json.dumps(values))
+    assert "balance.md: exists already" in call("report_balance", "--records=out")[1][0]
+    assert call("report_balance", "--records=out", "--overwrite") == (0, [])
+    table = Path("out/balance.md").read_text()
+    assert "<script>" not in table and "\0" not in table and "z" * 80 not in table
+    bars = [len(re.findall(r"(?<!\\)\|", line)) for line in table.splitlines() if line[:1] == "|"]
+    assert set(bars) <= {5, 6}
+    figure = Path("out/balance.svg").read_bytes()
+    assert b"\0" not in figure and b"z" * 80 not in figure
+    ElementTree.fromstring(figure)
+
+
+def test_one_line():
+    assert one_line("a\r\nb\u2028c \x1b[2J\udcff") == "a b c \\x1b[2J\\udcff"
+
+
+def test_every_number_of_ours_has_bounds():
+    """So that a new flag is not forgotten: both ends of an integer, the lower end of a float."""
+    without = set()
+    for binary in ("build_vocab create_documents create_pairs docstrings hold_out prepare"
+                   " random_strings report_balance train_quality_classifier").split():  # fmt: skip
+        module = importlib.import_module(f"data_prep.{binary}")
+        with flagsaver.flagsaver():
+            before = set(flags.FLAGS)
+            module.define_flags()
+            for name in set(flags.FLAGS) - before:
+                parser = flags.FLAGS[name].parser
+                if isinstance(parser, flags.IntegerParser) and name != "seed":
+                    if None in (parser.lower_bound, parser.upper_bound):
+                        without.add(name)
+                elif isinstance(parser, flags.FloatParser) and parser.lower_bound is None:
+                    without.add(name)
+    assert not without
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("binary", "values"),
+    [("create_documents", []), ("prepare", ["deduplicate=near", "element_mb=0.000001"])],
+)
+def test_killed_before_a_change_of_the_file_system(tmp_path, vocabulary, binary, values):
+    """Twenty times, from the first change to the last; the same command then writes the same."""
+    vocabulary.save(tmp_path)
+    write_text(tmp_path / "text")
+    program = [sys.executable, "-m", "tests.hostile.killed_data_prep", str(tmp_path), binary, "20"]
+    done = subprocess.run([*program, *values], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr[-2000:]
+    found = json.loads(done.stdout)
+    assert found["killed"] == 20 and found["left"] >= 15 and found["changes"] > 20
