@@ -75,8 +75,8 @@ docs: $(DOCS_VENV)/.installed
 
 # The site needs mkdocs alone, in an environment of its own.
 $(DOCS_VENV)/.installed: requirements-docs.txt
-	@test -n "$(PYTHON)" || { echo "error: no Python 3.11 or 3.12 found; install one, or" \
-		"say PYTHON=/path/to/python3.12" >&2; exit 1; }
+	@test -n "$(PYTHON)" || { echo "error: no Python 3.11, 3.12 or 3.13 found; install one," \
+		"or say PYTHON=/path/to/python3.12" >&2; exit 1; }
 	$(PYTHON) -m venv $(DOCS_VENV)
 	$(DOCS_VENV)/bin/python -m pip install --disable-pip-version-check --quiet \
 		--require-hashes -r requirements-docs.txt
