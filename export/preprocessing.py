@@ -10,11 +10,7 @@ from collections.abc import Sequence
 import tensorflow as tf
 from official.nlp.modeling import layers
 
-from official_cmlm.tokenization import (
-    BytePairVocabulary,
-    Vocabulary,
-    build_graph_tokenizer,
-)
+from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
 
 
 class Tokenize(tf.Module):
@@ -70,7 +66,7 @@ class Preprocess(tf.Module):
             seq_length=seq_length, special_tokens_dict=special_tokens(vocabulary)
         )
         self.bert_pack_inputs = PackInputs(self._pack, longest)
-        self._most_bytes = most_bytes(vocabulary, seq_length)
+        self._most_bytes = vocabulary.most_bytes(seq_length)
         self.do_lower_case = tf.Variable(is_lower_case(vocabulary), trainable=False)
         for name, path in assets.items():
             setattr(self, name, tf.saved_model.Asset(path))
@@ -79,6 +75,7 @@ class Preprocess(tf.Module):
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
         sentences = check_rank(sentences)
         if self._most_bytes is not None:
+            # Merges of a word of some megabytes would take minutes.
             sentences = tf.strings.substr(sentences, 0, self._most_bytes)
         return self._pack([self.tokenize(sentences)])
 
@@ -150,19 +147,6 @@ def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
     splits = [tf.ensure_shape(each, [None]) for each in segment.nested_row_splits]
     values = tf.ensure_shape(segment.flat_values, [None])
     return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=True)
-
-
-def most_bytes(vocabulary: Vocabulary, seq_length: int) -> int | None:
-    """Bytes of a text that decide its first `seq_length` tokens; None: perhaps all of them.
-
-    In byte-level BPE no byte is dropped, so the bytes of so many longest entries suffice. What is
-    behind them is not tokenised in vain, for which a single word of some megabytes takes minutes.
-    WordPiece drops characters, and takes time in proportion to the text.
-    """
-    if not isinstance(vocabulary, BytePairVocabulary):
-        return None
-    # An entry has one character for each byte.
-    return seq_length * max(map(len, vocabulary.tokens))
 
 
 def is_lower_case(vocabulary: Vocabulary) -> bool:

@@ -21,8 +21,8 @@ _BATCH_TOKENS = 2048
 # Batches that are computed concurrently: while one runs a single-threaded operation, the other
 # keeps the cores busy.
 _CONCURRENT = 2
-# Sentences tokenised by one call.
-_TOKENIZE_CHUNK = 16384
+# Sentences, and characters of these, tokenised by one call.
+_TOKENIZE_CHUNK, _TOKENIZE_CHARACTERS = 16384, 1 << 22
 
 
 class SentenceEncoder:
@@ -123,7 +123,7 @@ class SentenceEncoder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         embeddings = np.zeros([len(sentences), self.dimension], np.float32)
         rows = self._token_rows(sentences)
-        lengths = np.minimum(np.diff(rows.row_splits), self.max_seq_length - 2) + 2
+        lengths = np.diff(rows.row_splits) + 2
 
         def run(chosen: np.ndarray) -> np.ndarray:
             ids = self._pad(rows, chosen, lengths[chosen])
@@ -153,7 +153,7 @@ class SentenceEncoder:
         """
         _check_sentences(sentences)
         rows = self._token_rows(sentences)
-        lengths = np.minimum(np.diff(rows.row_splits), self.max_seq_length - 2) + 2
+        lengths = np.diff(rows.row_splits) + 2
         ids = self._pad(rows, np.arange(len(sentences)), lengths)
         mask = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
         return {
@@ -163,10 +163,12 @@ class SentenceEncoder:
         }
 
     def _token_rows(self, sentences: Sequence[str]) -> TokenRows:
-        """Ids of each sentence, without special tokens and not yet cut."""
+        """Ids of each sentence, without special tokens; those behind the longest are left out."""
         values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]
-        for start in range(0, len(sentences), _TOKENIZE_CHUNK):
-            chunk = self._tokenizer.tokenize(sentences[start : start + _TOKENIZE_CHUNK])
+        # Each character has at least one byte.
+        most = self.vocabulary.most_bytes(self.max_seq_length)
+        for chunk_sentences in _chunks(sentences, most):
+            chunk = _cut(self._tokenizer.tokenize(chunk_sentences), self.max_seq_length - 2)
             values.append(chunk.values)
             splits.append(chunk.row_splits[1:] + splits[-1][-1])
         return TokenRows(np.concatenate(values), np.concatenate(splits))
@@ -184,6 +186,29 @@ class SentenceEncoder:
         ids[:, 0] = ids_of["cls"]
         ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
         return ids
+
+
+def _chunks(sentences: Sequence[str], most: int | None) -> Iterator[list[str]]:
+    """The sentences, of each at most so many characters, in lists that fit in the memory."""
+    chunk, characters = [], 0
+    for sentence in sentences:
+        chunk.append(sentence[:most])
+        characters += len(chunk[-1])
+        if len(chunk) == _TOKENIZE_CHUNK or characters >= _TOKENIZE_CHARACTERS:
+            yield chunk
+            chunk, characters = [], 0
+    if chunk:
+        yield chunk
+
+
+def _cut(rows: TokenRows, longest: int) -> TokenRows:
+    """The first ids of each row."""
+    lengths = np.diff(rows.row_splits)
+    if lengths.max(initial=0) <= longest:
+        return rows
+    places = np.arange(len(rows.values)) - np.repeat(rows.row_splits[:-1], lengths)
+    splits = np.concatenate([[0], np.cumsum(np.minimum(lengths, longest))])
+    return TokenRows(rows.values[places < longest], splits.astype(np.int64))
 
 
 def _batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:

@@ -130,6 +130,20 @@ def test_large_embeddings_are_normalised_too(vocabulary):
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
 
 
+def test_sentences_are_tokenised_in_parts_that_fit_in_the_memory(encoder, sentences, monkeypatch):
+    """By their number and by their characters; ids behind the longest are dropped at once."""
+    from official_cmlm import sentence_encoder
+
+    texts = [*sentences, "cat " * 500, "", "the dog ran " * 40]
+    expected, inputs = encoder.encode(texts), encoder.inputs(texts)
+    monkeypatch.setattr(sentence_encoder, "_TOKENIZE_CHUNK", 7)
+    monkeypatch.setattr(sentence_encoder, "_TOKENIZE_CHARACTERS", 300)
+    np.testing.assert_array_equal(encoder.encode(texts), expected)
+    np.testing.assert_array_equal(encoder.inputs(texts)["input_word_ids"], inputs["input_word_ids"])
+    rows = encoder._token_rows(texts)
+    assert np.diff(rows.row_splits).max() == 30 and len(rows.values) == rows.row_splits[-1]
+
+
 @pytest.mark.long
 def test_long_and_many_strings_take_time_and_memory_in_proportion(encoder):
     """10 MB of one text, and a million texts: a vector each, in little more memory than theirs."""

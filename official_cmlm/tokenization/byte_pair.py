@@ -59,6 +59,11 @@ class BytePairVocabulary(Vocabulary):
         atomic_write_text(folder / _SETTINGS, json.dumps(self.settings()) + "\n")
         return ["vocab.json", "merges.txt", _SETTINGS]
 
+    def most_bytes(self, tokens: int) -> int | None:
+        """Those of so many longest entries, as no byte is dropped."""
+        # An entry is spelled with one character for each byte.
+        return tokens * max(map(len, self.tokens))
+
     def tokenizer(self) -> "_FastBytePair":
         return _FastBytePair(self)
 

@@ -82,6 +82,15 @@ class Vocabulary(abc.ABC):
     def save(self, folder: str | os.PathLike) -> list[str]:
         """Writes the vocabulary into an existing folder; returns the names of its files."""
 
+    def most_bytes(self, tokens: int) -> int | None:
+        """Bytes of a text that decide its first tokens; None: perhaps all of them.
+
+        What is behind them need not be tokenised. Where the last of these bytes is inside a word,
+        the ids of that word may differ; so long a word is no text.
+        """
+        del tokens
+        return None
+
     @abc.abstractmethod
     def tokenizer(self) -> Tokenizer:
         """Builds the tokenizer for Python."""

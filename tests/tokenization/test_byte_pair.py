@@ -229,6 +229,17 @@ def test_graph_cuts_words_that_would_take_too_long(small, monkeypatch):
     assert found != build_tokenizer(small).tokenize([word]).to_list()[0] or len(word) <= 8
 
 
+def test_bytes_that_decide_the_first_tokens(small):
+    """Cut there, a text has the same first tokens; the longest entries are the worst case."""
+    longest = max(small.tokens, key=len)
+    texts = ["the cat and the dog " * 50, f" {longest}" * 100, "é" * 500, "    " * 100]
+    most = small.most_bytes(9)
+    assert most == 9 * len(longest)
+    tokenizer = build_tokenizer(small)
+    whole, cut = (tokenizer.tokenize(t).to_list() for t in (texts, [t[:most] for t in texts]))
+    assert [row[:9] for row in whole] == [row[:9] for row in cut]
+
+
 def test_graph_takes_overlapping_pairs_from_the_left(small):
     """`aaa` has the pair `aa` twice, of which only the first can be joined."""
     same = [letter * count for letter in "aeolt " for count in range(1, 9)]
