@@ -37,12 +37,12 @@ def compiled_once(tmp_path_factory):
 
 
 def _params(records, strategy, **task):
-    """CMLM with dropout, batches of one length, a checkpoint every second step."""
-    params = tiny_run(records, None, steps=_STEPS, steps_per_loop=1, summary_interval=1)
+    """QuickThought with dropout, batches of one length, a checkpoint every second step."""
+    often = {"steps_per_loop": 1, "summary_interval": 1}
+    params = tiny_run(records, None, _STEPS, "quick_thought", **often)
     data = params.task.train_data.replace(bucket_boundaries=[32])
     encoder = params.task.encoder.replace(dropout_rate=0.2, attention_dropout_rate=0.2)
     task = params.task.replace(train_data=data, encoder=encoder, **task)
-    task.objectives.quick_thought = None
     return params.replace(task=task, runtime=params.runtime.replace(distribution_strategy=strategy))
 
 
@@ -170,7 +170,7 @@ def test_a_non_finite_loss(records_dir, tmp_path):
     with pytest.raises(UserError, match=r"the step was not applied; its batch is .*tfrecord"):
         run(params, "train", str(tmp_path / "model"))
     failed = json.loads((tmp_path / "model" / "failed_step.json").read_text())
-    assert failed["records"]["cmlm"] and failed["step"] >= 2
+    assert failed["records"]["quick_thought"] and failed["step"] >= 2
 
 
 @pytest.mark.parametrize(

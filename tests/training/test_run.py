@@ -242,7 +242,8 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
 
     monkeypatch.setattr(TrainingProgress, "on_piece", spy)
     long = {"steps_per_loop": 8, "summary_interval": 8, "checkpoint_interval": 8}
-    run(tiny_run(records_dir, tmp_path, steps=8, **long), "train", str(tmp_path / "model"))
+    params = tiny_run(records_dir, tmp_path, 8, "quick_thought", **long)
+    run(params, "train", str(tmp_path / "model"))
     assert seen[0][0] == 1 and seen[-1][0] == 8 and len(seen) >= 4
     first, later = seen[0][1], seen[1][1]
     assert first["training_loss"] > 0 and first["learning_rate"] > 0
