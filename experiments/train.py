@@ -69,7 +69,9 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
-    check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
+    # Of several workers only one writes there, and which one it is TensorFlow knows.
+    if "TF_CONFIG" not in os.environ:
+        check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
     for file in FLAGS.config_file or []:
         read_text(file, "check --config_file")
     cli.import_tensorflow()

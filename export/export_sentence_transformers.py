@@ -41,7 +41,7 @@ def main(argv: list[str]) -> None:
     results = None
     if FLAGS.results_file:
         results = read_object(FLAGS.results_file, "name a file of figures by name")
-    check_writable(FLAGS.export_dir, is_folder=True)
+    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
     from . import sentence_transformers_folder

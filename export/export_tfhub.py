@@ -34,7 +34,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_writable(FLAGS.export_dir, is_folder=True)
+    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
     from . import tfhub

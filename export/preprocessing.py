@@ -75,6 +75,8 @@ class Preprocess(tf.Module):
     def __call__(self, sentences: tf.Tensor) -> dict[str, tf.Tensor]:
         sentences = check_rank(sentences)
         if self._most_bytes is not None:
+            # The tokenizer drops NULs, so they must not count.
+            sentences = tf.strings.regex_replace(sentences, r"\x00", "")
             # Merges of a word of some megabytes would take minutes.
             sentences = tf.strings.substr(sentences, 0, self._most_bytes)
         return self._pack([self.tokenize(sentences)])

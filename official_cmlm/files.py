@@ -61,7 +61,8 @@ def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
             os.fsync(file.fileno())
         unfinished.replace(path)
     except OSError as error:
-        if error.filename is None:
+        # Written into the block's file as a rule; an error of reading says which file it was.
+        if error.filename is None and error.errno in _UNWRITABLE:
             error.filename = os.fspath(path)
         raise
     finally:
@@ -159,23 +160,30 @@ def _existing(path: Path) -> Path:
     return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
-def check_writable(path: str | os.PathLike, is_folder: bool = False) -> None:
+def check_writable(
+    path: str | os.PathLike, is_folder: bool = False, replaced: bool = False
+) -> None:
     """Raises `UserError` if a file or folder cannot be written, before the work that ends in it.
 
     For a path that does not exist yet, the nearest existing folder above it counts. What only the
     write itself can tell, such as a disk that fills up, is left to `report_write_errors`. Nothing
-    is known of remote paths such as `gs://bucket/name`. With `is_folder`, an existing file is
-    refused too.
+    is known of remote paths such as `gs://bucket/name`.
+
+    Args:
+      path: what will be written.
+      is_folder: refuse an existing file too.
+      replaced: a folder that is built beside its final name, as `staged_folder` does.
     """
     if "://" in os.fspath(path):
         return
-    path = Path(path)
+    path = place = Path(path)
     try:
-        place = _existing(path)
-        above = place != path
-        if above and not place.is_dir():
+        if replaced:
+            place = path.resolve().parent
+        place = _existing(place)
+        if place != path and not place.is_dir():
             raise UserError(f"{path}: cannot be written ({place} is not a folder)")
-        if is_folder and not place.is_dir():
+        if is_folder and path.exists() and not path.is_dir():
             raise UserError(f"{path}: cannot be written (a file, not a folder); name another one")
         if place.is_file():
             # It is replaced, for which its folder must be writable.
@@ -289,6 +297,8 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
             size = f"{found.st_size / 2**20:.0f} MiB, at most {_MOST_BYTES // 2**20} are read"
             raise UserError(f"{path}: too large ({size}); {advice}")
         return path.read_bytes().decode("utf-8-sig")
+    except UserError:
+        raise
     except FileNotFoundError:
         raise UserError(f"{path}: no such file; {advice}") from None
     except UnicodeDecodeError as error:
@@ -341,7 +351,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
 
     path = Path(path)
     while True:
-        descriptor = os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = _opened_lock(path)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -356,12 +366,32 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
         # The process that held the lock has just removed the file: try again.
         os.close(descriptor)
     try:
-        os.ftruncate(descriptor, 0)
-        os.pwrite(descriptor, f"process {os.getpid()} on {socket.gethostname()}\n".encode(), 0)
+        # For messages only: a full disk must not be met here, where nobody reports it.
+        with contextlib.suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            text = f"process {os.getpid()} on {socket.gethostname()}\n"
+            os.pwrite(descriptor, text.encode(), 0)
         yield
     finally:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink(missing_ok=True)
         os.close(descriptor)
+
+
+def _opened_lock(path: Path) -> int:
+    """The descriptor of a lock file, which others of a shared folder may use too."""
+    options = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+    try:
+        try:
+            return os.open(path, options | os.O_RDWR, 0o666)
+        except PermissionError:
+            # Left by another user: it can be locked, only not written.
+            return os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    except OSError as error:
+        raise UserError(
+            f"{path}: cannot be locked ({error.strerror}); if nothing else is running there, "
+            "delete it"
+        ) from None
 
 
 def _is_at(descriptor: int, path: Path) -> bool:

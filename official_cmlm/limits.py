@@ -27,6 +27,7 @@ class Range:
       low, high: the bounds; infinite ones are none.
       above_low, below_high: whether the bound itself is excluded.
       reason: why, for the message; empty: none.
+      infinite: whether infinity is a value, as of bounds that bound nothing.
     """
 
     low: float = -math.inf
@@ -34,11 +35,12 @@ class Range:
     above_low: bool = False
     below_high: bool = False
     reason: str = ""
+    infinite: bool = False
 
     def __contains__(self, value: float) -> bool:
         low = value > self.low if self.above_low else value >= self.low
         high = value < self.high if self.below_high else value <= self.high
-        return low and high and math.isfinite(value)
+        return low and high and (math.isfinite(value) or (self.infinite and value > 0))
 
     def __str__(self) -> str:
         if math.isinf(self.high):
@@ -96,9 +98,8 @@ _MODEL_GARDEN: dict[str, dict[str, Range]] = {
         "train_steps": between(0, 2**53),
         "validation_steps": at_least(-1, "-1: all"),
         "validation_interval": at_least(0),
-        "loss_upper_bound": above(0),
+        "loss_upper_bound": Range(0, above_low=True, infinite=True),
         "recovery_begin_steps": at_least(0),
-        "recovery_max_trials": at_least(-1),
     },
     "RuntimeConfig": {
         # Strategies list their devices, so these are bounded.
@@ -113,7 +114,9 @@ _MODEL_GARDEN: dict[str, dict[str, Range]] = {
 }
 # Numbers of optimizers and learning rates are 0 or more, but for these.
 _OPTIMIZATION = "official.modeling.optimization."
-_SIGNED = ("power", "offset", "beta_2_decay")
+_SIGNED = ("power", "offset", "step_offset", "beta_2_decay")
+# Where infinity means that nothing is clipped.
+_CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm", "gradient_clip_norm", "ratio_clip_norm")
 # Of these 0 has no meaning: it divides by zero, or nothing is learned at all.
 _POSITIVE = ("decay_steps", "total_decay_steps", "epsilon", "epsilon1", "epsilon_1")
 
@@ -176,6 +179,8 @@ def _limit(kind: type, name: str, hints: dict[str, Any]) -> Range | OneOf:
                 return note
     known = _MODEL_GARDEN.get(kind.__name__, {}).get(name)
     if known is None and kind.__module__.startswith(_OPTIMIZATION) and name not in _SIGNED:
+        if name in _CLIPPED:
+            return Range(0, infinite=True)
         return above(0) if name in _POSITIVE else at_least(0)
     return known or _ANY
 

@@ -1,6 +1,7 @@
 """Files: written completely or not at all, locked, inside their folder, read with clear errors."""
 
 import errno
+import gzip
 import os
 
 import numpy as np
@@ -113,6 +114,14 @@ def test_errors_of_writing(tmp_path, number):
             raise OSError(number, os.strerror(number))
 
 
+def test_errors_of_reading_are_not_blamed_on_the_output(tmp_path):
+    """Such as a damaged input that is copied inside the block."""
+    for error in (gzip.BadGzipFile("Not a gzipped file"), OSError(errno.EIO, "failed")):
+        with pytest.raises(OSError) as caught, atomic_write(tmp_path / "y"):
+            raise error
+        assert caught.value is error and error.filename is None
+
+
 def test_other_errors_pass(tmp_path):
     for error in (PermissionError(errno.EACCES, "no"), ZeroDivisionError("; " + _FULL)):
         with pytest.raises(type(error)), report_write_errors(tmp_path):
@@ -137,7 +146,13 @@ def test_check_writable(tmp_path):
     check_writable(tmp_path / "file")
     with pytest.raises(UserError, match="file is not a folder"):
         check_writable(tmp_path / "file" / "below")
+    with pytest.raises(UserError, match="^/.*xxx: cannot be written .File name too long"):
+        check_writable(tmp_path / ("x" * 300))
+    with pytest.raises(UserError, match="file: cannot be written .a file, not a folder"):
+        check_writable(tmp_path / "file", is_folder=True)
     # Of the system's own, as even root cannot write there.
+    with pytest.raises(UserError, match="^/proc/1: cannot be written .* for /proc.; name another"):
+        check_writable("/proc/1", replaced=True)
     with pytest.raises(UserError, match=r"^/proc/1/x: cannot be written"):
         check_writable("/proc/1/x")
 
@@ -161,11 +176,11 @@ def test_read_text(tmp_path):
     path.write_bytes(b"\xef\xbb\xbfa\r\n")
     assert read_text(path) == "a\r\n"
     path.write_bytes(b"ab\xff")
-    with pytest.raises(UserError, match=r"file: not UTF-8 at byte 2; look"):
+    with pytest.raises(UserError, match=r"^/.*file: not UTF-8 at byte 2; look$"):
         read_text(path, "look")
-    for name, what in (("missing", "no such file"), (".", "a folder")):
-        with pytest.raises(UserError, match=what):
-            read_text(tmp_path / name)
+    for name, what in (("missing", "no such file"), (".", "a folder, not a file")):
+        with pytest.raises(UserError, match=f"^{tmp_path / name}: {what}; look$"):
+            read_text(tmp_path / name, "look")
     with pytest.raises(UserError, match="cannot be read"):
         read_text("a\0b")
     with path.open("wb") as file:
@@ -177,7 +192,7 @@ def test_read_text(tmp_path):
 def test_a_pipe_is_not_waited_for(tmp_path):
     os.mkfifo(tmp_path / "pipe")
     for path in (tmp_path / "pipe", "/dev/zero"):
-        with pytest.raises(UserError, match="not a regular file"):
+        with pytest.raises(UserError, match=f"^{path}: not a regular file; check the path$"):
             read_text(path)
 
 
@@ -213,6 +228,7 @@ def test_locked(tmp_path):
         assert str(os.getpid()) in path.read_text()
     (tmp_path / "victim").write_text("mine")
     path.symlink_to(tmp_path / "victim")
-    with pytest.raises(OSError, match="symbolic links"), locked(path, "taken"):
-        pass
+    with pytest.raises(UserError, match="lock: cannot be locked .Too many levels of symbolic"):
+        with locked(path, "taken"):
+            pass
     assert (tmp_path / "victim").read_text() == "mine"

@@ -108,6 +108,19 @@ def test_an_experiment_is_refused_before_anything_is_built(field):
         assert field in message and "\n" not in message and len(message) < 400
 
 
+def test_infinity_where_it_bounds_nothing():
+    """Model Garden's way to switch a bound off."""
+    adamw = "trainer.optimizer_config.optimizer.adamw"
+    config = registry.load(
+        "demo",
+        params_override=f"trainer.loss_upper_bound=.inf,trainer.recovery_max_trials=-2,"
+        f"{adamw}.gradient_clip_norm=.inf,{adamw}.clipnorm=.inf",
+    )
+    assert config.trainer.loss_upper_bound == math.inf
+    with pytest.raises(UserError, match=r"loss_upper_bound must be above 0, got nan"):
+        registry.load("demo", params_override="trainer.loss_upper_bound=.nan")
+
+
 def test_whole_numbers_are_floats_where_floats_belong():
     rate = "trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate"
     config = registry.load("demo", params_override=f"{rate}=1,task.encoder.dropout_rate=0")

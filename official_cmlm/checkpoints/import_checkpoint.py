@@ -4,6 +4,8 @@ Turns a local Hugging Face, sentence-transformers, Google BERT, Model Garden or 
 into an encoder directory, which every other program of this project takes.
 """
 
+import os
+
 from absl import flags
 
 from official_cmlm import cli
@@ -56,7 +58,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_writable(FLAGS.output_dir, is_folder=True)
+    check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.import_tensorflow()
     from official_cmlm.checkpoints.importing import import_checkpoint
     from official_cmlm.checkpoints.source import ImportOptions

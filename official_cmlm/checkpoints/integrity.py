@@ -41,7 +41,9 @@ def damage(prefix: str) -> str | None:
             # NumPy has no bfloat16 of its own, so its kind is not a float's.
             # Strings come as bytes.
             kind = getattr(value, "dtype", np.dtype(bytes)).kind
-            if kind in "fV" and not np.isfinite(value.astype(np.float32)).all():
+            if kind == "V":
+                value = value.astype(np.float32)
+            if kind in "fV" and not np.isfinite(value).all():
                 return f"{name.removesuffix(_VALUE)} holds non-finite values"
     except tf.errors.NotFoundError:
         return "a data file is missing"
@@ -53,16 +55,10 @@ def damage(prefix: str) -> str | None:
 def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
     """Names of the variables that hold a NaN or an infinity; they are compared on their device."""
     floating = [variable for variable in variables if variable.dtype.is_floating]
-    finite = _are_finite(floating) if floating else []
-    return [variable.name for variable, good in zip(floating, finite) if not good]
-
-
-def _are_finite(variables: list[tf.Variable]) -> np.ndarray:
-    """bool `[variables]`; one graph, so that a device is asked once and not for each of them."""
-    graph = tf.function(
-        lambda: tf.stack([tf.reduce_all(tf.math.is_finite(v.read_value())) for v in variables])
-    )
-    return graph().numpy()
+    # Read together, so that the host waits for a device once and not for each of them.
+    finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
+    flags = tf.stack(finite).numpy() if finite else ()
+    return [variable.name for variable, good in zip(floating, flags) if not good]
 
 
 def checkpoints_of(folder: str | os.PathLike) -> list[str]:

@@ -165,5 +165,5 @@ def _check_value(hint: Any, value: Any, where: str, path: str) -> None:
         raise UserError(f"{where}: {path} must be {hint.__name__}, got {_brief(value)}")
     is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
     # A larger whole number has no float.
-    if hint is float and not (is_number and abs(value) < _MOST):
+    if hint is float and not (is_number and (type(value) is float or abs(value) < _MOST)):
         raise UserError(f"{where}: {path} must be a number, got {_brief(value)}")

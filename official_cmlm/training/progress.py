@@ -113,12 +113,14 @@ class TrainingProgress:
 def evaluated_steps(model_dir: str) -> set[int]:
     """The steps for which a folder's history has a line of validation metrics."""
     path, steps = Path(model_dir) / HISTORY_NAME, set()
-    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+    for text in (
+        path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
+    ):
         # A killed process may have left an incomplete line.
-        with contextlib.suppress(json.JSONDecodeError):
+        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             line = json.loads(text)
             if line["split"] == "validation":
-                steps.add(line["step"])
+                steps.add(int(line["step"]))
     return steps
 
 

@@ -60,7 +60,6 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
       Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
     stop = StopRequest()
-    check_writable(model_dir, is_folder=True)
     # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
         _run(params, mode, model_dir, stop)
@@ -72,6 +71,8 @@ def _run(
     check_start(params.task.init_checkpoint)
     params = prepared(params)
     strategy = create_strategy(params.runtime)
+    if is_chief(strategy):
+        check_writable(model_dir, is_folder=True)
     if params.runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
     # For the initial weights; data and dropout are functions of the seed by themselves.
@@ -97,7 +98,7 @@ def _run(
             for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
                 print(line, file=sys.stderr)
         held.enter_context(report_damaged_shard(task.input_folders()))
-        held.enter_context(report_write_errors(model_dir, lambda: _remedy(model_dir)))
+        held.enter_context(report_write_errors(model_dir, lambda: _remedy(model_dir, is_writer)))
         with strategy.scope():
             trainer = _create_trainer(params, task, mode, model_dir, stop)
             # The optimizers create this variable lazily; the step function must not create it.
@@ -126,10 +127,11 @@ def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
     )
 
 
-def _remedy(model_dir: str) -> str:
-    """What to do about a full disk; incomplete checkpoint files are removed first."""
-    with contextlib.suppress(OSError, tf.errors.OpError, UserError):
-        remove_leftovers(model_dir)
+def _remedy(model_dir: str, is_writer: bool) -> str:
+    """What to do about a full disk; the writer removes its incomplete checkpoint files first."""
+    if is_writer:
+        with contextlib.suppress(OSError, tf.errors.OpError, UserError):
+            remove_leftovers(model_dir)
     return (
         f"{last_checkpoint(model_dir)}; free disk space, or lower trainer.max_to_keep, then run "
         "the same command to resume"
@@ -326,14 +328,15 @@ def train(
             print(f"{model_dir}: all {total} steps are trained already", file=sys.stderr)
         stopped = False
         try:
-            # A stop may have been requested while everything was built.
-            trainer.give_up({})
-            runner.run()
-        except GivenUp:
-            stopped = True
-            # Before the first step there is nothing to save.
-            if trainer.global_step.numpy():
-                runner.controller.save_checkpoint()
+            try:
+                # A stop may have been requested while everything was built.
+                trainer.give_up({})
+                runner.run()
+            except GivenUp:
+                stopped = True
+                # Before the first step there is nothing to save.
+                if trainer.global_step.numpy():
+                    runner.controller.save_checkpoint()
         except StepFailed as error:
             raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
         except WeightsFailed as error:

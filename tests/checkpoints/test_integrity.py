@@ -169,6 +169,12 @@ def test_non_finite_weights_are_damage(tmp_path, dtype, value):
     assert integrity.non_finite(variables[1:]) == [] == integrity.non_finite([])
 
 
+def test_large_numbers_are_finite(tmp_path):
+    """Of 64 bits, beyond what 32 bits hold."""
+    tf.train.Checkpoint(large=tf.Variable([1e300], dtype=tf.float64)).write(str(tmp_path / "c"))
+    assert integrity.damage(str(tmp_path / "c")) is None
+
+
 def test_the_good_one_becomes_the_latest(folder, tmp_path):
     """For TensorFlow too, wherever the folder is moved, and the manager counts no damaged one."""
     DAMAGES["data truncated"](folder)

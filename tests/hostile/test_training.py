@@ -61,6 +61,24 @@ def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
     assert not checkpoints_of(tmp_path / "model")
 
 
+def test_a_stop_after_such_an_update(records_dir, tmp_path, monkeypatch):
+    """What a stop would save is checked as well."""
+    from official_cmlm.training.trainer import GivenUp, Trainer
+
+    def stopped(trainer, output):
+        if trainer.global_step.numpy():
+            trainer.model.encoder.bert.weights[0][0, 0].assign(np.nan)
+            raise GivenUp
+
+    monkeypatch.setattr(Trainer, "give_up", stopped)
+    config = params(str(records_dir), steps=9, checkpoint_interval=9)
+    _refused(
+        lambda: run(config, "train", str(tmp_path / "model")),
+        "an update made weights non-finite",
+        "there is no checkpoint yet; lower the learning rate",
+    )
+
+
 def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
     """Not by `load`, the export or a training that starts from them; the weight is named."""
     encoder, vocabulary, _ = load_encoder(model_dir)

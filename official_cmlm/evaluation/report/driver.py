@@ -21,7 +21,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
 
@@ -185,9 +185,9 @@ def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
         if found["key"] != key or found["failures"] or not found["scores"]:
             return None
         for path, digest in found["files"].items():
-            if hashlib.sha256((data_dir / path).read_bytes()).hexdigest() != digest:
+            if hashlib.sha256(inside(data_dir, path, kept).read_bytes()).hexdigest() != digest:
                 return None
-    except (OSError, ValueError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
     return found
