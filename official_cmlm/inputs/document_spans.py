@@ -33,7 +33,8 @@ class Spans(DocumentView):
       num_anchors, num_positives: A and P.
       min_span_length, max_span_length: ℓmin and ℓmax in tokens; ℓmax includes `[CLS]` and `[SEP]`.
       sampling: `all`, positives overlap the anchor, are adjacent to it or lie inside it;
-        `adjacent`, directly before or after the anchor; `subsuming`, inside the anchor.
+        `adjacent`, directly before or after the anchor; `subsuming`, inside the anchor and no
+        longer than it.
       special: ids of the special tokens.
     """
 
@@ -108,7 +109,11 @@ class Spans(DocumentView):
         draws = tf.sort(hashing.uniform(keys, self.num_anchors, hashing.SALT_ANCHORS), axis=1)
         starts = _scaled(draws, room[:, tf.newaxis]) + gap * tf.range(self.num_anchors)
         lengths = self._lengths(
-            keys, self.num_anchors, hashing.SALT_ANCHOR_LENGTHS, rank=_ANCHOR_RANK
+            keys,
+            self.num_anchors,
+            hashing.SALT_ANCHOR_LENGTHS,
+            _ANCHOR_RANK,
+            self.max_span_length - 2,
         )
         return starts, lengths
 
@@ -125,14 +130,16 @@ class Spans(DocumentView):
         Returns:
           int32 `[documents, P]` span starts and int32 `[documents, P]` lengths.
         """
-        lengths = self._lengths(
-            keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, rank=_POSITIVE_RANK
-        )
         counts, start = counts[:, tf.newaxis], anchors[:, tf.newaxis]
         end = start + anchor_lengths[:, tf.newaxis]
+        # A positive inside its anchor is drawn no longer than that, as in the reference code. Drawn
+        # up to ℓmax and then cut, a tenth of them would be the anchor itself.
+        longest = end - start if self.sampling == "subsuming" else self.max_span_length - 2
+        lengths = self._lengths(
+            keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, _POSITIVE_RANK, longest
+        )
         draws = hashing.uniform(keys, self.num_positives, hashing.SALT_POSITIVE_STARTS)
         if self.sampling == "subsuming":
-            lengths = tf.minimum(lengths, end - start)
             return start + _scaled(draws, end - start - lengths + 1), lengths
         if self.sampling == "adjacent":
             # In a document of the least length there may be too little room on both sides.
@@ -144,12 +151,25 @@ class Spans(DocumentView):
         last = tf.minimum(end, counts - lengths)
         return first + _scaled(draws, last - first + 1), lengths
 
-    def _lengths(self, keys: tf.Tensor, count: int, salt: int, rank: int) -> tf.Tensor:
-        """int32 `[documents, count]`: ⌊p · (ℓmax − ℓmin) + ℓmin⌋ with p Beta distributed."""
+    def _lengths(
+        self, keys: tf.Tensor, count: int, salt: int, rank: int, longest: int | tf.Tensor
+    ) -> tf.Tensor:
+        """⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
+
+        Args:
+          keys: int64 `[documents]`.
+          count: how many of each document.
+          salt: of the random numbers.
+          rank: which of the sorted uniform numbers p is.
+          longest: in tokens, or int32 `[documents, 1]`.
+
+        Returns:
+          int32 `[documents, count]`.
+        """
         draws = hashing.uniform(keys, count * _UNIFORMS, salt)
         draws = tf.sort(tf.reshape(draws, [-1, count, _UNIFORMS]), axis=2)[:, :, rank]
-        longest = self.max_span_length - 2
-        return self.min_span_length + tf.cast(draws * (longest - self.min_span_length), tf.int32)
+        room = tf.cast(longest - self.min_span_length, tf.float32)
+        return self.min_span_length + tf.cast(draws * room, tf.int32)
 
     def _cut(
         self, documents: tf.RaggedTensor, starts: tf.Tensor, lengths: tf.Tensor

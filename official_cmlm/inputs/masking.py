@@ -14,15 +14,18 @@ Batch = dict[str, dict[str, tf.Tensor] | tf.Tensor]
 class MaskTokens:
     """Adds a masked copy of one sequence to a padded batch; the original is kept.
 
-    In each sequence, round(rate · tokens) real tokens are chosen, at least one and at most
-    `max_predictions`; special tokens and padding are never chosen. 80 % of them are replaced by
-    `[MASK]`, 10 % by a random vocabulary entry that is not a special token, and 10 % are unchanged
-    (Devlin et al. 2019, §3.1).
+    In each sequence, round(rate · length) real tokens are chosen, at least one and at most
+    `max_predictions`. The length counts `[CLS]` and `[SEP]`, as in BERT's release, so that a rate
+    of 80 / 256 gives exactly CMLM's 80 predictions of a sequence of 256 tokens. What is chosen
+    never is a special token or padding; `[UNK]` is a special token here, as predicting it teaches
+    nothing about the word behind it (BERT's release does choose it). 80 % of the chosen tokens are
+    replaced by `[MASK]`, 10 % by a random vocabulary entry that is not a special token, and 10 %
+    are unchanged (Devlin et al. 2019, §3.1).
 
     Attributes:
       source: name of the sequence to copy, e.g. `second`.
       target: name of the masked copy in the batch.
-      rate: share of the tokens to predict.
+      rate: predictions of a sequence by its length in tokens, special ones included.
       max_predictions: most predictions per sequence.
       special: ids of the special tokens.
       stream: number of a random stream; masked copies of one example need different streams to
@@ -52,7 +55,8 @@ class MaskTokens:
         candidates = original["input_mask"] > 0
         for special in self.special.all():
             candidates &= word_ids != special
-        positions, weights = self._choose(candidates, keys)
+        lengths = tf.reduce_sum(tf.cast(original["input_mask"] > 0, tf.int32), axis=1)
+        positions, weights = self._choose(candidates, lengths, keys)
         labels = tf.gather(word_ids, positions, batch_dims=1)
         masked = _scatter_rows(word_ids, positions, self._replace(labels, positions, keys), weights)
         real = tf.cast(weights, tf.int32)
@@ -67,14 +71,22 @@ class MaskTokens:
             },
         }
 
-    def _choose(self, candidates: tf.Tensor, keys: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """`masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`."""
+    def _choose(
+        self, candidates: tf.Tensor, lengths: tf.Tensor, keys: tf.Tensor
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """`masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`.
+
+        Args:
+          candidates: bool `[batch, seq]`.
+          lengths: int32 `[batch]`, tokens of each sequence, special ones included.
+          keys: int64 `[batch]`.
+        """
         slots = self._slots(tf.shape(candidates)[1])
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         # In float64 the product rounds as in exact arithmetic, also where it ends in .5.
-        wanted = tf.cast(tf.round(tf.cast(available, tf.float64) * self.rate), tf.int32)
+        wanted = tf.cast(tf.round(tf.cast(lengths, tf.float64) * self.rate), tf.int32)
         wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
         _, chosen = tf.math.top_k(scores, k=slots)
         real = tf.range(slots)[tf.newaxis, :] < wanted[:, tf.newaxis]
@@ -84,10 +96,10 @@ class MaskTokens:
 
     def _slots(self, length: tf.Tensor) -> tf.Tensor:
         """Prediction slots for sequences padded to `length`: as many as the longest can need."""
-        # `[CLS]` and `[SEP]` are never predicted; a fraction of .5 can be rounded up.
-        longest = tf.cast(length - 2, tf.float64)
-        slots = tf.cast(tf.floor(longest * self.rate + 0.5), tf.int32)
-        return tf.clip_by_value(slots, 1, self.max_predictions)
+        # A fraction of .5 can be rounded up; `[CLS]` and `[SEP]` are never predicted.
+        slots = tf.cast(tf.floor(tf.cast(length, tf.float64) * self.rate + 0.5), tf.int32)
+        slots = tf.clip_by_value(slots, 1, self.max_predictions)
+        return tf.minimum(slots, tf.maximum(length - 2, 1))
 
     def _replace(self, labels: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
         """The ids that replace `labels` in the input, by the 80/10/10 rule."""

@@ -48,7 +48,8 @@ class CmlmConfig(MaskingConfig):
         they are also concatenated with each output that a masked token is predicted from, and a
         linear layer brings these back to the hidden size (§5.1, Table 7 "skip"; the paper does
         not print the layer).
-      masking_rate: share of s2's real tokens to predict. Default 0.3125: 80 of 256 (§3; Table 10).
+      masking_rate: predictions by the length of s2, special tokens included. Default 0.3125: 80 of
+        256 (§3; Table 10).
       max_predictions: most predictions a sequence. Default 80 (§3).
     """
 

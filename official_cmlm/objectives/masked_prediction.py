@@ -23,7 +23,7 @@ class MaskingConfig(ObjectiveConfig):
     """Settings of an objective that predicts masked tokens.
 
     Attributes:
-      masking_rate: share of a sequence's real tokens to predict. Default 0.15 (Devlin et al. 2019,
+      masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15 (Devlin et al. 2019,
         §3.1).
       max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
       max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's

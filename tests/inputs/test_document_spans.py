@@ -1,5 +1,6 @@
 """DeCLUTR's spans: where anchors and positives may lie (§3.2), and what decides them."""
 
+import numpy as np
 import pytest
 import tensorflow as tf
 from hypothesis import given, settings
@@ -93,6 +94,21 @@ def test_spans_of_a_single_anchor(sampling, spans):
     examples = view(make_block(_numbered([36] * 500)))
     for i, places in enumerate(_places(view, examples)):
         _check(view, places, 10 + 36 * i, 46 + 36 * i)
+
+
+def test_positives_inside_an_anchor_are_drawn_no_longer_than_it():
+    """Lengths are ℓmin + Beta(2, 4) · (ℓanchor − ℓmin): a third of the way, on average 138 tokens
+    with §3.2's 32 and 512; hardly any is the whole anchor."""
+    view = Spans(1, 2, 32, 512, "subsuming", SPECIAL)
+    examples = view(make_block(_numbered([1024] * 3000)))
+    # Without the two special tokens.
+    anchors = examples["anchor_0"].row_lengths().numpy() - 2
+    for name in ("positive_0_0", "positive_0_1"):
+        lengths = examples[name].row_lengths().numpy() - 2
+        assert lengths.min() >= 32 and (lengths <= anchors).all()
+        shares = (lengths - 32) / np.maximum(anchors - 32, 1)
+        assert abs(shares.mean() - 1 / 3) < 0.02 and abs(lengths.mean() - 138) < 4
+        assert (lengths == anchors).mean() < 0.01
 
 
 def test_the_shortest_documents():

@@ -70,7 +70,7 @@ def test_promises_of_a_masked_batch(rows, rate, maximum, extra):
         candidates = [p for p, token in enumerate(row) if token not in SPECIALS]
         weights = masked["masked_lm_weights"][i].tolist()
         count = int(sum(weights))
-        assert count == bert_mask_counts(len(candidates), rate, maximum)
+        assert count == bert_mask_counts(len(candidates), len(row), rate, maximum)
         assert weights == [1.0] * count + [0.0] * (slots - count)
         positions = masked["masked_lm_positions"][i].tolist()
         labels = masked["masked_lm_ids"][i].tolist()
@@ -101,11 +101,20 @@ def test_counts_of_every_length(rate):
     weights = _numpy(_mask(make_batch(rows, 512), rate, 300))["masked_lm_weights"]
     counts = weights.sum(axis=1).astype(int)
     wrong = {
-        n: (int(counts[n]), bert_mask_counts(n, rate, 300))
+        n: (int(counts[n]), bert_mask_counts(n, n, rate, 300))
         for n in range(511)
-        if counts[n] != bert_mask_counts(n, rate, 300)
+        if counts[n] != bert_mask_counts(n, n, rate, 300)
     }
     assert not wrong, f"tokens: (chosen, expected): {wrong}"
+
+
+@pytest.mark.parametrize("predictions", [40, 60, 80, 100])
+def test_full_sequences_have_the_papers_number(predictions):
+    """Of 256 tokens with `[CLS]` and `[SEP]` exactly so many (CMLM, §3 and Table 10)."""
+    batch = make_batch(_rows(8, 256), 256)
+    masked = _numpy(_mask(batch, predictions / 256, predictions))
+    assert masked["masked_lm_weights"].shape == (8, predictions)
+    assert masked["masked_lm_weights"].all()
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.26, 0.313])
@@ -122,7 +131,7 @@ def test_slots_of_every_length(rate):
 
     lengths = [*range(3, 40), 64, 102, 128, 227, 256, 302, 512]
     found = {length: int(slots(tf.fill([1, length], 10))) for length in lengths}
-    expected = {n: max(1, min(80, math.floor((n - 2) * rate + 0.5))) for n in lengths}
+    expected = {n: min(max(1, min(80, math.floor(n * rate + 0.5))), n - 2) for n in lengths}
     assert found == expected
 
 

@@ -13,7 +13,11 @@ SCATTERED = SpecialIds(cls=3, sep=20, mask=39, pad=0, unknown=7, vocab_size=40)
 
 
 def _masked(token, rows, length, rate, special, maximum=1000, first_key=0):
-    """Rows of `length` times one token, masked: (ids, positions, weights) without the specials."""
+    """Rows of `length` times one token, masked: (ids, positions, weights) without the specials.
+
+    Of these tokens the share `rate` is chosen; the specials, which count too, are allowed for.
+    """
+    rate *= length / (length + 2)
     row = [special.cls, *[token] * length, special.sep]
     batch = make_batch([row] * rows, length + 2, range(first_key, first_key + rows))
     masked = MaskTokens("text", "masked", rate, maximum, special)(batch)["masked"]

@@ -302,22 +302,24 @@ def test_recall_at_1() -> None:
 
 
 @pytest.mark.parametrize(
-    ("num_candidates", "rate", "maximum", "expected"),
+    ("num_candidates", "length", "rate", "maximum", "expected"),
     [
-        (0, 0.15, 20, 0),
-        (1, 0.15, 20, 1),
-        (3, 0.5, 20, 2),
-        (5, 0.5, 20, 2),
-        (7, 0.5, 20, 4),
-        (9, 0.5, 20, 4),
-        (256, 0.313, 80, 80),
-        (254, 0.313, 80, 80),
-        (100, 0.313, 80, 31),
-        (100, 0.5, 7, 7),
+        (0, 2, 0.15, 20, 0),
+        (1, 3, 0.15, 20, 1),
+        (3, 5, 0.5, 20, 2),
+        (5, 7, 0.5, 20, 4),
+        (7, 9, 0.5, 20, 4),
+        (254, 256, 0.3125, 80, 80),
+        (254, 256, 0.3125, 100, 80),
+        (254, 256, 100 / 256, 100, 100),
+        (254, 256, 1.0, 300, 254),
+        (98, 100, 0.5, 7, 7),
     ],
 )
-def test_bert_mask_counts(num_candidates: int, rate: float, maximum: int, expected: int) -> None:
-    assert oracle.bert_mask_counts(num_candidates, rate, maximum) == expected
+def test_bert_mask_counts(
+    num_candidates: int, length: int, rate: float, maximum: int, expected: int
+) -> None:
+    assert oracle.bert_mask_counts(num_candidates, length, rate, maximum) == expected
 
 
 def test_greedy_pack() -> None:
