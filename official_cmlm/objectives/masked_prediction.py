@@ -23,8 +23,8 @@ class MaskingConfig(ObjectiveConfig):
     """Settings of an objective that predicts masked tokens.
 
     Attributes:
-      masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15 (Devlin et al. 2019,
-        §3.1).
+      masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15
+        (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
       max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
         prediction slots at which logits are computed; masked tokens beyond it are ignored. Default
