@@ -70,7 +70,7 @@ def test_objectives_are_the_published_ones(name):
 def test_each_objective_reads_its_own_records():
     """The whole of S3+NLI by one command, each stage with its experiment's batches."""
     configs = _configs(chains.read_stages("bitext_s3_nli"), f"{_documented_override()},{NLI}")
-    cmlm, pairs = ("cmlm", "work/documents", 2048), ("bitext_retrieval", "work/pairs", 2048)
+    cmlm, pairs = ("cmlm", "work/records", 2048), ("bitext_retrieval", "work/pairs", 2048)
     inferences = ("nli", "work/nli", 16)
     assert [_read(config) for config in configs] == [[cmlm], [pairs, cmlm], [inferences]]
 

@@ -67,7 +67,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
         ),
         (
             change_at("arms", 1, "params_override", {"task": {"encoder": {"pooling": "median"}}}),
-            "arm mlm: encoder.pooling must be one of",
+            "arm mlm: task.encoder.pooling must be one of",
         ),
         (change_at("arms", 1, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
         (_change_start, "arm readout: /nowhere/encoder: not an encoder directory"),
