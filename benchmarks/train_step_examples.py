@@ -76,8 +76,8 @@ def prediction_slots(objective: str, length: int) -> int:
     """Slots of a row padded to `length`: as `inputs.masking.MaskTokens`, and the paper's at 256."""
     if length == SEQ_LENGTH or objective == "contrastive":
         return MAX_PREDICTIONS[objective]
-    wanted = math.floor((length - 2) * MASKING_RATES[objective] + 0.5)
-    return min(max(wanted, 1), MAX_PREDICTIONS[objective])
+    wanted = math.floor(length * MASKING_RATES[objective] + 0.5)
+    return min(max(wanted, 1), MAX_PREDICTIONS[objective], length - 2)
 
 
 def result(
