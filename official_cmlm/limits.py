@@ -45,11 +45,11 @@ class Range:
     def __str__(self) -> str:
         if math.isinf(self.high):
             bound = "above" if self.above_low else "at least"
-            return f"{bound} {self.low:g}" if math.isfinite(self.low) else "a finite number"
+            return f"{bound} {self.low}" if math.isfinite(self.low) else "a finite number"
         if math.isinf(self.low):
-            return f"{'below' if self.below_high else 'at most'} {self.high:g}"
+            return f"{'below' if self.below_high else 'at most'} {self.high}"
         ends = "(" if self.above_low else "[", ")" if self.below_high else "]"
-        return f"in {ends[0]}{self.low:.12g}, {self.high:.12g}{ends[1]}"
+        return f"in {ends[0]}{self.low}, {self.high}{ends[1]}"
 
 
 @dataclasses.dataclass(frozen=True)
