@@ -278,7 +278,8 @@ def markdown(reports: list[Report], seed: int) -> str:
         "",
         f"    python -m benchmarks.fuzz --seed={seed} {' '.join(_counts())}",
         "",
-        "What is tried, and what counts as a fault, is in `benchmarks/fuzz_targets.py`.",
+        "What is tried, and what counts as a fault, is in `benchmarks/fuzz_targets.py` and "
+        "`benchmarks/fuzz_files.py`.",
         "",
         "| target | tried | crashes | hangs | exceptions | other faults | slowest | duration |",
         "| --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
