@@ -27,7 +27,7 @@ def test_counts_and_faults_of_single_items(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("letter", "what", "limit"), [("C", "crash", 5.0), ("H", "hang", 0.5), ("E", "exception", 5.0)]
+    ("letter", "what", "limit"), [("C", "crash", 5.0), ("H", "hang", 1.0), ("E", "exception", 5.0)]
 )
 def test_what_fails_as_a_whole_is_narrowed(tmp_path, letter, what, limit):
     """The process is started again, and the other items are tried."""
