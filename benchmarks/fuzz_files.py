@@ -14,7 +14,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks.fuzz_targets import Outcome, Target
+from benchmarks.fuzz_targets import Outcome, Target, write_encoder
 from official_cmlm.errors import UserError
 
 if TYPE_CHECKING:
@@ -230,29 +230,16 @@ def _vocabulary() -> "Vocabulary":
 
 
 def _encoder_directory(folder: Path, with_head: bool = False) -> None:
-    import tensorflow as tf
-
-    from official_cmlm.checkpoints.encoder_directory import describe
-    from official_cmlm.configs.encoder import EncoderConfig
-    from official_cmlm.modeling.language_model_head import build_language_model_head
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-
-    vocabulary = _vocabulary()
-    config = EncoderConfig(
-        vocab_size=len(vocabulary),
+    write_encoder(
+        folder,
+        _vocabulary(),
+        max_seq_length=16,
+        with_head=with_head,
         hidden_size=8,
         num_layers=1,
-        num_attention_heads=2,
         intermediate_size=16,
         max_position_embeddings=24,
     )
-    tf.random.set_seed(1)
-    encoder = SentenceEncoderModel(config)
-    items = {"encoder": encoder}
-    if with_head:
-        items["language_model_head"] = build_language_model_head(encoder)
-    describe(folder, config, vocabulary, max_seq_length=16)
-    tf.train.Checkpoint(**items).save(str(folder / "ckpt"))
 
 
 class EncoderDescription(Files):

@@ -222,28 +222,54 @@ def _long_string(rng: random.Random) -> bytes | str:
 
 def _make_encoder(folder: Path, kind: str) -> None:
     """Writes a tiny encoder with random weights as `folder/model`, its export as `folder/out`."""
-    import tensorflow as tf
-
     from export import tfhub
-    from official_cmlm.checkpoints.encoder_directory import describe
-    from official_cmlm.configs.encoder import EncoderConfig
-    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
     vocabulary = _wordpiece(folder) if kind == "wordpiece" else _byte_pair()
-    config = EncoderConfig(
-        vocab_size=len(vocabulary),
+    write_encoder(
+        folder / "model",
+        vocabulary,
+        max_seq_length=24,
         hidden_size=16,
         num_layers=2,
-        num_attention_heads=2,
         intermediate_size=32,
         max_position_embeddings=48,
         # Far from 0, so that every token matters.
         initializer_range=0.3,
     )
-    tf.random.set_seed(1)
-    describe(folder / "model", config, vocabulary, max_seq_length=24)
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "model" / "ckpt"))
     tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=True)
+
+
+def write_encoder(
+    folder: Path,
+    vocabulary: "Vocabulary",
+    max_seq_length: int,
+    with_head: bool = False,
+    **sizes: float,
+) -> None:
+    """Writes an encoder directory with random weights.
+
+    Args:
+      folder: where to.
+      vocabulary: its vocabulary.
+      max_seq_length: default length in tokens.
+      with_head: add a language-model head.
+      **sizes: fields of the `EncoderConfig`; it has two attention heads.
+    """
+    import tensorflow as tf
+
+    from official_cmlm.checkpoints.encoder_directory import describe
+    from official_cmlm.configs.encoder import EncoderConfig
+    from official_cmlm.modeling.language_model_head import build_language_model_head
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+    config = EncoderConfig(vocab_size=len(vocabulary), num_attention_heads=2, **sizes)
+    tf.random.set_seed(1)
+    encoder = SentenceEncoderModel(config)
+    items = {"encoder": encoder}
+    if with_head:
+        items["language_model_head"] = build_language_model_head(encoder)
+    describe(folder, config, vocabulary, max_seq_length)
+    tf.train.Checkpoint(**items).save(str(folder / "ckpt"))
 
 
 def _wordpiece(folder: Path) -> "Vocabulary":

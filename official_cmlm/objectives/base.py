@@ -1,5 +1,6 @@
 """The base classes of objectives, and the registry of all objectives."""
 
+import abc
 import dataclasses
 from collections.abc import Callable
 from typing import Annotated, ClassVar, Protocol
@@ -69,9 +70,12 @@ class ObjectiveConfig(base_config.Config):
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
 
+    @abc.abstractmethod
     def view(self, data: DataConfig, source: Source) -> View:
-        """Returns the view of the records that the objective reads."""
-        raise NotImplementedError
+        """Returns the view of the records that the objective reads.
+
+        Every config overrides it; `register` refuses an objective whose config does not.
+        """
 
     def augments(self, special: SpecialIds) -> list[Augment]:
         """Returns functions that add features to the view's padded batches."""
@@ -234,7 +238,7 @@ def register(name: str) -> Callable[[type[Objective]], type[Objective]]:
 
 def _check_terms(objective: type[Objective], where: str) -> None:
     """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
-    if objective.config_class.view is ObjectiveConfig.view:
+    if getattr(objective.config_class.view, "__isabstractmethod__", False):
         raise UserError(f"{where}: its config_class does not say what it reads; override `view`")
     if objective.call is not Objective.call:
         raise UserError(
