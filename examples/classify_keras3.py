@@ -20,6 +20,7 @@ def main() -> None:
     parser.add_argument("--train", required=True, type=Path, help="table of labels and texts")
     parser.add_argument("--epochs", type=int, default=20, help="(default: 20)")
     arguments = parser.parse_args()
+    keras.utils.set_random_seed(0)
 
     rows = [line.split("\t", 1) for line in arguments.train.read_text("utf-8").splitlines()]
     names = sorted({label for label, _ in rows})

@@ -22,6 +22,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=3, help="(default: 3)")
     parser.add_argument("--learning_rate", type=float, default=2e-5, help="(default: 2e-5)")
     arguments = parser.parse_args()
+    tf_keras.utils.set_random_seed(0)
 
     rows = [line.split("\t", 1) for line in arguments.train.read_text("utf-8").splitlines()]
     names = sorted({label for label, _ in rows})

@@ -86,7 +86,7 @@ def test_fine_tuning_in_keras_2(run, exported, labelled):
 
 
 def test_classifier_in_keras_3(run, exported, labelled):
-    out = run("classify_keras3.py", f"--modules={exported[1]}", labelled, "--epochs=30")
+    out = run("classify_keras3.py", f"--modules={exported[1]}", labelled, "--epochs=100")
     assert "accuracy on the training data: 1.000, classes: ['bad', 'good']" in out
 
 
