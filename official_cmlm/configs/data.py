@@ -28,11 +28,14 @@ class DataConfig(base_config.Config):
       global_batch_size: examples per step, over all replicas, in the longest bucket. Shorter
         buckets hold more, so that each step computes about the same number of tokens.
       bucket_boundaries: sequence lengths in tokens that batches are padded to, ascending; the last
-        must be `seq_length`. Empty: everything is padded to `seq_length`.
+        must be `seq_length`. Then a batch holds examples of similar length. Empty (default): random
+        batches, with in-batch negatives of all lengths as in the papers, padded to their longest
+        sequence (with `task.static_shapes` to `seq_length`). They end with their epoch: an epoch
+        has each example once, and its last batch may be smaller.
       max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
-      drop_remainder: leave out the last, incomplete batch of each bucket (validation only; training
-        data are endless). Default false: only examples that do not divide among the replicas are
-        left out. With `task.static_shapes` it is always true.
+      drop_remainder: leave out the last, incomplete batch of each bucket of a validation pass, and
+        of each epoch of random batches. Default false: only examples that do not divide among the
+        replicas are left out. With `task.static_shapes` it is always true.
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.

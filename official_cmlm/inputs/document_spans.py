@@ -16,9 +16,6 @@ from official_cmlm.records.documents import DocumentBlock
 
 # Where a positive may lie relative to its anchor.
 SAMPLINGS = ("all", "adjacent", "subsuming")
-# Of five uniform numbers, the fourth smallest is distributed as Beta(4, 2) (lengths of anchors) and
-# the second smallest as Beta(2, 4) (lengths of positives).
-_UNIFORMS, _ANCHOR_RANK, _POSITIVE_RANK = 5, 3, 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +33,8 @@ class Spans(DocumentView):
         `adjacent`, directly before or after the anchor; `subsuming`, inside the anchor and no
         longer than it.
       special: ids of the special tokens.
+      anchor_beta, positive_beta: (α, β) of the Beta distribution of the lengths, whole numbers.
+      min_document_tokens: see `min_record_tokens`; 0: the least that the anchors need.
     """
 
     num_anchors: int
@@ -44,6 +43,9 @@ class Spans(DocumentView):
     max_span_length: int
     sampling: str
     special: SpecialIds
+    anchor_beta: tuple[int, int] = (4, 2)
+    positive_beta: tuple[int, int] = (2, 4)
+    min_document_tokens: int = 0
 
     @property
     def sequences(self) -> tuple[str, ...]:
@@ -60,16 +62,21 @@ class Spans(DocumentView):
         )
 
     @property
+    def encoded_together(self) -> tuple[tuple[str, ...], ...]:
+        # Positives are shorter than anchors.
+        return (self.anchors, self.positives)
+
+    @property
     def min_record_tokens(self) -> int:
         """Fewest tokens of a record that gives an example: 2 · A · ℓmax, 2,048 in §4.1."""
-        return 2 * self.num_anchors * self.max_span_length
+        return max(least_tokens(self.num_anchors, self.max_span_length), self.min_document_tokens)
 
     @property
     def needs(self) -> str:
         return (
             f"documents of at least {self.min_record_tokens} tokens (2 · {self.num_anchors} "
-            f"anchors · {self.max_span_length}): whole documents (--documents_by=file, a larger "
-            "--max_sentences), fewer anchors or shorter spans"
+            f"anchors · {self.max_span_length}, or min_document_tokens): whole documents "
+            "(--documents_by=file, a larger --max_sentences), fewer anchors or shorter spans"
         )
 
     def __call__(self, block: DocumentBlock) -> Examples:
@@ -112,7 +119,7 @@ class Spans(DocumentView):
             keys,
             self.num_anchors,
             hashing.SALT_ANCHOR_LENGTHS,
-            _ANCHOR_RANK,
+            self.anchor_beta,
             self.max_span_length - 2,
         )
         return starts, lengths
@@ -136,7 +143,7 @@ class Spans(DocumentView):
         # up to ℓmax and then cut, a tenth of them would be the anchor itself.
         longest = end - start if self.sampling == "subsuming" else self.max_span_length - 2
         lengths = self._lengths(
-            keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, _POSITIVE_RANK, longest
+            keys, self.num_positives, hashing.SALT_POSITIVE_LENGTHS, self.positive_beta, longest
         )
         draws = hashing.uniform(keys, self.num_positives, hashing.SALT_POSITIVE_STARTS)
         if self.sampling == "subsuming":
@@ -152,7 +159,12 @@ class Spans(DocumentView):
         return first + _scaled(draws, last - first + 1), lengths
 
     def _lengths(
-        self, keys: tf.Tensor, count: int, salt: int, rank: int, longest: int | tf.Tensor
+        self,
+        keys: tf.Tensor,
+        count: int,
+        salt: int,
+        beta: tuple[int, int],
+        longest: int | tf.Tensor,
     ) -> tf.Tensor:
         """⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
 
@@ -160,14 +172,16 @@ class Spans(DocumentView):
           keys: int64 `[documents]`.
           count: how many of each document.
           salt: of the random numbers.
-          rank: which of the sorted uniform numbers p is.
+          beta: its α and β.
           longest: in tokens, or int32 `[documents, 1]`.
 
         Returns:
           int32 `[documents, count]`.
         """
-        draws = hashing.uniform(keys, count * _UNIFORMS, salt)
-        draws = tf.sort(tf.reshape(draws, [-1, count, _UNIFORMS]), axis=2)[:, :, rank]
+        # Of α + β − 1 uniform numbers, the one at place α by size is distributed as Beta(α, β).
+        uniforms = sum(beta) - 1
+        draws = hashing.uniform(keys, count * uniforms, salt)
+        draws = tf.sort(tf.reshape(draws, [-1, count, uniforms]), axis=2)[:, :, beta[0] - 1]
         room = tf.cast(longest - self.min_span_length, tf.float32)
         return self.min_span_length + tf.cast(draws * room, tf.int32)
 
@@ -177,6 +191,11 @@ class Spans(DocumentView):
         starts = tf.cast(documents.row_starts(), tf.int32) + starts
         index = tf.ragged.range(starts, starts + lengths, row_splits_dtype=tf.int64)
         return with_specials(tf.gather(documents.flat_values, index), self.special)
+
+
+def least_tokens(num_anchors: int, max_span_length: int) -> int:
+    """Fewest tokens of a document that A anchors can be drawn from."""
+    return 2 * num_anchors * max_span_length
 
 
 def _scaled(draws: tf.Tensor, count: tf.Tensor) -> tf.Tensor:

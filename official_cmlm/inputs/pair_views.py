@@ -33,6 +33,10 @@ class PairView:
     needs: ClassVar[str] = "a pair in each record"
     min_record_tokens: ClassVar[int] = 0
 
+    @property
+    def encoded_together(self) -> tuple[tuple[str, ...], ...]:
+        return (self.sequences,)
+
 
 @dataclasses.dataclass(frozen=True)
 class TextPairs(PairView):

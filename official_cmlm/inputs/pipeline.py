@@ -9,7 +9,12 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import position
-from official_cmlm.inputs.examples import check_examples, one_pass, training_examples
+from official_cmlm.inputs.examples import (
+    check_examples,
+    one_pass,
+    training_batches,
+    training_examples,
+)
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -51,6 +56,7 @@ def build_dataset(
     replicas: Replicas = Replicas(),
     check: bool = True,
     reached: np.ndarray | None = None,
+    static_shapes: bool = False,
 ) -> tf.data.Dataset:
     """Builds the batches of one view.
 
@@ -67,10 +73,12 @@ def build_dataset(
       check: whether to call `check_examples` first; false if that has been done.
       reached: the data `position` of the last batch, to resume a training; ignored if its
         fingerprint is of other records, settings or batch sizes.
+      static_shapes: pad random batches to `config.seq_length` and leave out incomplete ones, so
+        that all have one shape.
 
     Returns:
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
-      `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, bucket length]`, and `key`,
+      `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, padded length]`, and `key`,
       int64 `[batch]`. Endless for training, one pass otherwise. Training batches also have
       `position`, int64 `[SIZE]`: the data position after the batch, see `inputs.position`.
 
@@ -84,15 +92,25 @@ def build_dataset(
         )
     if check:
         check_examples(config, manifest, view)
-    if config.is_training:
-        examples = training_examples(config, manifest, view, buckets, reached)
-    else:
+    drop_remainder = config.drop_remainder or static_shapes
+
+    def batched(examples: tf.data.Dataset) -> tf.data.Dataset:
+        if config.bucket_boundaries:
+            return _bucket(examples, view, buckets, drop_remainder)
+        length = config.seq_length if static_shapes else None
+        return _pad(examples, view, buckets[0][1], length, drop_remainder)
+
+    if not config.is_training:
         examples = one_pass(config, manifest, view)
-        if config.max_examples:
-            examples = examples.take(config.max_examples)
-    batches = _bucket(examples, view, buckets, config.drop_remainder)
+        batches = batched(examples.take(config.max_examples or -1))
+    elif config.bucket_boundaries:
+        batches = batched(training_examples(config, manifest, view, buckets, reached))
+    else:
+        batches = training_batches(config, manifest, view, buckets, reached, batched)
+    # Without buckets, an incomplete batch is the last one of its epoch.
+    complete = None if config.bucket_boundaries else buckets[0][1]
     batches = batches.map(
-        lambda batch: _features(batch, view, augments),
+        lambda batch: _features(batch, view, augments, complete),
         num_parallel_calls=tf.data.AUTOTUNE,
         deterministic=True,
     )
@@ -107,20 +125,39 @@ def build_dataset(
     return batches.prefetch(4).with_options(options)
 
 
-def check_batches(config: DataConfig, manifest: Manifest, view: View, num_replicas: int) -> None:
-    """Raises `UserError` if a validation pass would have no batch.
+def check_batches(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    num_replicas: int,
+    static_shapes: bool = False,
+) -> None:
+    """Raises `UserError` if a validation pass, or an epoch of random batches, would have no batch.
+
+    Training in such epochs would read for ever.
 
     Args:
-      config, manifest, view: see `build_dataset`.
+      config, manifest, view, static_shapes: see `build_dataset`.
       num_replicas: number of replicas that share each batch.
     """
-    replicas = Replicas(num_replicas, 0, num_replicas)
-    for _ in build_dataset(config, manifest, view, replicas=replicas, check=False).take(1):
+    if config.is_training and config.bucket_boundaries:
+        # Batches go on in the next epoch.
         return
+    if num_replicas == 1 and not (static_shapes or config.drop_remainder):
+        return
+    once = config.replace(is_training=False)
+    replicas = Replicas(num_replicas, 0, num_replicas)
+    batches = build_dataset(
+        once, manifest, view, replicas=replicas, check=False, static_shapes=static_shapes
+    )
+    for _ in batches.take(1):
+        return
+    what = "training" if config.is_training else "validation"
+    where = "train_data" if config.is_training else "validation_data"
     raise UserError(
-        f"{config.input_path}: validation has too few examples for one batch of "
+        f"{config.input_path}: {what} has too few examples for one batch of "
         f"{config.global_batch_size} on {num_replicas} replica(s); lower "
-        "validation_data.global_batch_size, or use more records"
+        f"{where}.global_batch_size, or use more records"
     )
 
 
@@ -151,20 +188,56 @@ def _bucket(
         # tf.data requires a batch size for longer elements too, though there are none.
         bucket_batch_sizes=[size for _, size in buckets] + [1],
         pad_to_bucket_boundary=True,
-        padding_values={
-            name: tf.constant(_PADDING if name in view.sequences else 0, spec.dtype)
-            for name, spec in examples.element_spec.items()
-        },
+        padding_values=_padding(examples, view),
         drop_remainder=drop_remainder,
     )
 
 
-def _features(batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment]) -> dict:
-    """The encoder's three inputs for each sequence, and the features that the augments add."""
+def _pad(
+    examples: tf.data.Dataset, view: View, size: int, length: int | None, drop_remainder: bool
+) -> tf.data.Dataset:
+    """Batches of consecutive examples, padded to `length`, or to the longest sequence if None."""
+    shapes = {
+        name: [length] if name in view.sequences else spec.shape
+        for name, spec in examples.element_spec.items()
+    }
+    batches = examples.padded_batch(size, shapes, _padding(examples, view), drop_remainder)
+    return batches if length else batches.map(lambda batch: _equally_long(batch, view))
+
+
+def _padding(examples: tf.data.Dataset, view: View) -> dict[str, tf.Tensor]:
+    return {
+        name: tf.constant(_PADDING if name in view.sequences else 0, spec.dtype)
+        for name, spec in examples.element_spec.items()
+    }
+
+
+def _equally_long(batch: dict[str, tf.Tensor], view: View) -> dict[str, tf.Tensor]:
+    """Pads the sequences that are encoded in one pass to the longest of them."""
+    batch = dict(batch)
+    for names in view.encoded_together:
+        longest = tf.reduce_max(tf.stack([tf.shape(batch[name])[1] for name in names]))
+        for name in names:
+            missing = longest - tf.shape(batch[name])[1]
+            batch[name] = tf.pad(batch[name], [[0, 0], [0, missing]], constant_values=_PADDING)
+    return batch
+
+
+def _features(
+    batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment], complete: int | None
+) -> dict:
+    """The encoder's three inputs for each sequence, and the features that the augments add.
+
+    A batch of fewer than `complete` examples ends an epoch; None: none does.
+    """
     features: dict = {name: batch[name] for name in ("key", *view.scalars)}
     if "position" in batch:
         # The last example completed the batch, so its data position is the batch's.
-        features["position"] = position.padded(batch["position"][-1])
+        reached = batch["position"][-1]
+        if complete is not None:
+            ends_epoch = tf.size(batch["key"]) < complete
+            reached = tf.where(ends_epoch, position.end_of_epoch(reached), reached)
+        features["position"] = position.padded(reached)
     for name in view.sequences:
         word_ids = batch[name]
         padding = word_ids == _PADDING

@@ -44,6 +44,11 @@ class Start:
     skip: tuple[int, ...] = ()
 
     @property
+    def first_block(self) -> int:
+        """The `block_number` of the first block to read."""
+        return self.epoch * _EPOCH + self.block
+
+    @property
     def next_epoch(self) -> int:
         """The first epoch that is read from its beginning."""
         return self.epoch + (self.block > 0)
@@ -87,7 +92,13 @@ def epoch_of(position: np.ndarray) -> int:
     return int(position[1]) // _EPOCH
 
 
-def block_number(epoch: tf.Tensor, block: tf.Tensor) -> tf.Tensor:
+def end_of_epoch(position: tf.Tensor) -> tf.Tensor:
+    """The position at which the next epoch begins: int64, of the shape of `position`."""
+    following = (position[1] // _EPOCH + 1) * _EPOCH
+    return tf.concat([position[:1], [following], tf.zeros_like(position[2:])], axis=0)
+
+
+def block_number(epoch: tf.Tensor, block: tf.Tensor | int) -> tf.Tensor:
     """An int64 for each block that grows from block to block over all epochs."""
     return epoch * _EPOCH + block
 
@@ -105,23 +116,26 @@ class Tracker:
     that block began.
     """
 
-    def __init__(self, batch_sizes: Sequence[int], start: Start, mark: int) -> None:
+    def __init__(self, batch_sizes: Sequence[int], skip: Sequence[int], mark: int) -> None:
         """Sets up the counts.
 
         Args:
           batch_sizes: examples per batch of each bucket.
-          start: where reading starts.
+          skip: as of `Start`.
           mark: see `fingerprint`.
         """
         self._sizes = np.array(batch_sizes, np.int64)
-        self._skip = np.array(start.skip or [0] * len(batch_sizes), np.int64)
+        self._skip = np.array(skip or [0] * len(batch_sizes), np.int64)
         self._mark = mark
-        self._first = start.epoch * _EPOCH + start.block
 
-    def initial_state(self) -> State:
-        """State before the first block: int64 `[buckets]`, `[buckets]`, `[buckets, buckets]`."""
+    def initial_state(self, first: int | tf.Tensor) -> State:
+        """State before the first block: int64 `[buckets]`, `[buckets]`, `[buckets, buckets]`.
+
+        Args:
+          first: the first block's `block_number`.
+        """
         count = len(self._sizes)
-        first = tf.fill([count], tf.constant(self._first, tf.int64))
+        first = tf.fill([count], tf.cast(first, tf.int64))
         return tf.zeros([count], tf.int64), first, tf.zeros([count, count], tf.int64)
 
     def step(

@@ -76,10 +76,13 @@ class View(Protocol):
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       special: ids of the special tokens.
+      encoded_together: the sequences, in groups; those of a group are padded to one length in
+        random batches too.
     """
 
     kind: str
     sequences: tuple[str, ...]
+    encoded_together: tuple[tuple[str, ...], ...]
     scalars: tuple[str, ...]
     reads_text: bool
     needs: str
@@ -96,6 +99,10 @@ class DocumentView:
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
     min_record_tokens: ClassVar[int] = 0
+
+    @property
+    def encoded_together(self) -> tuple[tuple[str, ...], ...]:
+        return (self.sequences,)
 
 
 @dataclasses.dataclass(frozen=True)

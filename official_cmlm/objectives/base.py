@@ -36,11 +36,22 @@ class Encode(Protocol):
     training: bool | None
 
     def __call__(
-        self, inputs: dict[str, tf.Tensor], name: str, views: int = 1, shared_masks: bool = False
+        self,
+        inputs: dict[str, tf.Tensor] | list[dict[str, tf.Tensor]],
+        name: str,
+        views: int = 1,
+        shared_masks: bool = False,
+        with_tokens: bool = False,
     ) -> dict[str, tf.Tensor]:
         """The vectors or, with `output_positions` among the inputs, the outputs at these.
 
         See `SentenceEncoderModel.call`.
+
+        Args:
+          inputs: a batch, or several of one padded length that are encoded as one, end to end.
+          name: of the call.
+          views, shared_masks: see there.
+          with_tokens: whether the outputs of all tokens are returned too.
         """
 
     def stream(self, name: str) -> DropoutStream | None:

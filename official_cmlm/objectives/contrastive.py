@@ -126,13 +126,12 @@ class Contrastive(Objective):
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Both views' vectors as they are compared, and `sentence`, the first one's as exported."""
         # One pass over both: each view draws its own dropout masks unless they are controlled.
-        views = {
-            name: tf.concat([value, features["second"][name]], axis=0)
-            for name, value in features["first"].items()
-        }
-        vectors = encode(views, "both_views", views=2, shared_masks=self.config.controlled_dropout)[
-            "default"
-        ]
+        vectors = encode(
+            [features["first"], features["second"]],
+            "both_views",
+            views=2,
+            shared_masks=self.config.controlled_dropout,
+        )["default"]
         sentence = tf.split(vectors, 2, axis=0)[0]
         if self.projection_head is not None:
             vectors = self.projection_head(vectors)

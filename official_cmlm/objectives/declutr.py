@@ -14,7 +14,7 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.document_spans import SAMPLINGS, Spans
+from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
 from official_cmlm.limits import OneOf, at_least, between
@@ -53,6 +53,16 @@ class DeclutrConfig(MaskingConfig):
       min_span_length, max_span_length: ℓmin and ℓmax in tokens. Defaults 32 and 512 (§3.2); of the
         longest span two tokens are special, as in the reference code.
       sampling: where positives lie: `all` (default), `adjacent` or `subsuming` (Figure 2c).
+      anchor_beta, positive_beta: α and β of the Beta distributions of the lengths, whole numbers.
+        Defaults [4, 2] and [2, 4] (§3.2: "skews anchor sampling towards longer spans" and positives
+        to shorter ones).
+      min_document_tokens: documents of fewer tokens give no example. 0 (default): 2 · A · ℓmax, the
+        least that the anchors need. Comparisons of several A need one value for all.
+      contrastive_on_masked_anchors: whether the anchors of the contrastive loss are the masked ones
+        of the masked-token loss, which one pass then encodes. Default true: the reference code
+        masks anchors in place, and the published models were trained by it. False: anchors are
+        encoded once as they are and once masked, about half as many tokens more a step. Without a
+        masked-token loss nothing is masked.
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
       contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
         alone in Figure 3: spans are then not compared, and positives not encoded.
@@ -64,12 +74,29 @@ class DeclutrConfig(MaskingConfig):
     min_span_length: Annotated[int, at_least(1)] = 32
     max_span_length: Annotated[int, at_least(3)] = 512
     sampling: Annotated[str, OneOf(SAMPLINGS)] = "all"
+    anchor_beta: Annotated[list[int], between(1, 1024)] = dataclasses.field(
+        default_factory=lambda: [4, 2]
+    )
+    positive_beta: Annotated[list[int], between(1, 1024)] = dataclasses.field(
+        default_factory=lambda: [2, 4]
+    )
+    min_document_tokens: Annotated[int, at_least(0)] = 0
+    contrastive_on_masked_anchors: bool = True
     mlm_weight: Annotated[float, at_least(0)] = 1.0
     contrastive_weight: Annotated[float, at_least(0)] = 1.0
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
         check_weights(self, where)
+        for name in ("anchor_beta", "positive_beta"):
+            if len(getattr(self, name)) != 2:
+                raise UserError(f"{where}.{name} is {getattr(self, name)}; give [α, β]")
+        least = least_tokens(self.num_anchors, self.max_span_length)
+        if 0 < self.min_document_tokens < least:
+            raise UserError(
+                f"{where}.min_document_tokens is {self.min_document_tokens}, {self.num_anchors} "
+                f"anchors of up to {self.max_span_length} tokens need {least}; raise it, or set 0"
+            )
         if self.min_span_length > self.max_span_length - 2:
             raise UserError(
                 f"{where}.max_span_length ({self.max_span_length}) must be at least 2 above "
@@ -101,6 +128,9 @@ class DeclutrConfig(MaskingConfig):
             self.max_span_length,
             self.sampling,
             source.special,
+            tuple(self.anchor_beta),
+            tuple(self.positive_beta),
+            self.min_document_tokens,
         )
 
     def needs_language_model_head(self) -> bool:
@@ -130,20 +160,22 @@ class Declutr(Objective):
         if not self.config.contrastive_weight:
             return {}
         num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
-        names = [f"anchor_{a}" for a in range(num_anchors)] + [
-            f"positive_{a}_{p}" for a in range(num_anchors) for p in range(num_positives)
-        ]
-        spans = _end_to_end([features[name] for name in names])
-        vectors = encode(spans, "spans", views=len(names))["default"]
-        # [spans, documents, hidden], in the order of the names.
-        by_span = tf.reshape(vectors, [len(names), -1, vectors.shape[-1]])
-        documents, width = tf.shape(by_span)[1], vectors.shape[-1]
-        positives = tf.reshape(
-            by_span[num_anchors:], [num_anchors, num_positives, documents, width]
+        if self._masked_anchors_compare:
+            anchors = self._encode_masked(features, encode)["default"]
+        else:
+            anchors = encode(
+                [features[f"anchor_{a}"] for a in range(num_anchors)], "anchors", views=num_anchors
+            )["default"]
+        names = [f"positive_{a}_{p}" for a in range(num_anchors) for p in range(num_positives)]
+        positives = encode([features[n] for n in names], "positives", views=len(names))["default"]
+        width = positives.shape[-1]
+        # [anchors, positives of each, documents, hidden], in the order of the names.
+        by_anchor = tf.reshape(
+            positives, [num_anchors, num_positives, tf.shape(features["key"])[0], width]
         )
         return {
-            "anchors": tf.reshape(by_span[:num_anchors], [-1, width]),
-            "positives": tf.reshape(tf.reduce_mean(positives, axis=1), [-1, width]),
+            "anchors": anchors,
+            "positives": tf.reshape(tf.reduce_mean(by_anchor, axis=1), [-1, width]),
         }
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
@@ -162,10 +194,13 @@ class Declutr(Objective):
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if not self.config.mlm_weight:
             return None
-        masked = _end_to_end(self._masked(features))
-        inputs = at_predictions(masked)
-        outputs = encode(inputs, "anchors_masked", views=self.config.num_anchors)
-        return predict_masked(self, outputs["sequence_output"], masked)
+        outputs = self._encode_masked(features, encode)["sequence_output"]
+        masked = self._masked(features)
+        masked = {name: tf.concat([m[name] for m in masked], axis=0) for name in masked[0]}
+        if self._masked_anchors_compare:
+            positions = masked["masked_lm_positions"]
+            outputs = tf.gather(outputs, positions, axis=1, batch_dims=1)
+        return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
         if not self.config.mlm_weight:
@@ -176,10 +211,19 @@ class Declutr(Objective):
     def prediction_weight(self) -> float:
         return self.config.mlm_weight
 
+    @property
+    def _masked_anchors_compare(self) -> bool:
+        config = self.config
+        return bool(
+            config.contrastive_on_masked_anchors and config.mlm_weight and config.contrastive_weight
+        )
+
+    def _encode_masked(self, features: dict, encode: Encode) -> dict[str, tf.Tensor]:
+        """All masked anchors' outputs: at all tokens if their vectors are compared too."""
+        both = self._masked_anchors_compare
+        masked = self._masked(features)
+        inputs = masked if both else [at_predictions(m) for m in masked]
+        return encode(inputs, "anchors_masked", views=len(masked), with_tokens=both)
+
     def _masked(self, features: dict) -> list[dict]:
         return [features[f"anchor_{a}_masked"] for a in range(self.config.num_anchors)]
-
-
-def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Several batches of the same features as one."""
-    return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

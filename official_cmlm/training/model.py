@@ -145,7 +145,7 @@ class _Memo:
         # The dropout stream of the group that is being computed.
         self.streams: DropoutStream | None = None
         # The tensors are kept with the outputs: an id is unique only while its object is alive.
-        self._known: dict[tuple[int, ...], tuple[list, dict]] = {}
+        self._known: dict[tuple, tuple[list, dict]] = {}
 
     def stream(self, name: str) -> DropoutStream | None:
         """See `objectives.base.Encode`."""
@@ -155,20 +155,27 @@ class _Memo:
         return dataclasses.replace(self.streams, key=key)
 
     def __call__(
-        self, inputs: dict[str, tf.Tensor], name: str, views: int = 1, shared_masks: bool = False
+        self,
+        inputs: dict[str, tf.Tensor] | list[dict[str, tf.Tensor]],
+        name: str,
+        views: int = 1,
+        shared_masks: bool = False,
+        with_tokens: bool = False,
     ) -> dict[str, tf.Tensor]:
-        extra = [part for part in ("dense_inputs", "output_positions") if part in inputs]
+        parts = inputs if isinstance(inputs, list) else [inputs]
+        extra = [part for part in ("dense_inputs", "output_positions") if part in parts[0]]
         names = [*INPUT_NAMES, *extra]
-        tensors = [inputs[part] for part in names]
-        key = (views, shared_masks, *extra, *(id(tensor) for tensor in tensors))
+        tensors = [[part[name] for part in parts] for name in names]
+        key = (views, shared_masks, with_tokens, *extra, *(id(t) for row in tensors for t in row))
         if key not in self._known:
+            joined = [row[0] if len(row) == 1 else tf.concat(row, axis=0) for row in tensors]
             outputs = self._encoder(
-                dict(zip(names, tensors)),
+                dict(zip(names, joined)),
                 training=self.training,
                 views=views,
                 shared_masks=shared_masks,
                 stream=self.stream(name),
-                vector_only=True,
+                vector_only=not with_tokens,
             )
             self._known[key] = (tensors, outputs)
         return self._known[key][1]

@@ -160,8 +160,7 @@ class SentenceEncoderTask(base_task.Task):
             for _, data, view, _ in self._groups(is_training):
                 manifest = load_manifest(data.input_path)
                 check_examples(data, manifest, view)
-                if not is_training and (data.drop_remainder or num_replicas > 1):
-                    check_batches(data, manifest, view, num_replicas)
+                check_batches(data, manifest, view, num_replicas, self.task_config.static_shapes)
         self._checked.add(is_training)
 
     def notes(self) -> list[str]:
@@ -249,6 +248,7 @@ class SentenceEncoderTask(base_task.Task):
                     replicas,
                     check,
                     self._reached.get(name),
+                    self.task_config.static_shapes,
                 )
                 for name, data, view, augments in self._groups(params.is_training)
             }
@@ -258,8 +258,6 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
-            if not is_training and self.task_config.static_shapes:
-                data = data.replace(drop_remainder=True)
             source = self._source(load_manifest(data.input_path))
             view = config.view(data, source)
             augments = config.augments(source.special)

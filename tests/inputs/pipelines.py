@@ -52,7 +52,12 @@ class Pipeline:
         self._built = {}
 
     def build(
-        self, replicas: Replicas = Replicas(), reached=None, folder=None, **settings
+        self,
+        replicas: Replicas = Replicas(),
+        reached=None,
+        folder=None,
+        static_shapes=False,
+        **settings,
     ) -> tf.data.Dataset:
         """A new pipeline; `folder` takes the place of its own."""
         folder = folder or self.folder
@@ -63,7 +68,15 @@ class Pipeline:
             config.segment, config.seq_length, config.swap_probability, self.special
         )
         manifest = load_manifest(folder, "documents")
-        return build_dataset(config, manifest, view, self._augments, replicas, reached=reached)
+        return build_dataset(
+            config,
+            manifest,
+            view,
+            self._augments,
+            replicas,
+            reached=reached,
+            static_shapes=static_shapes,
+        )
 
     def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
         """The first `count` batches, or all of a validation pass, of a pipeline built once."""

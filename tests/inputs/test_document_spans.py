@@ -117,6 +117,9 @@ def test_the_shortest_documents():
     view = Spans(2, 1, 4, 8, "all", SPECIAL)
     examples = view(make_block(_numbered([31, 32, 33]), keys=[5, 6, 7]))
     assert examples["key"].numpy().tolist() == [6, 7]
+    # Comparisons of several A read the same documents.
+    one_anchor = Spans(1, 1, 4, 8, "all", SPECIAL, min_document_tokens=32)
+    assert one_anchor(make_block(_numbered([31, 32]), keys=[5, 6]))["key"].numpy().tolist() == [6]
 
 
 @pytest.mark.parametrize("documents", [[], [[[10, 11]], [[12]]]])

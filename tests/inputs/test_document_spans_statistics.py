@@ -15,8 +15,8 @@ KEYS = hashing.fold(tf.constant(7, tf.int64), tf.range(N))
 RARE = 1e-3
 
 
-def _view(sampling="all", shortest=10, longest=1 << 20, num_anchors=2):
-    return Spans(num_anchors, 3, shortest, longest, sampling, SPECIAL)
+def _view(sampling="all", shortest=10, longest=1 << 20, num_anchors=2, **settings):
+    return Spans(num_anchors, 3, shortest, longest, sampling, SPECIAL, **settings)
 
 
 def _anchors(view, tokens):
@@ -43,12 +43,19 @@ def _all_alike(values, least, most):
     assert stats.chisquare(counts).pvalue > RARE
 
 
-def test_lengths():
+@pytest.mark.parametrize(
+    ("settings", "anchor_beta", "positive_beta"),
+    [
+        ({}, (4, 2), (2, 4)),
+        ({"anchor_beta": (1, 3), "positive_beta": (5, 2)}, (1, 3), (5, 2)),
+    ],
+)
+def test_lengths(settings, anchor_beta, positive_beta):
     """Beta(4, 2) for anchors, Beta(2, 4) for positives, stretched over the allowed lengths."""
-    view = _view()
+    view = _view(**settings)
     _, anchors = _anchors(view, 1 << 23)
     _, positives = _positives(view, 1 << 23, 1 << 22, 1000)
-    for lengths, parameters in ((anchors, (4, 2)), (positives, (2, 4))):
+    for lengths, parameters in ((anchors, anchor_beta), (positives, positive_beta)):
         for column in lengths.T:
             fraction = (column - 10) / ((1 << 20) - 2 - 10)
             assert _follows(fraction, "beta", parameters)

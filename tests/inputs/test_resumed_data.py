@@ -109,8 +109,8 @@ def test_tracker_against_a_plain_loop():
     """Random blocks: the oracle keeps the waiting examples themselves."""
     rng = np.random.default_rng(0)
     sizes = [3, 5, 2]
-    tracker = position.Tracker(sizes, position.Start(), 7)
-    state = tracker.initial_state()
+    tracker = position.Tracker(sizes, (), 7)
+    state = tracker.initial_state(0)
     waiting = [[] for _ in sizes]
     batched = []  # (block, bucket) of all examples in batches
     for block in range(40):
@@ -129,8 +129,8 @@ def test_tracker_against_a_plain_loop():
 
 def test_the_worked_example_of_the_tracker():
     """Two buckets of two examples a batch; the numbers are those of `Tracker.step`'s docstring."""
-    tracker = position.Tracker([2, 2], position.Start(), 7)
-    state, found = tracker.initial_state(), []
+    tracker = position.Tracker([2, 2], (), 7)
+    state, found = tracker.initial_state(0), []
     for block, buckets in enumerate([[0, 1, 0], [1, 0]]):
         bucket = tf.constant(buckets, tf.int64)
         state, is_new, positions = tracker.step(state, tf.constant(block, tf.int64), bucket)

@@ -144,13 +144,20 @@ def oracle_block(block):
     return named
 
 
+def end_to_end(inputs):
+    """Several batches as one; one as it is."""
+    batches = inputs if isinstance(inputs, list) else [inputs]
+    return {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
+
+
 class Spy:
     """Calls an encoder for an objective and keeps what it was asked and what it answered."""
 
     def __init__(self, encoder, training=None):
         self.encoder, self.training, self.calls = encoder, training, []
 
-    def __call__(self, inputs, name, views=1, shared_masks=False):
+    def __call__(self, inputs, name, views=1, shared_masks=False, with_tokens=False):
+        inputs = end_to_end(inputs)
         outputs = self.encoder(inputs, self.training, views, shared_masks)
         self.calls.append((inputs, views, outputs))
         return outputs

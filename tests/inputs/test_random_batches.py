@@ -1,0 +1,122 @@
+"""Random batches (`bucket_boundaries: []`): an epoch in random order, padded to what it holds."""
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.pipeline import Replicas, check_batches
+from official_cmlm.inputs.views import AdjacentPairs
+from official_cmlm.records.manifest import load_manifest
+from tests.conftest import make_documents, write_records
+from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand, pairs_of
+
+SETTINGS = {"bucket_boundaries": [], "shuffle_sentences": 40, "seed": 3}
+SIZE = 8
+
+
+@pytest.fixture(scope="module")
+def small(vocabulary, tmp_path_factory):
+    """Records whose pairs do not divide by the batch size."""
+    folder = tmp_path_factory.mktemp("random") / "records"
+    write_records(folder, make_documents(9), vocabulary, shard_bytes=1 << 11)
+    return Pipeline(folder, vocabulary)
+
+
+@pytest.fixture(scope="module")
+def corpus(small):
+    pairs = pairs_by_hand(small.folder, small.special, 24)
+    assert len(pairs) % SIZE > 1 and len(set(pairs)) == len(pairs)
+    return pairs
+
+
+def _unordered(pairs):
+    return Counter(tuple(sorted(pair)) for pair in pairs)
+
+
+def _lengths(batch):
+    masks = [batch[name]["input_mask"].sum(axis=1) for name in ("first", "second")]
+    return np.maximum(*masks)
+
+
+def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
+    """Epoch by epoch: whole batches, then a smaller one of what is left."""
+    each = -(-len(corpus) // SIZE)
+    batches = small.batches(3 * each, **SETTINGS)
+    orders = []
+    for number in range(3):
+        epoch = batches[number * each : (number + 1) * each]
+        assert _unordered(pairs_of(epoch)) == Counter(corpus)
+        assert [len(batch["key"]) for batch in epoch[:-1]] == [SIZE] * (each - 1)
+        assert len(epoch[-1]["key"]) == len(corpus) % SIZE
+        orders.append([tuple(sorted(pair)) for pair in pairs_of(epoch)])
+    assert orders[0] != orders[1] != orders[2]
+
+
+def test_lengths_are_mixed_and_padding_ends_with_the_longest(pipeline):
+    """With buckets a short sentence never meets a long one; here it does."""
+    batches = pipeline.batches(30, **SETTINGS)
+    for batch in batches:
+        width = batch["first"]["input_word_ids"].shape[1]
+        assert width == batch["second"]["input_word_ids"].shape[1] == _lengths(batch).max()
+    spread = [np.ptp(_lengths(batch)) for batch in batches]
+    assert np.mean(spread) > 6
+    assert len({batch["first"]["input_word_ids"].shape[1] for batch in batches}) > 1
+
+
+def test_one_shape_for_compiled_steps(small, corpus):
+    """The same batches, padded to `seq_length`; what is left of an epoch is left out."""
+    each = len(corpus) // SIZE
+    fixed = list(small.build(static_shapes=True, **SETTINGS).take(2 * each).as_numpy_iterator())
+    assert {batch["first"]["input_word_ids"].shape for batch in fixed} == {(SIZE, 24)}
+    free = small.batches(2 * each + 1, **SETTINGS)
+    del free[each]
+    assert pairs_of(fixed) == pairs_of(free)
+    left_out = small.batches(2 * each, drop_remainder=True, **SETTINGS)
+    assert [len(batch["key"]) for batch in left_out] == [SIZE] * 2 * each
+
+
+@pytest.mark.parametrize(
+    ("drop_remainder", "after_epoch"), [(False, -2), (False, 0), (False, 1), (True, 0)]
+)
+def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
+    """Around the end of an epoch and in the next one."""
+    settings = SETTINGS | {"drop_remainder": drop_remainder}
+    each = len(corpus) // SIZE + (not drop_remainder)
+    whole = small.batches(2 * each, **settings)
+    done = each + after_epoch
+    rest = small.build(reached=whole[done - 1]["position"], **settings)
+    found = list(rest.take(4).as_numpy_iterator())
+    assert_same(*(_without_position(b) for b in (found, whole[done : done + 4])))
+
+
+def _without_position(batches):
+    return [{n: v for n, v in batch.items() if n != "position"} for batch in batches]
+
+
+def test_on_two_replicas(small, corpus):
+    """Both have equally many examples, in the last batch of an epoch too."""
+    each = -(-len(corpus) // SIZE)
+    shares = small.batches(2 * each, Replicas(2, 0, 2), **SETTINGS)
+    whole = small.batches(each, **SETTINGS)
+    for first, second, batch in zip(shares[::2], shares[1::2], whole):
+        assert len(first["key"]) == len(second["key"]) == len(batch["key"]) // 2
+        both = [*first["key"], *second["key"]]
+        np.testing.assert_array_equal(both, batch["key"][: len(both)])
+        assert first["first"]["input_mask"].shape[1] == batch["first"]["input_mask"].shape[1]
+
+
+def test_an_epoch_without_a_batch_is_refused(small, corpus):
+    """It would be read for ever."""
+    config = DataConfig(
+        input_path=str(small.folder), seq_length=24, global_batch_size=len(corpus) + 1
+    )
+    view = AdjacentPairs("sentence", 24, 0.5, small.special)
+    manifest = load_manifest(small.folder, "documents")
+    check_batches(config, manifest, view, 1)
+    with pytest.raises(UserError, match=r"training has too few examples.*train_data"):
+        check_batches(config, manifest, view, 1, static_shapes=True)
+    buckets = config.replace(bucket_boundaries=[12, 24])
+    check_batches(buckets, manifest, view, 1, static_shapes=True)
