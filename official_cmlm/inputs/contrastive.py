@@ -1,7 +1,8 @@
 """The view of contrastive learning: each segment twice, the second time optionally augmented.
 
-Mirror-BERT §2.2 masks a span of raw characters before tokenisation. CMLM-CSE Table 3 repeats words
-or deletes one, after tokenisation. SimCSE augments nothing: its two views differ by dropout alone.
+Mirror-BERT §2.2 masks a span of raw characters before tokenisation; its footnote 13 tries masked
+tokens, masked whole words and another order of the words. CMLM-CSE Table 3 repeats words or deletes
+one, after tokenisation. SimCSE augments nothing: its two views differ by dropout alone.
 """
 
 import dataclasses
@@ -22,7 +23,15 @@ from official_cmlm.inputs.views import (
 from official_cmlm.records.documents import DocumentBlock
 from official_cmlm.tokenization import Vocabulary, build_graph_tokenizer
 
-AUGMENTATIONS = ("none", "span_mask", "word_repetition", "word_deletion")
+AUGMENTATIONS = (
+    "none",
+    "span_mask",
+    "token_mask",
+    "whole_word_mask",
+    "word_reordering",
+    "word_repetition",
+    "word_deletion",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +45,8 @@ class Mirrored(DocumentView):
       span_min_characters: `span_mask` leaves sentences unchanged that are shorter than this, or
         not longer than `span_characters`.
       repetition_rate: share of the tokens that `word_repetition` repeats.
+      augmentation_rate: share of the tokens that `token_mask` masks, of the words that
+        `whole_word_mask` masks or that `word_reordering` permutes.
       vocabulary: tokenizes the masked text.
     """
 
@@ -45,6 +56,7 @@ class Mirrored(DocumentView):
     span_characters: int
     span_min_characters: int
     repetition_rate: float
+    augmentation_rate: float
     vocabulary: Vocabulary
 
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
@@ -65,6 +77,13 @@ class Mirrored(DocumentView):
         first = parts.values
         if self.augmentation == "span_mask":
             second = self._span_mask(first, block.text.flat_values, keys)
+        elif self.augmentation == "token_mask":
+            second = mask_tokens(first, keys, self.augmentation_rate, self.special.mask)
+        elif self.augmentation == "whole_word_mask":
+            words = self._words(first)
+            second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
+        elif self.augmentation == "word_reordering":
+            second = reorder_words(self._words(first), keys, self.augmentation_rate)
         elif self.augmentation == "word_repetition":
             second = repeat_tokens(first, keys, self.repetition_rate)
         elif self.augmentation == "word_deletion":
@@ -76,6 +95,12 @@ class Mirrored(DocumentView):
             "second": with_specials(second[:, : self.seq_length - 2], self.special),
             "key": keys,
         }
+
+    def _words(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
+        """The tokens by words: int32 `[rows, (words), (tokens)]`."""
+        entries = self.vocabulary.tokens
+        continues = tf.constant([self.vocabulary.continues_word(entry) for entry in entries])
+        return words_of(tokens, tf.gather(continues, tokens.flat_values))
 
     def _span_mask(
         self, tokens: tf.RaggedTensor, text: tf.Tensor, keys: tf.Tensor
@@ -136,10 +161,89 @@ def delete_token(tokens: tf.RaggedTensor, keys: tf.Tensor) -> tf.RaggedTensor:
     return tf.ragged.boolean_mask(tokens, ~chosen)
 
 
+def mask_tokens(
+    tokens: tf.RaggedTensor, keys: tf.Tensor, rate: float, mask: int
+) -> tf.RaggedTensor:
+    """Replaces round(rate · n) of each row's n tokens, at least one, by `mask`."""
+    chosen = choose_tokens(tokens, keys, _share(tokens, rate), hashing.SALT_WORDS)
+    return tokens.with_flat_values(tf.where(chosen.flat_values, mask, tokens.flat_values))
+
+
+def words_of(tokens: tf.RaggedTensor, continues: tf.Tensor) -> tf.RaggedTensor:
+    """Groups each row's tokens by words.
+
+    Args:
+      tokens: int32 `[rows, (tokens)]`.
+      continues: bool `[all tokens]`: whether a token belongs to the word of the one before it. The
+        first of a row begins a word in any case.
+
+    Returns:
+      int32 `[rows, (words), (tokens)]`.
+    """
+    rows = tokens.value_rowids()
+    is_first = tf.concat([tf.ones_like(rows[:1], tf.bool), rows[1:] != rows[:-1]], axis=0)
+    begins = tf.logical_or(is_first, ~continues)
+    words = tf.RaggedTensor.from_value_rowids(
+        tokens.flat_values, tf.cumsum(tf.cast(begins, tf.int64)) - 1
+    )
+    counts = tf.math.unsorted_segment_sum(tf.cast(begins, tf.int64), rows, tokens.nrows())
+    return tf.RaggedTensor.from_row_lengths(words, counts)
+
+
+def mask_words(words: tf.RaggedTensor, keys: tf.Tensor, rate: float, mask: int) -> tf.RaggedTensor:
+    """Replaces every token of round(rate · n) of each row's n words, at least one, by `mask`.
+
+    Args:
+      words: int32 `[rows, (words), (tokens)]`, see `words_of`.
+      keys: int64 `[rows]`.
+      rate: in (0, 1].
+      mask: a token id.
+
+    Returns:
+      int32 `[rows, (tokens)]`, of as many tokens as before.
+    """
+    chosen = choose_tokens(words, keys, _share(words, rate), hashing.SALT_WORDS)
+    of_tokens = tf.repeat(chosen.flat_values, words.values.row_lengths())
+    values = tf.where(of_tokens, mask, words.flat_values)
+    return words.with_flat_values(values).merge_dims(1, 2)
+
+
+def reorder_words(words: tf.RaggedTensor, keys: tf.Tensor, rate: float) -> tf.RaggedTensor:
+    """Permutes round(rate · n) of each row's n words, at least two, among their places.
+
+    Args:
+      words: int32 `[rows, (words), (tokens)]`, see `words_of`.
+      keys: int64 `[rows]`.
+      rate: in (0, 1].
+
+    Returns:
+      int32 `[rows, (tokens)]`, the same tokens in another order.
+    """
+    count = tf.minimum(tf.maximum(_share(words, rate), 2), words.row_lengths())
+    chosen = choose_tokens(words, keys, count, hashing.SALT_WORDS).to_tensor(False)
+    longest = tf.shape(chosen)[1]
+    places = tf.range(longest, dtype=tf.float32)[tf.newaxis]
+    draws = hashing.uniform(keys, longest, hashing.SALT_REORDER)
+    # The chosen words first, by place and by chance; then the others, which stay.
+    by_place = tf.argsort(tf.where(chosen, -1.0, places), axis=1, stable=True)
+    by_chance = tf.argsort(tf.where(chosen, draws - 2.0, places), axis=1, stable=True)
+    source = tf.gather(by_chance, tf.argsort(by_place, axis=1, stable=True), batch_dims=1)
+    source = tf.RaggedTensor.from_tensor(source, lengths=words.row_lengths())
+    starts = tf.gather(words.row_starts(), source.value_rowids())
+    index = tf.cast(starts, tf.int64) + tf.cast(source.flat_values, tf.int64)
+    return words.with_values(tf.gather(words.values, index)).merge_dims(1, 2)
+
+
+def _share(items: tf.RaggedTensor, rate: float) -> tf.Tensor:
+    """round(rate · n) of each row's n items, at least 1: int64 `[rows]`."""
+    count = tf.round(tf.cast(items.row_lengths(), tf.float64) * rate)
+    return tf.maximum(tf.cast(count, tf.int64), 1)
+
+
 def choose_tokens(
     tokens: tf.RaggedTensor, keys: tf.Tensor, count: tf.Tensor, salt: int
 ) -> tf.RaggedTensor:
-    """Chooses `count` (int64 `[rows]`) tokens of each row: bool, of the shape of `tokens`."""
+    """Chooses `count` (int64 `[rows]`) tokens, or words, of each row: bool `[rows, (tokens)]`."""
     longest = tf.cast(tokens.bounding_shape()[1], tf.int32)
     scores = hashing.uniform(keys, longest, salt)
     inside = tf.sequence_mask(tokens.row_lengths(), longest)

@@ -32,6 +32,10 @@ SALT_ANCHOR_LENGTHS = 14
 SALT_POSITIVE_LENGTHS = 15
 SALT_POSITIVE_STARTS = 16
 SALT_STREAM = 17
+SALT_IDENTITY = 18
+SALT_WORDS = 19
+SALT_REORDER = 20
+SALT_GENERATED = 21
 
 
 def _mix(state: tf.Tensor) -> tf.Tensor:
@@ -82,6 +86,26 @@ def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
     # A float32 below 1 holds 24 bits.
     high = tf.bitwise.right_shift(tf.bitcast(words, tf.uint64), _word(40))
     return tf.cast(tf.cast(high, tf.int32), tf.float32) * (1.0 / (1 << 24))
+
+
+def row_identity(word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """Two numbers that equal texts share and others hardly ever: 48 bits of a hash.
+
+    Floats, so that they go wherever vectors go; 24 bits are exact in float32.
+
+    Args:
+      word_ids: integers `[rows, seq]`.
+      mask: integers `[rows, seq]`, 0 where there is padding.
+
+    Returns:
+      float32 `[rows, 2]`.
+    """
+    places = tf.range(tf.shape(word_ids)[1])[tf.newaxis]
+    words = fold(fold(tf.cast(word_ids, tf.int64), places), SALT_IDENTITY)
+    total = tf.reduce_sum(tf.where(mask > 0, words, tf.zeros_like(words)), axis=1)
+    bits = tf.bitcast(fold(total, SALT_IDENTITY), tf.uint64)
+    parts = (tf.bitwise.right_shift(bits, _word(40)), bits % _word(1 << 24))
+    return tf.stack([tf.cast(tf.cast(part, tf.int32), tf.float32) for part in parts], axis=1)
 
 
 def permutation(keys: tf.Tensor, salt: int) -> tf.Tensor:

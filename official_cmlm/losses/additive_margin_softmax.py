@@ -2,6 +2,11 @@
 
 import tensorflow as tf
 
+from official_cmlm.losses.negatives import not_negatives
+
+# Smaller than any similarity times a scale, yet finite.
+_NEVER = -1e9
+
 
 def additive_margin_softmax(
     anchors: tf.Tensor,
@@ -11,6 +16,9 @@ def additive_margin_softmax(
     margin: float,
     logit_scale: float,
     normalize: bool = True,
+    anchor_texts: tf.Tensor | None = None,
+    candidate_texts: tf.Tensor | None = None,
+    max_similarity: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cross-entropy of finding each anchor's candidate among all, in one direction.
 
@@ -30,6 +38,7 @@ def additive_margin_softmax(
         softmax.
       logit_scale: s, the inverse of a temperature.
       normalize: L2-normalise both sides first.
+      anchor_texts, candidate_texts, max_similarity: see `losses.negatives.not_negatives`.
 
     Returns:
       float32 `[batch]` losses in nats, and float32 `[batch]`, 1 where the right candidate has the
@@ -41,8 +50,12 @@ def additive_margin_softmax(
         candidates = tf.math.l2_normalize(candidates, axis=-1)
     similarity = tf.matmul(anchors, candidates, transpose_b=True)
     labels = tf.range(tf.shape(anchors)[0]) + offset
-    right = tf.one_hot(labels, tf.shape(candidates)[0])
-    logits = logit_scale * (similarity - margin * right)
+    itself = tf.one_hot(labels, tf.shape(candidates)[0], on_value=True, off_value=False)
+    excluded = not_negatives(
+        itself, anchors, candidates, anchor_texts, candidate_texts, max_similarity
+    )
+    similarity = tf.where(tf.logical_and(excluded, ~itself), _NEVER, similarity)
+    logits = logit_scale * (similarity - margin * tf.cast(itself, tf.float32))
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     hits = tf.equal(tf.argmax(similarity, axis=-1, output_type=tf.int32), labels)
     return losses, tf.cast(hits, tf.float32)

@@ -2,6 +2,8 @@
 
 import tensorflow as tf
 
+from official_cmlm.losses.negatives import not_negatives
+
 # Smaller than any similarity over a temperature, yet finite.
 _NEVER = -1e9
 NEGATIVES = ("other_view", "both_views")
@@ -16,6 +18,8 @@ def nt_xent(
     temperature: float,
     negatives: str,
     positive_in_denominator: bool = True,
+    texts: tf.Tensor | None = None,
+    max_similarity: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cross-entropy of finding each anchor's other view, in one direction.
 
@@ -37,6 +41,9 @@ def nt_xent(
       temperature: above 0.
       negatives: one of `NEGATIVES`.
       positive_in_denominator: see above.
+      texts: float32 `[all, 2]`, equal rows for equal texts: those of an anchor's own text are no
+        negatives. None: not compared.
+      max_similarity: what has a larger cosine with the anchor is no negative. None: not compared.
 
     Returns:
       float32 `[batch]` losses in nats, 0 where there is no negative and the positive is left out;
@@ -48,12 +55,17 @@ def nt_xent(
     )
     labels = tf.range(tf.shape(anchors)[0]) + offset
     itself = tf.one_hot(labels, tf.shape(other_view)[0], on_value=True, off_value=False)
+
+    def negative_logits(view: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+        excluded = not_negatives(itself, anchors, view, texts, texts, max_similarity)
+        return tf.where(excluded, _NEVER, logits)
+
     logits = tf.matmul(anchors, other_view, transpose_b=True) / temperature
     positives = tf.reduce_sum(tf.where(itself, logits, 0.0), axis=1)
-    others = tf.where(itself, _NEVER, logits)
+    others = negative_logits(other_view, logits)
     if negatives == "both_views":
         same = tf.matmul(anchors, own_view, transpose_b=True) / temperature
-        others = tf.concat([others, tf.where(itself, _NEVER, same)], axis=1)
+        others = tf.concat([others, negative_logits(own_view, same)], axis=1)
     hits = tf.cast(positives > tf.reduce_max(others, axis=1), tf.float32)
     any_negative = tf.reduce_max(others, axis=1) > _NEVER / 2
     if positive_in_denominator:

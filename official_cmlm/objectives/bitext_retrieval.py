@@ -16,6 +16,7 @@ from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
     RetrievalConfig,
     retrieval_output,
+    retrieval_vectors,
 )
 
 
@@ -39,9 +40,6 @@ class BitextRetrievalConfig(RetrievalConfig):
                 "bitext_retrieval needs translations; name records of bitext, e.g. en-de"
             )
 
-    def min_batch_size(self) -> int:
-        return 2
-
     def view(self, data: DataConfig, source: Source) -> TextPairs:
         return TextPairs(data.seq_length, source.special)
 
@@ -56,7 +54,7 @@ class BitextRetrieval(Objective):
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         first = encode(features["first"], "first")["default"]
         second = encode(features["second"], "second")["default"]
-        return {"first": first, "second": second}
+        return retrieval_vectors(first, second, features, self.config)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors["first"], vectors["second"], self.config, self.summed)
+        return retrieval_output(vectors, self.config, self.summed)

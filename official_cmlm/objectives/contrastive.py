@@ -2,11 +2,13 @@
 
 Both methods train with NT-Xent: the two views of a sentence must be nearer to each other than to
 other sentences. The views differ by dropout alone (SimCSE), by dropout or drophead and a masked
-span of characters (Mirror-BERT §2.2), by repeated or deleted words (CMLM-CSE Table 3), or not at
-all. Dropout and drophead are fields of the encoder.
+span of characters (Mirror-BERT §2.2; others in footnote 13), by repeated or deleted words (CMLM-CSE
+Table 3), or not at all. Dropout and drophead are fields of the encoder.
 """
 
 import dataclasses
+import functools
+from collections.abc import Callable
 from typing import Annotated
 
 import tensorflow as tf
@@ -16,8 +18,9 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
-from official_cmlm.limits import OneOf, at_least, between
+from official_cmlm.limits import OneOf, above, at_least, between
 from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -31,8 +34,10 @@ from official_cmlm.objectives.base import (
     Vectors,
     register,
 )
+from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
 
 PROJECTION_HEADS = ("none", "mlp")
+LOSSES = ("nt_xent", "multi_similarity")
 TEMPERATURE = at_least(
     1e-4, "smaller values make gradients vanish or explode; the papers have 0.005 to 0.2"
 )
@@ -40,10 +45,13 @@ CONTRASTIVE_METRICS = {"contrastive_loss": LOWER, "recall_at_1": HIGHER}
 
 
 @dataclasses.dataclass
-class ContrastiveConfig(ObjectiveConfig):
+class ContrastiveConfig(InBatchConfig):
     """Settings of `contrastive`; the defaults are SimCSE's for BERT base.
 
     Attributes:
+      loss: `nt_xent` (default); `multi_similarity`, with mined pairs (Mirror-BERT footnote 2): it
+        has no temperature, always compares both views in both directions, and takes the four fields
+        named below.
       temperature: divisor of the cosines, at least 1e-4. Default 0.05 (Gao et al. 2021);
         Mirror-BERT has 0.04 for sentences and 0.2 for words (§3).
       negatives: `other_view`, the other view of all other sentences (SimCSE); `both_views`, these
@@ -52,26 +60,40 @@ class ContrastiveConfig(ObjectiveConfig):
         the second (default; SimCSE's code).
       positive_in_denominator: whether the softmax includes the positive. Default true, as all
         reference code; false is what Mirror-BERT prints as Eq. 1.
-      augmentation: change of the second view: `none`, `span_mask`, `word_repetition` or
-        `word_deletion`; see `inputs.contrastive`.
+      multi_similarity_alpha, multi_similarity_beta, multi_similarity_base: α, β and λ. Defaults 1,
+        60 and 0.5, those of Liu et al. 2021 (SapBERT), whom the footnote cites, in their code.
+      mining_margin: a negative further from the anchor than the positive, by more than this, is not
+        mined. Default 0.2, as in that code.
+      augmentation: change of the second view: `none`, `span_mask`, `token_mask`,
+        `whole_word_mask`, `word_reordering`, `word_repetition` or `word_deletion`; see
+        `inputs.contrastive`.
       span_characters: k raw characters that `span_mask` replaces by a mask token. Default 5; 2 for
         biomedical names (Mirror-BERT §3).
       span_min_characters: shorter texts are not masked. Default 30, as the reference code.
       repetition_rate: share of the tokens that `word_repetition` doubles. Default 0.32 (CMLM-CSE
         §4.3.2, Table 3).
+      augmentation_rate: share of the tokens that `token_mask` masks, of the words that
+        `whole_word_mask` masks, or that `word_reordering` permutes. Default 0.15, BERT's rate:
+        Mirror-BERT gives none.
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
       projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
         exported (SimCSE's `mlp_only_train`); `none`.
     """
 
+    loss: Annotated[str, OneOf(LOSSES)] = "nt_xent"
     temperature: Annotated[float, TEMPERATURE] = 0.05
     negatives: Annotated[str, OneOf(NEGATIVES)] = "other_view"
     bidirectional: bool = False
     positive_in_denominator: bool = True
+    multi_similarity_alpha: Annotated[float, above(0)] = 1.0
+    multi_similarity_beta: Annotated[float, above(0)] = 60.0
+    multi_similarity_base: Annotated[float, between(-1, 1)] = 0.5
+    mining_margin: Annotated[float, between(0, 2)] = 0.2
     augmentation: Annotated[str, OneOf(AUGMENTATIONS)] = "none"
     span_characters: Annotated[int, at_least(1, "augmentation: none masks nothing")] = 5
     span_min_characters: Annotated[int, at_least(0)] = 30
     repetition_rate: Annotated[float, between(0, 1, above_low=True)] = 0.32
+    augmentation_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     controlled_dropout: bool = False
     projection_head: Annotated[str, OneOf(PROJECTION_HEADS)] = "mlp"
 
@@ -81,9 +103,6 @@ class ContrastiveConfig(ObjectiveConfig):
                 f"{where}.segment is {data.segment}; augmentation: span_mask takes sentences"
             )
 
-    def min_batch_size(self) -> int:
-        return 2
-
     def view(self, data: DataConfig, source: Source) -> Mirrored:
         return Mirrored(
             data.segment,
@@ -92,6 +111,7 @@ class ContrastiveConfig(ObjectiveConfig):
             self.span_characters,
             self.span_min_characters,
             self.repetition_rate,
+            self.augmentation_rate,
             source.vocabulary,
         )
 
@@ -136,18 +156,30 @@ class Contrastive(Objective):
         if self.projection_head is not None:
             vectors = self.projection_head(vectors)
         first, second = tf.split(vectors, 2, axis=0)
-        return {"first": first, "second": second, "sentence": sentence}
+        texts = self.config.texts(features["first"])
+        return {"first": first, "second": second, "sentence": sentence, **texts}
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return contrastive_output(
-            vectors["first"],
-            vectors["second"],
-            temperature=self.config.temperature,
-            negatives=self.config.negatives,
-            bidirectional=self.config.bidirectional,
-            summed=self.summed,
-            positive_in_denominator=self.config.positive_in_denominator,
-        )
+        config = self.config
+        if config.loss == "multi_similarity":
+            loss = functools.partial(
+                multi_similarity,
+                alpha=config.multi_similarity_alpha,
+                beta=config.multi_similarity_beta,
+                base=config.multi_similarity_base,
+                mining_margin=config.mining_margin,
+            )
+            bidirectional = True
+        else:
+            loss = functools.partial(
+                nt_xent,
+                temperature=config.temperature,
+                negatives=config.negatives,
+                positive_in_denominator=config.positive_in_denominator,
+            )
+            bidirectional = config.bidirectional
+        both = vectors["first"], vectors["second"], vectors.get("texts")
+        return contrastive_output(*both, loss, config, bidirectional, self.summed)
 
 
 def check_weights(config: ObjectiveConfig, where: str) -> None:
@@ -161,32 +193,30 @@ def check_weights(config: ObjectiveConfig, where: str) -> None:
 def contrastive_output(
     first: tf.Tensor,
     second: tf.Tensor,
-    *,
-    temperature: float,
-    negatives: str,
+    texts: tf.Tensor | None,
+    loss: Callable[..., tuple[tf.Tensor, tf.Tensor]],
+    config: InBatchConfig,
     bidirectional: bool,
     summed: Summed,
-    positive_in_denominator: bool = True,
 ) -> ObjectiveOutput:
-    """Mean NT-Xent over the anchors of one direction or of both; recall@1 is that of the first.
+    """Mean loss over the anchors of one direction or of both; recall@1 is that of the first.
 
     Args:
       first, second: float `[batch, dim]`, the two views in the same order.
-      temperature, negatives, positive_in_denominator: see `losses.nt_xent`.
+      texts: see `InBatchConfig.texts`.
+      loss: `nt_xent` or `multi_similarity` with its settings.
+      config: says which candidates are no negatives.
       bidirectional: whether the second view's rows are anchors too.
       summed: how losses are summed over the anchors.
     """
     (all_first, offset), (all_second, _) = gather(first), gather(second)
-    settings = {
-        "temperature": temperature,
-        "negatives": negatives,
-        "positive_in_denominator": positive_in_denominator,
-    }
+    all_texts = gather_texts(texts)
 
     def losses(
         part: tf.Tensor, start: tf.Tensor, own: tf.Tensor, other: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        return nt_xent(part, own, other, offset + start, **settings)
+        limit = config.max_negative_similarity
+        return loss(part, own, other, offset + start, texts=all_texts, max_similarity=limit)
 
     total, hits = summed(losses, first, (all_first, all_second))
     if bidirectional:

@@ -6,6 +6,7 @@ language model's loss on the anchors. The contrastive inputs are not masked.
 """
 
 import dataclasses
+import functools
 from typing import Annotated
 
 import tensorflow as tf
@@ -18,6 +19,7 @@ from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
 from official_cmlm.limits import OneOf, at_least, between
+from official_cmlm.losses.nt_xent import nt_xent
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
@@ -33,6 +35,7 @@ from official_cmlm.objectives.contrastive import (
     check_weights,
     contrastive_output,
 )
+from official_cmlm.objectives.in_batch import InBatchConfig
 from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
     MaskingConfig,
@@ -43,7 +46,7 @@ from official_cmlm.objectives.masked_prediction import (
 
 
 @dataclasses.dataclass
-class DeclutrConfig(MaskingConfig):
+class DeclutrConfig(MaskingConfig, InBatchConfig):
     """Settings of `declutr`; those of masking are of the anchors, and
 
     Attributes:
@@ -176,27 +179,24 @@ class Declutr(Objective):
         return {
             "anchors": anchors,
             "positives": tf.reshape(tf.reduce_mean(by_anchor, axis=1), [-1, width]),
+            **self.config.texts(_end_to_end([features[f"anchor_{a}"] for a in range(num_anchors)])),
         }
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
         if not self.config.contrastive_weight:
             return None
-        contrast = contrastive_output(
-            vectors["anchors"],
-            vectors["positives"],
-            temperature=self.config.temperature,
-            negatives="both_views",
-            bidirectional=True,
-            summed=self.summed,
+        loss = functools.partial(
+            nt_xent, temperature=self.config.temperature, negatives="both_views"
         )
+        spans = vectors["anchors"], vectors["positives"], vectors.get("texts")
+        contrast = contrastive_output(*spans, loss, self.config, True, self.summed)
         return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if not self.config.mlm_weight:
             return None
         outputs = self._encode_masked(features, encode)["sequence_output"]
-        masked = self._masked(features)
-        masked = {name: tf.concat([m[name] for m in masked], axis=0) for name in masked[0]}
+        masked = _end_to_end(self._masked(features))
         if self._masked_anchors_compare:
             positions = masked["masked_lm_positions"]
             outputs = tf.gather(outputs, positions, axis=1, batch_dims=1)
@@ -227,3 +227,8 @@ class Declutr(Objective):
 
     def _masked(self, features: dict) -> list[dict]:
         return [features[f"anchor_{a}_masked"] for a in range(self.config.num_anchors)]
+
+
+def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    """Several batches of the same features as one."""
+    return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

@@ -21,6 +21,7 @@ from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
     RetrievalConfig,
     retrieval_output,
+    retrieval_vectors,
 )
 
 ENCODERS = ("shared", "separate")
@@ -42,9 +43,6 @@ class QuickThoughtConfig(RetrievalConfig):
 
     encoders: Annotated[str, OneOf(ENCODERS)] = "shared"
     context_size: Annotated[int, between(1, 1024)] = 1
-
-    def min_batch_size(self) -> int:
-        return 2
 
     def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
         return AdjacentPairs(
@@ -87,7 +85,7 @@ class QuickThought(Objective):
             second = self.context_encoder(
                 features["second"], training=encode.training, stream=encode.stream("context")
             )["default"]
-        return {"first": first, "second": second}
+        return retrieval_vectors(first, second, features, self.config)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors["first"], vectors["second"], self.config, self.summed)
+        return retrieval_output(vectors, self.config, self.summed)

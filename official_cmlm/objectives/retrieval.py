@@ -9,13 +9,14 @@ from official_cmlm.limits import above, at_least
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.replicas import gather
-from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveConfig, ObjectiveOutput
+from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveOutput, Vectors
+from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
 
 METRIC_DIRECTIONS = {"retrieval_loss": LOWER, "recall_at_1": HIGHER}
 
 
 @dataclasses.dataclass
-class RetrievalConfig(ObjectiveConfig):
+class RetrievalConfig(InBatchConfig):
     """Settings of a retrieval among the sentences of a batch.
 
     Attributes:
@@ -32,21 +33,33 @@ class RetrievalConfig(ObjectiveConfig):
     bidirectional: bool = True
 
 
-def retrieval_output(
-    first: tf.Tensor, second: tf.Tensor, config: RetrievalConfig, summed: Summed
-) -> ObjectiveOutput:
+def retrieval_vectors(
+    first: tf.Tensor, second: tf.Tensor, features: dict, config: RetrievalConfig
+) -> Vectors:
+    """What `retrieval_output` compares: both sides' vectors, and their texts if these count."""
+    texts = {
+        f"{side}_texts": value
+        for side in ("first", "second")
+        for value in config.texts(features[side]).values()
+    }
+    return {"first": first, "second": second, **texts}
+
+
+def retrieval_output(vectors: Vectors, config: RetrievalConfig, summed: Summed) -> ObjectiveOutput:
     """Loss and recall@1 of finding row i of one side from row i of the other.
 
     Candidates are those of the whole global batch. Recall is that of first → second.
 
     Args:
-      first, second: float `[batch, dim]`.
+      vectors: see `retrieval_vectors`.
       config: see `RetrievalConfig`.
       summed: how losses are summed over the anchors.
     """
 
-    def direction(anchors: tf.Tensor, candidates: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        all_candidates, offset = gather(candidates)
+    def direction(of_anchors: str, of_candidates: str) -> tuple[tf.Tensor, tf.Tensor]:
+        all_candidates, offset = gather(vectors[of_candidates])
+        anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
+        candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
 
         def losses(
             part: tf.Tensor, start: tf.Tensor, all_candidates: tf.Tensor
@@ -58,14 +71,17 @@ def retrieval_output(
                 margin=config.margin,
                 logit_scale=config.logit_scale,
                 normalize=config.normalize,
+                anchor_texts=anchor_texts,
+                candidate_texts=candidate_texts,
+                max_similarity=config.max_negative_similarity,
             )
 
-        return summed(losses, anchors, (all_candidates,))
+        return summed(losses, vectors[of_anchors], (all_candidates,))
 
-    total, hits = direction(first, second)
+    total, hits = direction("first", "second")
     if config.bidirectional:
-        total += direction(second, first)[0]
-    count = tf.cast(tf.shape(first)[0], tf.float32)
+        total += direction("second", "first")[0]
+    count = tf.cast(tf.shape(vectors["first"])[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,
         metrics={"retrieval_loss": (total, count), "recall_at_1": (hits, count)},

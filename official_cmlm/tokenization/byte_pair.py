@@ -42,6 +42,10 @@ class BytePairVocabulary(Vocabulary):
         "mask": "<mask>",
     }
 
+    def continues_word(self, token: str) -> bool:
+        # A space before a word is its token's first character; a mark has none and counts to it.
+        return not token.startswith("\u0120")
+
     @functools.cached_property
     def hash(self) -> str:
         parts = ("\n".join(self.tokens), "\n".join(self.merges), str(self.add_prefix_space))

@@ -69,6 +69,10 @@ class Vocabulary(abc.ABC):
         """Role -> id."""
         return {role: self.tokens.index(self.special_tokens[role]) for role in ROLES}
 
+    @abc.abstractmethod
+    def continues_word(self, token: str) -> bool:
+        """Whether an entry goes on with the word that the token before it began."""
+
     @property
     @abc.abstractmethod
     def hash(self) -> str:

@@ -45,6 +45,9 @@ class WordPieceVocabulary(Vocabulary):
         "mask": "[MASK]",
     }
 
+    def continues_word(self, token: str) -> bool:
+        return token.startswith("##")
+
     @functools.cached_property
     def hash(self) -> str:
         digest = hashlib.sha256("\n".join(self.tokens).encode())

@@ -1,6 +1,7 @@
 """The second view of a segment: as the first, with tokens repeated, or with one left out."""
 
 import collections
+import dataclasses
 
 import numpy as np
 import pytest
@@ -12,13 +13,22 @@ from scipy import stats
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
 
+
+# Ids up to 99, as the blocks have them; every third of the added entries continues a word.
+@pytest.fixture(scope="module")
+def vocabulary(vocabulary):
+    size = len(vocabulary)
+    more = (f"##{i}" if i % 3 == 0 else f"w{i}" for i in range(size, 100))
+    return dataclasses.replace(vocabulary, tokens=(*vocabulary.tokens, *more))
+
+
 # Without `span_mask`, which needs text.
 _ON_TOKENS = tuple(name for name in AUGMENTATIONS if name != "span_mask")
 _SIZES = st.lists(st.integers(1, 30), min_size=1, max_size=12)
 
 
 def _view(vocabulary, augmentation, seq_length=100, rate=0.32, segment="sentence"):
-    return Mirrored(segment, seq_length, augmentation, 5, 30, rate, vocabulary)
+    return Mirrored(segment, seq_length, augmentation, 5, 30, rate, rate, vocabulary)
 
 
 def _inner(vocabulary, rows):
@@ -101,6 +111,69 @@ def test_every_token_is_as_likely_to_be_deleted(vocabulary):
     assert stats.chisquare(counts).pvalue > 1e-3
 
 
+def _words(vocabulary, tokens):
+    """The tokens by words, a list of lists."""
+    words = []
+    for token in tokens:
+        if words and vocabulary.tokens[token].startswith("##"):
+            words[-1].append(token)
+        else:
+            words.append([token])
+    return words
+
+
+@settings(SLOW, max_examples=25)
+@given(documents=DOCUMENTS, rate=st.floats(0.01, 1.0), key=st.integers(-(2**63), 2**63 - 1))
+def test_masked_tokens_and_words(vocabulary, documents, rate, key):
+    """round(rate · n) of n tokens, or of n words as a whole, at least one; the rest stays."""
+    keys, mask = range(key, key + len(documents)), vocabulary.special_ids["mask"]
+    block = make_block(documents, keys=[k - (k >= 2**63) * 2**64 for k in keys])
+    for name in ("token_mask", "whole_word_mask"):
+        for first, second in _views(_view(vocabulary, name, rate=rate), block):
+            assert len(first) == len(second)
+            units = [[t] for t in first] if name == "token_mask" else _words(vocabulary, first)
+            masked, place = 0, 0
+            for unit in units:
+                found = second[place : place + len(unit)]
+                assert found in (unit, [mask] * len(unit))
+                masked += found != unit
+                place += len(unit)
+            assert masked == max(1, round(rate * len(units)))
+
+
+@settings(SLOW, max_examples=25)
+@given(documents=DOCUMENTS, rate=st.floats(0.01, 1.0), key=st.integers(0, 2**62))
+def test_reordered_words(vocabulary, documents, rate, key):
+    """The same words; no more than round(rate · n), at least two, are at another place."""
+    block = make_block(documents, keys=range(key, key + len(documents)))
+    for first, second in _views(_view(vocabulary, "word_reordering", rate=rate), block):
+        before = _words(vocabulary, first)
+        # A first token that continues no word may now do so: words are found by their tokens.
+        assert sorted(first) == sorted(second)
+        moved = [i for i, (a, b) in enumerate(zip(first, second)) if a != b]
+        if not any(vocabulary.tokens[t].startswith("##") for t in first):
+            assert len(moved) <= max(2, round(rate * len(before)))
+
+
+def test_any_order_of_three_words_is_as_likely(vocabulary):
+    """All six, when all words may move."""
+    pairs = _views(
+        _view(vocabulary, "word_reordering", rate=1.0), make_block(_sentences([3]) * 3000)
+    )
+    counts = collections.Counter(tuple(second) for _, second in pairs)
+    assert len(counts) == 6 and stats.chisquare(list(counts.values())).pvalue > 1e-3
+
+
+def test_words_move_as_a_whole(vocabulary):
+    """Pieces stay behind their word's beginning."""
+    pieces = [i for i, token in enumerate(vocabulary.tokens) if token.startswith("##")]
+    sentence = [10, pieces[0], pieces[1], 11, 12, pieces[2]]
+    pairs = _views(_view(vocabulary, "word_reordering", rate=1.0), make_block([[sentence]] * 200))
+    words = {(10, pieces[0], pieces[1]), (11,), (12, pieces[2])}
+    assert all({tuple(w) for w in _words(vocabulary, second)} == words for _, second in pairs)
+    assert len({tuple(second) for _, second in pairs}) == 6
+
+
 @settings(SLOW, max_examples=10)
 @given(
     documents=DOCUMENTS,
@@ -137,7 +210,10 @@ def test_an_empty_block(vocabulary, augmentation):
     assert examples["key"].shape == (0,) and examples["key"].dtype == tf.int64
 
 
-@pytest.mark.parametrize("augmentation", ["word_repetition", "word_deletion"])
+_DRAWN = [name for name in _ON_TOKENS if name != "none"]
+
+
+@pytest.mark.parametrize("augmentation", _DRAWN)
 def test_changes_depend_on_the_record_key_alone(vocabulary, augmentation):
     """A record gives the same views in any block; with another key, others."""
     documents = random_documents(6, 12)
@@ -152,7 +228,7 @@ def test_changes_depend_on_the_record_key_alone(vocabulary, augmentation):
     other = _views(view, make_block(documents, keys=range(6)))
     assert [first for first, _ in other] == [first for first, _ in together]
     long = [i for i, (first, _) in enumerate(together) if len(first) > 4]
-    assert np.mean([together[i] == other[i] for i in long]) < 0.4
+    assert np.mean([together[i] == other[i] for i in long]) < 0.5
 
 
 def test_only_span_masks_read_text(vocabulary):

@@ -32,7 +32,7 @@ def vocabularies(request, vocabulary):
 
 
 def _view(vocabulary, span=5, least=10, seq_length=64):
-    return Mirrored("sentence", seq_length, "span_mask", span, least, 0.0, vocabulary)
+    return Mirrored("sentence", seq_length, "span_mask", span, least, 0.0, 0.15, vocabulary)
 
 
 def _block(vocabulary, documents, repeats=None, keys=None):

@@ -38,7 +38,9 @@ def _views(vocabulary):
     return {
         "spans": Spans(1, 1, 4, 10, "all", special_ids(vocabulary)),
         "distant": AdjacentPairs("sentence", 24, 0.5, special_ids(vocabulary), 3),
-        **{name: Mirrored("sentence", 24, name, 5, 30, 0.32, vocabulary) for name in mirrored},
+        **{
+            name: Mirrored("sentence", 24, name, 5, 30, 0.32, 0.15, vocabulary) for name in mirrored
+        },
     }
 
 

@@ -51,6 +51,31 @@ def test_chunks_equal_the_whole(folders, name):
 
 
 @pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("contrastive", {"ignore_equal_texts": True, "max_negative_similarity": 0.9}),
+        ("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
+        ("bitext_retrieval", {"ignore_equal_texts": True}),
+        ("declutr", {"ignore_equal_texts": True}),
+    ],
+)
+def test_chunks_equal_the_whole_with_equal_texts(folders, name, settings):
+    """The batch has each text twice, in different chunks."""
+    task = task_of(folders, name, DROPOUT, **settings)
+    half = batch_of(task, name, 4)
+    ((group, features),) = half.items()
+    twice = {group: tf.nest.map_structure(lambda v: tf.concat([v, v], axis=0), features)}
+    model = randomize(task.build_model())
+    expected = _values(model, twice)
+    _check_equal(_values(model, twice, 3), expected, model)
+    plain = task_of(folders, name, DROPOUT, **(settings | {"ignore_equal_texts": False}))
+    other = plain.build_model()
+    other.set_weights(model.get_weights())
+    if settings.get("ignore_equal_texts"):
+        assert float(_values(other, twice)[0]) > float(expected[0]) + 0.01
+
+
+@pytest.mark.parametrize(
     "name",
     # A graph of chunks takes up to a minute to trace; `contrastive` has one in test_non_finite.py.
     [pytest.param(name, marks=() if name == "mlm" else pytest.mark.long) for name in SETTINGS],

@@ -1,0 +1,120 @@
+"""What is no negative: the losses equal those of a batch without such candidates."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.inputs.hashing import row_identity
+from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
+from official_cmlm.losses.nt_xent import nt_xent
+from tests.oracles.contrastive_numpy import cosine
+
+NAMES = list("abcacd")
+
+
+def _vectors(rows=len(NAMES), seed=2):
+    rng = np.random.default_rng(seed)
+    first = rng.normal(size=[rows, 5])
+    return first.astype(np.float32), (first + rng.normal(size=[rows, 5])).astype(np.float32)
+
+
+def _texts(names):
+    """The rows that equal names share."""
+    ids = tf.constant([[ord(name), 7, 0] for name in names])
+    return row_identity(ids, tf.constant([[1, 1, 0]] * len(names)))
+
+
+def _cross_entropy(positive, negatives):
+    return -positive + np.logaddexp.reduce([positive, *negatives])
+
+
+@pytest.mark.parametrize("both", [False, True])
+@pytest.mark.parametrize("limit", [None, 0.3])
+@pytest.mark.parametrize("names", [None, NAMES])
+def test_nt_xent(both, limit, names):
+    """An anchor's candidates, one by one: its positive, and who is neither like it nor its text."""
+    first, second = _vectors()
+    losses, hits = nt_xent(
+        first,
+        first,
+        second,
+        temperature=0.3,
+        negatives="both_views" if both else "other_view",
+        texts=None if names is None else _texts(names),
+        max_similarity=limit,
+    )
+    left_out = 0
+    for i, anchor in enumerate(first):
+        negatives = []
+        for view in (second, first)[: 1 + both]:
+            for j, candidate in enumerate(view):
+                similarity = cosine(anchor, candidate)
+                same = names is not None and names[i] == names[j]
+                if j == i or same or (limit is not None and similarity > limit):
+                    left_out += j != i
+                    continue
+                negatives.append(similarity / 0.3)
+        positive = cosine(anchor, second[i]) / 0.3
+        assert float(losses[i]) == pytest.approx(_cross_entropy(positive, negatives), rel=1e-4)
+        assert float(hits[i]) == float(positive > max(negatives))
+    assert left_out > 0 or (names is None and limit is None)
+
+
+@pytest.mark.parametrize("limit", [None, 0.3])
+def test_retrieval(limit):
+    """An equal candidate, a candidate of an equal anchor, the anchor itself as a candidate."""
+    anchors, candidates = _vectors()
+    of_anchors, of_candidates = list("abcaef"), list("uvwxva")
+    losses, hits = additive_margin_softmax(
+        anchors,
+        candidates,
+        margin=0.1,
+        logit_scale=4.0,
+        anchor_texts=_texts(of_anchors),
+        candidate_texts=_texts(of_candidates),
+        max_similarity=limit,
+    )
+    pairs = {(0, 3), (3, 0), (1, 4), (4, 1), (0, 5), (3, 5)}
+    for i, anchor in enumerate(anchors):
+        similarities = {j: cosine(anchor, c) for j, c in enumerate(candidates)}
+        kept = [
+            s
+            for j, s in similarities.items()
+            if j != i and (i, j) not in pairs and (limit is None or s <= limit)
+        ]
+        expected = _cross_entropy(4.0 * (similarities[i] - 0.1), [4.0 * s for s in kept])
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4)
+        assert float(hits[i]) == float(similarities[i] >= max([similarities[i], *kept]))
+
+
+def test_no_gradient_pushes_an_equal_text_away():
+    """It is as if the candidate were not there."""
+    first, second = (tf.constant(v) for v in _vectors())
+    with tf.GradientTape() as tape:
+        tape.watch(second)
+        losses, _ = nt_xent(
+            first,
+            first,
+            second,
+            temperature=0.3,
+            negatives="other_view",
+            texts=_texts(list("abcdea")),
+        )
+        loss = losses[0]
+    gradient = tape.gradient(loss, second).numpy()
+    assert np.abs(gradient[5]).max() == 0 < np.abs(gradient[4]).max()
+
+
+def test_texts_of_equal_tokens_are_equal_however_far_they_are_padded():
+    """Order and length count, padding does not."""
+    rows = [[5, 6, 7], [5, 6, 7], [6, 5, 7], [5, 6], [5, 6, 0]]
+    ids = tf.ragged.constant(rows)
+    lengths = ids.row_lengths()
+    found = [
+        row_identity(ids.to_tensor(shape=[None, width]), tf.sequence_mask(lengths, width, tf.int32))
+        for width in (3, 9)
+    ]
+    np.testing.assert_array_equal(*found)
+    assert len({tuple(row) for row in found[0].numpy()}) == len({tuple(row) for row in rows})
+    many = row_identity(tf.range(200_000)[:, tf.newaxis], tf.ones([200_000, 1], tf.int32))
+    assert len(np.unique(many.numpy(), axis=0)) == 200_000
