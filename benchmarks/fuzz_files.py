@@ -411,8 +411,7 @@ class Experiment(Files):
             "  train_data: {seq_length: 64, bucket_boundaries: [32, 64], seed: 3}\n"
             "trainer:\n  train_steps: 100\n  optimizer_config:\n    optimizer:\n      type: adamw\n"
             "      adamw: {weight_decay_rate: 0.01, gradient_clip_norm: 1.0}\n"
-            "    learning_rate:\n      type: polynomial\n"
-            "      polynomial: {initial_learning_rate: 1e-3, decay_steps: 100}\n"
+            "  schedule: {type: cosine, peak: 1e-3, warmup_share: 0.1, end_share: 0.1}\n"
             "runtime: {num_gpus: 0, distribution_strategy: mirrored}\n"
         )
         (folder / "own.yaml").write_text(text)

@@ -102,7 +102,7 @@ def _measure(records: str, batch_size: int, chunk_size: int) -> dict[str, float]
     params = registry.load("demo", params_override=json.dumps({"task": task}))
     trained = SentenceEncoderTask(params.task)
     model = trained.build_model()
-    optimizer = trained.create_optimizer(params.trainer.optimizer_config)
+    optimizer = trained.create_optimizer(params.trainer.optimization())
     _ = optimizer.iterations
     step = tf.function(lambda batch: trained.train_step(batch, model, optimizer)["loss"])
     batches = iter(trained.build_inputs(params.task.train_data))

@@ -58,7 +58,7 @@ class Method:
     score: str
     steps: int
     batch_size: int = 64
-    learning_rate: float = 5e-4
+    learning_rate: float = 4.5e-4
     held_out_batch: int = 100
     changes: dict[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -69,7 +69,7 @@ def _objective(name: str, **values: Any) -> dict[str, Any]:
 
 METHODS = {
     "mlm": Method(
-        "mlm/english_base", None, "books", "mlm/masked_token_accuracy", 1500, learning_rate=1e-3
+        "mlm/english_base", None, "books", "mlm/masked_token_accuracy", 1500, learning_rate=9e-4
     ),
     "cmlm": Method(
         "cmlm/english_base", "mlm", "books", "cmlm/masked_token_accuracy", 800, batch_size=32
@@ -221,7 +221,6 @@ def _overrides(method: Method, folders: dict[str, Path]) -> dict[str, Any]:
         task["objectives"].setdefault("cmlm", None if "s2" in method.experiment else {})
     for objective, values in method.changes.get("objectives", {}).items():
         task["objectives"].setdefault(objective, {}).update(values)
-    rate = method.learning_rate
     return {
         "task": task,
         "trainer": {
@@ -230,21 +229,9 @@ def _overrides(method: Method, folders: dict[str, Path]) -> dict[str, Any]:
             "summary_interval": 100,
             "checkpoint_interval": method.steps,
             "best_checkpoint_export_subdir": "",
+            "schedule": {"type": "linear", "peak": method.learning_rate, "warmup_share": 0.1},
             "optimizer_config": {
-                "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
-                "learning_rate": {
-                    "type": "polynomial",
-                    "polynomial": {
-                        "initial_learning_rate": rate,
-                        "end_learning_rate": 0.0,
-                        "decay_steps": method.steps,
-                        "power": 1.0,
-                    },
-                },
-                "warmup": {
-                    "type": "polynomial",
-                    "polynomial": {"warmup_steps": max(1, method.steps // 10), "power": 1},
-                },
+                "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}}
             },
         },
     }

@@ -69,7 +69,7 @@ class Side:
         params = registry.load("demo", params_override=common + overrides)
         task = SentenceEncoderTask(params.task)
         model = task.build_model()
-        optimizer = task.create_optimizer(params.trainer.optimizer_config)
+        optimizer = task.create_optimizer(params.trainer.optimization())
         dataset = task.build_inputs(params.task.train_data)
         self._iterator = iter(dataset)
         self._step = tf.function(

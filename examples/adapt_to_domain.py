@@ -40,15 +40,12 @@ def main() -> None:
         # The encoder's own vocabulary, or its embeddings would mean other words.
         read = (f"--input={arguments.texts}", "--documents_by=file", f"--vocab_file={public}")
         run("data_prep.create_documents", *read, f"--output_dir={records}")
-    rate = "trainer.optimizer_config.learning_rate.polynomial"
     overrides = [
         f"task.train_data.input_path={records}",
         f"task.train_data.global_batch_size={arguments.batch_size}",
         f"trainer.train_steps={arguments.steps}",
-        f"{rate}.decay_steps={arguments.steps}",
         # Far below that of a training from random weights.
-        f"{rate}.initial_learning_rate=0.0001",
-        f"trainer.optimizer_config.warmup.polynomial.warmup_steps={arguments.steps // 10}",
+        "trainer.schedule.peak=0.0001",
         *filter(None, [arguments.overrides]),
     ]
     run(

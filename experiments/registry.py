@@ -5,6 +5,7 @@ A YAML file elsewhere is one too; its name is its path with `.yaml`.
 
 import difflib
 from pathlib import Path
+from typing import Any
 
 from official_cmlm.errors import UserError
 
@@ -71,25 +72,43 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
             "(--experiment=? says what each is), and files of your own that end in .yaml"
         )
     # These import TensorFlow; listing the experiments must not wait for that.
-    from official_cmlm.configs.yaml_loading import override, parse_override, read_yaml
+    from official_cmlm.configs.schedule import check_schedule
+    from official_cmlm.configs.yaml_loading import parse_override, read_yaml
     from official_cmlm.limits import check_fields
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()
     chain = _with_bases(path, files)
     for values, where in chain:
-        override(config, values, where)
+        _apply(config, values, where)
     if init_checkpoint:
         own = [name for values, _ in chain for name in _encoder_fields(values)]
-        override(config, _start_from(init_checkpoint, own), init_checkpoint)
+        _apply(config, _start_from(init_checkpoint, own), init_checkpoint)
     for file in map(Path, config_files or []):
         values = read_yaml(file)
-        override(config, values or {}, str(file))
+        _apply(config, values or {}, str(file))
     if params_override:
-        override(config, parse_override(params_override), "--params_override")
+        _apply(config, parse_override(params_override), "--params_override")
     check_fields(config, "", recursive=True)
+    if config.trainer.schedule is not None:
+        check_schedule(config.trainer)
     config.lock()
     return config
+
+
+def _apply(config: Any, values: dict, where: str) -> None:
+    """Overrides `config` by the values of one source.
+
+    A source that chooses one of Model Garden's learning rates, and no schedule, puts it in the
+    place of the schedule of the sources before.
+    """
+    from official_cmlm.configs.yaml_loading import override
+
+    override(config, values, where)
+    trainer = values.get("trainer") or {}
+    own = (trainer.get("optimizer_config") or {}).get("learning_rate") or {}
+    if own.get("type") and "schedule" not in trainer:
+        config.trainer.schedule = None
 
 
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:

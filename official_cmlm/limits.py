@@ -177,7 +177,14 @@ def _limit(kind: type, name: str, hints: dict[str, Any]) -> Range | OneOf:
         for note in getattr(hint, "__metadata__", ()):
             if isinstance(note, (Range, OneOf)):
                 return note
-    known = _MODEL_GARDEN.get(kind.__name__, {}).get(name)
+    known = next(
+        (
+            _MODEL_GARDEN[base.__name__].get(name)
+            for base in kind.__mro__
+            if base.__name__ in _MODEL_GARDEN
+        ),
+        None,
+    )
     if known is None and kind.__module__.startswith(_OPTIMIZATION) and name not in _SIGNED:
         if name in _CLIPPED:
             return Range(0, infinite=True)

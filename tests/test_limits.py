@@ -85,6 +85,10 @@ _WRONG = {
     "trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate": [-1e-4, ".nan"],
     "trainer.optimizer_config.learning_rate.polynomial.decay_steps": [0, -3],
     "trainer.optimizer_config.warmup.linear.warmup_steps": [-1],
+    "trainer.schedule.peak": [0, -1e-4, ".nan"],
+    "trainer.schedule.warmup_share": [-0.1, 1.5],
+    "trainer.schedule.decay_steps": [0],
+    "trainer.schedule.type": ["triangle"],
     "runtime.num_gpus": [-2, 10**9],
     "task.train_data.seed": [-1, 2**32],
     "task.train_data.global_batch_size": [0, 2**40],
@@ -122,7 +126,9 @@ def test_infinity_where_it_bounds_nothing():
 
 
 def test_whole_numbers_are_floats_where_floats_belong():
-    rate = "trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate"
-    config = registry.load("demo", params_override=f"{rate}=1,task.encoder.dropout_rate=0")
-    value = config.trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate
+    rate = "trainer.schedule.peak=1,trainer.optimizer_config.optimizer.adamw.epsilon=1"
+    config = registry.load("demo", params_override=f"{rate},task.encoder.dropout_rate=0")
+    epsilon = config.trainer.optimizer_config.optimizer.adamw.epsilon
+    assert epsilon == 1.0 and type(epsilon) is float
+    value = config.trainer.schedule.peak
     assert value == 1.0 and type(value) is float and type(config.task.encoder.dropout_rate) is float

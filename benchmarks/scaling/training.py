@@ -29,7 +29,7 @@ class Training:
         task = SentenceEncoderTask(params.task)
         self.model = task.build_model()
         self.shape = model_shape(self.model.encoder.config, params.task.objectives.cmlm)
-        self.optimizer = task.create_optimizer(params.trainer.optimizer_config)
+        self.optimizer = task.create_optimizer(params.trainer.optimization())
         _ = self.optimizer.iterations
         # Where the data stand is no example's, and batches are cut by examples here.
         self._dataset = task.build_inputs(params.task.train_data).map(_without_position)

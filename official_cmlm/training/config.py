@@ -9,6 +9,7 @@ from official.modeling.hyperparams import base_config
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.schedule import ScheduleConfig, with_schedule
 from official_cmlm.errors import UserError
 from official_cmlm.limits import at_least, check_fields
 from official_cmlm.objectives import ObjectiveConfig, objectives
@@ -128,14 +129,31 @@ PJRT = "pjrt"
 
 
 @dataclasses.dataclass
+class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
+    """How long is trained, and how often is reported, saved and validated: Model Garden's fields.
+
+    Attributes:
+      schedule: the learning rate of each step. null (default): as `optimizer_config.learning_rate`
+        and `optimizer_config.warmup` say, which have all of Model Garden's other schedules.
+    """
+
+    optimizer_config: optimization.OptimizationConfig = dataclasses.field(
+        default_factory=optimization.OptimizationConfig
+    )
+    schedule: ScheduleConfig | None = None
+
+    def optimization(self) -> optimization.OptimizationConfig:
+        """The optimizer's settings, learning rate and warm-up included; see `with_schedule`."""
+        return with_schedule(self)
+
+
+@dataclasses.dataclass
 class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
     """A Model Garden experiment whose task is a sum of objectives."""
 
     task: SentenceEncoderTaskConfig = dataclasses.field(default_factory=SentenceEncoderTaskConfig)
-    trainer: cfg.TrainerConfig = dataclasses.field(
-        default_factory=lambda: cfg.TrainerConfig(
-            optimizer_config=optimization.OptimizationConfig()
-        )
+    trainer: SentenceEncoderTrainerConfig = dataclasses.field(
+        default_factory=SentenceEncoderTrainerConfig
     )
     # Model Garden's default, 0, means the CPU even on a machine with GPUs.
     runtime: cfg.RuntimeConfig = dataclasses.field(

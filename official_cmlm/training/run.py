@@ -6,6 +6,7 @@ import functools
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
@@ -25,6 +26,8 @@ from official_cmlm.checkpoints.integrity import (
     refuse_damage,
     remove_leftovers,
 )
+from official_cmlm.configs.schedule import check_schedule, resume_notes, schedule_notes
+from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.files import check_writable, locked, read_object, report_write_errors
 from official_cmlm.limits import check_fields
@@ -34,6 +37,7 @@ from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.training.config import (
     PJRT,
     SentenceEncoderExperimentConfig,
+    SentenceEncoderTrainerConfig,
     check_start,
     chosen_objectives,
 )
@@ -82,7 +86,7 @@ def _run(
     check_run(params, task, mode, strategy.num_replicas_in_sync)
     on_jax = "train" in mode and params.runtime.distribution_strategy == PJRT
     print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
-    for line in task.notes() if "train" in mode else ():
+    for line in (*task.notes(), *schedule_notes(params.trainer)) if "train" in mode else ():
         print(line, file=sys.stderr)
     encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
     check_description(model_dir, encoder_config, task.vocabulary)
@@ -108,6 +112,8 @@ def _run(
             runner_of(params, task, mode, model_dir, trainer).run()
             return
         if is_chief(strategy):
+            if checkpoint:
+                _report_new_rate(params, model_dir, int(trainer.global_step.numpy()))
             describe_run(params, task, mode, model_dir)
         train(params, task, mode, model_dir, trainer, checkpoint)
 
@@ -147,6 +153,18 @@ def _check_best_checkpoint(params: SentenceEncoderExperimentConfig, model_dir: s
         known = os.path.join(folder, "info.json")
         if os.path.exists(known):
             read_object(known, f"delete {folder}, and the best checkpoint is chosen anew")
+
+
+def _report_new_rate(params: SentenceEncoderExperimentConfig, model_dir: str, step: int) -> None:
+    """Prints a line if the run that is resumed at `step` had planned another learning rate."""
+    path = Path(model_dir) / "params.yaml"
+    before = SentenceEncoderTrainerConfig()
+    # It is only a remark: a file of other code, or a damaged one, prevents no training.
+    with contextlib.suppress(UserError, OSError):
+        values = read_yaml(path)
+        override(before, values.get("trainer") if isinstance(values, dict) else None, str(path))
+        for line in resume_notes(before, params.trainer, step):
+            print(line, file=sys.stderr)
 
 
 def describe_run(
@@ -238,8 +256,9 @@ def _create_trainer(
     stop: StopRequest,
 ) -> Trainer:
     try:
+        trainer = params.trainer.replace(optimizer_config=params.trainer.optimization())
         return train_utils.create_trainer(
-            params,
+            params.replace(trainer=trainer),
             task,
             train="train" in mode,
             evaluate="eval" in mode,
@@ -367,6 +386,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     """Raises `UserError` for invalid settings of `trainer` in training."""
     trainer = params.trainer
     check_fields(trainer, "trainer", recursive=True)
+    check_schedule(trainer)
     if trainer.summary_interval % trainer.steps_per_loop:
         raise UserError(
             f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "

@@ -32,7 +32,7 @@ for chunk_size in (0, 3):
     task = SentenceEncoderTask(config.task)
     model = task.build_model()
     task.initialize(model)
-    optimizer = task.create_optimizer(config.trainer.optimizer_config)
+    optimizer = task.create_optimizer(config.trainer.optimization())
     metrics = task.build_metrics()
     batches = iter(task.build_inputs(config.task.train_data))
     # Eagerly: to compile the step of chunks would take most of the test.
@@ -63,12 +63,7 @@ def test_it_trains_equally_in_chunks(records_dir):
     }
     overrides = {
         "task": {"encoder": encoder, "train_data": data},
-        "trainer": {
-            "optimizer_config": {
-                "learning_rate": {"polynomial": {"initial_learning_rate": 0.01}},
-                "warmup": {"polynomial": {"warmup_steps": 1}},
-            }
-        },
+        "trainer": {"schedule": {"peak": 0.01, "warmup_steps": 1}},
     }
     done = subprocess.run(
         [sys.executable, "-c", _TRAIN, json.dumps(overrides)],

@@ -26,7 +26,7 @@ def test_english_base_takes_two_optimizer_steps(vocabulary, tmp_path):
     )
     task = SentenceEncoderTask(params.task)
     model = task.build_model()
-    optimizer = task.create_optimizer(params.trainer.optimizer_config, params.runtime)
+    optimizer = task.create_optimizer(params.trainer.optimization(), params.runtime)
     assert model.encoder.bert.get_embedding_table().shape == (30522, 768)
     table = model.encoder.bert.get_embedding_table().numpy()
     iterator = iter(task.build_inputs(params.task.train_data))

@@ -44,7 +44,7 @@ def _params(experiment, init_checkpoint, records, **task):
             "steps_per_loop": 1,
             "checkpoint_interval": 2,
             "summary_interval": 2,
-            "optimizer_config": {"warmup": {"polynomial": {"warmup_steps": 1}}},
+            "schedule": {"warmup_steps": 1},
         },
         "runtime": {"distribution_strategy": "one_device"},
     }

@@ -36,10 +36,9 @@ def test_the_papers_setting():
     trainer, lamb = config.trainer, config.trainer.optimizer_config.optimizer.lamb
     assert trainer.optimizer_config.optimizer.type == "lamb"
     assert (lamb.beta_1, lamb.beta_2) == (0.9, 0.999)
-    schedule = trainer.optimizer_config.learning_rate.polynomial
-    assert (schedule.initial_learning_rate, schedule.power) == (1e-3, 1.0)
-    assert trainer.train_steps == schedule.decay_steps == 1_000_000
-    assert trainer.optimizer_config.warmup.polynomial.warmup_steps == 10_000
+    schedule, steps = trainer.schedule, trainer.train_steps
+    assert (schedule.type, schedule.peak, schedule.end(), steps) == ("linear", 1e-3, 0.0, 1_000_000)
+    assert (schedule.warmup(steps), schedule.length(steps)) == (10_000, 1_000_000)
     large = registry.load("cmlm/english_large").task.encoder
     assert (large.num_layers, large.hidden_size, large.num_attention_heads) == (24, 1024, 16)
 

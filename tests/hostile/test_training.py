@@ -50,9 +50,8 @@ def _contents(folder):
 def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
     """Neither saved nor announced as good, also where it is the last step."""
     decay = {"optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 1e30}}}
-    rate = {"learning_rate": {"polynomial": {"initial_learning_rate": 1e38}}}
-    warmup = {"warmup": {"polynomial": {"warmup_steps": 1}}}
-    config = params(str(records_dir), steps=2, optimizer=decay | rate | warmup)
+    config = params(str(records_dir), steps=2, optimizer=decay)
+    config.trainer.schedule.override({"peak": 1e38, "warmup_steps": 1})
     _refused(
         lambda: run(config, "train", str(tmp_path / "model")),
         "an update made weights non-finite (",

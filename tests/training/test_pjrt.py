@@ -165,8 +165,7 @@ def test_too_little_memory(records_dir, tmp_path, monkeypatch):
 def test_a_non_finite_loss(records_dir, tmp_path):
     """The step is not applied and its records are named, as by TensorFlow."""
     params = _params(records_dir, "pjrt")
-    rate = params.trainer.optimizer_config.learning_rate.polynomial
-    rate.initial_learning_rate = 1e30
+    params.trainer.schedule.peak = 1e30
     with pytest.raises(UserError, match=r"the step was not applied; its batch is .*tfrecord"):
         run(params, "train", str(tmp_path / "model"))
     failed = json.loads((tmp_path / "model" / "failed_step.json").read_text())

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -109,7 +110,8 @@ def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_d
     """A step with learning rate 0 leaves exactly what was loaded."""
     params = tiny_run(records_dir, tmp_path, steps=2)
     params = params.replace(task=params.task.replace(init_checkpoint=str(trained)))
-    params.trainer.optimizer_config.learning_rate.polynomial.initial_learning_rate = 0.0
+    zero = {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.0}}}
+    params.trainer.override({"schedule": None, "optimizer_config": zero})
     run(params, "train", str(tmp_path / "model"))
     first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
     second = tf.train.load_checkpoint(str(tmp_path / "model" / "ckpt-2"))
@@ -178,6 +180,17 @@ def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path)
     with pytest.raises(UserError, match="does not fit this experiment"):
         run(other, "train", str(trained))
     assert (trained / "params.yaml").read_text() == before
+
+
+def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
+    """Of four steps the last would have been at a rate of 0; of six it is not."""
+    folder = shutil.copytree(trained, tmp_path / "model")
+    run(tiny_run(records_dir, tmp_path, steps=6, only="cmlm"), "train", str(folder))
+    printed = capfd.readouterr().err
+    assert "learning rate: linear, over 1 of 6 steps up to 0.0018, down to 0 at 6\n" in printed
+    assert (
+        "0.00072 from step 4 on, 0 was planned there (trainer.train_steps was 4, is 6)" in printed
+    )
 
 
 def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path):

@@ -179,9 +179,7 @@ def test_a_loss_that_is_no_number(records_dir, tmp_path):
     folder = tmp_path / "model"
     often = {"steps_per_loop": 1, "summary_interval": 1, "checkpoint_interval": 1}
     params = tiny_run(records_dir, tmp_path, 40, _ONLY, **often)
-    rate = params.trainer.optimizer_config.learning_rate.polynomial
-    params.trainer.optimizer_config.warmup.linear.warmup_steps = 8
-    rate.initial_learning_rate, rate.end_learning_rate = 1e32, 1e32
+    params.trainer.schedule.override({"type": "constant", "peak": 1e32})
     with pytest.raises(UserError, match=r"^step \d+: loss .*, learning rate .* not applied") as c:
         run(params, "train", str(folder))
     found = json.loads((folder / "failed_step.json").read_text())

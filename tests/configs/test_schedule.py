@@ -1,0 +1,294 @@
+"""Learning rates: the papers' formulas, written out again, step by step."""
+
+import json
+import math
+import re
+
+import numpy as np
+import pytest
+import yaml
+from official.modeling import optimization
+
+from experiments import chains, registry
+from official_cmlm.configs.schedule import learning_rates, resume_notes, schedule_notes
+from official_cmlm.configs.yaml_loading import parse_yaml
+from official_cmlm.errors import UserError
+from official_cmlm.training.config import SentenceEncoderTrainerConfig
+
+LADDER = ("tiny", "mini", "small")
+
+
+def cmlm(peak=1e-3, most=10_000):
+    """CMLM §3: "warm-up in the first 10,000 steps and linear decay afterwards"."""
+
+    def rates(step, steps):
+        warmup = min(most, math.ceil(steps / 10))
+        rising = peak * np.maximum(step, 1) / warmup
+        return np.where(step < warmup, rising, peak * (steps - step) / (steps - warmup))
+
+    return rates
+
+
+def simcse(peak):
+    """The reference run: Hugging Face's linear decay without warm-up."""
+    return lambda step, steps: peak * (1 - step / steps)
+
+
+def mirror_bert(peak):
+    """The reference code: one rate."""
+    return lambda step, steps: np.full(step.shape, peak)
+
+
+def declutr(peak):
+    """Howard and Ruder 2018, §3.2, as AllenNLP computes it; DeCLUTR §4.1: cut fraction 0.1."""
+
+    def rates(step, steps):
+        cut, ratio = int(steps * 0.1), 32
+        p = np.where(step < cut, step / max(cut, 1), 1 - (step - cut) / (steps - cut))
+        return peak * (1 + p * (ratio - 1)) / ratio
+
+    return rates
+
+
+def sentence_bert(step, steps):
+    """Reimers and Gurevych 2019, §3.1, in their code: a tenth of the steps, rounded up."""
+    warmup = math.ceil(steps / 10)
+    rising = 2e-5 * np.maximum(step, 1) / warmup
+    return np.where(step < warmup, rising, 2e-5 * (steps - step) / (steps - warmup))
+
+
+# Published steps, and the rate at each.
+PUBLISHED = {
+    "cmlm/english_base": (1_000_000, cmlm()),
+    "cmlm/english_large": (1_000_000, cmlm()),
+    "cmlm/multilingual_base": (2_000_000, cmlm()),
+    "mlm/english_base": (1_000_000, cmlm()),
+    "quick_thought/english_base": (1_000_000, cmlm()),
+    "quick_thought/published": (1_000_000, cmlm()),
+    "bitext/s1": (2_000_000, cmlm()),
+    "bitext/s2": (1_000_000, cmlm()),
+    "bitext/s3": (1_000_000, cmlm()),
+    "bitext/f_mbert": (1_000_000, cmlm()),
+    "nli/cross_lingual": (368_158, sentence_bert),
+    "simcse/bert_base": (15_625, simcse(3e-5)),
+    "cmlm_cse/bert_base": (15_625, simcse(3e-5)),
+    "cmlm_cse/roberta_base": (1_953, simcse(1e-5)),
+    "mirror_bert/sentence_bert": (50, mirror_bert(2e-5)),
+    "mirror_bert/sentence_roberta": (50, mirror_bert(2e-5)),
+    "mirror_bert/sentence_drophead": (50, mirror_bert(2e-5)),
+    "mirror_bert/phrase": (100, mirror_bert(2e-5)),
+    "mirror_bert/word": (100, mirror_bert(2e-5)),
+    "declutr/base": (31_116, declutr(5e-5)),
+    "declutr/small": (31_116, declutr(5e-5)),
+}
+# This project's own: the peak of each size, the method's formula.
+OWN = {
+    **{f"{m}/{size}": (100_000, cmlm(peak, 2000))
+       for m in ("cmlm", "mlm", "quick_thought", "bitext")
+       for size, peak in zip(LADDER, (1e-3, 5e-4, 3e-4))},
+    **{f"{m}/{size}": (15_625, simcse(peak))
+       for m in ("simcse", "cmlm_cse") for size, peak in zip(LADDER, (5e-4, 3e-4, 1e-4))},
+    **{f"mirror_bert/{size}": (50, mirror_bert(peak))
+       for size, peak in zip(LADDER, (5e-4, 3e-4, 1e-4))},
+    "declutr/tiny": (31_116, declutr(5e-4)),
+    "declutr/mini": (31_116, declutr(3e-4)),
+    "demo": (460, cmlm(1.8e-3)),
+}  # fmt: skip
+
+
+def _steps(total):
+    """All steps of a short training; of a long one every hundredth part, and around the warm-up."""
+    near = [
+        w + i for w in (0, total // 10, -(-total // 10), 2000, 10_000, total) for i in range(-3, 4)
+    ]
+    spread = range(0, total, max(1, total // 100))
+    return np.array(sorted({*(step for step in near if 0 <= step < total), *spread}))
+
+
+def _same(trainer, formula, total):
+    assert trainer.train_steps == total
+    steps = _steps(total)
+    expected = formula(steps, total)
+    np.testing.assert_allclose(
+        learning_rates(trainer, steps), expected, rtol=2e-5, atol=1e-6 * expected.max()
+    )
+
+
+@pytest.mark.parametrize("name", registry.experiment_files())
+def test_rates_are_the_papers(name):
+    """At the published length, and at others by `trainer.train_steps` alone."""
+    # An ablation has the rates of its base; what else is new has to be added here.
+    known = "cmlm/english_base" if name.startswith("cmlm/ablation/") else name
+    steps, formula = {**PUBLISHED, **OWN}[known]
+    _same(registry.load(name).trainer, formula, steps)
+    for other in (1000, 37):
+        shorter = registry.load(name, params_override=f"trainer.train_steps={other}").trainer
+        _same(shorter, formula, other)
+        assert len(schedule_notes(shorter)) == 1
+
+
+@pytest.mark.parametrize("name", chains.stage_files())
+def test_rates_of_chains(name):
+    """CMLM §4.4: a first stage of 1.5 million steps; all stages at once by `train_steps`."""
+    for number, stage in enumerate(chains.read_stages(name)):
+        steps, formula = (1_500_000, cmlm()) if number == 0 else PUBLISHED[stage.experiment]
+        for common, total in ((None, steps), ("trainer.train_steps=40", 40)):
+            overrides = chains.overrides_of(stage, common)
+            config = registry.load(stage.experiment, params_override=overrides)
+            _same(config.trainer, formula, total)
+
+
+def _trainer(steps=1000, **schedule):
+    trainer = SentenceEncoderTrainerConfig(train_steps=steps)
+    trainer.override({"schedule": {"peak": 0.5, **schedule}, "optimizer_config": {
+        "optimizer": {"type": "sgd"}
+    }})  # fmt: skip
+    return trainer
+
+
+def test_cosine():
+    """Loshchilov and Hutter 2017, Eq. 5, after a warm-up."""
+    steps = np.arange(0, 1000, 13)
+    done = np.maximum(steps - 100, 0) / 900
+    falling = 0.05 + 0.5 * (0.5 - 0.05) * (1 + np.cos(np.pi * done))
+    expected = np.where(steps < 100, 0.5 * np.maximum(steps, 1) / 100, falling)
+    trainer = _trainer(type="cosine", warmup_share=0.1, end_share=0.1)
+    np.testing.assert_allclose(learning_rates(trainer, steps), expected, rtol=1e-4)
+
+
+def test_one_word_changes_the_schedule():
+    """Each has its own warm-up and end."""
+    last = {"linear": 0.5 / 1000, "slanted_triangular": 0.0162, "constant": 0.5, "cosine": 1.2e-6}
+    for word, rate in last.items():
+        rates = learning_rates(_trainer(type=word), [0, 100, 999])
+        first = 0.5 / 32 if word == "slanted_triangular" else 0.5
+        assert rates[0] == pytest.approx(first) and rates[2] == pytest.approx(rate, rel=0.05)
+
+
+def test_a_constant_rate_after_a_warmup():
+    rates = learning_rates(_trainer(type="constant", warmup_steps=4), range(7))
+    np.testing.assert_allclose(rates, [0.125, 0.125, 0.25, 0.375, 0.5, 0.5, 0.5])
+
+
+def test_shares_are_whole_steps():
+    """Rounded up, down in a slanted triangle, and never off by one for a float's last bit."""
+    counts = {30: 3, 31: 4, 300: 30, 1000: 100, 5: 1}
+    for steps, warmup in counts.items():
+        assert _trainer(warmup_share=0.1).schedule.warmup(steps) == warmup
+        slanted = _trainer(type="slanted_triangular").schedule
+        assert slanted.warmup(steps) == steps // 10
+    assert _trainer(warmup_share=0.29).schedule.warmup(100) == 29
+    assert _trainer(warmup_share=0.1, max_warmup_steps=7).schedule.warmup(1000) == 7
+    assert _trainer(warmup_share=0.1, warmup_steps=9).schedule.warmup(1000) == 9
+    # Shares are of the decay's length where it is given.
+    assert _trainer(warmup_share=0.1, decay_steps=500).schedule.warmup(1000) == 50
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ({"peak": None}, "trainer.schedule.peak is not given"),
+        ({"type": "constant", "decay_steps": 5}, "decay_steps is given, but .*type is constant"),
+        ({"type": "constant", "end_share": 0.0}, "end_share is given, but .*type is constant"),
+        ({"warmup_steps": 50, "decay_steps": 50}, "warmup_steps is 50, but .*decay_steps.*is 50"),
+    ],
+)
+def test_what_contradicts_itself(schedule, message):
+    text = json.dumps({"trainer": {"schedule": schedule}})
+    with pytest.raises(UserError, match=message) as caught:
+        registry.load("demo", params_override=text)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("field", "instead"),
+    [
+        ("learning_rate.polynomial.initial_learning_rate=0.1", "trainer.schedule.peak"),
+        ("learning_rate.polynomial.decay_steps=10", "trainer.schedule.peak"),
+        ("warmup.polynomial.warmup_steps=10", "trainer.schedule.warmup_steps"),
+    ],
+)
+def test_a_field_that_would_have_no_effect_is_refused(field, instead):
+    with pytest.raises(UserError, match=f"given beside trainer.schedule; set {instead} instead"):
+        registry.load("demo", params_override=f"trainer.optimizer_config.{field}")
+
+
+def test_a_later_source_may_choose_a_rate_of_model_garden(tmp_path):
+    """It takes the place of the schedule of the experiment; so configurations of before load."""
+    own = tmp_path / "own.yaml"
+    own.write_text(
+        "trainer: {optimizer_config: {learning_rate: {type: exponential, exponential: "
+        "{initial_learning_rate: 0.5, decay_steps: 1, decay_rate: 0.5}}}}\n"
+    )
+    trainer = registry.load("demo", [str(own)]).trainer
+    np.testing.assert_allclose(learning_rates(trainer, range(3)), [0.5, 0.25, 0.125])
+    with pytest.raises(UserError, match="learning_rate is given beside trainer.schedule"):
+        registry.load("demo", [str(own)], "trainer.schedule={peak: 0.1}")
+
+
+def test_what_a_run_writes_can_be_read_again(tmp_path):
+    """`params.yaml` says what the schedule is, not what it came to: a later length is followed."""
+    before = registry.load("demo", params_override="trainer.schedule.warmup_share=0.2")
+    path = tmp_path / "params.yaml"
+    path.write_text(yaml.safe_dump(before.as_dict()))
+    after = registry.load("demo", [str(path)], "trainer.train_steps=100").trainer
+    _same(after, lambda s, n: np.where(s < 20, 1.8e-3 * np.maximum(s, 1) / 20,
+                                       1.8e-3 * (n - s) / (n - 20)), 100)  # fmt: skip
+
+
+def test_no_learning_rate_at_all():
+    trainer = SentenceEncoderTrainerConfig(train_steps=5)
+    with pytest.raises(UserError, match=r"no learning rate: .* set trainer.schedule={peak: 1e-4}"):
+        trainer.optimization()
+    advice = parse_yaml("{peak: 1e-4}", "")
+    trainer.override({"schedule": advice, "optimizer_config": {"optimizer": {"type": "sgd"}}})
+    assert trainer.optimization().learning_rate.type == "polynomial"
+
+
+def _own(steps, decay_steps, warmup_steps):
+    """Model Garden's own settings."""
+    rate = {"initial_learning_rate": 0.5, "end_learning_rate": 0.0, "decay_steps": decay_steps}
+    warmup = {"type": "polynomial", "polynomial": {"warmup_steps": warmup_steps}}
+    config = {"optimizer": {"type": "sgd"}, "warmup": warmup}
+    config["learning_rate"] = {"type": "polynomial", "polynomial": rate}
+    return SentenceEncoderTrainerConfig(
+        train_steps=steps, optimizer_config=optimization.OptimizationConfig(config)
+    )
+
+
+@pytest.mark.parametrize(
+    ("trainer", "line"),
+    [
+        (
+            _trainer(40, warmup_steps=10_000),
+            "warm-up of 10,000 steps is not over when the training ends after 40, .* never reaches "
+            "its peak and ends at 0.0019; lower warmup_steps .* of trainer.schedule$",
+        ),
+        (_trainer(40, decay_steps=1000), "to 0 until step 1,000, .* ends after 40, at 0.48; lower"),
+        (_trainer(40, decay_steps=30), "is 0 from step 30 on, so the last 10 steps train nothing"),
+        (_own(40, 1000, 10), "until step 1,000, .* lower decay_steps of trainer.optimizer_config$"),
+        (_own(40, 40, 100), "warm-up of 100 steps is not over .* of trainer.optimizer_config$"),
+        (_own(40, 40, 10), None),
+        (_trainer(40, type="constant"), None),
+        (_trainer(40, type="slanted_triangular", decay_steps=30), None),
+        (_trainer(0, warmup_steps=10), None),
+    ],
+)  # fmt: skip
+def test_what_is_probably_not_meant_is_said(trainer, line):
+    # The first line says what the schedule is.
+    told = trainer.schedule is not None and trainer.train_steps and "never reaches" not in str(line)
+    notes = schedule_notes(trainer)[1 if told else 0 :]
+    if line is None:
+        assert notes == []
+    else:
+        assert len(notes) == 1 and re.search(line, notes[0]) and "\n" not in notes[0]
+
+
+def test_a_longer_training_resumed():
+    """The rate that was planned at this step, and the one that it has now."""
+    (line,) = resume_notes(_trainer(1000), _trainer(2000), 500)
+    assert "0.38 from step 500 on, 0.25 was planned" in line and "was 1,000, is 2,000" in line
+    assert resume_notes(_trainer(1000), _trainer(1000), 500) == []
+    assert resume_notes(_trainer(1000), _trainer(500), 500) == []
+    constant = _trainer(1000, type="constant"), _trainer(2000, type="constant")
+    assert resume_notes(*constant, 500) == []
