@@ -29,8 +29,10 @@ class EncoderConfig(base_config.Config):
       intermediate_size: width inside the feed-forward layer, normally 4 · `hidden_size`.
       hidden_activation: activation of the feed-forward layer: `gelu` (tanh approximation, as
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
-      dropout_rate: dropout after each sub-layer and on the embeddings, a probability.
-      attention_dropout_rate: dropout on attention weights, a probability.
+      dropout_rate: dropout after each sub-layer (attention and feed-forward) and on the embeddings,
+        a probability: `hidden_dropout_prob` of BERT's release.
+      attention_dropout_rate: dropout on attention weights alone, a probability:
+        `attention_probs_dropout_prob` of BERT's release.
       drophead_rate: probability of dropping a whole attention head, drawn for each example in
         training; the other heads are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2
         for BERT and 0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).
