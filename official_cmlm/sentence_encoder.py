@@ -129,7 +129,9 @@ class SentenceEncoder:
             ids = self._pad(rows, chosen, lengths[chosen])
             return self._forward(ids, lengths[chosen].astype(np.int32)).numpy()
 
-        batches = list(_batches(lengths, batch_size))
+        # What is padded to, at least, is computed too.
+        computed = np.maximum(lengths, self.model.config.padded_length)
+        batches = list(_batches(computed, batch_size))
         with ThreadPoolExecutor(_CONCURRENT) as pool, closing(pool.map(run, batches)) as results:
             for chosen, vectors in _progress(zip(batches, results), show_progress, len(sentences)):
                 embeddings[chosen] = vectors
@@ -212,7 +214,7 @@ def _cut(rows: TokenRows, longest: int) -> TokenRows:
 
 
 def _batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Indices of the sentences of each batch, the longest sentences first.
+    """Indices of the sentences of each batch, the longest sentences first; `lengths` in tokens.
 
     So batches have little padding, and the first batch shows whether the memory suffices.
     """

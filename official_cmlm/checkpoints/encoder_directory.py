@@ -236,7 +236,7 @@ _FREE_TO_RESUME = (
     "initializer_range",
 )
 # Fields that may differ from those of the initial weights: the method decides them.
-_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "normalize")
+_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "padded_length", "padding_id", "normalize")
 
 
 def differences(

@@ -9,7 +9,7 @@ from official.modeling.hyperparams import base_config
 from official_cmlm.errors import UserError
 from official_cmlm.limits import OneOf, between, check_fields
 
-POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last")
+POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last", "mean_padded")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 _PROBABILITY = between(0, 1, below_high=True)
 ACTIVATIONS = ("gelu", "gelu_exact", "relu")
@@ -49,7 +49,12 @@ class EncoderConfig(base_config.Config):
         `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first;
         `cls_pooler`, the first through BERT's pooler (a dense layer with tanh), which is then
         trained; `first_last`, the mean over real tokens of the first and the last block's outputs
-        (SimCSE's `avg_first_last`).
+        (SimCSE's `avg_first_last`); `mean_padded`, the mean over real tokens and padding.
+      padded_length: tokens that `mean_padded` pads every sequence to, `[CLS]` and `[SEP]` included,
+        whatever the length of its batch; a longer one has no padding. 0 (default) unless `pooling`
+        is `mean_padded`; Mirror-BERT's code pads to 50.
+      padding_id: id of the padding token, which `mean_padded` reads; of a training always that of
+        the vocabulary. Default 0.
       sentence_vector: `pooled` (default), or `projected_mean`: the mean over CMLM's N projections
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
@@ -73,6 +78,8 @@ class EncoderConfig(base_config.Config):
     type_vocab_size: Annotated[int, between(0, 1 << 16)] = 2
     initializer_range: Annotated[float, between(0, 100, above_low=True)] = 0.02
     pooling: Annotated[str, OneOf(POOLINGS)] = "mean"
+    padded_length: Annotated[int, between(0, 1 << 20)] = 0
+    padding_id: Annotated[int, between(0, 1 << 24)] = 0
     sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] = "pooled"
     num_projections: Annotated[int, between(0, 1024)] = 0
     normalize: bool = False
@@ -100,6 +107,22 @@ class EncoderConfig(base_config.Config):
                 "encoder.num_projections must be above 0 exactly when encoder.sentence_vector is "
                 f"projected_mean; got {self.num_projections} with {self.sentence_vector!r}"
             )
+
+        if (self.pooling == "mean_padded") != (self.padded_length > 0):
+            raise UserError(
+                "encoder.padded_length must be above 0 exactly when encoder.pooling is "
+                f"mean_padded; got {self.padded_length} with {self.pooling!r}"
+            )
+        if self.padded_length > self.max_seq_length:
+            raise UserError(
+                f"encoder.padded_length ({self.padded_length}) is longer than the position table "
+                f"({self.max_seq_length}); shorten it or raise encoder.max_position_embeddings"
+            )
+
+    def for_vocabulary(self, entries: int, padding_id: int) -> "EncoderConfig":
+        """The config with a vocabulary's size and, where the pooling reads it, padding token."""
+        padding_id = padding_id if self.pooling == "mean_padded" else 0
+        return self.replace(vocab_size=entries, padding_id=padding_id)
 
     def num_weights(self) -> int:
         """Number of weights of the encoder, CMLM's projection included; biases and norms too."""

@@ -13,6 +13,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     restore_pretrained,
 )
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
@@ -122,6 +123,12 @@ class SentenceEncoderTask(base_task.Task):
             check_vocabulary(data.input_path, manifest, vocabulary)
         return vocabulary
 
+    @property
+    def encoder_config(self) -> EncoderConfig:
+        """The encoder's configuration with what depends on its vocabulary."""
+        padding_id = self.vocabulary.special_ids["pad"]
+        return self.task_config.encoder.for_vocabulary(len(self.vocabulary), padding_id)
+
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
         folders = (data.input_path for _, _, data in self.task_config.used_data())
@@ -204,7 +211,7 @@ class SentenceEncoderTask(base_task.Task):
         return lines
 
     def build_model(self) -> MultiObjectiveModel:
-        config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
+        config = self.encoder_config
         groups = self._groups(is_training=True)
         self._sequences = {
             name: view.sequences for names, _, view, _ in groups for name in names.split("+")
