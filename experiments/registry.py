@@ -136,6 +136,8 @@ _OF_THE_METHOD = (
     "padding_id",
     "sentence_vector",
     "num_projections",
+    "projection_depth",
+    "projection_width",
     "normalize",
     "drophead_rate",
 )

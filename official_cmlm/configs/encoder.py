@@ -1,6 +1,7 @@
 """Configuration of the encoder that all objectives share."""
 
 import dataclasses
+import itertools
 import os
 from typing import Annotated
 
@@ -59,6 +60,9 @@ class EncoderConfig(base_config.Config):
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
         `sentence_vector` is `projected_mean`.
+      projection_depth: layers of each of these projections. Default 3 (CMLM appendix C).
+      projection_width: width of the layers between, as a multiple of `hidden_size`. Default 2 (CMLM
+        appendix C).
       normalize: scale the embedding to length 1. Default false, as the published CMLM modules;
         many sentence-transformers models have it.
     """
@@ -82,6 +86,8 @@ class EncoderConfig(base_config.Config):
     padding_id: Annotated[int, between(0, 1 << 24)] = 0
     sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] = "pooled"
     num_projections: Annotated[int, between(0, 1024)] = 0
+    projection_depth: Annotated[int, between(1, 64)] = 3
+    projection_width: Annotated[float, between(0, 64, above_low=True)] = 2.0
     normalize: bool = False
 
     @property
@@ -130,7 +136,10 @@ class EncoderConfig(base_config.Config):
         rows = self.vocab_size + self.max_position_embeddings + max(self.type_vocab_size, 1)
         attention, feed_forward = 4 * hidden * (hidden + 1), 2 * hidden * inner + inner + hidden
         layer = attention + feed_forward + 4 * hidden
-        projections = max(self.num_projections - 1, 0) * (8 * hidden**2 + 5 * hidden)
+        between = max(1, round(self.projection_width * hidden))
+        sizes = [hidden, *[between] * (self.projection_depth - 1)]
+        network = sum((a + 1) * b for a, b in itertools.pairwise([*sizes, hidden]))
+        projections = max(self.num_projections - 1, 0) * network
         return (rows + 2) * hidden + self.num_layers * layer + hidden * (hidden + 1) + projections
 
     def check_memory(self) -> None:

@@ -40,7 +40,13 @@ class SentenceEncoderModel(tf_keras.Model):
         self.config = config
         self.bert = build_bert(config, random_weights)
         self.projection = (
-            Projection(config.num_projections, config.hidden_size, config.initializer_range)
+            Projection(
+                config.num_projections,
+                config.hidden_size,
+                config.initializer_range,
+                config.projection_depth,
+                config.projection_width,
+            )
             if config.num_projections
             else None
         )

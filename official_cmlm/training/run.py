@@ -13,7 +13,6 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 
 from official_cmlm.checkpoints.encoder_directory import (
-    DEFAULT_SEQ_LENGTH,
     check_description,
     describe,
 )
@@ -152,10 +151,7 @@ def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
-    # Position embeddings beyond the longest training sequence are not trained.
-    longest = max(data.seq_length for _, _, data in params.task.used_data())
-    length = min(DEFAULT_SEQ_LENGTH, longest)
-    config = task.encoder_config
+    config, length = task.encoder_config, task.trained_length
     describe(model_dir, config, task.vocabulary, length)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)

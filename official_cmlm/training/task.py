@@ -7,11 +7,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import (
-    DEFAULT_SEQ_LENGTH,
-    restore_objectives,
-    restore_pretrained,
-)
+from official_cmlm.checkpoints.encoder_directory import restore_objectives, restore_pretrained
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
@@ -129,6 +125,15 @@ class SentenceEncoderTask(base_task.Task):
         padding_id = self.vocabulary.special_ids["pad"]
         return self.task_config.encoder.for_vocabulary(len(self.vocabulary), padding_id)
 
+    @property
+    def trained_length(self) -> int:
+        """Longest sequence of the training data in tokens, which the encoder keeps as its own.
+
+        Position embeddings beyond it are not trained.
+        """
+        chosen = self.chosen.values()
+        return max(self.task_config.data_of(each, is_training=True).seq_length for each in chosen)
+
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
         folders = (data.input_path for _, _, data in self.task_config.used_data())
@@ -221,8 +226,7 @@ class SentenceEncoderTask(base_task.Task):
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
         if self._sts_pairs is not None:
-            length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
-            self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
+            self._scored = SentenceEncoder(model.encoder, self.vocabulary, self.trained_length)
         return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:
