@@ -150,7 +150,7 @@ def check_training(
     from official_cmlm.training.task import SentenceEncoderTask
 
     task = SentenceEncoderTask(config.task)
-    encoder = config.task.encoder.replace(vocab_size=len(task.vocabulary))
+    encoder = task.encoder_config
     if before is None:
         check_start(config.task.init_checkpoint)
     else:

@@ -53,6 +53,7 @@ def define_flags() -> None:
         ["float32", "bfloat16"],
         "Precision of matrix products, for encoder directories.",
     )
+    cli.define_readout()
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
     )
@@ -82,7 +83,9 @@ def main(argv: list[str]) -> int:
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
     compare = driver.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
-    encoder = open_encoder(FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision)
+    encoder = open_encoder(
+        FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision, FLAGS.pooling, FLAGS.sentence_vector
+    )
     results = driver.run(
         encoder,
         FLAGS.encoder,

@@ -149,7 +149,17 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
 
 # Fields of the encoder that belong to the method and not to the network, and fields that do so only
 # if the experiment sets them.
-_OF_THE_METHOD = ("pooling", "sentence_vector", "num_projections", "normalize", "drophead_rate")
+_OF_THE_METHOD = (
+    "pooling",
+    "padded_length",
+    "padding_id",
+    "sentence_vector",
+    "num_projections",
+    "projection_depth",
+    "projection_width",
+    "normalize",
+    "drophead_rate",
+)
 _OF_THE_METHOD_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
 
 

@@ -20,6 +20,14 @@ def define_flags() -> None:
         "Encoder directory: a --model_dir of experiments.train, or an import. Required.",
     )
     flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
+    flags.DEFINE_integer(
+        "seq_length",
+        None,
+        "Longer texts are cut to this many tokens. Default: the encoder directory's own length.",
+        lower_bound=1,
+        upper_bound=1_000_000,
+    )
+    cli.define_readout()
     flags.DEFINE_bool(
         "language_model_head",
         False,
@@ -44,10 +52,18 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
+    from official_cmlm.checkpoints.readout import Readout
+
     from . import sentence_transformers_folder
 
     sentence_transformers_folder.export(
-        FLAGS.model_dir, FLAGS.export_dir, FLAGS.language_model_head, results, FLAGS.overwrite
+        FLAGS.model_dir,
+        FLAGS.export_dir,
+        FLAGS.language_model_head,
+        results,
+        FLAGS.overwrite,
+        FLAGS.seq_length,
+        Readout(FLAGS.pooling, FLAGS.sentence_vector),
     )
     print(FLAGS.export_dir)
 

@@ -21,11 +21,11 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "seq_length",
         None,
-        "Default length of the preprocess module, in tokens. Default: the encoder directory's own,"
-        " normally 128.",
+        "Default length of the preprocess module, in tokens. Default: the encoder directory's own.",
         lower_bound=1,
         upper_bound=1_000_000,
     )
+    cli.define_readout()
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
     cli.define_import_module()
     cli.required("model_dir", "export_dir")
@@ -37,9 +37,12 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
+    from official_cmlm.checkpoints.readout import Readout
+
     from . import tfhub
 
-    tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite)
+    readout = Readout(FLAGS.pooling, FLAGS.sentence_vector)
+    tfhub.export(FLAGS.model_dir, FLAGS.export_dir, FLAGS.seq_length, FLAGS.overwrite, readout)
     for part in tfhub.PARTS:
         print(f"{FLAGS.export_dir}/{part}")
 

@@ -15,6 +15,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     head_names,
     to_huggingface,
 )
+from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
 from official_cmlm.checkpoints.sentence_transformers_modules import MODULES
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
@@ -39,6 +40,8 @@ def export(
     with_head: bool,
     results: dict[str, Any] | None,
     overwrite: bool,
+    seq_length: int | None = None,
+    readout: Readout = OWN_VECTOR,
 ) -> None:
     """Writes the folder; it appears under its name when it is complete.
 
@@ -48,6 +51,8 @@ def export(
       with_head: also write the language-model head, for `AutoModelForMaskedLM`.
       results: figures for the model card, by name; None leaves that part empty.
       overwrite: replace an earlier export.
+      seq_length: what texts are cut to, in tokens; None takes the directory's length.
+      readout: the vector that the folder gives. Default: the encoder's own.
 
     Raises:
       UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
@@ -59,8 +64,13 @@ def export(
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    encoder, vocabulary, max_seq_length = load_encoder(model_dir)
+    encoder, vocabulary, max_seq_length = load_encoder(model_dir, readout, seq_length)
     config = encoder.config
+    if not 3 <= max_seq_length <= config.max_seq_length:
+        raise UserError(
+            f"--seq_length must be 3 to {config.max_seq_length} (the position table), got "
+            f"{max_seq_length}"
+        )
     if config.sentence_vector != "pooled":
         raise UserError(
             f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "

@@ -10,9 +10,10 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
+from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.files import read_object, staged_folder
+from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -21,7 +22,13 @@ from .preprocessing import Preprocess, check_rank, is_lower_case
 PARTS = ("preprocess", "encoder", "serving")
 
 
-def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: bool) -> None:
+def export(
+    model_dir: str,
+    output_dir: str,
+    seq_length: int | None,
+    overwrite: bool,
+    readout: Readout = OWN_VECTOR,
+) -> None:
     """Exports `output_dir/preprocess`, `output_dir/encoder` and `output_dir/serving`.
 
     Everything is built in float32, also after training in another precision. The folder appears
@@ -32,9 +39,11 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
       output_dir: folder to write.
       seq_length: default length of the preprocess module in tokens; None takes the directory's.
       overwrite: replace an earlier export.
+      readout: the vector that the modules give. Default: the encoder's own.
 
     Raises:
-      UserError: if `model_dir` is no encoder directory, or `output_dir` exists.
+      UserError: if `model_dir` is no encoder directory or has no such vector, or if `output_dir`
+        exists.
     """
     output = Path(output_dir).resolve()
     if output.exists() and any(output.iterdir()):
@@ -43,13 +52,12 @@ def export(model_dir: str, output_dir: str, seq_length: int | None, overwrite: b
         if not overwrite:
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
     tf_keras.mixed_precision.set_global_policy("float32")
-    encoder, vocabulary, own_length = load_encoder(model_dir)
-    seq_length = own_length if seq_length is None else seq_length
+    encoder, vocabulary, seq_length = load_encoder(model_dir, readout, seq_length)
     rows = encoder.config.max_seq_length
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
     with staged_folder(output) as partial, tempfile.TemporaryDirectory() as assets_dir:
-        assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, seq_length)
+        assets = _assets(Path(model_dir), Path(assets_dir), vocabulary, encoder.config, seq_length)
         preprocess = Preprocess(vocabulary, seq_length, rows, assets)
         tf.saved_model.save(preprocess, str(partial / "preprocess"))
         core = functional_encoder(encoder)
@@ -139,12 +147,11 @@ class Serving(tf.Module):
 
 
 def _assets(
-    model_dir: Path, folder: Path, vocabulary: Vocabulary, seq_length: int
+    model_dir: Path, folder: Path, vocabulary: Vocabulary, config: EncoderConfig, seq_length: int
 ) -> dict[str, str]:
     """Files stored in both modules: vocabulary, encoder config, training config."""
     names = vocabulary.save(folder)
-    values = read_object(model_dir / CONFIG_NAME)
-    values["max_seq_length"] = seq_length
+    values = {"encoder": config.as_dict(), "max_seq_length": seq_length}
     (folder / CONFIG_NAME).write_text(json.dumps(values, indent=2) + "\n")
     # The first file of a vocabulary has its entries, the last its settings.
     assets = {

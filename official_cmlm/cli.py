@@ -109,6 +109,22 @@ def run(main: Callable[[list[str]], int | None], arguments: bool = False) -> Non
     app.run(guarded, flags_parser=_parsed)
 
 
+def define_readout() -> None:
+    """Defines the flags that choose which vector is read from an encoder directory."""
+    flags.DEFINE_string(
+        "pooling",
+        None,
+        "How token outputs become the vector: mean, max, cls, cls_pooler, first_last or mean_padded"
+        " (up to the length that texts are cut to). Default: the encoder's own.",
+    )
+    flags.DEFINE_string(
+        "sentence_vector",
+        None,
+        "pooled, or projected_mean: the mean of CMLM's projections, which a training with the"
+        " objective cmlm has. Default: the encoder's own.",
+    )
+
+
 def _fail(message: object) -> int:
     announce(f"error: {message}")
     return EXIT_USER_ERROR

@@ -22,7 +22,11 @@ _HASH_CHUNK = 1 << 22
 
 
 def open_encoder(
-    path: str, max_seq_length: int | None = None, precision: str = "float32"
+    path: str,
+    max_seq_length: int | None = None,
+    precision: str = "float32",
+    pooling: str | None = None,
+    sentence_vector: str | None = None,
 ) -> OpenedEncoder:
     """Opens an encoder.
 
@@ -31,10 +35,10 @@ def open_encoder(
         `export.export_tfhub`, a sentence-transformers folder, or `package.module:object`, where
         the object is a function, has a method `encode`, or is a class whose instances do.
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
-      precision: for encoder directories, see `SentenceEncoder.load`.
+      precision, pooling, sentence_vector: for encoder directories, see `SentenceEncoder.load`.
 
     Raises:
-      UserError: if `path` is none of these.
+      UserError: if `path` is none of these, or has no such vector.
     """
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
@@ -42,11 +46,14 @@ def open_encoder(
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
     if precision != "float32" and not (folder / "encoder_config.json").exists():
         raise UserError(f"--precision={precision} is for encoder directories; {path} is not one")
+    for name, value in (("pooling", pooling), ("sentence_vector", sentence_vector)):
+        if value and not (folder / "encoder_config.json").exists():
+            raise UserError(f"--{name}={value} is for encoder directories; {path} is not one")
     if is_python:
         return _python_object(path)
     settings = f"{max_seq_length} {precision}"
     if (folder / "encoder_config.json").exists():
-        return _encoder_directory(folder, max_seq_length, precision, settings)
+        return _encoder_directory(folder, max_seq_length, precision, pooling, sentence_vector)
     if (folder / "preprocess" / "saved_model.pb").exists():
         return _tfhub_pair(folder, max_seq_length, settings)
     if (folder / "modules.json").exists():
@@ -58,16 +65,25 @@ def open_encoder(
 
 
 def _encoder_directory(
-    folder: Path, max_seq_length: int | None, precision: str, settings: str
+    folder: Path,
+    max_seq_length: int | None,
+    precision: str,
+    pooling: str | None,
+    sentence_vector: str | None,
 ) -> OpenedEncoder:
+    from official_cmlm.checkpoints.readout import Readout
     from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
     from official_cmlm.sentence_encoder import SentenceEncoder
 
+    readout = Readout(pooling, sentence_vector)
+    name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
+    if readout:
+        name, settings = f"{name} ({readout})", f"{settings} {readout}"
     digest = directory_fingerprint(folder, settings)
-    encoder = SentenceEncoder.load(folder, max_seq_length, precision)
-    config = FineTuningConfig(max_seq_length=max_seq_length)
+    encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
+    config = FineTuningConfig(max_seq_length=max_seq_length, readout=readout)
     return OpenedEncoder(
-        folder.resolve().name,
+        name,
         "encoder_directory",
         digest,
         encoder.encode,

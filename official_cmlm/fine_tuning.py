@@ -11,6 +11,7 @@ import tf_keras
 from official.modeling.optimization.lr_schedule import LinearWarmup
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
 from official_cmlm.sentence_encoder import SentenceEncoder
 
 
@@ -23,12 +24,14 @@ class FineTuningConfig:
       batch_size: examples per step. Default 32 (BERT's appendix A.3).
       learning_rate: peak, reached after a tenth of the steps; then linear decay to 0. Default 2e-5.
       max_seq_length: in tokens; longer texts are truncated. Default: the encoder's own.
+      readout: the vector that the classifier reads. Default: the encoder's own.
     """
 
     epochs: int = 3
     batch_size: int = 32
     learning_rate: float = 2e-5
     max_seq_length: int | None = None
+    readout: Readout = OWN_VECTOR
 
 
 def fine_tune(
@@ -61,8 +64,8 @@ def fine_tune(
     if len(texts) != len(labels) or not len(texts):
         raise ValueError(f"need as many texts as labels, got {len(texts)} and {len(labels)}")
     tf_keras.utils.set_random_seed(seed)
-    model, vocabulary, length = load_encoder(path)
-    encoder = SentenceEncoder(model, vocabulary, config.max_seq_length or length)
+    model, vocabulary, length = load_encoder(path, config.readout, config.max_seq_length)
+    encoder = SentenceEncoder(model, vocabulary, length)
     classifier = tf_keras.layers.Dense(num_classes)
     classifier.build([None, encoder.dimension])
     weights = [*model.trainable_variables, *classifier.trainable_variables]

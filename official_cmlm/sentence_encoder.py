@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.readout import Readout
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -70,22 +71,29 @@ class SentenceEncoder:
         path: str | os.PathLike,
         max_seq_length: int | None = None,
         precision: str = "float32",
+        pooling: str | None = None,
+        sentence_vector: str | None = None,
     ) -> "SentenceEncoder":
         """Loads an encoder directory: the `--model_dir` of a training, or an imported checkpoint.
 
         Args:
           path: the folder.
-          max_seq_length: in tokens; default is the folder's own, normally 128.
+          max_seq_length: in tokens; default is the folder's own, the longest that was trained.
           precision: `float32` (default), or `bfloat16`: products of 8-bit mantissas with float32
             sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and slower
             on others; the embeddings then differ in the third digit.
+          pooling: how token outputs become the vector, one of `configs.encoder.POOLINGS`. Default:
+            as the encoder was trained, or imported.
+          sentence_vector: `pooled`, or `projected_mean`, the mean of CMLM's projections, which a
+            training with the objective `cmlm` has. Default: the encoder's own.
 
         Raises:
-          UserError: if the folder is no encoder directory or its checkpoint cannot be read.
+          UserError: if the folder is no encoder directory, its checkpoint cannot be read, or it has
+            no such vector.
           ValueError: for another precision or a length that the position table does not cover.
         """
-        model, vocabulary, own_length = load_encoder(Path(path))
-        length = own_length if max_seq_length is None else max_seq_length
+        readout = Readout(pooling, sentence_vector)
+        model, vocabulary, length = load_encoder(Path(path), readout, max_seq_length)
         return cls(model, vocabulary, length, precision)
 
     @property
@@ -129,7 +137,9 @@ class SentenceEncoder:
             ids = self._pad(rows, chosen, lengths[chosen])
             return self._forward(ids, lengths[chosen].astype(np.int32)).numpy()
 
-        batches = list(_batches(lengths, batch_size))
+        # What is padded to, at least, is computed too.
+        computed = np.maximum(lengths, self.model.config.padded_length)
+        batches = list(_batches(computed, batch_size))
         with ThreadPoolExecutor(_CONCURRENT) as pool, closing(pool.map(run, batches)) as results:
             for chosen, vectors in _progress(zip(batches, results), show_progress, len(sentences)):
                 embeddings[chosen] = vectors
@@ -212,7 +222,7 @@ def _cut(rows: TokenRows, longest: int) -> TokenRows:
 
 
 def _batches(lengths: np.ndarray, batch_size: int) -> Iterator[np.ndarray]:
-    """Indices of the sentences of each batch, the longest sentences first.
+    """Indices of the sentences of each batch, the longest sentences first; `lengths` in tokens.
 
     So batches have little padding, and the first batch shows whether the memory suffices.
     """

@@ -20,6 +20,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.checkpoints.integrity import checkpoints_of, non_finite, refuse_damage
+from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout, projection_items
 from official_cmlm.checkpoints.source import check_vocabulary_size
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override
@@ -113,13 +114,39 @@ def checkpoint_of(path: str | os.PathLike) -> str:
     return prefix
 
 
-def load_encoder(folder: str | os.PathLike) -> tuple[SentenceEncoderModel, Vocabulary, int]:
-    """Rebuilds the encoder of an encoder directory with its latest weights."""
-    config, vocabulary, max_seq_length = read_description(folder)
+def load_encoder(
+    folder: str | os.PathLike, readout: Readout = OWN_VECTOR, max_seq_length: int | None = None
+) -> tuple[SentenceEncoderModel, Vocabulary, int]:
+    """Rebuilds the encoder of an encoder directory with its latest weights.
+
+    Args:
+      folder: the encoder directory.
+      readout: the vector that it is to give. Default: its own.
+      max_seq_length: what texts will be cut to, in tokens. Default: the directory's own length.
+
+    Returns:
+      The encoder, its vocabulary and `max_seq_length`.
+
+    Raises:
+      UserError: if the folder is no encoder directory, or if it has no such vector.
+    """
+    config, vocabulary, own_length = read_description(folder)
+    length = own_length if max_seq_length is None else max_seq_length
     prefix = checkpoint_of(folder)
+    padding_id = vocabulary.special_ids["pad"]
+    config, holder = readout.applied(config, prefix, length, padding_id)
     encoder = SentenceEncoderModel(config, random_weights=False)
-    _restore(prefix, encoder=encoder)
-    return encoder, vocabulary, max_seq_length
+    if holder is None:
+        _restore(prefix, encoder.variables, encoder=encoder)
+    else:
+        items = {"encoder": tf.train.Checkpoint(bert=encoder.bert)}
+        items |= projection_items(holder, encoder.projection)
+        _restore(prefix, encoder.variables, **items)
+    if readout.pooling == "cls_pooler" and not encoder.bert.pooler_layer.kernel.numpy().any():
+        raise UserError(
+            f"{folder}: its encoder has no pooler, which pooling cls_pooler reads; take cls"
+        )
+    return encoder, vocabulary, length
 
 
 def load_head(
@@ -130,7 +157,7 @@ def load_head(
     if not _has_head(prefix):
         return None
     head = build_language_model_head(encoder)
-    _restore(prefix, language_model_head=head)
+    _restore(prefix, head.variables, language_model_head=head)
     return head
 
 
@@ -163,13 +190,15 @@ def restore_pretrained(
         vocabulary,
         free=_FREE_TO_START,
     )
-    items: dict[str, Any] = {"encoder": encoder}
+    items, variables = {"encoder": encoder}, list(encoder.variables)
     if head is not None and _has_head(prefix):
         items["language_model_head"] = head
-    _restore(prefix, **items)
+        variables += head.variables
+    _restore(prefix, variables, **items)
 
 
-def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
+def _restore(prefix: str, variables: list[tf.Variable], **items: Any) -> None:
+    """Restores the items of a checkpoint; `variables` are those that must be finite then."""
     try:
         status = tf.train.Checkpoint(**items).read(prefix)
         status.assert_existing_objects_matched().expect_partial()
@@ -179,7 +208,7 @@ def _restore(prefix: str, **items: tf_keras.layers.Layer) -> None:
             f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); it was written for "
             "another architecture"
         ) from None
-    wrong = non_finite(v for layer in items.values() for v in layer.variables)
+    wrong = non_finite(variables)
     if wrong:
         raise UserError(
             f"{prefix}: holds non-finite weights ({named(wrong)}), so every embedding would be "
@@ -236,7 +265,7 @@ _FREE_TO_RESUME = (
     "initializer_range",
 )
 # Fields that may differ from those of the initial weights: the method decides them.
-_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "normalize")
+_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "padded_length", "padding_id", "normalize")
 
 
 def differences(

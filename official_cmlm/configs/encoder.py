@@ -1,6 +1,7 @@
 """Configuration of the encoder that all objectives share."""
 
 import dataclasses
+import itertools
 import os
 from typing import Annotated
 
@@ -9,7 +10,7 @@ from official.modeling.hyperparams import base_config
 from official_cmlm.errors import UserError
 from official_cmlm.limits import OneOf, between, check_fields
 
-POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last")
+POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last", "mean_padded")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 _PROBABILITY = between(0, 1, below_high=True)
 ACTIVATIONS = ("gelu", "gelu_exact", "relu")
@@ -29,8 +30,10 @@ class EncoderConfig(base_config.Config):
       intermediate_size: width inside the feed-forward layer, normally 4 · `hidden_size`.
       hidden_activation: activation of the feed-forward layer: `gelu` (tanh approximation, as
         BERT's TensorFlow release), `gelu_exact`, or `relu`.
-      dropout_rate: dropout after each sub-layer and on the embeddings, a probability.
-      attention_dropout_rate: dropout on attention weights, a probability.
+      dropout_rate: dropout after each sub-layer (attention and feed-forward) and on the embeddings,
+        a probability: `hidden_dropout_prob` of BERT's release.
+      attention_dropout_rate: dropout on attention weights alone, a probability:
+        `attention_probs_dropout_prob` of BERT's release.
       drophead_rate: probability of dropping a whole attention head, drawn for each example in
         training; the other heads are scaled up (Zhou et al. 2020). Default 0; Mirror-BERT tries 0.2
         for BERT and 0.05 for RoBERTa, with both dropouts at 0 (§4.4, footnote 12).
@@ -47,11 +50,19 @@ class EncoderConfig(base_config.Config):
         `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first;
         `cls_pooler`, the first through BERT's pooler (a dense layer with tanh), which is then
         trained; `first_last`, the mean over real tokens of the first and the last block's outputs
-        (SimCSE's `avg_first_last`).
+        (SimCSE's `avg_first_last`); `mean_padded`, the mean over real tokens and padding.
+      padded_length: tokens that `mean_padded` pads every sequence to, `[CLS]` and `[SEP]` included,
+        whatever the length of its batch; a longer one has no padding. 0 (default) unless `pooling`
+        is `mean_padded`; Mirror-BERT's code pads to 50.
+      padding_id: id of the padding token, which `mean_padded` reads; of a training always that of
+        the vocabulary. Default 0.
       sentence_vector: `pooled` (default), or `projected_mean`: the mean over CMLM's N projections
         of the pooled vector (CMLM §5.1, the row "proj" of Table 7).
       num_projections: N of the projections that the encoder itself carries; 0 (default) unless
         `sentence_vector` is `projected_mean`.
+      projection_depth: layers of each of these projections. Default 3 (CMLM appendix C).
+      projection_width: width of the layers between, as a multiple of `hidden_size`. Default 2 (CMLM
+        appendix C).
       normalize: scale the embedding to length 1. Default false, as the published CMLM modules;
         many sentence-transformers models have it.
     """
@@ -71,8 +82,12 @@ class EncoderConfig(base_config.Config):
     type_vocab_size: Annotated[int, between(0, 1 << 16)] = 2
     initializer_range: Annotated[float, between(0, 100, above_low=True)] = 0.02
     pooling: Annotated[str, OneOf(POOLINGS)] = "mean"
+    padded_length: Annotated[int, between(0, 1 << 20)] = 0
+    padding_id: Annotated[int, between(0, 1 << 24)] = 0
     sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] = "pooled"
     num_projections: Annotated[int, between(0, 1024)] = 0
+    projection_depth: Annotated[int, between(1, 64)] = 3
+    projection_width: Annotated[float, between(0, 64, above_low=True)] = 2.0
     normalize: bool = False
 
     @property
@@ -99,13 +114,32 @@ class EncoderConfig(base_config.Config):
                 f"projected_mean; got {self.num_projections} with {self.sentence_vector!r}"
             )
 
+        if (self.pooling == "mean_padded") != (self.padded_length > 0):
+            raise UserError(
+                "encoder.padded_length must be above 0 exactly when encoder.pooling is "
+                f"mean_padded; got {self.padded_length} with {self.pooling!r}"
+            )
+        if self.padded_length > self.max_seq_length:
+            raise UserError(
+                f"encoder.padded_length ({self.padded_length}) is longer than the position table "
+                f"({self.max_seq_length}); shorten it or raise encoder.max_position_embeddings"
+            )
+
+    def for_vocabulary(self, entries: int, padding_id: int) -> "EncoderConfig":
+        """The config with a vocabulary's size and, where the pooling reads it, padding token."""
+        padding_id = padding_id if self.pooling == "mean_padded" else 0
+        return self.replace(vocab_size=entries, padding_id=padding_id)
+
     def num_weights(self) -> int:
         """Number of weights of the encoder, CMLM's projection included; biases and norms too."""
         hidden, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + self.max_position_embeddings + max(self.type_vocab_size, 1)
         attention, feed_forward = 4 * hidden * (hidden + 1), 2 * hidden * inner + inner + hidden
         layer = attention + feed_forward + 4 * hidden
-        projections = max(self.num_projections - 1, 0) * (8 * hidden**2 + 5 * hidden)
+        between = max(1, round(self.projection_width * hidden))
+        sizes = [hidden, *[between] * (self.projection_depth - 1)]
+        network = sum((a + 1) * b for a, b in itertools.pairwise([*sizes, hidden]))
+        projections = max(self.num_projections - 1, 0) * network
         return (rows + 2) * hidden + self.num_layers * layer + hidden * (hidden + 1) + projections
 
     def check_memory(self) -> None:

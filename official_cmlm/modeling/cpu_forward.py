@@ -9,7 +9,7 @@ returned. Tests compare the two.
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.pooling import sentence_vector
+from official_cmlm.modeling.pooling import pad, sentence_vector, with_padding
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.modeling.variables import encoder_variables
@@ -59,6 +59,8 @@ def embed(
       float32 `[batch, hidden]`.
     """
     mask = tf.sequence_mask(lengths, tf.shape(word_ids)[1], tf.int32)
+    if config.padded_length:
+        word_ids, mask = pad(word_ids, mask, config.padded_length, config.padding_id)
     # [batch, 1, 1, seq]
     bias = (1.0 - tf.cast(mask, tf.float32))[:, tf.newaxis, tf.newaxis, :] * _MASKED
     hidden = _embeddings(weights, config, word_ids)
@@ -71,7 +73,8 @@ def embed(
         layers.append(tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width]))
     pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
     pooled = tf.tanh(pooled + weights["pooler_transform/bias"])
-    embedding = sentence_vector(layers, pooled, mask, config.pooling)
+    pooled_mask = with_padding(mask, config.padded_length) if config.padded_length else mask
+    embedding = sentence_vector(layers, pooled, pooled_mask, config.pooling)
     if projection is not None:
         embedding = tf.reduce_mean(projection(embedding), axis=1)
     if config.normalize:

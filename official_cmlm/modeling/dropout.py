@@ -1,7 +1,9 @@
 """The encoder's dropout: of units and of whole attention heads, reproducible, shared by views.
 
 Model Garden's Transformer block is unchanged except for its dropout layers, which have no weights
-and are replaced by the layers of this file. In a training step every mask is a function of (seed,
+and are replaced by the layers of this file. The layer behind the attention output then has the rate
+of the other hidden units, as in BERT's release and in Hugging Face's library; Model Garden gives it
+the rate of the attention weights. In a training step every mask is a function of (seed,
 step, call, layer, row): it is the same after a restart, for any split of the batch into chunks, and
 on any number of replicas.
 """
@@ -160,6 +162,6 @@ def replace_block_dropout(
     mode: DropoutMode,
 ) -> None:
     """The same for one built `TransformerEncoderBlock`."""
-    block._attention_dropout = RepeatableDropout(attention_rate, mode)
+    block._attention_dropout = RepeatableDropout(rate, mode)
     block._output_dropout = RepeatableDropout(rate, mode)
     block._attention_layer._dropout_layer = AttentionDropout(attention_rate, drophead_rate, mode)

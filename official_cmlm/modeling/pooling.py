@@ -6,6 +6,41 @@ import tensorflow as tf
 FIRST_TOKEN_POOLINGS = ("cls", "cls_pooler")
 
 
+def pad(
+    word_ids: tf.Tensor, mask: tf.Tensor, length: int, padding_id: int
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Pads a batch as `mean_padded` needs it.
+
+    Args:
+      word_ids: int32 `[batch, seq]`; what stands in the padding does not matter.
+      mask: int32 `[batch, seq]`, see `pool`.
+      length: shortest length of the result, in tokens.
+      padding_id: id of the padding token.
+
+    Returns:
+      Both, int32 `[batch, max(seq, length)]`; all padding of the ids is `padding_id`.
+    """
+    more = tf.maximum(length - tf.shape(word_ids)[1], 0)
+    mask = tf.pad(mask, [[0, 0], [0, more]])
+    word_ids = tf.pad(word_ids, [[0, 0], [0, more]])
+    return tf.where(mask > 0, word_ids, padding_id), mask
+
+
+def with_padding(mask: tf.Tensor, length: int) -> tf.Tensor:
+    """The tokens that `mean_padded` is the mean of: real ones, and padding up to `length`.
+
+    Args:
+      mask: int32 `[batch, seq]`, see `pool`.
+      length: see `EncoderConfig.padded_length`.
+
+    Returns:
+      int32 `[batch, seq]`, 1 for these; nothing of a row without a real token.
+    """
+    padding = tf.range(tf.shape(mask)[1]) < length
+    used = ((mask > 0) | padding) & tf.reduce_any(mask > 0, axis=1, keepdims=True)
+    return tf.cast(used, tf.int32)
+
+
 def sentence_vector(
     layers: list[tf.Tensor], pooled_cls: tf.Tensor, mask: tf.Tensor, pooling: str
 ) -> tf.Tensor:
@@ -14,7 +49,7 @@ def sentence_vector(
     Args:
       layers: each block's outputs, float `[batch, seq, hidden]`; only the first and last are read.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
-      mask: see `pool`.
+      mask: see `pool`; for `mean_padded` that of `with_padding`.
       pooling: one of `configs.encoder.POOLINGS`.
 
     Returns:
@@ -25,7 +60,7 @@ def sentence_vector(
     if pooling == "first_last":
         both = (tf.cast(layers[0], tf.float32) + tf.cast(layers[-1], tf.float32)) / 2
         return pool(both, mask, "mean")
-    return pool(layers[-1], mask, pooling)
+    return pool(layers[-1], mask, "mean" if pooling == "mean_padded" else pooling)
 
 
 def pool(sequence_output: tf.Tensor, mask: tf.Tensor, pooling: str) -> tf.Tensor:

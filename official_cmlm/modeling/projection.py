@@ -10,23 +10,34 @@ class Projection(tf_keras.layers.Layer):
     """Projects a sentence vector into N spaces, the first of them the identity.
 
     CMLM §2 and appendix C: v_p = P(v), with N − 1 three-layer networks
-    FC(h, 2h, ReLU) → FC(2h, 2h, ReLU) → FC(2h, h, none) beside the identity. The N − 1 networks
-    are kept as one stack of kernels and computed together.
+    FC(h, 2h, ReLU) → FC(2h, 2h, ReLU) → FC(2h, h, none) beside the identity; the appendix also
+    tried other depths and widths. The N − 1 networks are kept as one stack of kernels and computed
+    together.
     """
 
-    def __init__(self, num_projections: int, hidden_size: int, stddev: float = 0.02) -> None:
+    def __init__(
+        self,
+        num_projections: int,
+        hidden_size: int,
+        stddev: float = 0.02,
+        depth: int = 3,
+        width: float = 2.0,
+    ) -> None:
         """Creates the weights.
 
         Args:
           num_projections: N, at least 1; 1 is the identity alone (Table 7, "N = 1").
           hidden_size: h, the width of the sentence vector.
           stddev: of the truncated-normal initialisation; BERT's 0.02.
+          depth: layers of each network, at least 1; 1 is a linear map.
+          width: of the layers between the first and the last, as a multiple of `hidden_size`.
         """
         super().__init__(name="projection")
         if num_projections < 1:
             raise ValueError(f"num_projections must be at least 1, got {num_projections}")
         self.num_projections = num_projections
-        sizes = [hidden_size, 2 * hidden_size, 2 * hidden_size, hidden_size]
+        between = max(1, round(width * hidden_size))
+        sizes = [hidden_size, *[between] * (depth - 1), hidden_size]
         self.kernels, self.biases = [], []
         for layer, (size_in, size_out) in (
             enumerate(itertools.pairwise(sizes)) if num_projections > 1 else ()

@@ -6,7 +6,7 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert
 from official_cmlm.modeling.dropout import DropoutStream
-from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS, sentence_vector
+from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS, pad, sentence_vector, with_padding
 from official_cmlm.modeling.projection import Projection
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -40,7 +40,13 @@ class SentenceEncoderModel(tf_keras.Model):
         self.config = config
         self.bert = build_bert(config, random_weights)
         self.projection = (
-            Projection(config.num_projections, config.hidden_size, config.initializer_range)
+            Projection(
+                config.num_projections,
+                config.hidden_size,
+                config.initializer_range,
+                config.projection_depth,
+                config.projection_width,
+            )
             if config.num_projections
             else None
         )
@@ -75,6 +81,10 @@ class SentenceEncoderModel(tf_keras.Model):
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         length = tf.shape(features["input_word_ids"])[1]
+        # Outputs at single positions are not pooled.
+        padded = self.config.padded_length if "output_positions" not in inputs else 0
+        if padded:
+            features = self._padded(features)
         dense = inputs.get("dense_inputs")
         if dense is not None:
             present = tf.ones(tf.shape(dense)[:2], tf.int32)
@@ -90,11 +100,17 @@ class SentenceEncoderModel(tf_keras.Model):
         if "output_positions" in inputs:
             return {"sequence_output": outputs["sequence_output"]}
         layers = outputs["encoder_outputs"]
+        mask = features["input_mask"]
         if dense is not None:
-            layers = [layer[:, :length] for layer in layers]
+            layers = [layer[:, : tf.shape(mask)[1]] for layer in layers]
         vector = sentence_vector(
-            layers, outputs["pooled_output"], features["input_mask"], self.config.pooling
+            layers,
+            outputs["pooled_output"],
+            with_padding(mask, padded) if padded else mask,
+            self.config.pooling,
         )
+        if padded:
+            layers = [layer[:, :length] for layer in layers]
         embedding = vector
         if self.projection is not None:
             embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)
@@ -105,3 +121,11 @@ class SentenceEncoderModel(tf_keras.Model):
         if vector_only:
             return vectors
         return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers}
+
+    def _padded(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
+        """The inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
+        ids, mask, types = (features[name] for name in INPUT_NAMES)
+        length = self.config.padded_length
+        ids, mask_of_ids = pad(ids, mask, length, self.config.padding_id)
+        types, _ = pad(types, mask, length, 0)
+        return dict(zip(INPUT_NAMES, (ids, mask_of_ids, types)))

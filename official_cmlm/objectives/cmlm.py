@@ -44,6 +44,10 @@ class CmlmConfig(MaskingConfig):
 
     Attributes:
       num_projections: N, the identity included. Default 15 (§3; Table 7 tries 1, 5, 10, 15, 20).
+      projection_depth: layers of each projection; 1 is a linear map. Default 3 (appendix C, which
+        also tried none between and more).
+      projection_width: width of the layers between, as a multiple of the hidden size. Default 2
+        (appendix C, which also tried others).
       architecture: `concat` (default), the projected vectors join s2's token embeddings; `skip`,
         they are also concatenated with each output that a masked token is predicted from, and a
         linear layer brings these back to the hidden size (§5.1, Table 7 "skip"; the paper does
@@ -54,18 +58,21 @@ class CmlmConfig(MaskingConfig):
     """
 
     num_projections: Annotated[int, between(1, 1024)] = 15
+    projection_depth: Annotated[int, between(1, 64)] = 3
+    projection_width: Annotated[float, between(0, 64, above_low=True)] = 2.0
     architecture: Annotated[str, OneOf(ARCHITECTURES)] = "concat"
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3125
     max_predictions: Annotated[int, between(1, 1 << 20)] = 80
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
-        carried = encoder_config.num_projections
-        if carried and carried != self.num_projections:
-            raise UserError(
-                f"{where}.num_projections is {self.num_projections} but "
-                f"encoder.num_projections is {carried}; they share one projection, make them equal"
-            )
+        for field in ("num_projections", "projection_depth", "projection_width"):
+            own, carried = getattr(self, field), getattr(encoder_config, field)
+            if encoder_config.num_projections and carried != own:
+                raise UserError(
+                    f"{where}.{field} is {own} but encoder.{field} is {carried}; they share one "
+                    "projection, make them equal"
+                )
 
     def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
         return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
@@ -94,7 +101,9 @@ class Cmlm(Objective):
         self.head = head
         size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
         # With `sentence_vector: projected_mean` the projection is part of what is exported.
-        self.projection = encoder.projection or Projection(config.num_projections, size, stddev)
+        self.projection = encoder.projection or Projection(
+            config.num_projections, size, stddev, config.projection_depth, config.projection_width
+        )
         self.skip = None
         if config.architecture == "skip":
             self.skip = tf_keras.layers.Dense(

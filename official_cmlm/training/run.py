@@ -14,7 +14,6 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 
 from official_cmlm.checkpoints.encoder_directory import (
-    DEFAULT_SEQ_LENGTH,
     check_description,
     describe,
 )
@@ -88,8 +87,7 @@ def _run(
     print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
     for line in (*task.notes(), *schedule_notes(params.trainer)) if "train" in mode else ():
         print(line, file=sys.stderr)
-    encoder_config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
-    check_description(model_dir, encoder_config, task.vocabulary)
+    check_description(model_dir, task.encoder_config, task.vocabulary)
     _check_best_checkpoint(params, model_dir)
     is_writer = "train" in mode and is_chief(strategy)
     with contextlib.ExitStack() as held:
@@ -171,10 +169,7 @@ def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
-    # Position embeddings beyond the longest training sequence are not trained.
-    longest = max(data.seq_length for _, _, data in params.task.used_data())
-    length = min(DEFAULT_SEQ_LENGTH, longest)
-    config = params.task.encoder.replace(vocab_size=len(task.vocabulary))
+    config, length = task.encoder_config, task.trained_length
     describe(model_dir, config, task.vocabulary, length)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)

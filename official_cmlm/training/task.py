@@ -7,12 +7,9 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import (
-    DEFAULT_SEQ_LENGTH,
-    restore_objectives,
-    restore_pretrained,
-)
+from official_cmlm.checkpoints.encoder_directory import restore_objectives, restore_pretrained
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
@@ -122,6 +119,21 @@ class SentenceEncoderTask(base_task.Task):
             check_vocabulary(data.input_path, manifest, vocabulary)
         return vocabulary
 
+    @property
+    def encoder_config(self) -> EncoderConfig:
+        """The encoder's configuration with what depends on its vocabulary."""
+        padding_id = self.vocabulary.special_ids["pad"]
+        return self.task_config.encoder.for_vocabulary(len(self.vocabulary), padding_id)
+
+    @property
+    def trained_length(self) -> int:
+        """Longest sequence of the training data in tokens, which the encoder keeps as its own.
+
+        Position embeddings beyond it are not trained.
+        """
+        chosen = self.chosen.values()
+        return max(self.task_config.data_of(each, is_training=True).seq_length for each in chosen)
+
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
         folders = (data.input_path for _, _, data in self.task_config.used_data())
@@ -203,7 +215,7 @@ class SentenceEncoderTask(base_task.Task):
         return lines
 
     def build_model(self) -> MultiObjectiveModel:
-        config = self.task_config.encoder.replace(vocab_size=len(self.vocabulary))
+        config = self.encoder_config
         groups = self._groups(is_training=True)
         self._sequences = {
             name: view.sequences for names, _, view, _ in groups for name in names.split("+")
@@ -213,8 +225,7 @@ class SentenceEncoderTask(base_task.Task):
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
         if self._sts_pairs is not None:
-            length = min(DEFAULT_SEQ_LENGTH, config.max_seq_length)
-            self._scored = SentenceEncoder(model.encoder, self.vocabulary, length)
+            self._scored = SentenceEncoder(model.encoder, self.vocabulary, self.trained_length)
         return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:

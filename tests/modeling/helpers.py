@@ -137,6 +137,13 @@ def oracle_pairs(features):
     return [{name: value.numpy()[i] for name, value in rows.items()} for i in range(count)]
 
 
+def pooled_by(pooling, length=9):
+    """The fields of an encoder with a pooling; `mean_padded` pads to `length` tokens."""
+    if pooling != "mean_padded":
+        return {"pooling": pooling}
+    return {"pooling": pooling, "padded_length": length, "padding_id": 3}
+
+
 def with_row(variable, row, change=0.5):
     """The variable's value with noise added to one row; noise, as a norm removes a constant."""
     value = variable.numpy()

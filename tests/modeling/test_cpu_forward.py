@@ -8,7 +8,7 @@ from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import make_tokens, randomize
+from tests.modeling.helpers import make_tokens, pooled_by, randomize
 
 LENGTHS = [6, 1, 9, 3]
 
@@ -34,6 +34,8 @@ def _both(precision="float32", **overrides):
         {"pooling": "max"},
         {"pooling": "cls_pooler"},
         {"pooling": "first_last"},
+        pooled_by("mean_padded", 8),
+        pooled_by("mean_padded", 20),
         {"hidden_activation": "gelu_exact"},
         {"hidden_activation": "relu"},
         {"layer_norm_epsilon": 0.1},
@@ -60,7 +62,7 @@ def test_same_embedding(overrides):
 def test_settings_are_not_ignored():
     """The tests above could not pass by leaving a setting out: each changes the embedding."""
     plain = _both()[0]
-    poolings = [{"pooling": name} for name in POOLINGS if name != "mean"]
+    poolings = [pooled_by(name) for name in POOLINGS if name != "mean"]
     for overrides in ({"layer_norm_epsilon": 0.1}, {"position_offset": 2}, *poolings):
         assert np.abs(_both(**overrides)[0] - plain).max() > 1e-3, overrides
 
@@ -68,7 +70,7 @@ def test_settings_are_not_ignored():
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_poolings_in_bfloat16(pooling):
     """Copies in half precision give nearly the same vector with every pooling."""
-    got, expected = _both("bfloat16", pooling=pooling)
+    got, expected = _both("bfloat16", **pooled_by(pooling))
     assert got.dtype == np.float32
     cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
     assert (cosines / np.linalg.norm(expected, axis=1)).min() > 0.99

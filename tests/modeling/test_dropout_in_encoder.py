@@ -6,6 +6,7 @@ import tensorflow as tf
 import tf_keras
 from official.nlp.modeling import networks
 
+from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.bert import get_activation
 from official_cmlm.modeling.dropout import AttentionDropout, RepeatableDropout
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -90,6 +91,76 @@ def test_rate_0_in_training_equals_inference(views):
         _all_outputs(model(tokens)),
     ):
         np.testing.assert_array_equal(got, want)
+
+
+def _recorded(monkeypatch, layer, seen):
+    """Lets a layer append (inputs, output) of each of its calls to `seen`."""
+    original = layer.call
+
+    def recording(inputs, *args, **kwargs):
+        seen.append((inputs, original(inputs, *args, **kwargs)))
+        return seen[-1][1]
+
+    monkeypatch.setattr(layer, "call", recording)
+
+
+def _dropped(before, after):
+    """Share of the zeros, and the factor of all others, between two arrays."""
+    ratio = np.asarray(after, np.float64) / np.asarray(before, np.float64)
+    kept = np.abs(ratio) > 1e-3
+    factors = ratio[kept]
+    assert factors.std() < 1e-2 * factors.mean()
+    return 1 - kept.mean(), factors.mean()
+
+
+def _blocks_of(kind):
+    """A model and its blocks, with unequal rates of dropout in training."""
+    rates = {"dropout_rate": 0.25, "attention_dropout_rate": 0.6}
+    tokens = make_tokens([20] * 64, 20)
+    model = randomize(SentenceEncoderModel(tiny_encoder_config(**rates)))
+    if kind == "encoder":
+        return model.bert.transformer_layers, lambda: model(tokens, training=True)
+    auxiliary = randomize(AuxiliaryNetwork(model.config, 1, 2), seed=7)
+    vectors = tf.random.normal([64, 16])
+    return auxiliary.fusion, lambda: auxiliary(tokens, vectors, training=True)
+
+
+@pytest.mark.parametrize("kind", ["encoder", "fusion"])
+def test_each_rate_acts_where_bert_has_it(monkeypatch, kind):
+    """BERT's hidden rate acts behind both sub-layers, its attention rate on the weights alone.
+
+    What is added to the residual is compared with what the sub-layer returned.
+    """
+    blocks, forward = _blocks_of(kind)
+    seen = []
+    for block in blocks:
+        parts = {
+            "weights": block._attention_layer._dropout_layer,
+            "attention": block._attention_layer,
+            "attention_norm": block._attention_layer_norm,
+            "output": block._output_dense,
+            "output_norm": block._output_layer_norm,
+        }
+        seen.append({name: [] for name in ("block", *parts)})
+        for name, layer in parts.items():
+            _recorded(monkeypatch, layer, seen[-1][name])
+        _recorded(monkeypatch, block, seen[-1]["block"])
+    forward()
+    for calls in seen:
+        ((inputs, _),) = calls["block"]
+        ((weights, dropped_weights),) = calls["weights"]
+        ((_, attended),) = calls["attention"]
+        ((first_sum, first_norm),) = calls["attention_norm"]
+        ((_, outer),) = calls["output"]
+        ((second_sum, _),) = calls["output_norm"]
+        for before, after, rate in (
+            (weights, dropped_weights, 0.6),
+            (attended, first_sum - inputs[0], 0.25),
+            (outer, second_sum - first_norm, 0.25),
+        ):
+            share, factor = _dropped(before, after)
+            assert abs(share - rate) < 0.02
+            assert abs(factor - 1 / (1 - rate)) < 0.01
 
 
 def _model_garden(config):

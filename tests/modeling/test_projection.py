@@ -4,8 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.errors import UserError
 from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
+from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import build, make_pairs, oracle_projection, randomize
 from tests.oracles import cmlm_numpy as oracle
 
@@ -21,6 +24,28 @@ def test_projection_equals_the_reference(count):
     expected = [oracle.project(vector, networks) for vector in vectors]
     np.testing.assert_allclose(projected, expected, 1e-4, 1e-5)
     np.testing.assert_array_equal(projected[:, 0], vectors)
+
+
+@pytest.mark.parametrize(("depth", "width", "between"), [(1, 2.0, 32), (2, 1.0, 16), (4, 0.5, 8)])
+def test_other_depths_and_widths_equal_the_reference(depth, width, between):
+    """Appendix C tried projections without layers between, more of them, and other widths."""
+    config = CmlmConfig(num_projections=3, projection_depth=depth, projection_width=width)
+    model = build({"cmlm": config})
+    projection = model.objectives["cmlm"].projection
+    assert len(projection.weights) == 2 * depth
+    vectors = np.random.default_rng(0).normal(size=[3, 16]).astype(np.float32)
+    networks = oracle_projection(projection)
+    expected = [oracle.project(vector, networks, depth, between) for vector in vectors]
+    np.testing.assert_allclose(projection(tf.constant(vectors)), expected, 1e-4, 1e-5)
+    shape = {"projection_depth": depth, "projection_width": width}
+    carried = {"sentence_vector": "projected_mean", "num_projections": 3}
+    encoder = SentenceEncoderModel(tiny_encoder_config(**carried, **shape))
+    assert [w.shape for w in encoder.projection.weights] == [w.shape for w in projection.weights]
+    plain = tiny_encoder_config(vocab_size=100)
+    more = plain.replace(**carried, **shape).num_weights() - plain.num_weights()
+    assert more == sum(int(np.prod(w.shape)) for w in projection.weights)
+    with pytest.raises(UserError, match=r"cmlm.projection_\w+ is .* share one"):
+        config.check(plain.replace(**carried), "task.objectives.cmlm")
 
 
 def test_one_projection_has_no_weights():

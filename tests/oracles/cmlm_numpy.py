@@ -34,15 +34,23 @@ __all__ = ["bert_encode", "cls_pool", "gelu_erf", "max_pool", "mean_pool", "soft
 DenseLayer = tuple[ArrayLike, ArrayLike]
 
 
-def project(v: ArrayLike, projection_weights: Sequence[Sequence[DenseLayer]]) -> Array:
+def project(
+    v: ArrayLike,
+    projection_weights: Sequence[Sequence[DenseLayer]],
+    depth: int = 3,
+    width: int | None = None,
+) -> Array:
     """Section 2 and appendix C: v_p = P(v), one projection being the identity.
 
-    Every other projection is FC(h, 2h, ReLU), FC(2h, 2h, ReLU), FC(2h, h, None).
+    Every other projection is FC(h, 2h, ReLU), FC(2h, 2h, ReLU), FC(2h, h, None), or has another
+    depth and width, which the appendix tried too.
 
     Args:
         v: Sentence vector, [h].
-        projection_weights: N - 1 networks, each a sequence of three (kernel, bias) pairs of shapes
-            ([h, 2h], [2h]), ([2h, 2h], [2h]) and ([2h, h], [h]).
+        projection_weights: N - 1 networks, each a sequence of `depth` (kernel, bias) pairs, of
+            shapes ([h, w], [w]), ([w, w], [w]) … and ([w, h], [h]).
+        depth: Layers of a network.
+        width: w of the shapes above; 2h by default.
 
     Returns:
         [N, h]; row 0 is `v` and row n is the output of network n - 1.
@@ -51,10 +59,12 @@ def project(v: ArrayLike, projection_weights: Sequence[Sequence[DenseLayer]]) ->
     size = len(vector)
     rows = [np.array(vector)]
     for network in projection_weights:
-        if len(network) != 3:
-            raise ValueError("a projection has three layers")
-        expected = [(size, 2 * size), (2 * size, 2 * size), (2 * size, size)]
-        activations: list[Activation | None] = [relu, relu, None]
+        if len(network) != depth:
+            raise ValueError(f"a projection has {depth} layers, got {len(network)}")
+        between = width or 2 * size
+        ends = [size] + [between] * (depth - 1) + [size]
+        expected = [(ends[i], ends[i + 1]) for i in range(depth)]
+        activations: list[Activation | None] = [relu] * (depth - 1) + [None]
         state = vector
         for (kernel, bias), shape, activation in zip(network, expected, activations, strict=True):
             matrix = np.asarray(kernel, dtype=np.float64)

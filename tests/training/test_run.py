@@ -15,7 +15,8 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training import progress as progress_module
 from official_cmlm.training import trainer as trainer_module
 from official_cmlm.training.progress import TrainingProgress
-from official_cmlm.training.run import check_trainer, run
+from official_cmlm.training.run import check_trainer, describe_run, run
+from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 
 TINY = {
@@ -161,6 +162,25 @@ def test_a_tpu_that_nobody_named(records_dir, tmp_path):
 def test_the_default_length_is_one_that_was_trained(trained):
     """No text is encoded at positions beyond the training's longest sequence."""
     assert SentenceEncoder.load(trained).max_seq_length == 32
+
+
+def test_the_trained_length_is_kept(records_dir, tmp_path):
+    """Also above 128, as DeCLUTR's 512; validation data do not count."""
+    long = {"seq_length": 300, "bucket_boundaries": [300]}
+    params = tiny_run(records_dir, tmp_path)
+    params = params.replace(
+        task={
+            "encoder": {"max_position_embeddings": 512},
+            "objectives": {"cmlm": {"train_data": {**TINY["train_data"], **long}}},
+            "validation_data": {"seq_length": 400, "bucket_boundaries": [400]},
+        }
+    )
+    params.task.objectives.cmlm.train_data.input_path = str(records_dir)
+    task = SentenceEncoderTask(params.task)
+    assert task.trained_length == 300
+    describe_run(params, task, "train", str(tmp_path / "model"))
+    description = json.loads((tmp_path / "model" / "encoder_config.json").read_text())
+    assert description["max_seq_length"] == 300
 
 
 def test_evaluation_needs_validation_records(records_dir, tmp_path):

@@ -9,6 +9,7 @@ import json
 import numpy as np
 import pytest
 
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.objectives import objectives
 from tests.unchanged import values
 
@@ -51,11 +52,18 @@ def test_an_encoder_directory_of_earlier_code_loads(kind):
 
 
 def test_an_import_gives_the_same_encoder(tmp_path):
-    """Embeddings, and every file but the checkpoint's own, byte for byte."""
+    """Embeddings, configuration, and the vocabulary's files byte for byte."""
     assert_same(values.imported(tmp_path), "import")
-    for name in ("encoder_config.json", "vocab.json", "vocab.txt"):
+    for name in ("vocab.json", "vocab.txt"):
         stored = (values.DATA / "imported" / name).read_bytes()
         assert (tmp_path / "imported" / name).read_bytes() == stored, name
+    stored, written = (
+        json.loads((folder / "imported" / "encoder_config.json").read_text())
+        for folder in (values.DATA, tmp_path)
+    )
+    # A field that is newer than the stored file has its default.
+    stored["encoder"] = EncoderConfig().as_dict() | stored["encoder"]
+    assert written == stored
 
 
 def test_exported_modules_give_the_same_outputs(tmp_path):

@@ -1,0 +1,265 @@
+"""Other vectors of a trained encoder: poolings, the mean projection, where there is none."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_hub as hub
+from absl import flags
+from absl.testing import flagsaver
+
+from experiments import evaluate
+from export import export_sentence_transformers, export_tfhub, sentence_transformers_folder, tfhub
+from official_cmlm.checkpoints.encoder_directory import describe, load_encoder
+from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.readout import Readout
+from official_cmlm.configs.encoder import POOLINGS
+from official_cmlm.encoders import open_encoder
+from official_cmlm.errors import UserError
+from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.cmlm import CmlmConfig
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.checkpoints.helpers import REFERENCES
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import build
+from tests.oracles import cmlm_numpy as oracle
+
+# A model directory of CMLM with bitext retrieval, optimizer state included; N = 3, mean pooling.
+TRAINED = Path(__file__).parents[1] / "unchanged" / "data" / "trained"
+TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "Water", ""]
+
+
+@pytest.fixture(scope="module")
+def own():
+    """The vectors of the training's own kind."""
+    return SentenceEncoder.load(TRAINED).encode(TEXTS)
+
+
+def _projected(vectors, checkpoint, depth, between, objective="cmlm"):
+    """The mean of the projections, computed from the checkpoint's tensors in NumPy."""
+    reader = tf.train.load_checkpoint(str(checkpoint))
+    shapes = reader.get_variable_to_shape_map()
+
+    def tensor(name):
+        (key,) = [
+            key
+            for key in shapes
+            if f"objectives/{objective}/projection/{name}/" in key and "SLOT" not in key
+        ]
+        return reader.get_tensor(key)
+
+    kernels = [tensor(f"kernel_{i}") for i in range(depth)]
+    biases = [tensor(f"bias_{i}") for i in range(depth)]
+    networks = [
+        [(kernel[n], bias[n]) for kernel, bias in zip(kernels, biases)]
+        for n in range(len(kernels[0]))
+    ]
+    return [oracle.project(vector, networks, depth, between).mean(axis=0) for vector in vectors]
+
+
+def test_mean_projection_is_that_of_the_trained_weights(own):
+    """Table 7's "proj" from a training whose own vector is the mean: no training again."""
+    expected = _projected(own, TRAINED / "ckpt-3", 3, 32)
+    encoder = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean")
+    np.testing.assert_allclose(encoder.encode(TEXTS), expected, atol=1e-5)
+    assert np.abs(np.array(expected) - own).max() > 0.1
+    config = encoder.model.config
+    assert (config.num_projections, config.projection_depth, config.projection_width) == (3, 3, 2)
+
+
+@pytest.mark.parametrize(("depth", "width", "between"), [(1, 2.0, 32), (2, 0.5, 8), (4, 1.5, 24)])
+def test_shape_of_the_projection_comes_from_the_checkpoint(
+    vocabulary, tmp_path, depth, width, between
+):
+    """Depth and width are nowhere but in the weights' shapes."""
+    config = CmlmConfig(num_projections=4, projection_depth=depth, projection_width=width)
+    model = build({"cmlm": config}, vocab_size=len(vocabulary))
+    describe(tmp_path, model.encoder.config, vocabulary, 24)
+    saved = tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(tmp_path / "ckpt"))
+    plain = SentenceEncoder.load(tmp_path).encode(TEXTS)
+    got = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
+    np.testing.assert_allclose(got, _projected(plain, saved, depth, between), atol=1e-4)
+
+
+def test_every_pooling(own):
+    """Each gives what a model with that pooling in its configuration gives of the same weights."""
+    base, vocabulary, length = load_encoder(TRAINED)
+    inputs = SentenceEncoder(base, vocabulary, length).inputs(TEXTS)
+    seen = [own]
+    for pooling in POOLINGS[1:]:
+        padded = length if pooling == "mean_padded" else 0
+        model = SentenceEncoderModel(base.config.replace(pooling=pooling, padded_length=padded))
+        model.set_weights(base.get_weights())
+        encoder = SentenceEncoder.load(TRAINED, pooling=pooling)
+        got = encoder.encode(TEXTS)
+        np.testing.assert_allclose(got, model(inputs)["default"], atol=1e-5)
+        # Of one block, the first and the last are the same.
+        if pooling != "first_last":
+            assert min(np.abs(got - other).max() for other in seen) > 0.01
+        seen.append(got)
+    outputs = base(inputs)["sequence_output"].numpy()
+    np.testing.assert_allclose(seen[POOLINGS.index("cls")], outputs[:, 0], atol=1e-5)
+    both = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
+    expected = _projected(seen[POOLINGS.index("max")], TRAINED / "ckpt-3", 3, 32)
+    np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
+
+
+def test_padding_goes_up_to_the_length_that_texts_are_cut_to():
+    """As the reference code of Mirror-BERT, which pads to its `max_length`."""
+    for length in (None, 10):
+        model = SentenceEncoder.load(TRAINED, length, pooling="mean_padded").model
+        assert model.config.padded_length == (length or 24)
+
+
+def test_of_an_encoder_that_carries_its_projection(vocabulary, tmp_path):
+    """Asked for its own vector it gives that; the plain vector can be had too."""
+    config = tiny_encoder_config(
+        vocab_size=len(vocabulary), sentence_vector="projected_mean", num_projections=3
+    )
+    model = SentenceEncoderModel(config)
+    describe(tmp_path, config, vocabulary, 24)
+    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "ckpt"))
+    inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
+    same = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
+    np.testing.assert_allclose(same, model(inputs)["default"], atol=1e-5)
+    pooled = SentenceEncoder.load(tmp_path, sentence_vector="pooled")
+    assert pooled.model.projection is None
+    np.testing.assert_allclose(pooled.encode(TEXTS), model(inputs)["vector"], atol=1e-5)
+
+
+def test_of_an_imported_encoder(tmp_path):
+    """Every pooling of a public encoder; it has no P, and DistilBERT has no pooler."""
+    for name in ("bert", "minilm", "distilbert"):
+        import_checkpoint(str(REFERENCES / name), str(tmp_path / name))
+    plain = SentenceEncoder.load(tmp_path / "bert")
+    outputs = plain.model(plain.inputs(TEXTS))["sequence_output"].numpy()
+    got = SentenceEncoder.load(tmp_path / "bert", pooling="cls").encode(TEXTS)
+    np.testing.assert_allclose(got, outputs[:, 0], atol=1e-5)
+    for name in ("bert", "distilbert"):
+        with pytest.raises(UserError, match="ckpt-1: has no projection P.*num_projections above 1"):
+            SentenceEncoder.load(tmp_path / name, sentence_vector="projected_mean")
+    assert SentenceEncoder.load(tmp_path / "minilm", pooling="cls_pooler").encode(TEXTS).any()
+    with pytest.raises(UserError, match="distilbert: its encoder has no pooler"):
+        SentenceEncoder.load(tmp_path / "distilbert", pooling="cls_pooler")
+
+
+@pytest.mark.parametrize("field", ["pooling", "sentence_vector"])
+def test_unknown_names(field):
+    """The message lists those that there are."""
+    with pytest.raises(UserError, match=f"encoder.{field} must be one of .* got 'sum'"):
+        SentenceEncoder.load(TRAINED, **{field: "sum"})
+
+
+def test_of_a_damaged_checkpoint(tmp_path):
+    """Looking for P in it is no traceback."""
+    folder = shutil.copytree(TRAINED, tmp_path / "model")
+    index = folder / "ckpt-3.index"
+    index.write_bytes(index.read_bytes()[:100])
+    with pytest.raises(UserError, match="ckpt-3"):
+        SentenceEncoder.load(folder, sentence_vector="projected_mean")
+
+
+def test_opened_for_evaluation(own, exported):
+    """Name and fingerprint tell the readouts apart; nothing changes where none is asked for."""
+    asked = [{}, {"pooling": "max"}, {"sentence_vector": "projected_mean"}]
+    opened = [open_encoder(str(TRAINED), **each) for each in asked]
+    names = ["trained", "trained (pooling max)", "trained (projected_mean)"]
+    assert [encoder.name for encoder in opened] == names
+    assert len({encoder.fingerprint for encoder in opened}) == 3
+    np.testing.assert_array_equal(opened[0].encode(TEXTS), own)
+    for encoder, each in zip(opened, asked):
+        expected = SentenceEncoder.load(TRAINED, **each).encode(TEXTS)
+        np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
+    for path in (str(exported[1]), "numpy:array"):
+        with pytest.raises(UserError, match="--pooling=max is for encoder directories"):
+            open_encoder(path, pooling="max")
+
+
+def test_fine_tuned_with_another_vector():
+    """The classifier reads the vector that was asked for, and all that it depends on is trained."""
+    config = FineTuningConfig(1, 2, 0.01, readout=Readout("cls", "projected_mean"))
+    predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config)
+    assert predict(TEXTS).shape == (4,)
+
+
+@pytest.mark.parametrize(
+    "readout", [Readout("cls"), Readout(None, "projected_mean"), Readout("mean_padded")], ids=str
+)
+def test_exported_modules_give_the_vector(tmp_path, readout):
+    """Pair and serving; what travels inside says what they compute."""
+    tfhub.export(str(TRAINED), str(tmp_path / "out"), None, False, readout)
+    loaded = SentenceEncoder.load(
+        TRAINED, pooling=readout.pooling, sentence_vector=readout.sentence_vector
+    )
+    expected = loaded.encode(TEXTS)
+    encoder = hub.load(str(tmp_path / "out" / "encoder"))
+    inputs = hub.load(str(tmp_path / "out" / "preprocess"))(tf.constant(TEXTS))
+    np.testing.assert_allclose(encoder(inputs)["default"], expected, atol=1e-5)
+    serving = tf.saved_model.load(str(tmp_path / "out" / "serving")).signatures["serving_default"]
+    np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
+    config = json.loads(tf.io.read_file(encoder.encoder_config.asset_path).numpy())
+    assert config["encoder"] == loaded.model.config.as_dict()
+
+
+def _main(binary, **values):
+    arguments = [f"--{name}={value}" for name, value in values.items()]
+    # On the way out flags that were defined inside are removed again.
+    with flagsaver.flagsaver():
+        binary.define_flags()
+        return binary.main(flags.FLAGS(["prog", *arguments]))
+
+
+def test_flags_of_the_exports(tmp_path):
+    """`--pooling` and `--sentence_vector` reach both exporters; the latter has no module for P."""
+    values = {"model_dir": TRAINED, "export_dir": tmp_path / "hub", "seq_length": 12}
+    _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean")
+    encoder = hub.load(str(tmp_path / "hub" / "encoder"))
+    config = json.loads(tf.io.read_file(encoder.encoder_config.asset_path).numpy())
+    assert config["max_seq_length"] == 12
+    assert (config["encoder"]["pooling"], config["encoder"]["num_projections"]) == ("max", 3)
+    folder = shutil.copytree(TRAINED, tmp_path / "gelu")
+    described = json.loads((folder / "encoder_config.json").read_text())
+    values |= {"model_dir": folder, "export_dir": tmp_path / "st"}
+    with pytest.raises(UserError, match="sentence_vector is projected_mean"):
+        _main(export_sentence_transformers, **values, sentence_vector="projected_mean")
+    _main(export_sentence_transformers, **values, pooling="cls")
+    pooling = json.loads((tmp_path / "st" / "1_Pooling" / "config.json").read_text())
+    assert [key for key, on in pooling.items() if on is True] == ["pooling_mode_cls_token"]
+    length = json.loads((tmp_path / "st" / "sentence_bert_config.json").read_text())
+    assert length["max_seq_length"] == 12
+    assert json.loads((folder / "encoder_config.json").read_text()) == described
+    with pytest.raises(UserError, match="--seq_length must be 3 to 48"):
+        sentence_transformers_folder.export(
+            str(folder), str(tmp_path / "new"), False, None, False, 49
+        )
+
+
+def test_flags_of_the_evaluation(tmp_path, monkeypatch):
+    """They choose what is scored."""
+    from official_cmlm.evaluation.report import driver
+
+    scored = []
+
+    def run(encoder, *others):
+        scored.append((encoder.name, encoder.encode(TEXTS)))
+        return {"suites": {"sts": {"failures": []}}}
+
+    monkeypatch.setattr(driver, "run", run)
+    values = {"encoder": TRAINED, "data_dir": tmp_path, "output_dir": tmp_path / "out"}
+    _main(evaluate, **values, pooling="max", sentence_vector="projected_mean")
+    ((name, vectors),) = scored
+    expected = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
+    np.testing.assert_array_equal(vectors, expected.encode(TEXTS))
+    assert name == "trained (pooling max, projected_mean)"
+
+
+def test_the_flag_lists_every_pooling():
+    """A new pooling must be named in the help."""
+    with flagsaver.flagsaver():
+        evaluate.define_flags()
+        text = flags.FLAGS["pooling"].help
+    assert all(pooling in text for pooling in POOLINGS)

@@ -1,0 +1,162 @@
+"""The mean that includes padding: against NumPy, and the same whatever a batch is padded to."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from export import tfhub
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.encoders import open_encoder
+from official_cmlm.errors import UserError
+from official_cmlm.modeling.cpu_forward import embed, inference_weights
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.sentence_encoder import SentenceEncoder
+from tests.conftest import tiny_encoder_config
+from tests.modeling.helpers import make_tokens, oracle_encoder, pooled_by, randomize
+from tests.oracles import cmlm_numpy as oracle
+
+LENGTHS = [6, 1, 9, 12]
+
+
+def _encoder(length, **overrides):
+    config = tiny_encoder_config(**pooled_by("mean_padded", length), **overrides)
+    return randomize(SentenceEncoderModel(config))
+
+
+def _reference(weights, ids, length, padding_id):
+    """The mean over the outputs of real tokens and of padding, which no token attends to."""
+    real = len(ids)
+    ids = [*ids, *[padding_id] * (length - real)]
+    embedded = weights["word_embeddings"][ids] + weights["position_embeddings"][: len(ids)]
+    states = oracle.layer_norm(
+        embedded.astype(np.float64) + weights["type_embeddings"][0],
+        weights["embeddings_norm_gamma"],
+        weights["embeddings_norm_beta"],
+        1e-12,
+    )
+    for layer in weights["layers"]:
+        attended = np.tile(layer["output_bias"].astype(np.float64), [len(ids), 1])
+        for head in range(layer["query_kernel"].shape[1]):
+            q, k, v = (
+                states @ layer[f"{n}_kernel"][:, head] + layer[f"{n}_bias"][head]
+                for n in ("query", "key", "value")
+            )
+            weight = oracle.softmax(q @ k[:real].T / np.sqrt(q.shape[1]))
+            attended += weight @ v[:real] @ layer["output_kernel"][head]
+        gamma, beta = layer["attention_norm_gamma"], layer["attention_norm_beta"]
+        states = oracle.layer_norm(states + attended, gamma, beta, 1e-12)
+        inner = oracle.gelu_tanh(states @ layer["intermediate_kernel"] + layer["intermediate_bias"])
+        outer = inner @ layer["ffn_output_kernel"] + layer["ffn_output_bias"]
+        gamma, beta = layer["output_norm_gamma"], layer["output_norm_beta"]
+        states = oracle.layer_norm(states + outer, gamma, beta, 1e-12)
+    return states.mean(axis=0)
+
+
+def _rows(tokens):
+    ids, mask = tokens["input_word_ids"].numpy(), tokens["input_mask"].numpy()
+    return [row[: real.sum()] for row, real in zip(ids, mask)]
+
+
+@pytest.mark.parametrize("length", [9, 10, 25])
+def test_equals_numpy_whatever_the_batch_is_padded_to(length):
+    """Padding up to `padded_length` counts, none behind it; a longer row has its plain mean."""
+    model = _encoder(length)
+    weights = oracle_encoder(model)
+    expected = [
+        _reference(weights, row, length, padding_id=3) for row in _rows(make_tokens(LENGTHS, 12))
+    ]
+    for padded in (12, 20, 30):
+        tokens = make_tokens(LENGTHS, padded)
+        for vector_only in (False, True):
+            got = model(tokens, vector_only=vector_only)["default"]
+            np.testing.assert_allclose(got, expected, rtol=1e-4, atol=1e-5)
+        forward = embed(
+            inference_weights(model, "float32"),
+            model.config,
+            None,
+            tokens["input_word_ids"],
+            tf.constant(LENGTHS),
+        )
+        np.testing.assert_allclose(forward, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_differs_from_the_mean_of_real_tokens():
+    """A short row moves, one that is as long as `padded_length` does not."""
+    tokens = make_tokens(LENGTHS, 12)
+    plain = randomize(SentenceEncoderModel(tiny_encoder_config()))(tokens)["default"].numpy()
+    moved = np.abs(_encoder(9)(tokens)["default"].numpy() - plain).max(axis=1)
+    assert (moved[:2] > 0.05).all() and (moved[2:] < 1e-5).all()
+
+
+def test_token_outputs_keep_the_shape_of_the_batch():
+    """What is padded inside is cut off again, and outputs at positions need no padding."""
+    model, tokens = _encoder(25), make_tokens(LENGTHS, 12)
+    plain = randomize(SentenceEncoderModel(tiny_encoder_config()))(tokens)
+    outputs = model(tokens)
+    real = tokens["input_mask"].numpy() > 0
+    for got, expected in zip(outputs["encoder_outputs"], plain["encoder_outputs"]):
+        assert got.shape == expected.shape
+        np.testing.assert_allclose(got.numpy()[real], expected.numpy()[real], atol=1e-5)
+    positions = tf.constant([[0]] * 4)
+    got = model({**tokens, "output_positions": positions})["sequence_output"][:, 0]
+    np.testing.assert_allclose(got, plain["sequence_output"][:, 0], atol=1e-5)
+
+
+def test_row_without_tokens():
+    """The padding of a batch has a vector of zeros, as with the other means."""
+    tokens = make_tokens([4, 0], 6)
+    vectors = _encoder(9)(tokens)["default"].numpy()
+    np.testing.assert_array_equal(vectors[1], np.zeros(16))
+    assert np.abs(vectors[0]).max() > 0.1
+
+
+def test_in_a_graph_of_unknown_shapes_with_gradients():
+    """Training steps know no shapes; the padding's word is trained too."""
+    model = _encoder(20)
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in make_tokens([2], 2)}
+
+    @tf.function(input_signature=[spec])
+    def gradient(tokens):
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_sum(model(tokens, training=True, vector_only=True)["default"] ** 2)
+        table = next(v for v in model.trainable_variables if "word_embeddings" in v.name)
+        return tf.convert_to_tensor(tape.gradient(loss, table))
+
+    assert np.abs(gradient(make_tokens([6, 2], 9))[3]).max() > 1e-4
+
+
+@pytest.mark.parametrize(
+    ("fields", "named"),
+    [
+        ({"pooling": "mean_padded"}, "padded_length must be above 0"),
+        ({"pooling": "mean", "padded_length": 9}, "padded_length must be above 0"),
+        ({"pooling": "mean_padded", "padded_length": 513}, "padded_length .513. is longer"),
+    ],
+)
+def test_length_and_pooling_go_together(fields, named):
+    """A length without the pooling, and the pooling without a length, say nothing."""
+    with pytest.raises(UserError, match=named):
+        EncoderConfig(**fields).check()
+
+
+def test_encoded_and_exported_vectors_are_equal(vocabulary, tmp_path):
+    """`encode`, the pair and serving agree, at a default length below and above the padding's."""
+    padding = vocabulary.special_ids["pad"]
+    config = tiny_encoder_config(pooling="mean_padded", padded_length=20)
+    config = config.for_vocabulary(len(vocabulary), padding)
+    assert config.padding_id == padding
+    model = randomize(SentenceEncoderModel(config))
+    describe(tmp_path / "own", config, vocabulary)
+    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "own" / "ckpt"))
+    texts = ["the cat sat.", "a dog ran on and on over the old small house", ""]
+    expected = SentenceEncoder.load(tmp_path / "own", 40).encode(texts)
+    alone = np.concatenate([SentenceEncoder.load(tmp_path / "own", 40).encode([t]) for t in texts])
+    np.testing.assert_allclose(alone, expected, atol=1e-5)
+    for length in (16, 40):
+        tfhub.export(str(tmp_path / "own"), str(tmp_path / f"hub_{length}"), length, False)
+        got = open_encoder(str(tmp_path / f"hub_{length}")).encode(texts)
+        np.testing.assert_allclose(got, expected, atol=1e-5)
+        serving = tf.saved_model.load(str(tmp_path / f"hub_{length}" / "serving"))
+        got = serving.signatures["serving_default"](tf.constant(texts))["default"]
+        np.testing.assert_allclose(got, expected, atol=1e-5)
