@@ -16,8 +16,10 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.views import View
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest
+from official_cmlm.tokenization import Vocabulary
 
 # Shards that are read in parallel, and rows that are taken from each in turn. This mixes documents
 # of distant parts of a corpus into one block without reading anything twice.
@@ -241,6 +243,23 @@ def parse_block(
     if kind == pairs.KIND:
         return pairs.parse(serialized, keys, vocab_size)
     return documents.parse(serialized, keys, with_text, vocab_size)
+
+
+def check_running_text(
+    config: DataConfig, manifest: Manifest, view: View, vocabulary: Vocabulary
+) -> None:
+    """Checks that a view that joins sentences gets the ids of their running text.
+
+    Raises:
+      UserError: if the records lack the ids of sentences behind a space, as those of older
+        releases do.
+    """
+    if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
+        raise UserError(
+            f"{config.input_path}: the records do not hold how ids change behind a space, so "
+            f'{type(view).__name__} would join sentences without one ("read.The"); make them again '
+            "with this release"
+        )
 
 
 def check_rows(config: DataConfig, manifest: Manifest) -> None:

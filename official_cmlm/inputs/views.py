@@ -73,6 +73,8 @@ class View(Protocol):
       sequences: names of the examples' sequences of token ids.
       scalars: names of further features, one number per example.
       reads_text: whether the block must hold the sentences' text.
+      joins_sentences: whether a sequence may run over several sentences, so that the records must
+        hold how their ids change behind a space, if they do.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       special: ids of the special tokens.
@@ -82,6 +84,7 @@ class View(Protocol):
     sequences: tuple[str, ...]
     scalars: tuple[str, ...]
     reads_text: bool
+    joins_sentences: bool
     needs: str
     min_record_tokens: int
     special: SpecialIds
@@ -96,6 +99,11 @@ class DocumentView:
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
     min_record_tokens: ClassVar[int] = 0
+
+    @property
+    def joins_sentences(self) -> bool:
+        """Those with a field `segment` do where segments are packed, others never."""
+        return getattr(self, "segment", "sentence") == "packed"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,12 +183,10 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
         keep, repeated[:, tf.newaxis], tf.zeros_like(repeated, tf.bool)
     )
     mask = tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
-    text = block.text
-    return dataclasses.replace(
-        block,
-        sentences=tf.ragged.boolean_mask(sentences, mask),
-        text=None if text is None else tf.ragged.boolean_mask(text, mask),
-    )
+    names = ("sentences", "text", "replaced", "replacing")
+    held = {name: getattr(block, name) for name in names}
+    kept = {n: tf.ragged.boolean_mask(v, mask) for n, v in held.items() if v is not None}
+    return dataclasses.replace(block, **kept)
 
 
 def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

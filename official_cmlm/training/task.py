@@ -24,7 +24,7 @@ from official_cmlm.inputs.pipeline import (
     can_resume,
     check_batches,
 )
-from official_cmlm.inputs.records import count_short_records
+from official_cmlm.inputs.records import check_running_text, count_short_records
 from official_cmlm.inputs.views import Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
@@ -88,8 +88,11 @@ class SentenceEncoderTask(base_task.Task):
         # Objective -> the sequences of its view.
         self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
-            source = self._source(load_manifest(data.input_path))
+            manifest = load_manifest(data.input_path)
+            source = self._source(manifest)
             self.chosen[name].check_records(data, source, where)
+            view = self.chosen[name].view(data, source)
+            check_running_text(data, manifest, view, self.vocabulary)
 
     def _open_sts(self) -> ScoredPairs | None:
         path = self.task_config.sts_file

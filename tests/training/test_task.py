@@ -1,19 +1,25 @@
 """What holds for every objective: a sum is the sum of its parts, one example is no batch."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from official.modeling import optimization
 
+from data_prep.documents.records import RecordOptions, Statistics, records
+from data_prep.output.folder import ShardWriter
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
+from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, records_of
 from tests.training.helpers import by_objective, data, task_config
 
+ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 _SGD = {
     "optimizer": {"type": "sgd"},
     "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
@@ -163,3 +169,24 @@ def test_validation_batches_are_checked_too(folders):
         folder, {"contrastive": SETTINGS["contrastive"]}, validation_data=validation
     )
     assert _refusal(SentenceEncoderTask(config)).startswith("task.validation_data.global_batch")
+
+
+def test_records_that_would_join_sentences_without_a_space(tmp_path):
+    """Byte-level BPE records of an older release are refused where sentences are joined."""
+    vocabulary = load_vocabulary(ROBERTA)
+    writer = ShardWriter(tmp_path, "documents", 1 << 20)
+    statistics = Statistics()
+    for language, record in records(make_documents(5), vocabulary, RecordOptions(), statistics):
+        writer.write(language, record)
+    writer.close()
+    vocabulary.save(tmp_path)
+    manifest = statistics.manifest(vocabulary, writer.shards, False)
+    packed = {"train_data": data(tmp_path, segment="packed")}
+    config = task_config(tmp_path, {"mlm": SETTINGS["mlm"]}, **packed)
+    manifest.save(tmp_path)
+    SentenceEncoderTask(config)
+    del manifest.vocabulary["after_space"]
+    manifest.save(tmp_path)
+    with pytest.raises(UserError, match="do not hold how ids change behind a space"):
+        SentenceEncoderTask(config)
+    SentenceEncoderTask(task_config(tmp_path, {"mlm": SETTINGS["mlm"]}))
