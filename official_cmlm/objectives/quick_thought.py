@@ -53,6 +53,7 @@ class QuickThoughtConfig(RetrievalConfig):
             data.swap_probability,
             source.special,
             self.context_size,
+            data.short_documents,
         )
 
 

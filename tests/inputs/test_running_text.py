@@ -71,9 +71,27 @@ def test_segments(made):
     assert _inner(mirrored(block)["first"]) == kept
     pairs = [_packed(vocabulary, row) for row in texts]
     pairs = [pair for runs in pairs for pair in zip(runs, runs[1:])]
-    examples = AdjacentPairs("packed", LIMIT + 2, 0.0, special)(block)
-    assert list(zip(_inner(examples["first"]), _inner(examples["second"]))) == pairs
     assert len(pairs) > 5
+    assert _pairs(AdjacentPairs("packed", LIMIT + 2, 0.0, special, 1, "drop"), block) == pairs
+
+
+def _pairs(view, block):
+    examples = view(block)
+    return list(zip(_inner(examples["first"]), _inner(examples["second"])))
+
+
+def test_short_documents(made):
+    """The second half of what fits one segment begins as a text of its own."""
+    vocabulary, block, texts, _ = made
+    view = AdjacentPairs("packed", 1000, 0.0, SpecialIds.of(vocabulary))
+    expected = []
+    for row in texts:
+        halves = [
+            [_ids(vocabulary, part) for part in (row[:i], row[i:])] for i in range(1, len(row))
+        ]
+        if halves:
+            expected.append(tuple(min(halves, key=lambda two: abs(len(two[0]) - len(two[1])))))
+    assert _pairs(view, block) == expected
 
 
 def test_single_sentences(made):
