@@ -309,14 +309,25 @@ class Shards(Files):
     name = "records"
     # Slower than the others.
     share = 0.3
-    files = {"documents-00000.tfrecord": 1, "record": 2}  # noqa: RUF012
+    files = {"documents-00000.tfrecord": 1, "record": 2, "spaced": 2}  # noqa: RUF012
 
     def write(self, folder: Path) -> None:
+        import numpy as np
         import tensorflow as tf
+
+        from official_cmlm.records import documents
+        from official_cmlm.tokenization import AfterSpace, TokenRows
 
         _write_records(folder)
         dataset = tf.data.TFRecordDataset(str(folder / "documents-00000.tfrecord"))
         (folder / "record").write_bytes(next(iter(dataset)).numpy())
+        # One with ids behind a space, as byte-level BPE has.
+        heads = AfterSpace(
+            np.array([1, 0, 2]), TokenRows(np.array([7, 8, 9]), np.array([0, 1, 2, 3]))
+        )
+        lengths = np.array([2, 1, 3])
+        spaced = documents.encode(np.arange(6), lengths, "en", "d", False, None, heads)
+        (folder / "spaced").write_bytes(spaced)
 
     def read(self, folder: Path, name: str) -> None:
         import tensorflow as tf
@@ -327,7 +338,7 @@ class Shards(Files):
         size = len(_vocabulary())
         if not hasattr(self, "_parse"):
             self._parse = tf.function(
-                lambda records, keys: documents.parse(records, keys, False, size).sentences,
+                lambda records, keys: documents.parse(records, keys, False, size).running(),
                 input_signature=[tf.TensorSpec([None], tf.string), tf.TensorSpec([None], tf.int64)],
             )
         try:
@@ -338,7 +349,13 @@ class Shards(Files):
             found = find_damage([str(folder)])
             if found is None:
                 raise
-        record = tf.constant([(folder / "record").read_bytes()])
+        for single in ("record", "spaced"):
+            self._read_record(folder / single, size)
+
+    def _read_record(self, path: Path, size: int) -> None:
+        import tensorflow as tf
+
+        record = tf.constant([path.read_bytes()])
         try:
             ids = self._parse(record, tf.zeros([1], tf.int64)).flat_values.numpy()
         except (tf.errors.OpError, UnicodeDecodeError):

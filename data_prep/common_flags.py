@@ -199,6 +199,14 @@ def define_records() -> None:
         lower_bound=0,
         upper_bound=1_000_000,
     )
+    flags.DEFINE_integer(
+        "min_tokens",
+        0,
+        "Tokens that a document must have, special ones not included, or it is dropped and counted."
+        " For DeCLUTR 2 · anchors · longest span: 2048 as published.",
+        lower_bound=0,
+        upper_bound=1_000_000_000,
+    )
 
 
 def define_all_records() -> None:
@@ -276,6 +284,7 @@ def record_options() -> RecordOptions:
         one_sentence_a_line=FLAGS.lines == "sentences",
         max_sentences=FLAGS.max_sentences,
         min_sentences=FLAGS.min_sentences,
+        min_tokens=FLAGS.min_tokens,
         keep_text=FLAGS.keep_text,
     )
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.records import documents as schema
 from official_cmlm.records.wire import Varints
-from official_cmlm.tokenization import Tokenizer, Vocabulary, build_tokenizer
+from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
 from ..output.dropped import DropCounter, drop_document
 from ..output.statistics import Statistics
@@ -29,6 +29,8 @@ class RecordOptions:
       one_sentence_a_line: paragraphs are sentences already; do not split them.
       max_sentences: a document with more is cut into several records, in order; at least 2.
       min_sentences: a document with fewer is dropped and counted.
+      min_tokens: a document with fewer is dropped and counted; tokens of its running text, special
+        ones not included.
       max_characters: a longer sentence is cut at white space.
       keep_text: store the sentences' text beside the ids.
     """
@@ -36,6 +38,7 @@ class RecordOptions:
     one_sentence_a_line: bool = False
     max_sentences: int = 256
     min_sentences: int = 1
+    min_tokens: int = 0
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False
 
@@ -46,22 +49,80 @@ class RecordOptions:
 
 
 @dataclasses.dataclass(slots=True)
+class _Rows:
+    """Ids of sentences, as a record holds them.
+
+    Attributes:
+      lengths: ids of each.
+      packed: all of them, perhaps with those of other documents.
+      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `packed`.
+    """
+
+    lengths: list[int]
+    packed: bytes
+    bounds: list[int]
+
+    def run(self, start: int, stop: int) -> bytes:
+        """The ids of sentences `start` to `stop - 1`."""
+        return self.packed[self.bounds[start] : self.bounds[stop]]
+
+    def chosen(self, kept: list[int]) -> "_Rows":
+        """Those sentences alone."""
+        parts = [self.run(i, i + 1) for i in kept]
+        bounds = [0, *itertools.accumulate(map(len, parts))]
+        return _Rows([self.lengths[i] for i in kept], b"".join(parts), bounds)
+
+    def behind(self, last: "_Rows") -> "_Rows":
+        """With the last sentence of `last` in front."""
+        sentence = last.packed[last.bounds[-2] : last.bounds[-1]]
+        shift = len(sentence) - self.bounds[0]
+        return _Rows(
+            [last.lengths[-1], *self.lengths],
+            sentence + self.packed[self.bounds[0] : self.bounds[-1]],
+            [0, *(bound + shift for bound in self.bounds)],
+        )
+
+
+class _Batch:
+    """Ids of the sentences of many documents, from which each takes its own."""
+
+    def __init__(self, rows: TokenRows) -> None:
+        ids = Varints.of(rows.values)
+        self._packed = ids.data
+        self._lengths = np.diff(rows.row_splits).tolist()
+        self._bounds = ids.bounds[rows.row_splits].tolist()
+
+    def rows(self, start: int, stop: int) -> _Rows:
+        """Those of sentences `start` to `stop - 1` of the batch."""
+        return _Rows(self._lengths[start:stop], self._packed, self._bounds[start : stop + 1])
+
+
+@dataclasses.dataclass(slots=True)
 class _Tokenized:
     """One document, or one piece of a long one, as ids.
 
     Attributes:
       document: where it is from.
       sentences: those with tokens.
-      lengths: tokens of each.
-      packed: ids as a record holds them, perhaps with those of other documents.
-      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `packed`.
+      ids: their ids.
+      after_space: the ids that replace the first ones where a space stands before a sentence;
+        None where the vocabulary needs none.
+      replaced: how many of each sentence they replace; empty without them.
     """
 
     document: Document
     sentences: list[str]
-    lengths: list[int]
-    packed: bytes
-    bounds: list[int]
+    ids: _Rows
+    after_space: _Rows | None = None
+    replaced: list[int] = dataclasses.field(default_factory=list)
+
+    def running_tokens(self, begins: bool) -> int:
+        """Tokens of the running text; `begins`: nothing stands before it."""
+        tokens = sum(self.ids.lengths)
+        if self.after_space:
+            start = int(begins)
+            tokens += sum(self.after_space.lengths[start:]) - sum(self.replaced[start:])
+        return tokens
 
 
 def records(
@@ -87,7 +148,7 @@ def records(
     pieces = _tokenized(documents, tokenizer, options, statistics, cut)
     for document in _whole_documents(pieces):
         last: _Tokenized | None = None
-        for piece in _long_enough(document, options.min_sentences, statistics):
+        for piece in _long_enough(document, options, statistics):
             _count(piece, statistics)
             joined = piece if last is None else _prepend_last(last, piece)
             for record in _cut(joined, options, repeats_last=last is not None):
@@ -109,27 +170,33 @@ def _whole_documents(pieces: Iterator[_Tokenized]) -> Iterator[Iterator[_Tokeniz
 
 
 def _long_enough(
-    document: Iterator[_Tokenized], min_sentences: int, statistics: Statistics
+    document: Iterator[_Tokenized], options: RecordOptions, statistics: Statistics
 ) -> Iterator[_Tokenized]:
     """Yields a document's pieces that hold sentences, or counts why there are too few."""
     waiting: list[_Tokenized] = []
     first: Document | None = None
-    held = 0
+    sentences = tokens = 0
+    enough = False
     for piece in document:
         first = first or piece.document
         if not piece.sentences:
             continue
-        held += len(piece.sentences)
+        tokens += piece.running_tokens(begins=not sentences)
+        sentences += len(piece.sentences)
         waiting.append(piece)
-        if held >= min_sentences:
+        enough = sentences >= options.min_sentences and tokens >= options.min_tokens
+        if enough:
             # Everything from here on belongs to a document that is long enough.
             yield from waiting
             waiting = []
-    if held >= max(min_sentences, 1):
+    if enough:
         statistics.documents += 1
     elif first is not None:
         # The whole document; of a long one its first piece stands for it.
-        reason = "records/too_few_sentences" if held else "records/no_sentence"
+        reason = "records/no_sentence"
+        if sentences:
+            few = sentences < options.min_sentences
+            reason = "records/too_few_sentences" if few else "records/too_few_tokens"
         drop_document(statistics.counters, reason, first)
 
 
@@ -145,23 +212,19 @@ def _tokenized(
     def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
         if cut:
             batch = list(cut(batch, statistics.counters))
-        rows = tokenizer.tokenize([s for _, sentences in batch for s in sentences])
-        ids, widths = Varints.of(rows.values), np.diff(rows.row_splits)
-        lengths, bounds = widths.tolist(), ids.bounds[rows.row_splits].tolist()
-        some_empty = not widths.all()
+        texts = [s for _, sentences in batch for s in sentences]
+        ids, after = _Batch(tokenizer.tokenize(texts)), tokenizer.after_space(texts)
+        heads, replaced = (_Batch(after.ids), after.replaced.tolist()) if after else (None, [])
         start = 0
         for document, sentences in batch:
             stop = start + len(sentences)
-            own, places = lengths[start:stop], bounds[start : stop + 1]
-            if some_empty and 0 in own:
-                kept = [i for i, length in enumerate(own) if length]
-                for text in (sentences[i] for i, length in enumerate(own) if not length):
-                    reason = "records/sentence_without_tokens"
-                    drop_document(statistics.counters, reason, document, text)
-                sentences = [sentences[i] for i in kept]
-                places = [*(places[i] for i in kept), places[-1]]
-                own = [own[i] for i in kept]
-            yield _Tokenized(document, sentences, own, ids.data, places)
+            piece = _Tokenized(document, sentences, ids.rows(start, stop))
+            if heads:
+                piece.after_space = heads.rows(start, stop)
+                piece.replaced = replaced[start:stop]
+            if 0 in piece.ids.lengths:
+                _drop_empty(piece, statistics.counters)
+            yield piece
             start = stop
 
     batch: list[tuple[Document, list[str]]] = []
@@ -177,6 +240,21 @@ def _tokenized(
         yield from flush(batch)
 
 
+def _drop_empty(piece: _Tokenized, counters: DropCounter) -> None:
+    """Takes sentences without tokens out of a piece, and counts them."""
+    kept = []
+    for i, (text, length) in enumerate(zip(piece.sentences, piece.ids.lengths)):
+        if length:
+            kept.append(i)
+        else:
+            drop_document(counters, "records/sentence_without_tokens", piece.document, text)
+    piece.sentences = [piece.sentences[i] for i in kept]
+    piece.ids = piece.ids.chosen(kept)
+    if piece.after_space:
+        piece.after_space = piece.after_space.chosen(kept)
+        piece.replaced = [piece.replaced[i] for i in kept]
+
+
 def _split(document: Document, options: RecordOptions, counters: DropCounter) -> list[str]:
     if not options.one_sentence_a_line:
         return split_paragraphs(
@@ -190,39 +268,42 @@ def _split(document: Document, options: RecordOptions, counters: DropCounter) ->
 
 
 def _count(piece: _Tokenized, statistics: Statistics) -> None:
-    tokens, language = sum(piece.lengths), piece.document.language
+    tokens, language = sum(piece.ids.lengths), piece.document.language
     statistics.sentences += len(piece.sentences)
     statistics.tokens += tokens
     statistics.languages[language] += len(piece.sentences)
     statistics.language_tokens[language] += tokens
-    statistics.lengths.update(piece.lengths)
+    statistics.lengths.update(piece.ids.lengths)
 
 
 def _prepend_last(last: _Tokenized, piece: _Tokenized) -> _Tokenized:
     """`piece` with the last sentence of the piece before in front."""
-    sentence = last.packed[last.bounds[-2] : last.bounds[-1]]
-    shift = len(sentence) - piece.bounds[0]
-    return _Tokenized(
-        piece.document,
-        [last.sentences[-1], *piece.sentences],
-        [last.lengths[-1], *piece.lengths],
-        sentence + piece.packed[piece.bounds[0] : piece.bounds[-1]],
-        [0, *(bound + shift for bound in piece.bounds)],
+    joined = _Tokenized(
+        piece.document, [last.sentences[-1], *piece.sentences], piece.ids.behind(last.ids)
     )
+    if piece.after_space and last.after_space:
+        joined.after_space = piece.after_space.behind(last.after_space)
+        joined.replaced = [last.replaced[-1], *piece.replaced]
+    return joined
 
 
 def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Iterator[bytes]:
     """Records of at most `max_sentences`; neighbours share one sentence, so no pair is lost."""
     start, count = 0, len(piece.sentences)
+    heads = piece.after_space
     while True:
         stop = min(start + options.max_sentences, count)
+        after = heads and schema.PackedAfterSpace(
+            heads.run(start, stop), heads.lengths[start:stop], piece.replaced[start:stop]
+        )
         yield schema.encode_packed(
-            piece.packed[piece.bounds[start] : piece.bounds[stop]],
-            piece.lengths[start:stop],
+            piece.ids.run(start, stop),
+            piece.ids.lengths[start:stop],
             piece.document.language,
             piece.document.id,
             repeats_last or start > 0,
             piece.sentences[start:stop] if options.keep_text else None,
+            after,
         )
         if stop == count:
             return

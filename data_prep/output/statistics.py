@@ -66,6 +66,7 @@ class Statistics:
                 "size": len(vocabulary),
                 "kind": vocabulary.kind,
                 **vocabulary.settings(),
+                **({"after_space": True} if kind == KIND and vocabulary.space_changes_ids else {}),
             },
             keep_text=keep_text,
             counters={name: n for name, n in sorted(self.counters.items()) if n},

@@ -256,8 +256,8 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
             raise UserError(
                 f"{','.join(path for path, *_ in plan.inputs[:3])}: no usable sentence in"
                 f" {len(plan.inputs)} file(s); check that they hold running text, --reader, --lines"
-                " and --min_sentences, and what the stages drop (prepare --sample_dropped shows"
-                " examples)"
+                ", --min_sentences and --min_tokens, and what the stages drop (prepare"
+                " --sample_dropped shows examples)"
             )
     except UserError:
         shutil.rmtree(partial)

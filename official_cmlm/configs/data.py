@@ -9,6 +9,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.limits import SEED, OneOf, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
+SHORT_DOCUMENTS = ("split", "drop")
 
 
 @dataclasses.dataclass
@@ -24,6 +25,10 @@ class DataConfig(base_config.Config):
         Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
       segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
         `packed`, as many whole consecutive sentences as fit into `seq_length`.
+      short_documents: with `segment: packed`, what pairs do with a record whose sentences all fit
+        one segment: `split` (default), its sentences become two segments of about as many tokens
+        each; `drop`, it gives no pair. CMLM does not say; dropped ones would be missing from its
+        corpus but not from that of plain MLM, to which Table 1 compares it.
       swap_probability: probability of swapping the two halves of a pair. Default 0.5 (CMLM §3).
       global_batch_size: examples per step, over all replicas, in the longest bucket. Shorter
         buckets hold more, so that each step computes about the same number of tokens.
@@ -52,6 +57,7 @@ class DataConfig(base_config.Config):
     is_training: bool = True
     seq_length: Annotated[int, between(3, 1 << 20)] = 256
     segment: Annotated[str, OneOf(SEGMENTS)] = "sentence"
+    short_documents: Annotated[str, OneOf(SHORT_DOCUMENTS)] = "split"
     swap_probability: Annotated[float, between(0, 1)] = 0.5
     global_batch_size: Annotated[int, between(1, 1 << 31)] = 2048
     bucket_boundaries: Annotated[list[int], between(3, 1 << 20)] = dataclasses.field(

@@ -1,6 +1,7 @@
 """DeCLUTR's view: long spans of a document as anchors, spans near each as its positives (§3.2)."""
 
 import dataclasses
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -47,6 +48,8 @@ class Spans(DocumentView):
     positive_beta: tuple[int, int] = (2, 4)
     min_document_tokens: int = 0
 
+    joins_sentences: ClassVar[bool] = True
+
     @property
     def sequences(self) -> tuple[str, ...]:
         return self.anchors + self.positives
@@ -80,7 +83,7 @@ class Spans(DocumentView):
         )
 
     def __call__(self, block: DocumentBlock) -> Examples:
-        documents = without_repeats(block).sentences.merge_dims(1, 2)
+        documents = without_repeats(block).running().merge_dims(1, 2)
         long_enough = documents.row_lengths() >= self.min_record_tokens
         documents = tf.ragged.boolean_mask(documents, long_enough)
         keys = tf.boolean_mask(block.keys, long_enough)

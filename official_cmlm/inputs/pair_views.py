@@ -30,6 +30,7 @@ class PairView:
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
+    joins_sentences: ClassVar[bool] = False
     needs: ClassVar[str] = "a pair in each record"
     min_record_tokens: ClassVar[int] = 0
 

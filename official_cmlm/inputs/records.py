@@ -7,7 +7,7 @@ Resuming inside an epoch needs the state of tf.data's interleave after many reco
 import dataclasses
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -16,8 +16,10 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.views import AdjacentPairs, View
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest
+from official_cmlm.tokenization import Vocabulary
 
 # Shards that are read in parallel, and rows that are taken from each in turn. This mixes documents
 # of distant parts of a corpus into one block without reading anything twice.
@@ -212,7 +214,7 @@ def _order(slots: list[_Slot | None], at: int, opened: int, count: int) -> list[
     return order + [(number, 0) for number in range(opened, count)]
 
 
-# Most records that `count_short_records` reads: a sample of the folder.
+# Most records that are counted before a training: a sample of the folder.
 _MOST_COUNTED = 200_000
 
 
@@ -221,13 +223,32 @@ def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int)
 
     Reads only the lengths, of at most the first 200,000 records.
     """
+    return _count(config, manifest, lambda batch: documents.token_counts(batch) < min_tokens)
+
+
+def count_without_pairs(
+    config: DataConfig, manifest: Manifest, view: AdjacentPairs
+) -> tuple[int, int]:
+    """Counts documents records that give no pair; returns (these, records read), as above."""
+
+    def without(batch: tf.Tensor) -> tf.Tensor:
+        alone, running, _ = documents.parse_lengths(batch)
+        return view.without_pairs(alone, running)
+
+    return _count(config, manifest, without)
+
+
+def _count(
+    config: DataConfig, manifest: Manifest, condition: Callable[[tf.Tensor], tf.Tensor]
+) -> tuple[int, int]:
+    """(how many of the first records `condition` holds for, records read)."""
     paths = [os.path.join(config.input_path, shard.name) for shard in manifest.shards]
     batches = tf.data.TFRecordDataset(paths).take(_MOST_COUNTED).batch(4096)
-    short = read = 0
-    for counts in batches.map(documents.token_counts).as_numpy_iterator():
-        short += int((counts < min_tokens).sum())
-        read += len(counts)
-    return short, read
+    found = read = 0
+    for holds in batches.map(condition).as_numpy_iterator():
+        found += int(holds.sum())
+        read += len(holds)
+    return found, read
 
 
 def parse_block(
@@ -241,6 +262,23 @@ def parse_block(
     if kind == pairs.KIND:
         return pairs.parse(serialized, keys, vocab_size)
     return documents.parse(serialized, keys, with_text, vocab_size)
+
+
+def check_running_text(
+    config: DataConfig, manifest: Manifest, view: View, vocabulary: Vocabulary
+) -> None:
+    """Checks that a view that joins sentences gets the ids of their running text.
+
+    Raises:
+      UserError: if the records lack the ids of sentences behind a space, as those of older
+        releases do.
+    """
+    if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
+        raise UserError(
+            f"{config.input_path}: the records do not hold how ids change behind a space, so "
+            f'{type(view).__name__} would join sentences without one ("read.The"); make them again '
+            "with this release"
+        )
 
 
 def check_rows(config: DataConfig, manifest: Manifest) -> None:

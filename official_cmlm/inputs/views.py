@@ -12,7 +12,7 @@ from typing import ClassVar, Protocol
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.segments import segments
+from official_cmlm.inputs.segments import segment_starts, segments
 from official_cmlm.records.documents import KIND, DocumentBlock
 from official_cmlm.tokenization import Vocabulary
 
@@ -73,6 +73,8 @@ class View(Protocol):
       sequences: names of the examples' sequences of token ids.
       scalars: names of further features, one number per example.
       reads_text: whether the block must hold the sentences' text.
+      joins_sentences: whether a sequence may run over several sentences, so that the records must
+        hold how their ids change behind a space, if they do.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       special: ids of the special tokens.
@@ -85,6 +87,7 @@ class View(Protocol):
     encoded_together: tuple[tuple[str, ...], ...]
     scalars: tuple[str, ...]
     reads_text: bool
+    joins_sentences: bool
     needs: str
     min_record_tokens: int
     special: SpecialIds
@@ -104,6 +107,11 @@ class DocumentView:
     def encoded_together(self) -> tuple[tuple[str, ...], ...]:
         return (self.sequences,)
 
+    @property
+    def joins_sentences(self) -> bool:
+        """Those with a field `segment` do where segments are packed, others never."""
+        return getattr(self, "segment", "sentence") == "packed"
+
 
 @dataclasses.dataclass(frozen=True)
 class AdjacentPairs(DocumentView):
@@ -111,11 +119,14 @@ class AdjacentPairs(DocumentView):
 
     CMLM §3: "for two consecutive sequences s1 and s2, we swap their order for 50% of the time".
     A document of n segments gives n − 1 adjacent pairs, and n − d pairs for each larger distance d.
+    The sentence that a record repeats belongs to its segments too: without it the end of a long
+    document could have no pair.
 
     Attributes:
       segment, seq_length, swap_probability: see `configs.data.DataConfig`.
       special: ids of the special tokens.
       max_distance: largest distance of the two segments; 1 (default): adjacent segments only.
+      short_documents: `split` or `drop`; see there.
     """
 
     segment: str
@@ -123,15 +134,45 @@ class AdjacentPairs(DocumentView):
     swap_probability: float
     special: SpecialIds
     max_distance: int = 1
+    short_documents: str = "split"
 
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
-    needs: ClassVar[str] = (
-        "two segments in one record: whole documents (--documents_by=file), segment: sentence or a "
-        "smaller seq_length"
-    )
+
+    @property
+    def needs(self) -> str:
+        """What a record must have to give a pair, and how to get there."""
+        if self._drops_short:
+            return (
+                "two segments in one record: whole documents (--documents_by=file), "
+                "short_documents: split, segment: sentence or a smaller seq_length"
+            )
+        return "two sentences in one record: whole documents (--documents_by=file)"
+
+    @property
+    def _drops_short(self) -> bool:
+        return self.segment == "packed" and self.short_documents == "drop"
+
+    def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
+        """Which records give no pair, by the tokens of their sentences; bool `[records]`.
+
+        Args:
+          alone, running: see `segments.segment_starts`.
+        """
+        if not self._drops_short:
+            return alone.row_lengths() < 2
+        starts = segment_starts(alone, running, self.seq_length - 2)
+        return tf.reduce_sum(tf.cast(starts, tf.int32), axis=1) < 2
+
+    @property
+    def why_without_pairs(self) -> str:
+        """Why records give none, for messages."""
+        if self._drops_short:
+            return "fit one segment (short_documents: drop)"
+        return "have one sentence"
 
     def __call__(self, block: DocumentBlock) -> Examples:
-        parts = segments(block, self.segment, self.seq_length - 2)
+        split_short = self.short_documents == "split"
+        parts = segments(block, self.segment, self.seq_length - 2, split_short)
         counts = parts.row_lengths()
         index = tf.RaggedTensor.from_row_splits(
             tf.range(tf.shape(parts.values)[0]), parts.row_splits
@@ -182,12 +223,10 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
         keep, repeated[:, tf.newaxis], tf.zeros_like(repeated, tf.bool)
     )
     mask = tf.RaggedTensor.from_row_splits(keep, sentences.row_splits)
-    text = block.text
-    return dataclasses.replace(
-        block,
-        sentences=tf.ragged.boolean_mask(sentences, mask),
-        text=None if text is None else tf.ragged.boolean_mask(text, mask),
-    )
+    names = ("sentences", "text", "replaced", "replacing")
+    held = {name: getattr(block, name) for name in names}
+    kept = {n: tf.ragged.boolean_mask(v, mask) for n, v in held.items() if v is not None}
+    return dataclasses.replace(block, **kept)
 
 
 def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:

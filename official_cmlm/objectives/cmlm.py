@@ -75,7 +75,13 @@ class CmlmConfig(MaskingConfig):
                 )
 
     def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
-        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
+        return AdjacentPairs(
+            data.segment,
+            data.seq_length,
+            data.swap_probability,
+            source.special,
+            short_documents=data.short_documents,
+        )
 
     def needs_language_model_head(self) -> bool:
         return True

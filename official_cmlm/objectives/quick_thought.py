@@ -51,6 +51,7 @@ class QuickThoughtConfig(RetrievalConfig):
             data.swap_probability,
             source.special,
             self.context_size,
+            data.short_documents,
         )
 
 

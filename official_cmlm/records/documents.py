@@ -9,6 +9,17 @@ One `tf.train.Example` holds
   repeats_last       int64 [1]    1 if the first sentence is the last one of the record before
   text               bytes list   the sentences in UTF-8; only with `keep_text`
 
+With a vocabulary whose ids differ where a space stands before a text (byte-level BPE: `The` and
+` The` are two entries) also
+
+  after_space_ids       int64 list   ids that replace the first ones of each sentence where other
+                                     text and a space stand before it, end to end
+  after_space_lengths   int64 list   how many of them belong to each sentence
+  after_space_replaced  int64 list   how many ids of each sentence they replace
+
+`token_ids` are those of each sentence by itself. The ids of a run of sentences are those of its
+text, the sentences joined by single spaces: `DocumentBlock.running` and `running_lengths`.
+
 A long document is cut into several records, in order. The last sentence of a record is repeated at
 the start of the next, so that no pair of adjacent sentences is lost; `repeats_last` marks it, so
 that it is not counted twice. Packed segments of many sentences end at a cut: with 256 sentences per
@@ -26,7 +37,23 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
+    from official_cmlm.tokenization import AfterSpace
+
 KIND = "documents"
+
+
+@dataclasses.dataclass(frozen=True, slots=True)
+class PackedAfterSpace:
+    """What changes in the sentences of a record where a space stands before them.
+
+    Attributes:
+      ids: the varints of `after_space_ids`.
+      lengths, replaced: `after_space_lengths` and `after_space_replaced`, `[sentences]`.
+    """
+
+    ids: bytes
+    lengths: Sequence[int]
+    replaced: Sequence[int]
 
 
 def encode(
@@ -36,6 +63,7 @@ def encode(
     document_id: str,
     repeats_last: bool,
     text: list[str] | None = None,
+    after_space: "AfterSpace | None" = None,
 ) -> bytes:
     """Serialises one record.
 
@@ -45,10 +73,19 @@ def encode(
       language, document_id: see the module's text.
       repeats_last: whether the first sentence ended the record before.
       text: the sentences, `[sentences]`, or None to leave them out.
+      after_space: of the sentences, as the tokenizer gives it.
     """
     packed = wire.Varints.of(token_ids).data
     lengths = sentence_lengths.tolist()
-    return encode_packed(packed, lengths, language, document_id, repeats_last, text)
+    after = None
+    if after_space is not None:
+        ids = after_space.ids
+        after = PackedAfterSpace(
+            wire.Varints.of(ids.values).data,
+            (ids.row_splits[1:] - ids.row_splits[:-1]).tolist(),
+            after_space.replaced.tolist(),
+        )
+    return encode_packed(packed, lengths, language, document_id, repeats_last, text, after)
 
 
 def encode_packed(
@@ -58,9 +95,17 @@ def encode_packed(
     document_id: str,
     repeats_last: bool,
     text: list[str] | None = None,
+    after_space: PackedAfterSpace | None = None,
 ) -> bytes:
     """As `encode`, with the ids of a batch of records encoded at once by `wire.Varints`."""
-    entries = [
+    entries = []
+    if after_space is not None:
+        entries = [
+            wire.entry("after_space_ids", wire.int64_list(after_space.ids)),
+            wire.entry("after_space_lengths", wire.int64_list(_packed(after_space.lengths))),
+            wire.entry("after_space_replaced", wire.int64_list(_packed(after_space.replaced))),
+        ]
+    entries += [
         wire.entry("id", wire.bytes_list([document_id.encode("utf-8", "replace")])),
         _language(language),
         _repeats_last(repeats_last),
@@ -97,30 +142,143 @@ class DocumentBlock:
     """A batch of parsed records, the input of every view.
 
     Attributes:
-      sentences: int32 ragged `[records, (sentences), (tokens)]`.
+      sentences: int32 ragged `[records, (sentences), (tokens)]`, each sentence by itself.
       repeats_last: bool `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
       text: string ragged `[records, (sentences)]`, or None if it was not asked for.
+      replaced: int64 ragged `[records, (sentences)]`, how many of the first ids of a sentence are
+        replaced where it follows another one; None: nothing changes there.
+      replacing: int32 ragged `[records, (sentences), (tokens)]`, the ids that replace them.
     """
 
     sentences: "tf.RaggedTensor"
     repeats_last: "tf.Tensor"
     keys: "tf.Tensor"
     text: "tf.RaggedTensor | None" = None
+    replaced: "tf.RaggedTensor | None" = None
+    replacing: "tf.RaggedTensor | None" = None
+
+    def running_lengths(self) -> "tf.Tensor":
+        """Tokens of each sentence of the block where it follows another; int64 `[sentences]`."""
+        lengths = self.sentences.values.row_lengths()
+        if self.replaced is None:
+            return lengths
+        return lengths - self.replaced.values + self.replacing.values.row_lengths()
+
+    def running(self, first: "tf.Tensor | None" = None) -> "tf.RaggedTensor":
+        """The sentences as they stand in running text, one space between two of them.
+
+        Args:
+          first: bool `[sentences of the block]`, those that begin a run, which keep their ids;
+            None: the first sentence of each record.
+
+        Returns:
+          int32 ragged `[records, (sentences), (tokens)]`. End to end, the ids of a run are those
+          of its text.
+        """
+        import tensorflow as tf
+
+        if self.replaced is None:
+            return self.sentences
+        own, heads = self.sentences.values, self.replacing.values
+        if first is None:
+            numbers = tf.range(own.nrows())
+            first = numbers == tf.gather(self.sentences.row_starts(), self.sentences.value_rowids())
+
+        def join() -> tf.RaggedTensor:
+            zero = tf.zeros([], tf.int64)
+            head_lengths = tf.where(first, zero, heads.row_lengths())
+            starts = own.row_starts() + tf.where(first, zero, self.replaced.values)
+            # Indices into the replacing ids, then into the sentences' own, which follow them.
+            shift = tf.size(heads.flat_values, tf.int64)
+            index = tf.concat(
+                [
+                    tf.ragged.range(heads.row_starts(), heads.row_starts() + head_lengths),
+                    tf.ragged.range(starts + shift, own.row_limits() + shift),
+                ],
+                axis=1,
+            )
+            both = tf.concat([heads.flat_values, own.flat_values], axis=0)
+            return index.with_values(tf.gather(both, index.values))
+
+        # Records of WordPiece, and those of older releases, replace nothing.
+        changes = tf.reduce_any(self.replaced.values > 0) | (tf.size(heads.flat_values) > 0)
+        return self.sentences.with_values(tf.cond(changes, join, lambda: own))
 
 
 def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
-    """Tokens of each serialised record, int64 `[records]`; a repeated sentence does not count."""
+    """Tokens of each serialised record as running text, int64 `[records]`.
+
+    A repeated sentence does not count.
+    """
     import tensorflow as tf
 
-    features = {
-        "sentence_lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-        "repeats_last": tf.io.FixedLenFeature([], tf.int64),
-    }
+    alone, running, repeats = parse_lengths(serialized)
+    alone, running = alone.to_tensor(), running.to_tensor()
+    # What is counted begins with the first sentence, or behind it if it is repeated.
+    start = tf.cast(repeats, tf.int64)[:, tf.newaxis]
+    place = tf.range(tf.shape(alone, tf.int64)[1])[tf.newaxis]
+    counted = tf.where(place == start, alone, tf.where(place > start, running, 0))
+    return tf.reduce_sum(counted, axis=1)
+
+
+def parse_lengths(
+    serialized: "tf.Tensor",
+) -> tuple["tf.RaggedTensor", "tf.RaggedTensor", "tf.Tensor"]:
+    """Parses the lengths of sentences alone, of serialised records, string `[records]`.
+
+    Returns:
+      Tokens of each sentence by itself and where it follows another, both int64 ragged
+      `[records, (sentences)]`, and `repeats_last`, bool `[records]`.
+    """
+    import tensorflow as tf
+
+    names = ("sentence_lengths", "after_space_lengths", "after_space_replaced")
+    features = {name: _int64_list() for name in names}
+    features["repeats_last"] = tf.io.FixedLenFeature([], tf.int64)
     parsed = tf.io.parse_example(serialized, features)
     lengths = parsed["sentence_lengths"]
-    repeated = tf.squeeze(lengths[:, :1].to_tensor(shape=[None, 1]), axis=1)
-    return tf.reduce_sum(lengths, axis=1) - repeated * parsed["repeats_last"]
+    replaced, replacing = _after_space(parsed)
+    running = lengths.with_values(lengths.values - replaced + replacing)
+    return lengths, running, tf.cast(parsed["repeats_last"], tf.bool)
+
+
+def _int64_list() -> "tf.io.RaggedFeature":
+    import tensorflow as tf
+
+    return tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64)
+
+
+def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
+    """How many ids of each sentence are replaced and replacing, both int64 `[sentences]`.
+
+    Zeros in records that do not hold it. Asserts that others hold it of each sentence, that no more
+    ids are replaced than there are, and that one is left.
+    """
+    import tensorflow as tf
+
+    lengths = parsed["sentence_lengths"]
+    replaced, replacing = parsed["after_space_replaced"], parsed["after_space_lengths"]
+    counts = lengths.row_lengths()
+    held = replaced.row_lengths() > 0
+    wanted = tf.where(held, counts, tf.zeros_like(counts))
+    for each in (replaced, replacing):
+        tf.debugging.assert_equal(
+            each.row_lengths(), wanted, "not every sentence has ids behind a space"
+        )
+    index = tf.where(tf.gather(held, lengths.value_rowids()))
+    shape = tf.shape(lengths.values, tf.int64)
+    replaced = tf.scatter_nd(index, replaced.values, shape)
+    replacing = tf.scatter_nd(index, replacing.values, shape)
+    for each in (replaced, replacing):
+        tf.debugging.assert_non_negative(each, "a number of ids behind a space is negative")
+    tf.debugging.assert_less_equal(replaced, lengths.values, "more ids are replaced than there are")
+    # Where nothing is replaced, the sentence is as long as by itself.
+    left = lengths.values - replaced + replacing
+    tf.debugging.assert_less_equal(
+        tf.minimum(lengths.values, 1), left, "a sentence has no id behind a space"
+    )
+    return replaced, replacing
 
 
 def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | None) -> None:
@@ -163,26 +321,32 @@ def parse(
     """
     import tensorflow as tf
 
-    features = {
-        "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-        "sentence_lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-        "repeats_last": tf.io.FixedLenFeature([], tf.int64),
-    }
+    names = ("token_ids", "sentence_lengths")
+    names += ("after_space_ids", "after_space_lengths", "after_space_replaced")
+    features = {name: _int64_list() for name in names}
+    features["repeats_last"] = tf.io.FixedLenFeature([], tf.int64)
     if with_text:
         features["text"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(serialized, features)
     lengths = parsed["sentence_lengths"]
     check_tokens(parsed["token_ids"], tf.reduce_sum(lengths, axis=1), vocab_size)
+    replaced, replacing = _after_space(parsed)
+    sums = tf.reduce_sum(lengths.with_values(replacing), axis=1)
+    check_tokens(parsed["after_space_ids"], sums, vocab_size)
     if with_text:
         tf.debugging.assert_equal(
             parsed["text"].row_lengths(), lengths.row_lengths(), "a record lacks text"
         )
-    tokens = tf.RaggedTensor.from_row_lengths(
-        tf.cast(parsed["token_ids"].flat_values, tf.int32), lengths.flat_values
-    )
+
+    def rows(name: str, row_lengths: tf.Tensor) -> tf.RaggedTensor:
+        ids = tf.cast(parsed[name].flat_values, tf.int32)
+        return lengths.with_values(tf.RaggedTensor.from_row_lengths(ids, row_lengths))
+
     return DocumentBlock(
-        sentences=tf.RaggedTensor.from_row_splits(tokens, lengths.row_splits),
+        sentences=rows("token_ids", lengths.flat_values),
         repeats_last=tf.cast(parsed["repeats_last"], tf.bool),
         keys=keys,
         text=parsed.get("text"),
+        replaced=lengths.with_values(replaced),
+        replacing=rows("after_space_ids", replacing),
     )

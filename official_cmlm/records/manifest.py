@@ -45,7 +45,8 @@ class Manifest:
       languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
       length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
         more than the bound before; the last key is `inf`.
-      vocabulary: `hash`, `size`, `kind` and settings of what made the ids.
+      vocabulary: `hash`, `size`, `kind` and settings of what made the ids; `after_space: true` if
+        the records hold how the ids of sentences change behind a space (`records.documents`).
       keep_text: whether the records hold the sentences' text too.
       counters: how much text was dropped or changed by data preparation, by `stage/reason`.
       shards: the files, in order.
@@ -79,6 +80,11 @@ class Manifest:
         """Entries of the vocabulary; None if they are not known."""
         size = self.vocabulary.get("size")
         return size if type(size) is int and size > 0 else None
+
+    @property
+    def after_space(self) -> bool:
+        """Whether the records hold how ids change behind a space; those of old releases do not."""
+        return self.vocabulary.get("after_space") is True
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `dataset.json`, last of all files: the folder is complete once it is there."""

@@ -7,6 +7,7 @@ Records, `encode`, the exported preprocess module and the tests all get their id
 from official_cmlm.tokenization.byte_pair import BytePairVocabulary
 from official_cmlm.tokenization.loading import load_vocabulary
 from official_cmlm.tokenization.vocabulary import (
+    AfterSpace,
     GraphTokenizer,
     Tokenizer,
     TokenRows,
@@ -17,6 +18,7 @@ from official_cmlm.tokenization.vocabulary import (
 from official_cmlm.tokenization.wordpiece import WordPieceVocabulary
 
 __all__ = [
+    "AfterSpace",
     "BytePairVocabulary",
     "GraphTokenizer",
     "TokenRows",

@@ -6,6 +6,7 @@ import hashlib
 import itertools
 import json
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
@@ -13,10 +14,21 @@ from typing import Any, ClassVar
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write_text, read_object, read_text
-from official_cmlm.tokenization.vocabulary import GraphTokenizer, TokenRows, Vocabulary, utf8
+from official_cmlm.tokenization.vocabulary import (
+    AfterSpace,
+    GraphTokenizer,
+    TokenRows,
+    Vocabulary,
+    utf8,
+)
 
 _SETTINGS = "byte_pair.json"
 _ADVICE = "take a whole copy of the vocabulary"
+# A text up to its first space behind something else. GPT-2's rules let no word go on over that
+# space, so the ids of what follows do not depend on what is in front.
+_HEAD = re.compile(r".*?\S(?= |\Z)", re.DOTALL)
+# Heads whose ids are remembered, and the longest of them in characters: texts begin with few words.
+_REMEMBERED_HEADS, _LONGEST_REMEMBERED = 1 << 16, 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,6 +63,11 @@ class BytePairVocabulary(Vocabulary):
         parts = ("\n".join(self.tokens), "\n".join(self.merges), str(self.add_prefix_space))
         return hashlib.sha256("\n\n".join(parts).encode()).hexdigest()[:16]
 
+    @property
+    def space_changes_ids(self) -> bool:
+        """True unless a space is put before every text in any case."""
+        return not self.add_prefix_space
+
     def settings(self) -> dict[str, bool | int | str]:
         return {"add_prefix_space": self.add_prefix_space}
 
@@ -83,16 +100,56 @@ class _FastBytePair:
 
     def __init__(self, vocabulary: BytePairVocabulary) -> None:
         self._tokenizer = bare_tokenizer(vocabulary)
+        self._changes = vocabulary.space_changes_ids
+        # Head -> (how many ids are replaced, by which).
+        self._heads: dict[str, tuple[int, list[int]]] = {}
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
+        return _token_rows(self._encode(texts))
+
+    def after_space(self, texts: Sequence[str]) -> AfterSpace | None:
         import numpy as np
 
+        if not self._changes:
+            return None
+        found = [_HEAD.match(text) for text in texts]
+        heads = [match.group() if match else text for match, text in zip(found, texts)]
+        known = self._heads
+        new = list(dict.fromkeys(head for head in heads if head not in known))
+        rows = self._encode([*new, *(f" {head}" for head in new)])
+        changed = {
+            head: _without_common_end(alone, behind)
+            for head, alone, behind in zip(new, rows, rows[len(new) :])
+        }
+        rows = [changed.get(head) or known[head] for head in heads]
+        if len(known) > _REMEMBERED_HEADS:
+            known.clear()
+        known.update(each for each in changed.items() if len(each[0]) <= _LONGEST_REMEMBERED)
+        replaced = np.fromiter((count for count, _ in rows), np.int64, len(rows))
+        return AfterSpace(replaced, _token_rows([ids for _, ids in rows]))
+
+    def _encode(self, texts: Sequence[str]) -> list[list[int]]:
         valid = [text.decode("utf-8") for text in utf8(texts)]
         encoded = self._tokenizer.encode_batch_fast(valid, add_special_tokens=False)
-        rows = [encoding.ids for encoding in encoded]
-        lengths = np.fromiter(map(len, rows), np.int64, len(rows))
-        values = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
-        return TokenRows(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+        return [encoding.ids for encoding in encoded]
+
+
+def _token_rows(rows: list[list[int]]) -> TokenRows:
+    import numpy as np
+
+    lengths = np.fromiter(map(len, rows), np.int64, len(rows))
+    values = np.fromiter(itertools.chain.from_iterable(rows), np.int32, lengths.sum())
+    return TokenRows(values, np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64))
+
+
+def _without_common_end(before: list[int], now: list[int]) -> tuple[int, list[int]]:
+    """(how many of the first ids of `before` are replaced, by which), to give `now`."""
+    same = 0
+    for one, other in zip(reversed(before), reversed(now)):
+        if one != other:
+            break
+        same += 1
+    return len(before) - same, now[: len(now) - same]
 
 
 def bare_tokenizer(vocabulary: BytePairVocabulary) -> Any:

@@ -33,11 +33,32 @@ class TokenRows:
         return [self.values[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
 
+@dataclasses.dataclass(frozen=True)
+class AfterSpace:
+    """How the ids of texts change where other text and a space stand before them.
+
+    Attributes:
+      replaced: int64 `[texts]`, how many of the first ids of each text are replaced.
+      ids: the ids that replace them.
+    """
+
+    replaced: "np.ndarray"
+    ids: TokenRows
+
+
 class Tokenizer(Protocol):
     """Strings to ids in Python, by the fastest library for the kind of vocabulary."""
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
         """Ids without special tokens; lone surrogates count as `?`."""
+
+    def after_space(self, texts: Sequence[str]) -> AfterSpace | None:
+        """What changes where other text and a space stand before each of the texts.
+
+        The texts neither begin nor end with white space, and nor does the other text. So the ids
+        of texts joined by single spaces are those of the first one, and for each of the others
+        those that replace its first ids and the rest of its ids. None: nothing ever changes.
+        """
 
 
 class GraphTokenizer(Protocol):
@@ -72,6 +93,11 @@ class Vocabulary(abc.ABC):
     @abc.abstractmethod
     def continues_word(self, token: str) -> bool:
         """Whether an entry goes on with the word that the token before it began."""
+
+    @property
+    def space_changes_ids(self) -> bool:
+        """Whether the ids of a text differ where a space stands before it; see `AfterSpace`."""
+        return False
 
     @property
     @abc.abstractmethod

@@ -103,6 +103,9 @@ class _FastWordPiece:
         ragged = self._graph.tokenize(tf.constant(utf8(texts), tf.string))
         return TokenRows(ragged.values.numpy(), ragged.row_splits.numpy())
 
+    def after_space(self, texts: Sequence[str]) -> None:
+        """Nothing: words are split at white space, which leaves no trace in their ids."""
+
 
 def read_wordpiece(
     path: Path, lower_case: bool | None = None, max_bytes_per_word: int | None = None

@@ -21,8 +21,12 @@ from official_cmlm.inputs.pipeline import (
     can_resume,
     check_batches,
 )
-from official_cmlm.inputs.records import count_short_records
-from official_cmlm.inputs.views import Source, View
+from official_cmlm.inputs.records import (
+    check_running_text,
+    count_short_records,
+    count_without_pairs,
+)
+from official_cmlm.inputs.views import AdjacentPairs, Source, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
 from official_cmlm.records.corruption import report_damaged_shard
@@ -85,8 +89,11 @@ class SentenceEncoderTask(base_task.Task):
         # Objective -> the sequences of its view.
         self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
-            source = self._source(load_manifest(data.input_path))
+            manifest = load_manifest(data.input_path)
+            source = self._source(manifest)
             self.chosen[name].check_records(data, source, where)
+            view = self.chosen[name].view(data, source)
+            check_running_text(data, manifest, view, self.vocabulary)
 
     def _open_sts(self) -> ScoredPairs | None:
         path = self.task_config.sts_file
@@ -181,7 +188,16 @@ class SentenceEncoderTask(base_task.Task):
         for name, where, data in self.task_config.used_data():
             manifest = load_manifest(data.input_path)
             view = self.chosen[name].view(data, self._source(manifest))
-            if view.min_record_tokens and data.is_training:
+            if not data.is_training:
+                continue
+            if isinstance(view, AdjacentPairs):
+                left_out, read = count_without_pairs(data, manifest, view)
+                if left_out:
+                    lines.append(
+                        f"{name}: {left_out} of {read} records of {where} {view.why_without_pairs} "
+                        "and are skipped"
+                    )
+            if view.min_record_tokens:
                 short, read = count_short_records(data, manifest, view.min_record_tokens)
                 if short:
                     lines.append(

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from official_cmlm.inputs.views import AdjacentPairs
 from tests.inputs.blocks import DOCUMENTS, SLOW, SPECIAL, make_block, random_documents, wrap
-from tests.oracles.cmlm_numpy import greedy_pack
+from tests.oracles.cmlm_numpy import pair_segments
 
 
 def _pairs(document, distance):
@@ -46,7 +46,7 @@ def test_all_pairs_near_each_other(documents, distance, segment, limit, swapped)
     for document in documents:
         runs = [[i] for i in range(len(document))]
         if segment == "packed":
-            runs = greedy_pack([len(sentence) for sentence in document], limit)
+            runs = pair_segments([len(sentence) for sentence in document], limit)
         parts = [wrap([t for i in run for t in document[i]][:limit]) for run in runs]
         expected += _pairs(parts, distance)
     pairs = _examples(view, make_block(documents))

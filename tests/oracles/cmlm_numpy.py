@@ -361,6 +361,23 @@ def greedy_pack(sentence_lengths: Sequence[int], limit: int) -> list[list[int]]:
     return segments
 
 
+def pair_segments(sentence_lengths: Sequence[int], limit: int) -> list[list[int]]:
+    """`greedy_pack` for pairs: several sentences that all fit one segment become two of them.
+
+    The two are cut where they differ least in tokens, of equal cuts at the first.
+    """
+    packed = greedy_pack(sentence_lengths, limit)
+    count = len(sentence_lengths)
+    if len(packed) > 1 or count < 2:
+        return packed
+    cuts = [
+        (abs(sum(sentence_lengths[:cut]) - sum(sentence_lengths[cut:])), cut)
+        for cut in range(1, count)
+    ]
+    _, cut = min(cuts)
+    return [list(range(cut)), list(range(cut, count))]
+
+
 def adjacent_pairs(num_items: int) -> list[tuple[int, int]]:
     """Section 3: all pairs of consecutive sequences, (0, 1), (1, 2), ..., in document order."""
     pairs = []

@@ -74,6 +74,14 @@ def _record(**changes):
     return tf.train.Example(features=tf.train.Features(feature=given)).SerializeToString()
 
 
+def _after_space(ids, lengths, replaced):
+    return _record(
+        after_space_ids=_ids(*ids),
+        after_space_lengths=_ids(*lengths),
+        after_space_replaced=_ids(*replaced),
+    )
+
+
 NONSENSE = {
     "no record at all": b"\xff\xfe nonsense",
     "nothing": b"",
@@ -87,6 +95,15 @@ NONSENSE = {
     "lengths beyond the ids": _record(sentence_lengths=_ids(2, 200)),
     "lengths of half the ids": _record(sentence_lengths=_ids(1, 1)),
     "a negative length": _record(sentence_lengths=_ids(6, -2)),
+    "ids behind a space of one sentence": _after_space([9], [1], [1]),
+    "ids behind a space without lengths": _after_space([9], [], []),
+    "fewer ids behind a space than lengths": _after_space([9], [1, 1], [1, 0]),
+    "more ids replaced than there are": _after_space([9, 9], [1, 1], [1, 3]),
+    "a negative number of ids replaced": _after_space([9, 9], [1, 1], [1, -1]),
+    "a negative number of ids behind a space": _after_space([9], [2, -1], [1, 1]),
+    "a sentence that is nothing behind a space": _after_space([9], [1, 0], [1, 2]),
+    "an id behind a space beyond the vocabulary": _after_space([9, 10**6], [1, 1], [1, 1]),
+    "a negative id behind a space": _after_space([9, -3], [1, 1], [1, 1]),
 }
 
 

@@ -1,11 +1,15 @@
 """The documents record: what is encoded comes back."""
 
+import itertools
+
 import numpy as np
+import pytest
 import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.records.documents import encode, parse
+from official_cmlm.records.documents import encode, parse, parse_lengths, token_counts
+from official_cmlm.tokenization import AfterSpace, TokenRows
 
 _RECORD = st.tuples(
     st.lists(st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=5), min_size=1, max_size=5),
@@ -15,10 +19,15 @@ _RECORD = st.tuples(
 )
 
 
-def _encode(sentences, repeats, name, text=None):
+def _rows(rows):
+    ids = np.array([token for row in rows for token in row], np.int32)
+    return TokenRows(ids, np.array([0, *itertools.accumulate(map(len, rows))], np.int64))
+
+
+def _encode(sentences, repeats, name, text=None, after=None):
     ids = np.array([token for sentence in sentences for token in sentence], np.int32)
     lengths = np.array([len(sentence) for sentence in sentences])
-    return encode(ids, lengths, "de", name, repeats, text)
+    return encode(ids, lengths, "de", name, repeats, text, after)
 
 
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
@@ -49,3 +58,69 @@ def test_equal_records_are_equal_bytes():
     """Serialising is deterministic: checksums of shards can be compared."""
     record = [[[1, 2], [3]], False, "x", ["a b", "c"]]
     assert _encode(*record) == _encode(*record)
+
+
+_ID = st.integers(0, 2**31 - 1)
+# (ids, how many are replaced, by which) of a sentence.
+_SENTENCE = st.lists(_ID, min_size=1, max_size=4).flatmap(
+    lambda ids: st.tuples(
+        st.just(ids), st.integers(0, len(ids)), st.lists(_ID, min_size=1, max_size=3)
+    )
+)
+# (sentences, whether the first is repeated, whether the record holds what changes).
+_RUNNING = st.tuples(st.lists(_SENTENCE, min_size=1, max_size=4), st.booleans(), st.booleans())
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(records=st.lists(_RUNNING, min_size=1, max_size=4), data=st.data())
+def test_ids_of_running_text(records, data):
+    """Sentences that follow another have other first ids; those of older records keep theirs."""
+    serialized, wanted, counts, lengths, first = [], [], [], [], []
+    for sentences, repeats, holds in records:
+        own = [ids for ids, *_ in sentences]
+        after = None
+        if holds:
+            replaced = np.array([count for _, count, _ in sentences], np.int64)
+            after = AfterSpace(replaced, _rows([ids for *_, ids in sentences]))
+        following = [new + ids[n:] if holds else ids for ids, n, new in sentences]
+        begins = data.draw(st.lists(st.booleans(), min_size=len(own), max_size=len(own)))
+        first += begins
+        wanted.append(
+            [alone if begin else behind for alone, behind, begin in zip(own, following, begins)]
+        )
+        lengths.append(list(map(len, following)))
+        kept = [own[1:], following[1:]] if repeats else [own, following]
+        counts.append(len(sum(kept[0][:1] + kept[1][1:], [])))
+        serialized.append(_encode(own, repeats, "", None, after))
+    block = parse(tf.constant(serialized), tf.zeros(len(records), tf.int64))
+    running = tf.function(lambda mask: block.running(mask))(tf.constant(first))
+    assert running.to_list() == wanted
+    assert block.running_lengths().numpy().tolist() == sum(lengths, [])
+    assert [row[:1] for row in block.running().to_list()] == [
+        row[:1] for row in block.sentences.to_list()
+    ]
+    alone, following, repeats = parse_lengths(tf.constant(serialized))
+    assert alone.to_list() == [[len(ids) for ids, *_ in s] for s, *_ in records]
+    assert following.to_list() == lengths
+    assert repeats.numpy().tolist() == [repeats for _, repeats, _ in records]
+    assert token_counts(tf.constant(serialized)).numpy().tolist() == counts
+
+
+def test_only_some_vocabularies_need_more():
+    """Without them the bytes are those of older releases."""
+    record = _encode([[1, 2], [3]], False, "x")
+    assert not any(
+        name.startswith("after") for name in tf.train.Example.FromString(record).features.feature
+    )
+    held = _encode([[1, 2], [3]], False, "x", None, AfterSpace(np.array([0, 0]), _rows([[], []])))
+    feature = tf.train.Example.FromString(held).features.feature
+    assert list(feature["after_space_replaced"].int64_list.value) == [0, 0]
+
+
+@pytest.mark.parametrize("size", [130, 20_000])
+def test_long_sentences_behind_a_space(size):
+    """Numbers of several bytes."""
+    ids = list(range(size))
+    after = AfterSpace(np.array([0, size - 1]), _rows([[1], ids]))
+    block = parse(tf.constant([_encode([ids, ids], False, "", None, after)]), tf.zeros(1, tf.int64))
+    assert block.running().to_list() == [[ids, [*ids, size - 1]]]

@@ -1,19 +1,26 @@
 """What holds for every objective: a sum is the sum of its parts, one example is no batch."""
 
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
 import tensorflow as tf
 from official.modeling import optimization
 
+from data_prep.documents.records import RecordOptions, Statistics, records
+from data_prep.output.folder import ShardWriter
+from data_prep.readers import Document
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
+from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, records_of
 from tests.training.helpers import by_objective, data, task_config
 
+ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 _SGD = {
     "optimizer": {"type": "sgd"},
     "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
@@ -164,3 +171,49 @@ def test_validation_batches_are_checked_too(folders):
         folder, {"contrastive": SETTINGS["contrastive"]}, validation_data=validation
     )
     assert _refusal(SentenceEncoderTask(config)).startswith("task.validation_data.global_batch")
+
+
+def _write(folder, vocabulary, documents):
+    """Writes a folder of records; returns its manifest."""
+    writer, statistics = ShardWriter(folder, "documents", 1 << 20), Statistics()
+    options = RecordOptions(one_sentence_a_line=True)
+    for language, record in records(documents, vocabulary, options, statistics):
+        writer.write(language, record)
+    writer.close()
+    vocabulary.save(folder)
+    manifest = statistics.manifest(vocabulary, writer.shards, False)
+    manifest.save(folder)
+    return manifest
+
+
+@pytest.mark.parametrize("name", ["cmlm", "quick_thought"])
+def test_records_without_pairs_are_counted(vocabulary, tmp_path, name):
+    """One line before training; plain MLM, which reads them all, has none."""
+    texts = [["a"]] * 3 + [["a b", "c"]] * 4 + [["a b c d e f g h i j k l"] * 4] * 2
+    _write(tmp_path, vocabulary, [Document(f"d{i}", "en", text) for i, text in enumerate(texts)])
+    expected = {
+        ("sentence", "split"): [f"{name}: 3 of 9 records of task.train_data have one sentence"],
+        ("packed", "split"): [f"{name}: 3 of 9 records of task.train_data have one sentence"],
+        ("packed", "drop"): [
+            f"{name}: 7 of 9 records of task.train_data fit one segment (short_documents: drop)"
+        ],
+    }
+    for (segment, short), lines in expected.items():
+        train = data(tmp_path, segment=segment, short_documents=short)
+        for chosen in ({name: SETTINGS[name]}, {"mlm": SETTINGS["mlm"]}):
+            task = SentenceEncoderTask(task_config(tmp_path, chosen, train_data=train))
+            wanted = [f"{line} and are skipped" for line in lines] if name in chosen else []
+            assert task.notes() == wanted
+
+
+def test_records_that_would_join_sentences_without_a_space(tmp_path):
+    """Byte-level BPE records of an older release are refused where sentences are joined."""
+    manifest = _write(tmp_path, load_vocabulary(ROBERTA), make_documents(5))
+    packed = {"train_data": data(tmp_path, segment="packed")}
+    config = task_config(tmp_path, {"mlm": SETTINGS["mlm"]}, **packed)
+    SentenceEncoderTask(config)
+    del manifest.vocabulary["after_space"]
+    manifest.save(tmp_path)
+    with pytest.raises(UserError, match="do not hold how ids change behind a space"):
+        SentenceEncoderTask(config)
+    SentenceEncoderTask(task_config(tmp_path, {"mlm": SETTINGS["mlm"]}))

@@ -1,6 +1,7 @@
 """Documents to records: no pair is lost or doubled over cuts, and everything is counted once."""
 
 from collections import Counter
+from pathlib import Path
 
 import pytest
 import tensorflow as tf
@@ -11,9 +12,10 @@ from data_prep.documents.records import RecordOptions, Statistics, records
 from data_prep.documents.sentences import bounded, split_sentences
 from data_prep.output.dropped import DropCounter
 from data_prep.readers import Document
-from official_cmlm.tokenization import build_tokenizer
+from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from tests.conftest import WORDS, make_documents
 
+ROBERTA = Path(__file__).parents[2] / "checkpoints" / "references" / "roberta"
 # Tokenizing in TensorFlow is slow to start.
 SLOW = settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 LINES = {"one_sentence_a_line": True, "keep_text": True}
@@ -126,6 +128,42 @@ def test_min_sentences_of_a_document_in_pieces(vocabulary, pieces):
     result, statistics = _run(_documents([pieces]), vocabulary, min_sentences=3, **LINES)
     assert (statistics.documents, statistics.sentences) == (1, 4)
     assert sum(len(_pairs(texts)) for *_, texts in result) == 3
+
+
+def test_min_tokens(vocabulary):
+    """By the whole document, in however many pieces it comes; too few sentences are said first."""
+    pieces = [[["a b", "c"]], [["a", "b", "c d"]], [["a", "b"], ["c d"]], [["a b c d e"]], [["a"]]]
+    options = {"min_sentences": 2, "min_tokens": 4}
+    result, statistics = _run(_documents(pieces), vocabulary, **options, **LINES)
+    # Each line ends with two numbers, one unknown word each.
+    counts = [
+        sum(2 + len(line.split()) for lines in document for line in lines) for document in pieces
+    ]
+    assert counts == [7, 10, 10, 7, 3]
+    for least, documents in ((7, 3), (8, 2), (10, 2), (11, 0)):
+        options["min_tokens"] = least
+        result, statistics = _run(_documents(pieces), vocabulary, **options, **LINES)
+        assert statistics.documents == documents
+        assert statistics.counters["records/too_few_tokens"] == 3 - documents
+        assert statistics.counters["records/too_few_sentences"] == 2
+        kept = sum(len(s) for rows, repeats, _ in result for s in rows[1 if repeats else 0 :])
+        assert kept == statistics.tokens == sum(n for n in counts[:3] if n >= least)
+
+
+@pytest.mark.parametrize("cut", [False, True])
+def test_min_tokens_of_byte_pairs(cut):
+    """Counts the ids of the running text, also where a document comes in pieces."""
+    vocabulary = load_vocabulary(ROBERTA)
+    lines = ["tree walk", "'s slow", "!"]
+    text = build_tokenizer(vocabulary).tokenize([" ".join(lines)])
+    alone = build_tokenizer(vocabulary).tokenize(lines)
+    assert len(text.values) != len(alone.values)
+    documents = [Document("d", "en", lines)]
+    if cut:
+        documents = [Document("d", "en", lines[:1]), Document("d", "en", lines[1:], True)]
+    for least, kept in ((len(text.values), 1), (len(text.values) + 1, 0)):
+        _, statistics = _run(documents, vocabulary, min_tokens=least, one_sentence_a_line=True)
+        assert statistics.documents == kept
 
 
 def test_sentences_and_documents_without_tokens(vocabulary):

@@ -77,6 +77,7 @@ def texts(tmp_path_factory, vocabulary):
         [_sentence("f"), "\u0301", _sentence("g")],
         ["\u0301\u0301"],
         [_sentence("h")],
+        [_sentence("short", 4), _sentence("also short", 4)],
         ["\u200b", _sentence("i"), _sentence("j"), "A mend- ed word is mended."],
         ["\u200b\u200b"],
         ["\ufffd\ufffd\ufffd a"],
@@ -133,6 +134,7 @@ def runs(texts):
         deduplicate_paragraphs="near",
         exclude=f"{texts}/sts.tsv,{texts}/archive.zip",
         min_sentences=2,
+        min_tokens=12,
     )
     quality = _run(
         texts,
@@ -182,6 +184,8 @@ def test_examples_show_what_was_lost(runs):
     assert ("duplicates/exact_paragraph", _sentence("b").upper()) in shown
     assert ("duplicates/near_paragraph", _sentence("one")[:-1] + " other.") in shown
     assert ("records/too_few_sentences", _sentence("h")) in shown
+    short = "\n".join([_sentence("short", 4), _sentence("also short", 4)])
+    assert ("records/too_few_tokens", short) in shown
     assert ("quality/paragraph_policy", "See our privacy policy for all of the details.") in shown
     assert any(reason == "read/not_http" and text == "xyz" for reason, text in shown)
     assert any(reason == "read/unreadable_file" and "c.txt.gz" in text for reason, text in shown)

@@ -1,0 +1,135 @@
+"""Ids behind a space: sentences joined by their ids are the ids of the joined sentences."""
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from data_prep.documents.sentences import split_paragraphs
+from data_prep.output.dropped import DropCounter
+from data_prep.readers import ReadOptions, ReadReport, read_documents
+from official_cmlm.tokenization import build_tokenizer, load_vocabulary
+from official_cmlm.tokenization.byte_pair import _HEAD
+
+FOLDER = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
+
+# Contractions, digits, marks, several spaces, rare white space, and a lone surrogate.
+_PARTS = ("'s", "'", "'ve", "the", "The", "é", "語", "7", "!", "…", '"', " ", "  ", "\t", "\x1c")
+_PARTS += ("\u00a0", "\u3000", "\u0301", "\ud800", "\n")
+_TEXT = st.lists(st.sampled_from(_PARTS), min_size=1, max_size=6).map("".join).map(str.strip)
+_RUNS = st.lists(_TEXT.filter(bool), min_size=1, max_size=5)
+
+
+@pytest.fixture(scope="module")
+def small():
+    """256 bytes, five special tokens and 39 merges."""
+    return load_vocabulary(FOLDER)
+
+
+def _joined(tokenizer, sentences):
+    """The ids of a run, put together as the interface says."""
+    rows = tokenizer.tokenize(sentences).to_list()
+    after = tokenizer.after_space(sentences)
+    if after is None:
+        return sum(rows, [])
+    result = list(rows[0])
+    for row, replaced, ids in list(zip(rows, after.replaced, after.ids.to_list()))[1:]:
+        result += ids + row[replaced:]
+    return result
+
+
+@pytest.fixture(scope="module")
+def tokenizers(small, vocabulary):
+    """One tokenizer of each kind; they remember what they saw before."""
+    spaced = dataclasses.replace(small, add_prefix_space=True)
+    return [build_tokenizer(each) for each in (small, spaced, vocabulary)]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
+@given(sentences=_RUNS)
+def test_any_run(tokenizers, sentences):
+    """Of any texts without white space at their ends."""
+    for tokenizer in tokenizers:
+        expected = tokenizer.tokenize([" ".join(sentences)]).to_list()[0]
+        assert _joined(tokenizer, sentences) == expected
+
+
+def test_by_hand(small):
+    """A word behind a space is another entry; a mark gets a space in front; equal ends stay."""
+    tokenizer = build_tokenizer(small)
+    texts = ["tree", "!", "'s a", "tree x"]
+    rows, after = tokenizer.tokenize(texts).to_list(), tokenizer.after_space(texts)
+    space, tree = small.tokens.index("Ġ"), small.tokens.index("Ġtree")
+    assert after.ids.to_list() == [[tree], [space], [space], [tree]]
+    whole = len(rows[0])
+    assert whole > 1 and after.replaced.tolist() == [whole, 0, 0, whole]
+    assert small.space_changes_ids
+
+
+def test_where_nothing_changes(tokenizers, small, vocabulary):
+    """WordPiece, and a vocabulary that puts a space before every text, have nothing to store."""
+    assert [tokenizer.after_space(["a"]) is None for tokenizer in tokenizers] == [False, True, True]
+    spaced = dataclasses.replace(small, add_prefix_space=True)
+    assert not spaced.space_changes_ids and not vocabulary.space_changes_ids
+
+
+def test_what_is_remembered_is_bounded(small, monkeypatch):
+    """Beginnings that were seen before give the same ids, also after they were forgotten."""
+    monkeypatch.setattr("official_cmlm.tokenization.byte_pair._REMEMBERED_HEADS", 3)
+    tokenizer = build_tokenizer(small)
+    for texts in (
+        ["a", "the"],
+        ["b", "'s", "the"],
+        ["c", "a", "d", "x" * 99],
+        ["a", "e"],
+        ["x" * 99],
+    ):
+        seen = tokenizer.after_space(texts)
+        fresh = build_tokenizer(small).after_space(texts)
+        assert seen.ids.to_list() == fresh.ids.to_list()
+        assert seen.replaced.tolist() == fresh.replaced.tolist()
+        assert len(tokenizer._heads) <= 3 + len(texts)
+        assert all(len(head) <= 32 for head in tokenizer._heads)
+
+
+def test_head_without_text():
+    """Only white space has no head."""
+    assert _HEAD.match(" \t") is None and _HEAD.match("a\t  b c").group() == "a\t  b"
+
+
+@pytest.mark.parametrize(
+    ("name", "language"),
+    [
+        ("roberta", "en"),
+        ("roberta", "de"),
+        ("bert_uncased.txt", "en"),
+        ("bert_multilingual_cased.txt", "de"),
+        ("bert_multilingual_cased.txt", "fr"),
+    ],
+)
+@pytest.mark.parametrize("normalization", ["tensorflow_text", "bert"])
+def test_real_text(data_dir, name, language, normalization):
+    """Sentences of books: pairs, longer runs, and everything from some sentence on."""
+    casing = {"lower_case": "uncased" in name} if name.endswith(".txt") else {}
+    vocabulary = load_vocabulary(data_dir / "vocab" / name, **casing)
+    if casing:
+        vocabulary = dataclasses.replace(vocabulary, normalization=normalization)
+    elif normalization == "bert":
+        pytest.skip("byte-level BPE normalises nothing")
+    tokenizer = build_tokenizer(vocabulary)
+    files = sorted((data_dir / "text" / language).glob("*.txt"))[:3]
+    options = ReadOptions(documents_by="file")
+    checked = 0
+    for document in read_documents(list(map(str, files)), options, ReadReport()):
+        sentences = split_paragraphs(document.paragraphs, language, DropCounter())[:3000]
+        for start, stop in [(0, len(sentences)), (7, len(sentences))]:
+            run = sentences[start:stop]
+            assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
+        for start in range(0, len(sentences) - 20, 17):
+            for stop in (start + 1, start + 2, start + 13):
+                run = sentences[start:stop]
+                assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
+                checked += 1
+    assert checked > 500
