@@ -78,7 +78,8 @@ def define_reading() -> None:
         "documents_by",
         "blank_line",
         DOCUMENTS_BY,
-        "Where a document of plain text ends: at a blank_line, or at the end of the file.",
+        "Where a document of plain text ends: at a blank_line, at the end of the file, or of each"
+        " line, as in lists of words or single sentences, whose duplicates --deduplicate removes.",
     )
     flags.DEFINE_enum(
         "lines",

@@ -7,7 +7,7 @@ from official_cmlm.languages import check_language_tag
 
 from .report import ON_ERROR
 
-DOCUMENTS_BY = ("blank_line", "file")
+DOCUMENTS_BY = ("blank_line", "file", "line")
 LINES = ("wrapped", "paragraphs", "sentences")
 # (start, stop) of what is read of a file, in bytes, or of a data set, in examples.
 Part = tuple[int, int]
@@ -50,7 +50,8 @@ class ReadOptions:
     """How to read text.
 
     Attributes:
-      documents_by: "blank_line" (a blank line ends a document) or "file" (a file is one).
+      documents_by: "blank_line" (a blank line ends a document), "file" (a file is one) or "line" (a
+        line is one: lists of words, names or single sentences).
       lines: "wrapped" (lines are joined up to the next blank line), "paragraphs" (a line is a
         paragraph) or "sentences" (a line is exactly one sentence, kept as its own paragraph).
       language: the language tag of documents that do not name their own.

@@ -117,6 +117,10 @@ def _pieces(
                 yield begin, paragraphs, continues
             continues = inside = False
             continue
+        if options.documents_by == "line":
+            for number, line in enumerate(run):
+                yield int(block.starts[at + number]), normalise_space([line]), False
+            continue
         if by_blank_line and not inside:
             begin, inside = int(block.starts[at]), True
         text = " ".join(run)

@@ -6,6 +6,7 @@ from official_cmlm.objectives import (  # noqa: F401 - they register
     cmlm_cse,
     contrastive,
     declutr,
+    diff_cse,
     mlm,
     nli,
     quick_thought,

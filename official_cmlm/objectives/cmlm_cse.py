@@ -14,10 +14,17 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
-from official_cmlm.limits import at_least, between
+from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.objectives.base import Encode, ObjectiveOutput, Prediction, Vectors, register
+from official_cmlm.objectives.base import (
+    Encode,
+    ObjectiveConfig,
+    ObjectiveOutput,
+    Prediction,
+    Vectors,
+    register,
+)
 from official_cmlm.objectives.contrastive import (
     CONTRASTIVE_METRICS,
     Contrastive,
@@ -30,6 +37,9 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
+
+# The key of `Contrastive.vectors` that each names.
+CONDITIONINGS = {"projected": "first", "vector": "sentence"}
 
 
 @dataclasses.dataclass
@@ -44,21 +54,21 @@ class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
       lexical_layers: frozen blocks of the starting encoder that read the masked sentence. Default 8
         of 12 (§4.1, Table 6).
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
+      conditioning: which h the prediction sees: `projected` (default), the vector that the
+        contrastive loss compares, behind the projection head: the paper prints one h for both;
+        `vector`, the sentence vector that is exported. Without a projection head they are one.
     """
 
     mlm_weight: Annotated[float, at_least(0)] = 0.005
     contrastive_weight: Annotated[float, at_least(0)] = 1.0
     lexical_layers: Annotated[int, at_least(1)] = 8
     fusion_layers: Annotated[int, between(1, 1024)] = 3
+    conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
         check_weights(self, where)
-        if self.lexical_layers > encoder_config.num_layers:
-            raise UserError(
-                f"{where}.lexical_layers must be 1 to encoder.num_layers "
-                f"({encoder_config.num_layers}), got {self.lexical_layers}"
-            )
+        check_lexical_layers(self, encoder_config, where)
 
     def needs_language_model_head(self) -> bool:
         return bool(self.mlm_weight)
@@ -101,7 +111,7 @@ class CmlmCse(Contrastive):
         masked = features["first_masked"]
         outputs = self.auxiliary(
             masked,
-            vectors["sentence"],
+            vectors[CONDITIONINGS[self.config.conditioning]],
             masked["masked_lm_positions"],
             training=encode.training,
             stream=encode.stream("auxiliary"),
@@ -116,3 +126,12 @@ class CmlmCse(Contrastive):
     @property
     def prediction_weight(self) -> float:
         return self.config.mlm_weight
+
+
+def check_lexical_layers(config: ObjectiveConfig, encoder: EncoderConfig, where: str) -> None:
+    """Raises `UserError` if the frozen blocks are more than the encoder has."""
+    if config.lexical_layers > encoder.num_layers:
+        raise UserError(
+            f"{where}.lexical_layers must be 1 to encoder.num_layers ({encoder.num_layers}), got "
+            f"{config.lexical_layers}"
+        )

@@ -182,11 +182,11 @@ class Contrastive(Objective):
         return contrastive_output(*both, loss, config, bidirectional, self.summed)
 
 
-def check_weights(config: ObjectiveConfig, where: str) -> None:
-    """Raises `UserError` unless `mlm_weight` and `contrastive_weight` are ≥ 0, and one above 0."""
-    if not (config.mlm_weight or config.contrastive_weight):
+def check_weights(config: ObjectiveConfig, where: str, other: str = "mlm_weight") -> None:
+    """Raises `UserError` if `contrastive_weight` and the weight `other` are both 0."""
+    if not (getattr(config, other) or config.contrastive_weight):
         raise UserError(
-            f"{where}: mlm_weight and contrastive_weight are both 0; set one of them above 0"
+            f"{where}: {other} and contrastive_weight are both 0; set one of them above 0"
         )
 
 

@@ -48,9 +48,10 @@ def _lexical(model, masked):
     return model.encoder(masked)["encoder_outputs"][layers - 1].numpy()
 
 
-def _reference(model, batch):
+def _reference(model, batch, vectors=None):
     """Masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
-    masked, vectors = batch["first_masked"], embed(model, batch["first"])
+    masked = batch["first_masked"]
+    vectors = embed(model, batch["first"]) if vectors is None else vectors
     blocks = [oracle_block(block) for block in model.objectives["cmlm_cse"].auxiliary.fusion]
     rows = zip(vectors, _lexical(model, masked), masked["input_mask"].numpy())
     fused = [oracle.fuse(*row, blocks, NUM_HEADS) for row in rows]
@@ -79,6 +80,18 @@ def test_loss_equals_the_reference(records_dir, batch, settings, encoder):
     assert value(output, "masked_token_loss") == pytest.approx(predicted, rel=1e-4)
     assert value(output, "masked_token_accuracy") == pytest.approx(accuracy)
     assert float(output.metrics["masked_token_loss"][1]) == count > 8
+
+
+@pytest.mark.parametrize("conditioning", ["vector", "projected"])
+def test_conditioning(records_dir, batch, conditioning):
+    """h is the exported vector, or the one behind the projection head that is compared."""
+    model = _model(records_dir, conditioning=conditioning, mlm_weight=1.0)
+    vectors = embed(model, batch["first"])
+    if conditioning == "projected":
+        vectors = model.objectives["cmlm_cse"].projection_head(vectors).numpy()
+    expected, _, _ = _reference(model, batch, vectors)
+    output = model({"cmlm_cse": batch})["cmlm_cse"]
+    assert value(output, "masked_token_loss") == pytest.approx(expected, rel=1e-4)
 
 
 @pytest.mark.parametrize("lexical_layers", [1, 2])

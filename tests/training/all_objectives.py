@@ -12,6 +12,7 @@ from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
 from official_cmlm.objectives.contrastive import ContrastiveConfig
 from official_cmlm.objectives.declutr import DeclutrConfig
+from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.nli import NliConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
@@ -30,6 +31,7 @@ SETTINGS = {
     ),
     "contrastive": ContrastiveConfig(temperature=0.2, augmentation="word_repetition"),
     "declutr": DeclutrConfig(temperature=0.2, min_span_length=6, max_span_length=16),
+    "diff_cse": DiffCseConfig(replaced_token_weight=0.5, lexical_layers=1, fusion_layers=1),
     "mlm": MlmConfig(),
     "nli": NliConfig(),
     "quick_thought": QuickThoughtConfig(logit_scale=5.0, encoders="separate"),

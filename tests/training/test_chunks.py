@@ -35,7 +35,10 @@ def _check_equal(found, expected, model):
     learning = 1 + len(model.trainable_variables)
     assert len(found) == len(expected) > learning
     assert float(expected[0]) > 0.1
-    assert sum(np.abs(g).max() > 1e-4 for g in expected[1:learning]) >= learning - 4
+    # The generator's head is a copy of the model's, which then does not learn.
+    unused = 5 if "diff_cse" in model.objectives else 0
+    moved = sum(np.abs(g).max() > 1e-4 for g in expected[1:learning])
+    assert moved >= learning - unused - 4
     for got, value in zip(found, expected):
         np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)
 

@@ -70,6 +70,8 @@ def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
         ("file", "wrapped", [["One two three.", "Four.", "Five."]]),
         ("blank_line", "paragraphs", [["One two", "three."], ["Four."], ["Five."]]),
         ("file", "sentences", [["One two", "three.", "Four.", "Five."]]),
+        ("line", "sentences", [["One two"], ["three."], ["Four."], ["Five."]]),
+        ("line", "wrapped", [["One two"], ["three."], ["Four."], ["Five."]]),
     ],
 )
 def test_plain_text(tmp_path, documents_by, lines, expected):
@@ -77,7 +79,7 @@ def test_plain_text(tmp_path, documents_by, lines, expected):
     path.write_text(TEXT)
     documents, _ = _documents(path, documents_by=documents_by, lines=lines, language="fr")
     # Named by the byte at which they begin.
-    starts = (0, 18, 29)
+    starts = (0, 9, 18, 29) if documents_by == "line" else (0, 18, 29)
     assert documents == [
         Document(f"{path}#{start}", "fr", paragraphs) for start, paragraphs in zip(starts, expected)
     ]

@@ -1,0 +1,183 @@
+"""DiffCSE: SimCSE, and a network that finds replaced tokens with the sentence vector's help.
+
+Chuang et al. 2022, "DiffCSE: Difference-based Contrastive Learning for Sentence Embeddings", which
+CMLM-CSE trained for its Table 1. A frozen generator fills in the masked tokens of a sentence; a
+second network, which sees the sentence vector h, says of each token whether it is the original one.
+L = L_contrast + λ · L_rtd.
+"""
+
+import dataclasses
+from typing import Annotated
+
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.inputs.pipeline import Augment
+from official_cmlm.inputs.views import SpecialIds
+from official_cmlm.limits import OneOf, at_least, between
+from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.language_model_head import build_language_model_head
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.base import (
+    HIGHER,
+    LOWER,
+    Encode,
+    ObjectiveOutput,
+    Prediction,
+    Vectors,
+    register,
+)
+from official_cmlm.objectives.cmlm_cse import CONDITIONINGS, check_lexical_layers
+from official_cmlm.objectives.contrastive import (
+    CONTRASTIVE_METRICS,
+    Contrastive,
+    ContrastiveConfig,
+    check_weights,
+)
+from official_cmlm.objectives.masked_prediction import MaskingConfig, at_predictions
+
+REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIGHER}
+
+
+@dataclasses.dataclass
+class DiffCseConfig(MaskingConfig, ContrastiveConfig):
+    """Settings of `diff_cse`: those of `contrastive` and of masking, and
+
+    Attributes:
+      masking_rate: as of every masking objective; default 0.3 (Chuang et al. 2022, appendix).
+      replaced_token_weight: λ of the replaced-token loss. Default 0.005, theirs for BERT base. 0
+        is SimCSE.
+      contrastive_weight: factor of the contrastive loss. Default 1.
+      lexical_layers, fusion_layers: of the network that finds replaced tokens, as in `cmlm_cse`.
+        Defaults 8 and 3. Theirs is a whole BERT that is trained, with h in the place of `[CLS]` of
+        its input.
+      conditioning: which h it sees, as in `cmlm_cse`. Default `projected`, as in their code.
+    """
+
+    masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
+    replaced_token_weight: Annotated[float, at_least(0)] = 0.005
+    contrastive_weight: Annotated[float, at_least(0)] = 1.0
+    lexical_layers: Annotated[int, at_least(1)] = 8
+    fusion_layers: Annotated[int, between(1, 1024)] = 3
+    conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
+
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        check_weights(self, where, "replaced_token_weight")
+        check_lexical_layers(self, encoder_config, where)
+
+    def needs_language_model_head(self) -> bool:
+        # The generator is a copy of what the training starts from, its head included.
+        return bool(self.replaced_token_weight)
+
+    def augments(self, special: SpecialIds) -> list[Augment]:
+        return [self.masked_copy("first", special)] if self.replaced_token_weight else []
+
+
+@register("diff_cse")
+class DiffCse(Contrastive):
+    """The contrastive loss, and the loss of finding replaced tokens."""
+
+    config_class = DiffCseConfig
+    metric_directions = CONTRASTIVE_METRICS | REPLACED_METRICS
+
+    def __init__(
+        self,
+        config: DiffCseConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer | None,
+    ) -> None:
+        super().__init__(config, encoder, head)
+        self.head = head
+        self.auxiliary = None
+        if not config.replaced_token_weight:
+            return
+        shape = encoder.config
+        self.generator = SentenceEncoderModel(shape, random_weights=False)
+        self.generator_head = build_language_model_head(self.generator)
+        self.auxiliary = AuxiliaryNetwork(shape, config.lexical_layers, config.fusion_layers)
+        self.is_original = tf_keras.layers.Dense(
+            1,
+            kernel_initializer=tf_keras.initializers.TruncatedNormal(
+                stddev=shape.initializer_range
+            ),
+            name="is_original",
+            dtype=tf.float32,
+        )
+        self.is_original.build([None, None, shape.hidden_size])
+        self.generator.trainable = self.generator_head.trainable = False
+        self.initialize(encoder)
+
+    def initialize(self, encoder: SentenceEncoderModel) -> None:
+        if self.auxiliary is None:
+            return
+        self.auxiliary.copy_from(encoder)
+        self.generator.set_weights(encoder.get_weights())
+        self.generator_head.set_weights(self.head.get_weights())
+
+    def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
+        contrast = super().compare(vectors)
+        return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
+
+    def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
+        if self.auxiliary is None:
+            return None
+        original = features["first"]["input_word_ids"]
+        filled = self.fill_in(features["first"], features["first_masked"])
+        outputs = self.auxiliary(
+            {**features["first"], "input_word_ids": filled},
+            vectors[CONDITIONINGS[self.config.conditioning]],
+            training=encode.training,
+            stream=encode.stream("auxiliary"),
+        )
+        logits = self.is_original(tf.cast(outputs, tf.float32))[:, :, 0]
+        weights = _judged(features)
+        is_original = tf.cast(filled == original, tf.float32)
+        losses = tf.nn.sigmoid_cross_entropy_with_logits(is_original, logits)
+        right = tf.cast((logits > 0) == (is_original > 0), tf.float32)
+        total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
+        metrics = {
+            "replaced_token_loss": (total, weight),
+            "replaced_token_accuracy": (tf.reduce_sum(right * weights), weight),
+        }
+        return Prediction(total, weight, metrics)
+
+    def fill_in(self, original: dict, masked: dict) -> tf.Tensor:
+        """The sentences with the generator's most likely token at each masked place.
+
+        Args:
+          original: the encoder's inputs, int32 `[batch, seq]`.
+          masked: features that `MaskTokens` made of them.
+
+        Returns:
+          int32 `[batch, seq]`; no gradient flows through it.
+        """
+        outputs = self.generator(at_predictions(masked), training=False)["sequence_output"]
+        slots = tf.shape(masked["masked_lm_ids"])
+        flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
+        logits = self.generator_head(flat, masked_positions=tf.range(slots[0] * slots[1])[None])
+        likely = tf.reshape(tf.argmax(logits[0], axis=-1, output_type=tf.int32), slots)
+        # Slots that are not used point to the first token, which stays as it is.
+        places = masked["masked_lm_positions"]
+        kept = tf.gather(original["input_word_ids"], places, batch_dims=1)
+        likely = tf.where(masked["masked_lm_weights"] > 0, likely, kept)
+        rows = tf.repeat(tf.range(slots[0])[:, tf.newaxis], slots[1], axis=1)
+        return tf.stop_gradient(
+            tf.tensor_scatter_nd_update(
+                original["input_word_ids"], tf.stack([rows, places], axis=2), likely
+            )
+        )
+
+    def num_predictions(self, features: dict) -> tf.Tensor:
+        return tf.constant(0.0) if self.auxiliary is None else tf.reduce_sum(_judged(features))
+
+    @property
+    def prediction_weight(self) -> float:
+        return self.config.replaced_token_weight
+
+
+def _judged(features: dict) -> tf.Tensor:
+    """1 for each real token but the first, whose place h has: float32 `[batch, seq]`."""
+    real = tf.cast(features["first"]["input_mask"], tf.float32)
+    return tf.concat([tf.zeros_like(real[:, :1]), real[:, 1:]], axis=1)
