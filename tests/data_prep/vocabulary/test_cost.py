@@ -5,7 +5,9 @@ import pytest
 from data_prep.vocabulary.cost import cost, entries_in_reach, size_warning, text_for
 
 
-@pytest.mark.parametrize(("megabytes", "entries"), [(5, 90_040), (20, 201_030), (150, 466_327)])
+@pytest.mark.parametrize(
+    ("megabytes", "entries"), [(5, 90_040), (20, 201_030), (60, 376_557), (150, 466_327)]
+)
 def test_what_was_measured(megabytes, entries):
     assert entries_in_reach(megabytes * 1e6) == pytest.approx(entries)
     assert text_for(entries) == pytest.approx(megabytes * 1e6, rel=0.01)
@@ -25,9 +27,11 @@ def test_between_and_beyond():
 
 
 def test_cost():
-    """Near the runs that the line goes through."""
+    """Near the smallest and the largest run, and not below the others."""
     for megabytes, mebibytes, seconds in ((5, 224, 16), (20, 379, 24), (150, 1600, 119)):
         assert cost(megabytes * 1e6) == pytest.approx((mebibytes, seconds), rel=0.15)
+    found = cost(60e6)
+    assert found.mebibytes > 538 and found.seconds > 42
 
 
 def test_warning():
@@ -36,8 +40,8 @@ def test_warning():
     assert size_warning(501_153, 1e9, 1e9) == ""
     little = size_warning(501_153, 20e6, 1e9)
     assert little.startswith("--vocab_size=501153 is out of reach: 20 MB of text")
-    assert "201030 entries; give 17" in little and "--max_input_mb" not in little
+    assert "201030 entries; give 20" in little and "--max_input_mb" not in little
     limited = size_warning(501_153, 1e9, 50e6)
-    assert "50 MB" in limited and "raise --max_input_mb to 17" in limited
+    assert "50 MB" in limited and "raise --max_input_mb to 20" in limited
     assert "more text" not in limited
     assert "and give more text" in size_warning(501_153, 60e6, 50e6)
