@@ -21,6 +21,7 @@ from official_cmlm.files import atomic_write, check_output, read_text
 from . import common_flags
 from .output.summary import exit_status
 from .readers import ReadReport
+from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import (
     Samples,
     TextInput,
@@ -33,6 +34,8 @@ from .vocabulary.wordpiece import learn_wordpiece
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each, that a vocabulary is checked on.
 _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
+# From here on it is said before the work how much it takes.
+_MUCH_MEMORY_MIB = 2048
 
 FLAGS = flags.FLAGS
 
@@ -164,6 +167,14 @@ def main(argv: list[str]) -> int:
     cli.announce(f"reading {len(text.files)} file(s) …")
     report, samples = ReadReport(), Samples(_CHECKED_PARAGRAPHS)
     max_bytes = FLAGS.max_input_mb * 1e6
+    if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
+        cli.warn(too_large)
+    needed = cost(min(text.bytes, max_bytes))
+    if needed.mebibytes > _MUCH_MEMORY_MIB:
+        cli.announce(
+            f"learning takes up to {needed.mebibytes / 1024:.1f} GiB of memory and some"
+            f" {needed.seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
+        )
     if FLAGS.smoothing == 1:
         paragraphs = sample_paragraphs(text, report, max_bytes)
     else:

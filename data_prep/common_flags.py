@@ -33,6 +33,7 @@ from .readers.tfds import PREFIX
 from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
 from .stages.language_id import DETECT_LANGUAGE, LanguageId
+from .stages.quality_classifier import LEVELS
 
 # Read at each call, so that tests can set them.
 FLAGS = flags.FLAGS
@@ -365,8 +366,9 @@ def define_stages() -> None:
     flags.DEFINE_enum(
         "quality_level",
         "document",
-        ("document", "paragraph"),
-        "What the model judges: whole documents, or each paragraph.",
+        LEVELS,
+        "What the model judges: whole documents, each paragraph, or each sentence (CMLM §3), at"
+        " which documents are cut.",
     )
     flags.DEFINE_enum(
         "deduplicate",

@@ -23,6 +23,7 @@ from .pipeline.beam import BeamRunner
 from .pipeline.local import LocalRunner
 from .pipeline.options import Options
 from .pipeline.run import write_documents
+from .stages.quality_classifier import load_model
 
 FLAGS = flags.FLAGS
 
@@ -76,12 +77,24 @@ def _runner(arguments: list[str]) -> LocalRunner | BeamRunner:
     return LocalRunner(FLAGS.workers)
 
 
+def _warn_of_level(path: str, level: str) -> None:
+    """Says where a classifier learned from texts of another kind than it is to judge."""
+    learned = load_model(path).level
+    if (learned == "sentence") != (level == "sentence"):
+        cli.warn(
+            f"{path}: learned from {learned}s and is to judge {level}s, of which it was never"
+            f" measured; train one with --level={'sentence' if level == 'sentence' else 'document'}"
+        )
+
+
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     runner = _runner(argv[1:])
     wanted = options()
     # Loads the classifier, so that a mistake in its file is found before any work.
     wanted.chain()
+    if wanted.quality_model:
+        _warn_of_level(wanted.quality_model, wanted.quality_level)
     files = common_flags.text_files()
     common_flags.check_output_dir(file.path for file in files)
     vocabulary = common_flags.vocabulary()

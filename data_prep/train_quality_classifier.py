@@ -1,8 +1,9 @@
 """Trains the main-content classifier: `python -m data_prep.train_quality_classifier`.
 
-Learns from text that is to be kept and text that is to be dropped, each a document of its own, to
-tell one from the other by logistic regression; states precision and recall on documents that it
-did not learn from, and writes one file for `data_prep.stages.quality_classifier`.
+Learns from text that is to be kept and text that is to be dropped, each a document of its own or,
+with --level=sentence, each of its sentences, to tell one from the other by logistic regression;
+states precision and recall on documents that it did not learn from, and writes one file for
+`data_prep.stages.quality_classifier`.
 """
 
 import hashlib
@@ -18,10 +19,11 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import check_output
 
+from .documents.sentences import split_paragraphs
 from .hold_out import is_held_out, whole_documents
 from .output.dropped import DropCounter
 from .readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
-from .readers.document import DOCUMENTS_BY, LINES
+from .readers.document import DOCUMENTS_BY, LINES, cut_id
 from .stages.normalise import Normalise
 from .stages.quality_classifier import SIGNALS, Features, QualityModel
 from .stages.quality_training import (
@@ -71,6 +73,13 @@ def define_flags() -> None:
         DOCUMENTS_BY,
         "Where an example of plain text ends: at a blank_line, or at the end of the file.",
     )
+    flags.DEFINE_enum(
+        "level",
+        "document",
+        ("document", "sentence"),
+        "What an example is, and what the classifier judges best: a document, or each sentence of"
+        " the documents (prepare --quality_level=sentence, CMLM §3).",
+    )
     flags.DEFINE_enum("lines", "paragraphs", LINES, "What a line of text is; see create_documents.")
     flags.DEFINE_float(
         "held_out", 0.1, "Share of the documents to measure on.", lower_bound=0, upper_bound=0.9
@@ -78,7 +87,7 @@ def define_flags() -> None:
     flags.DEFINE_integer(
         "max_examples",
         20000,
-        "Documents of either kind at most; bounds the memory.",
+        "Examples of either kind at most; bounds the memory.",
         lower_bound=1,
         upper_bound=100_000_000,
     )
@@ -108,7 +117,7 @@ def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Documen
         cli.warn(f"--{name}: {warning}")
     if not parts[0] or (FLAGS.held_out and not parts[1]):
         raise UserError(
-            f"--{name}: {sum(map(len, parts))} document(s) are too few to learn from some and "
+            f"--{name}: {sum(map(len, parts))} {FLAGS.level}(s) are too few to learn from some and "
             "measure on others; give more text, or change --documents_by or --held_out"
         )
     return parts
@@ -126,9 +135,23 @@ def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[
             document = normalise(piece, DropCounter())
             if document is None:
                 continue
-            if measured:
-                held_out.add(document.id)
-            yield document
+            for example in _at_level(document):
+                if measured:
+                    held_out.add(example.id)
+                yield example
+
+
+def _at_level(document: Document) -> Iterator[Document]:
+    """The examples of a document: itself, or with --level=sentence each of its sentences."""
+    if FLAGS.level == "document":
+        yield document
+        return
+    if FLAGS.lines == "sentences":
+        sentences = document.paragraphs
+    else:
+        sentences = split_paragraphs(document.paragraphs, document.language, DropCounter())
+    for number, sentence in enumerate(sentences):
+        yield Document(cut_id(document.id, "sentence", number), document.language, [sentence])
 
 
 def main(argv: list[str]) -> None:
@@ -142,11 +165,12 @@ def main(argv: list[str]) -> None:
     cli.announce("reading examples …")
     kept, held_out_kept = _examples("kept", files["kept"])
     dropped, held_out_dropped = _examples("dropped", files["dropped"])
-    cli.announce(f"training on {len(kept) + len(dropped)} documents …")
+    cli.announce(f"training on {len(kept) + len(dropped)} {FLAGS.level}s …")
     model = train(kept, dropped, Features(bits=FLAGS.bits), Training(l2=FLAGS.l2))
     report: dict[str, Any] = {
         "kept": {"learned_from": len(kept), "held_out": len(held_out_kept)},
         "dropped": {"learned_from": len(dropped), "held_out": len(held_out_dropped)},
+        "level": FLAGS.level,
         "l2": FLAGS.l2,
         "seed": FLAGS.seed,
     }
@@ -158,9 +182,8 @@ def main(argv: list[str]) -> None:
     strongest = sorted(zip(model.signal_weights, SIGNALS), key=lambda row: -abs(row[0]))
     print(f"signals by weight: {', '.join(f'{name} {w:+.2f}' for w, name in strongest[:6])}")
     print(
-        f"{one_line(output)}: learned from {len(kept)} documents to keep and {len(dropped)} to "
-        "drop, "
-        f"measured on {len(held_out_kept)} and {len(held_out_dropped)}"
+        f"{one_line(output)}: learned from {len(kept)} {FLAGS.level}s to keep and {len(dropped)}"
+        f" to drop, measured on {len(held_out_kept)} and {len(held_out_dropped)}"
     )
 
 

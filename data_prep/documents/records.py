@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -14,6 +14,8 @@ from ..output.dropped import DropCounter, drop_document
 from ..output.statistics import Statistics
 from ..readers import Document
 from ..stages.exclusion import Cutter, Exclusion
+from ..stages.quality_classifier import SentenceClassifier
+from ..stages.sentence_cutter import SentenceCutter
 from .sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
@@ -132,6 +134,7 @@ def records(
     statistics: Statistics,
     exclusion: Exclusion | None = None,
     tokenizer: Tokenizer | None = None,
+    classifier: SentenceClassifier | None = None,
 ) -> Iterator[tuple[str, bytes]]:
     """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
@@ -142,10 +145,13 @@ def records(
       statistics: updated as records are yielded.
       exclusion: sentences that are taken out; the documents are cut there.
       tokenizer: that of the vocabulary, if it was built already; building it takes seconds.
+      classifier: judges sentences, which are taken out in the same way.
     """
     tokenizer = tokenizer or build_tokenizer(vocabulary)
-    cut = Cutter(exclusion) if exclusion else None
-    pieces = _tokenized(documents, tokenizer, options, statistics, cut)
+    cutters: list[SentenceCutter] = [classifier] if classifier else []
+    if exclusion:
+        cutters.append(Cutter(exclusion))
+    pieces = _tokenized(documents, tokenizer, options, statistics, cutters)
     for document in _whole_documents(pieces):
         last: _Tokenized | None = None
         for piece in _long_enough(document, options, statistics):
@@ -205,12 +211,12 @@ def _tokenized(
     tokenizer: Tokenizer,
     options: RecordOptions,
     statistics: Statistics,
-    cut: Cutter | None,
+    cutters: Sequence[SentenceCutter],
 ) -> Iterator[_Tokenized]:
     """Splits and tokenises, many documents at a time."""
 
     def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
-        if cut:
+        for cut in cutters:
             batch = list(cut(batch, statistics.counters))
         texts = [s for _, sentences in batch for s in sentences]
         ids, after = _Batch(tokenizer.tokenize(texts)), tokenizer.after_space(texts)

@@ -36,6 +36,7 @@ _UNITS = {
     "normalise/empty_paragraph": "paragraphs",
     "pairs/": "rows",
     "quality/paragraph_": "paragraphs",
+    "quality/sentence_": "sentences",
     "read/unreadable_file": "files",
     "read/unreadable_record": "records",
     "read/not_http": "records",

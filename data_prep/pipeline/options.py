@@ -12,7 +12,7 @@ from ..stages import Chain, Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
 from ..stages.normalise import Normalise
-from ..stages.quality_classifier import QualityClassifier
+from ..stages.quality_classifier import LEVELS, QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
 DEDUPLICATE = ("off", "exact", "near")
@@ -31,7 +31,7 @@ class Options:
       quality_rules: whether the published rules drop what is no running text; default false.
       quality_model: file of a trained classifier; default empty, none.
       quality_threshold: what scores less is dropped, 0 to 1; default 0.5.
-      quality_level: whether "document"s or each "paragraph" are judged.
+      quality_level: whether "document"s, each "paragraph" or each "sentence" are judged.
       deduplicate: "off" (default), "exact" or "near": which documents go that stood anywhere in the
         whole input before.
       deduplicate_paragraphs: the same for paragraphs; default "auto": "off" where documents are,
@@ -74,6 +74,7 @@ class Options:
         choices = {
             "deduplicate": DEDUPLICATE,
             "deduplicate_paragraphs": DEDUPLICATE_PARAGRAPHS,
+            "quality_level": LEVELS,
         }
         for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
@@ -107,6 +108,12 @@ class Options:
         """The stages between reader and records, in order."""
         return Chain(self._stages())
 
+    def sentence_classifier(self) -> SentenceClassifier | None:
+        """What judges single sentences, if anything does; a new one for each file or bundle."""
+        if self.quality_model and self.quality_level == "sentence":
+            return SentenceClassifier(self.quality_model, self.quality_threshold)
+        return None
+
     @property
     def compared(self) -> tuple[str, ...]:
         """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
@@ -136,7 +143,7 @@ class Options:
             yield self.language
         if self.quality_rules:
             yield QualityRules()
-        if self.quality_model:
+        if self.quality_model and self.quality_level != "sentence":
             yield QualityClassifier(self.quality_model, self.quality_threshold, self.quality_level)
 
 

@@ -99,6 +99,7 @@ def write(context: Context, element: int) -> None:
                 result.statistics,
                 context.exclusion,
                 context.tokenizer,
+                options.sentence_classifier(),
             ):
                 writer.write(language, record)
         finally:

@@ -3,7 +3,7 @@
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,11 +11,11 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, write_array
 
-from ..output.dropped import DropCounter, drop_document
-from ..readers.document import Document, ReadOptions, cut_id
+from ..readers.document import Document, ReadOptions
 from ..readers.report import ReadReport, guarded
 from .duplicates_text import analyse, exact_keys
 from .exclusion_files import candidates, normal_brackets, several_sentences
+from .sentence_cutter import SentenceCutter
 
 _BATCH_TEXTS = 4096
 # Not `.json`, as the results of the pipeline's phases are named.
@@ -107,53 +107,17 @@ class Exclusion:
         return np.logical_and.reduceat(kept, starts)
 
 
-class Cutter:
-    """Takes excluded sentences out of the documents of a file, which come in order."""
+class Cutter(SentenceCutter):
+    """Takes excluded sentences out of the documents of a file."""
+
+    stage = "exclude"
+    reason = "exclude/sentence"
+    none_left = "exclude/no_sentence_left"
 
     def __init__(self, exclusion: Exclusion) -> None:
+        super().__init__()
         self._exclusion = exclusion
-        # Whether the last sentence of the document before stayed.
-        self._whole = True
 
-    def __call__(
-        self, documents: Sequence[tuple[Document, list[str]]], counters: DropCounter
-    ) -> Iterator[tuple[Document, list[str]]]:
-        """Yields (document, sentences) of what is left.
-
-        Where a sentence is taken out, the document is cut into pieces named by `cut_id`, as the
-        sentences on both sides of it are not adjacent. A piece does not continue the one before
-        whose last sentence was taken out.
-
-        Args:
-          documents: the next documents with their sentences.
-          counters: `exclude/sentence` counts those left out, `exclude/no_sentence_left` documents
-            of which nothing is left.
-        """
-        kept = self._exclusion.keep_each([s for _, sentences in documents for s in sentences])
-        start = 0
-        for document, sentences in documents:
-            marks = kept[start : start + len(sentences)]
-            start += len(sentences)
-            joins = document.continues and self._whole
-            self._whole = bool(marks[-1]) if len(marks) else True
-            if marks.all():
-                if joins != document.continues:
-                    document = dataclasses.replace(document, continues=joins)
-                yield document, sentences
-                continue
-            for sentence, stays in zip(sentences, marks.tolist()):
-                if not stays:
-                    drop_document(counters, "exclude/sentence", document, sentence)
-            if not marks.any():
-                drop_document(counters, "exclude/no_sentence_left", document)
-            for number, run in enumerate(_runs(sentences, marks)):
-                name = cut_id(document.id, "exclude", number)
-                joins = joins and not number and bool(marks[0])
-                yield dataclasses.replace(document, id=name, continues=joins), run
-
-
-def _runs(sentences: list[str], marks: np.ndarray) -> Iterator[list[str]]:
-    """The runs of consecutive sentences that stay."""
-    for stays, group in itertools.groupby(zip(sentences, marks.tolist()), lambda pair: pair[1]):
-        if stays:
-            yield [sentence for sentence, _ in group]
+    def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
+        """Whether each sentence may be trained on."""
+        return self._exclusion.keep_each([s for _, sentences in documents for s in sentences])

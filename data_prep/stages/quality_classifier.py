@@ -10,6 +10,7 @@ import functools
 import json
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -29,8 +30,9 @@ from .quality_signals import (
     stop_words,
     symbol_ratios,
 )
+from .sentence_cutter import SentenceCutter
 
-LEVELS = ("document", "paragraph")
+LEVELS = ("document", "paragraph", "sentence")
 _FORMAT = "official_cmlm quality classifier 1"
 # A signal of a strange text shall not outweigh all that is said about it, in standard deviations.
 _MAX_SIGNAL = 5.0
@@ -129,6 +131,12 @@ class QualityModel:
         logit = sparse + float(dense @ self.signal_weights) + self.bias
         return 1 / (1 + math.exp(-logit)) if logit > -700 else 0.0
 
+    @property
+    def level(self) -> str:
+        """What it learned to judge: "document", which a paragraph may be too, or "sentence"."""
+        level = self.report.get("level") if isinstance(self.report, dict) else None
+        return "sentence" if level == "sentence" else "document"
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Writes one file of JSON, the weights of n-grams as base64 of little-endian float32."""
         content = {
@@ -217,10 +225,9 @@ class QualityClassifier:
     level: str = "document"
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS:
-            raise UserError(f"level is {self.level!r}; choose one of {', '.join(LEVELS)}")
-        if not 0 <= self.threshold <= 1:
-            raise UserError(f"threshold is {self.threshold:g}; give a probability, 0 to 1")
+        if self.level not in LEVELS[:2]:
+            raise UserError(f"level is {self.level!r}; choose one of {', '.join(LEVELS[:2])}")
+        _check_threshold(self.threshold)
         _cached_model(self.model)
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
@@ -243,3 +250,38 @@ class QualityClassifier:
             drop_document(counters, "quality/classifier", document)
             return None
         return keep_paragraphs(document, kept)
+
+
+class SentenceClassifier(SentenceCutter):
+    """The model as a judge of single sentences, after splitting; see `QualityClassifier`.
+
+    CMLM §3: "a classifier which detects whether a sentence belongs to the main content of the web
+    page or not".
+    """
+
+    stage = "quality"
+    reason = "quality/sentence_classifier"
+    none_left = "quality/no_sentence_left"
+
+    def __init__(self, model: str, threshold: float = 0.5) -> None:
+        """Loads the model; raises `UserError` as `QualityClassifier` does."""
+        super().__init__()
+        _check_threshold(threshold)
+        self.model, self._threshold = _cached_model(model), threshold
+
+    def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
+        """Whether each sentence scores the threshold or more."""
+        score, threshold = self.model.score, self._threshold
+        return np.array(
+            [
+                score([sentence], document.language) >= threshold
+                for document, sentences in documents
+                for sentence in sentences
+            ],
+            bool,
+        )
+
+
+def _check_threshold(threshold: float) -> None:
+    if not 0 <= threshold <= 1:
+        raise UserError(f"threshold is {threshold:g}; give a probability, 0 to 1")

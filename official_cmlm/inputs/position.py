@@ -62,6 +62,10 @@ def fingerprint(
     # The folder may be moved.
     del settings["input_path"]
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
+    # Where it decides nothing it is left out, so that trainings of older releases are resumed.
+    if config.segment != "packed" or "short_documents" not in fields:
+        settings.pop("short_documents", None)
+        fields.pop("short_documents", None)
     facts = [
         settings,
         [(shard.name, shard.records, shard.sha256) for shard in manifest.shards],

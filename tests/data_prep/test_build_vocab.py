@@ -120,6 +120,7 @@ def test_binary(tmp_path):
     assert done.returncode == 0, done.stderr
     entries = output.read_text().splitlines()
     assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.stdout
+    assert "warning: --vocab_size=1000 is out of reach" in done.stderr
     assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.stderr
     assert "the" in entries
     assert json.loads(output.with_suffix(".json").read_text())["max_bytes_per_word"] == 100

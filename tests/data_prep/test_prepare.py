@@ -1,10 +1,15 @@
 """What a run writes: the same as a plain computation on one machine, whatever its parts."""
 
+import dataclasses
+import functools
 import itertools
 import json
 import random
+import re
 
+import numpy as np
 import pytest
+import tensorflow as tf
 from absl import flags
 
 from data_prep.documents.records import RecordOptions, records
@@ -14,7 +19,9 @@ from data_prep.readers import ReadOptions, ReadReport, read_documents
 from data_prep.stages.duplicates import DuplicateOptions, MinHash, remove_duplicates
 from data_prep.stages.exclusion import Exclusion
 from data_prep.stages.normalise import Normalise
+from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.errors import UserError
+from official_cmlm.records import documents
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import run, write_text
@@ -201,6 +208,40 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
     assert _records(folder) == expected
     assert load_manifest(folder).counters == counters
     assert counters["exclude/sentence"]
+
+
+def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
+    """They are judged last, and cut the documents; a model that learned from others is told of."""
+    folder = start(deduplicate="exact")
+    capsys.readouterr()
+    # Sentences of few words go.
+    weights = np.where(np.array(SIGNALS) == "log_words", 10.0, 0.0)
+    count, size = len(SIGNALS), Features(bits=4)
+    means, scales = np.full(count, np.log1p(8.5)), np.ones(count)
+    model = QualityModel(size, np.zeros(16, np.float32), weights, means, scales, 0.0)
+    path = tmp_path / "model.json"
+    model.save(path)
+    options = {"quality_model": path, "quality_level": "sentence"}
+    cut = start("cut", deduplicate="exact", keep_text=True, **options)
+    assert "model.json: learned from documents and is to judge sentences" in capsys.readouterr().err
+    counters = load_manifest(cut).counters
+    assert counters["quality/sentence_classifier"] > 10
+    before, after = load_manifest(folder), load_manifest(cut)
+    assert after.sentences + counters["quality/sentence_classifier"] == before.sentences
+    found = [record for records in _records(cut).values() for record in records]
+    block = documents.parse(tf.constant(found), tf.zeros(len(found), tf.int64), with_text=True)
+    texts = [[text.decode() for text in row] for row in block.text.to_list()]
+    assert all(len(text.split()) > 8 for sentences in texts for text in sentences)
+    # What is adjacent in a record was adjacent in the text.
+    letters = functools.partial(re.sub, r"\W", "")
+    source = letters("".join(path.read_text() for path in (tmp_path / "text").iterdir()))
+    pairs = [pair for sentences in texts for pair in itertools.pairwise(sentences)]
+    assert len(pairs) > 10 and all(letters("".join(pair)) in source for pair in pairs)
+    dataclasses.replace(model, report={"level": "sentence"}).save(path)
+    start("again", deduplicate="exact", **options)
+    assert "learned from" not in capsys.readouterr().err
+    start("paragraphs", deduplicate="exact", **options | {"quality_level": "paragraph"})
+    assert "learned from sentences and is to judge paragraphs" in capsys.readouterr().err
 
 
 def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):

@@ -62,7 +62,7 @@ def flags_defined():
     binary.define_flags()
     yield
     for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
-                 "max_examples", "seed", "l2", "bits", "overwrite"):  # fmt: skip
+                 "max_examples", "seed", "l2", "bits", "overwrite", "level"):  # fmt: skip
         delattr(binary.FLAGS, name)
 
 
@@ -90,6 +90,28 @@ def test_binary(tmp_path, flags_defined, capsys):
     first = (tmp_path / "model.json").read_bytes()
     run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3", "--overwrite")
     assert (tmp_path / "model.json").read_bytes() == first
+
+
+def test_sentences(tmp_path, flags_defined, capsys):
+    """Each sentence is an example; those of a document are all learned from, or all measured on."""
+    texts = [one.paragraphs[0] for one in prose(120)]
+    written = [Document("", "en", [" ".join(texts[3 * n : 3 * n + 3])]) for n in range(40)]
+    kept = write(tmp_path / "kept.txt", written)
+    dropped = write(tmp_path / "dropped.txt", menus(80))
+    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3", "--level=sentence")
+    model = load_model(tmp_path / "model.json")
+    counts = model.report["kept"]
+    assert counts["learned_from"] + counts["held_out"] == 120 and counts["held_out"] % 3 == 0
+    assert f"learned from {counts['learned_from']} sentences to keep" in capsys.readouterr().out
+    assert model.level == "sentence"
+    assert {row["threshold"]: row for row in model.report["held_out"]}[0.5]["precision"] == 1
+    run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--overwrite")
+    assert load_model(tmp_path / "model.json").level == "document"
+    lines = tmp_path / "lines.txt"
+    lines.write_text("".join(f"{text[:-1]} again\n" for text in texts))
+    arguments = [f"--kept={lines}", f"--dropped={dropped}", "--level=sentence", "--overwrite"]
+    run(tmp_path, *arguments, "--lines=sentences", "--documents_by=file", "--held_out=0")
+    assert load_model(tmp_path / "model.json").report["kept"]["learned_from"] == 120
 
 
 @pytest.mark.parametrize(

@@ -59,7 +59,7 @@ def texts(tmp_path_factory, vocabulary):
     """A folder with input for each of two runs, an exclusion list and a classifier."""
     folder = tmp_path_factory.mktemp("dropped")
     vocabulary.save(folder)
-    for name in ("plain", "quality"):
+    for name in ("plain", "quality", "sentences"):
         (folder / name).mkdir()
     one, two = _sentence("one"), _sentence("two")
     near = one[:-1] + " other."
@@ -101,6 +101,9 @@ def texts(tmp_path_factory, vocabulary):
         {"text": GOOD, "lang": "qaa"},
     ]
     _jsonl(folder / "quality" / "a.jsonl", quality)
+    signs = "It # was # an # old # house."
+    sentences = [{"text": f"{GOOD} {signs} {GOOD}"}, {"text": signs}]
+    _jsonl(folder / "sentences" / "a.jsonl", sentences)
     # Good is what has a number sign in less than 50 words.
     count, size = len(SIGNALS), Features(bits=4)
     weights = np.where(np.array(SIGNALS) == "number_signs", -10.0, 0.0)
@@ -126,7 +129,7 @@ def _run(texts, name, **values):
 
 @pytest.fixture(scope="module")
 def runs(texts):
-    """(manifest, samples) of both runs, which between them give every reason."""
+    """(manifest, samples) of all runs, which between them give every reason."""
     plain = _run(
         texts,
         "plain",
@@ -146,7 +149,8 @@ def runs(texts):
         quality_model=texts / "model.json",
         quality_level="paragraph",
     )
-    return plain, quality
+    model = {"quality_model": texts / "model.json", "quality_level": "sentence"}
+    return plain, quality, _run(texts, "sentences", deduplicate="off", **model)
 
 
 def _known_reasons():
@@ -177,8 +181,7 @@ def test_every_loss_has_an_example(runs):
 
 def test_examples_show_what_was_lost(runs):
     """By hand, some of each kind."""
-    (_, plain), (_, quality) = runs
-    shown = {(sample["reason"], sample["text"]) for sample in plain + quality}
+    shown = {(sample["reason"], sample["text"]) for _, samples in runs for sample in samples}
     assert ("exclude/sentence", _sentence("sts")) in shown
     assert ("exclude/no_sentence_left", _sentence("also")) in shown
     assert ("duplicates/exact_paragraph", _sentence("b").upper()) in shown
@@ -187,6 +190,7 @@ def test_examples_show_what_was_lost(runs):
     short = "\n".join([_sentence("short", 4), _sentence("also short", 4)])
     assert ("records/too_few_tokens", short) in shown
     assert ("quality/paragraph_policy", "See our privacy policy for all of the details.") in shown
+    assert ("quality/sentence_classifier", "It # was # an # old # house.") in shown
     assert any(reason == "read/not_http" and text == "xyz" for reason, text in shown)
     assert any(reason == "read/unreadable_file" and "c.txt.gz" in text for reason, text in shown)
 
@@ -208,6 +212,7 @@ def test_units():
     assert all(units.values()) and unit("duplicate_documents") == ""
     assert {reason for reason in units if not is_loss(reason)} == set(NOTED)
     assert units["quality/paragraph_classifier"] == ("paragraphs")
+    assert units["quality/sentence_classifier"] == "sentences"
     assert units["duplicates/near_document"] == units["exclude/no_sentence_left"] == "documents"
     assert units["duplicates/near_paragraph"] == "paragraphs" and units["exclude/row"] == "rows"
 

@@ -18,6 +18,7 @@ from data_prep.stages.quality_classifier import (
     Features,
     QualityClassifier,
     QualityModel,
+    SentenceClassifier,
     load_model,
     signals,
 )
@@ -233,3 +234,41 @@ def test_an_empty_model_says_one_half():
     )
     assert empty.score(["Anything."], "en") == 0.5
     assert empty.score([], "zh") == 0.5
+
+
+def test_single_sentences(model, path):
+    """Each is judged by itself, in its document's language; the document is cut where one goes."""
+    good = [one.paragraphs[0] for one in prose(8, seed=5)]
+    bad = [one.paragraphs[0] for one in menus(3, seed=6)]
+    assert all(model.score([text], "en") > 0.5 for text in good)
+    assert not any(model.score([text], "en") > 0.5 for text in bad)
+    documents = [
+        (Document("a", "en", []), [good[0], good[1], bad[0], good[2]]),
+        (Document("a", "en", [], True), [good[3], bad[1]]),
+        (Document("a", "en", [], True), [good[4]]),
+        (Document("b", "en", []), [bad[2]]),
+        (Document("c", "en", []), [good[5]]),
+        (Document("d", "en", []), []),
+    ]
+    counters = DropCounter()
+    cut = SentenceClassifier(path)
+    # However many documents are judged at once.
+    found = [*cut(documents[:2], counters), *cut(documents[2:], counters)]
+    assert [(d.id, d.continues, sentences) for d, sentences in found] == [
+        ("a", False, good[:2]),
+        ("a#quality-1", False, [good[2]]),
+        ("a", True, [good[3]]),
+        ("a", False, [good[4]]),
+        ("c", False, [good[5]]),
+        ("d", False, []),
+    ]
+    assert counters == {"quality/sentence_classifier": 3, "quality/no_sentence_left": 1}
+    assert [len(list(SentenceClassifier(path, 1.0)(documents, DropCounter())))] == [1]
+    with pytest.raises(UserError, match="threshold is 1.5"):
+        SentenceClassifier(path, 1.5)
+
+
+@pytest.mark.parametrize("report", [{}, {"level": "page"}, {"level": 3}, [], None])
+def test_level_of_older_models(model, report):
+    """They learned from documents."""
+    assert QualityModel(**(vars(model) | {"report": report})).level == "document"

@@ -1,0 +1,68 @@
+"""What a vocabulary takes, by the text it is learned from: entries in reach, memory, time."""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+# (bytes of text, entries at which it gave out), cased, ten languages, S = 0.3, pairs seen twice;
+# `benchmarks/results/vocabulary.md`. Fewer languages have fewer words, so they reach less.
+_REACHED = ((5e6, 90_040), (20e6, 201_030), (60e6, 376_557), (150e6, 466_327))
+# A line through memory and time of the smallest and the largest run: MiB, and CPU-seconds.
+_BASE_MIB, _MIB_A_MB = 175, 9.5
+_BASE_SECONDS, _SECONDS_A_MB = 13, 0.72
+
+
+def entries_in_reach(text_bytes: float) -> float:
+    """About the most entries that so much text can give; between measurements by a power of it."""
+    sizes, entries = (np.log([row[i] for row in _REACHED]) for i in (0, 1))
+    wanted = math.log(max(text_bytes, 1.0))
+    # The two measurements on both sides, or the last two on one.
+    at = min(max(int(np.searchsorted(sizes, wanted)), 1), len(sizes) - 1)
+    slope = (entries[at] - entries[at - 1]) / (sizes[at] - sizes[at - 1])
+    return math.exp(entries[at] + slope * (wanted - sizes[at]))
+
+
+def text_for(entries: float) -> float:
+    """The reverse: about the fewest bytes of text that give so many entries."""
+    low, high = 1.0, 1e18
+    while high / low > 1.001:
+        middle = math.sqrt(low * high)
+        low, high = (middle, high) if entries_in_reach(middle) < entries else (low, middle)
+    return high
+
+
+class Cost(NamedTuple):
+    """Of learning, at most about so much: MiB of memory and seconds of one core."""
+
+    mebibytes: float
+    seconds: float
+
+
+def cost(text_bytes: float) -> Cost:
+    """What learning from so much text takes; the size of the vocabulary adds little to it."""
+    megabytes = text_bytes / 1e6
+    return Cost(_BASE_MIB + _MIB_A_MB * megabytes, _BASE_SECONDS + _SECONDS_A_MB * megabytes)
+
+
+def size_warning(vocab_size: int, text_bytes: float, max_bytes: float) -> str:
+    """A line for a size that the text will hardly give, or an empty one.
+
+    Args:
+      vocab_size: entries asked for.
+      text_bytes: about how much text there is.
+      max_bytes: the limit on what is learned from.
+    """
+    used = min(text_bytes, max_bytes)
+    if vocab_size <= entries_in_reach(used):
+        return ""
+    wanted = text_for(vocab_size)
+    advice = f"give {wanted / 1e6:.3g} MB or more"
+    if text_bytes > max_bytes:
+        advice = f"raise --max_input_mb to {math.ceil(wanted / 1e6)} or more"
+        if text_bytes < wanted:
+            advice += ", and give more text"
+    return (
+        f"--vocab_size={vocab_size} is out of reach: {used / 1e6:.3g} MB of text in ten languages"
+        f" gives some {entries_in_reach(used):.0f} entries; {advice}, or ask for fewer"
+    )
