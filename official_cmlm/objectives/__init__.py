@@ -8,6 +8,7 @@ from official_cmlm.objectives import (  # noqa: F401 - they register
     declutr,
     mlm,
     nli,
+    nsp,
     quick_thought,
 )
 from official_cmlm.objectives.base import Objective, ObjectiveConfig, ObjectiveOutput, objectives

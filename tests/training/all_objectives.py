@@ -14,6 +14,7 @@ from official_cmlm.objectives.contrastive import ContrastiveConfig
 from official_cmlm.objectives.declutr import DeclutrConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.nli import NliConfig
+from official_cmlm.objectives.nsp import NspConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.task import SentenceEncoderTask
@@ -32,6 +33,7 @@ SETTINGS = {
     "declutr": DeclutrConfig(temperature=0.2, min_span_length=6, max_span_length=16),
     "mlm": MlmConfig(),
     "nli": NliConfig(),
+    "nsp": NspConfig(),
     "quick_thought": QuickThoughtConfig(logit_scale=5.0, encoders="separate"),
 }
 # The records of those that do not read `documents`.
