@@ -77,6 +77,7 @@ def main(argv: list[str]) -> int:
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True)
     cli.import_tensorflow()
     cli.import_modules()
+    from official_cmlm.checkpoints.readout import Readout
     from official_cmlm.encoders import open_encoder
     from official_cmlm.evaluation.report import driver
 
@@ -86,9 +87,10 @@ def main(argv: list[str]) -> int:
     encoder = open_encoder(
         FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision, FLAGS.pooling, FLAGS.sentence_vector
     )
+    readout = Readout(FLAGS.pooling, FLAGS.sentence_vector)
     results = driver.run(
         encoder,
-        FLAGS.encoder,
+        f"{FLAGS.encoder} ({readout})" if readout else FLAGS.encoder,
         FLAGS.name or encoder.name,
         Path(os.path.expanduser(FLAGS.data_dir)),
         Path(os.path.expanduser(FLAGS.output_dir)),

@@ -9,6 +9,7 @@ from official_cmlm.objectives import (  # noqa: F401 - they register
     diff_cse,
     mlm,
     nli,
+    nsp,
     quick_thought,
 )
 from official_cmlm.objectives.base import Objective, ObjectiveConfig, ObjectiveOutput, objectives

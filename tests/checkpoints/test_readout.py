@@ -244,17 +244,19 @@ def test_flags_of_the_evaluation(tmp_path, monkeypatch):
 
     scored = []
 
-    def run(encoder, *others):
-        scored.append((encoder.name, encoder.encode(TEXTS)))
+    def run(encoder, path, *others):
+        scored.append((encoder.name, path, encoder.encode(TEXTS)))
         return {"suites": {"sts": {"failures": []}}}
 
     monkeypatch.setattr(driver, "run", run)
     values = {"encoder": TRAINED, "data_dir": tmp_path, "output_dir": tmp_path / "out"}
     _main(evaluate, **values, pooling="max", sentence_vector="projected_mean")
-    ((name, vectors),) = scored
+    ((name, path, vectors),) = scored
     expected = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
     np.testing.assert_array_equal(vectors, expected.encode(TEXTS))
     assert name == "trained (pooling max, projected_mean)"
+    # Results tell it also where `--name` gives another name.
+    assert path == f"{TRAINED} (pooling max, projected_mean)"
 
 
 def test_the_flag_lists_every_pooling():

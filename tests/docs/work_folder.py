@@ -22,6 +22,7 @@ NEEDS = {
     "docs/contributing.md": ("records",),
     "docs/objectives/cmlm.md": ("records",),
     "docs/objectives/mlm.md": ("records",),
+    "docs/objectives/nsp.md": ("records",),
     "docs/objectives/quick-thought.md": ("records",),
     "docs/objectives/bitext-retrieval.md": ("records", "pairs"),
     "docs/objectives/nli.md": ("vocab.txt", "minilm", "nli"),

@@ -15,6 +15,7 @@ from official_cmlm.objectives.declutr import DeclutrConfig
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.nli import NliConfig
+from official_cmlm.objectives.nsp import NspConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.task import SentenceEncoderTask
@@ -34,6 +35,7 @@ SETTINGS = {
     "diff_cse": DiffCseConfig(replaced_token_weight=0.5, lexical_layers=1, fusion_layers=1),
     "mlm": MlmConfig(),
     "nli": NliConfig(),
+    "nsp": NspConfig(),
     "quick_thought": QuickThoughtConfig(logit_scale=5.0, encoders="separate"),
 }
 # The records of those that do not read `documents`.

@@ -49,6 +49,7 @@ OBJECTIVES = {
     ),
     "mlm": ({}, "documents"),
     "nli": ({}, "nli"),
+    "nsp": ({}, "documents"),
     "quick_thought": ({"logit_scale": 5.0, "encoders": "separate"}, "documents"),
 }
 _ENCODER = {

@@ -1,0 +1,146 @@
+"""Next-sentence prediction with masked tokens against the reference."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.objectives.nsp import NspConfig
+from tests.modeling.helpers import NUM_HEADS, oracle_encoder, oracle_head
+from tests.objectives.helpers import (
+    check_everything_learns,
+    first_batch,
+    make_task,
+    random_model,
+    refuses,
+    train,
+    value,
+)
+from tests.oracles import cmlm_numpy as oracle
+from tests.oracles import contrastive_numpy
+from tests.training.helpers import data
+
+NAN = float("nan")
+
+
+def _task(folder, encoder=None, seq_length=30, **settings):
+    records = {"seq_length": seq_length, "global_batch_size": 8}
+    return make_task(
+        folder,
+        "nsp",
+        NspConfig(**settings),
+        encoder,
+        train_data=data(folder, **records),
+        validation_data=data(folder, is_training=False, **records),
+    )
+
+
+@pytest.fixture(scope="module")
+def batch(records_dir):
+    return first_batch(_task(records_dir))
+
+
+def test_batch_is_berts(batch):
+    """Pairs in one sequence with two types, both labels, a masked copy with the same types."""
+    assert set(batch) == {"key", "position", "label", "first_length", "pair", "pair_masked"}
+    assert set(batch["label"].numpy()) == {0, 1}
+    pair, masked = batch["pair"], batch["pair_masked"]
+    np.testing.assert_array_equal(pair["input_type_ids"], masked["input_type_ids"])
+    real, types = pair["input_mask"].numpy(), pair["input_type_ids"].numpy()
+    np.testing.assert_array_equal((real * (1 - types)).sum(axis=1), batch["first_length"].numpy())
+    assert (types.sum(axis=1) >= 2).all() and (types <= real).all()
+    assert masked["masked_lm_weights"].numpy().sum(axis=1).min() >= 1
+
+
+@pytest.mark.parametrize("pooling", ["mean", "cls_pooler"])
+def test_loss_and_accuracy_equal_the_reference(records_dir, batch, pooling):
+    """The sum of both means: per masked token, and per pair from the pooled first token."""
+    model = random_model(_task(records_dir, {"pooling": pooling}))
+    output = model({"nsp": batch})["nsp"]
+    weights, head = oracle_encoder(model.encoder), oracle_head(model.head)
+    kernel, bias = (w.numpy() for w in model.encoder.bert.pooler_layer.weights)
+    classifier, offset = (w.numpy() for w in model.objectives["nsp"].classifier.weights)
+    rows, ids, losses, hits = [], [], [], []
+    masked = {name: x.numpy() for name, x in batch["pair_masked"].items()}
+    for i, label in enumerate(batch["label"].numpy()):
+        inputs = (masked[f"input_{name}"][i] for name in ("word_ids", "mask", "type_ids"))
+        outputs = oracle.bert_encode(weights, *inputs, NUM_HEADS)[-1]
+        logits = np.tanh(outputs[0] @ kernel + bias) @ classifier + offset
+        losses.append(contrastive_numpy.cross_entropy(logits, label))
+        hits.append(logits.argmax() == label)
+        slots = (masked[f"masked_lm_{name}"][i] for name in ("positions", "ids", "weights"))
+        for position, word, weight in zip(*slots):
+            if weight:
+                rows.append(
+                    oracle.masked_lm_log_probs(outputs[position], head, weights["word_embeddings"])
+                )
+                ids.append(word)
+    tokens = oracle.masked_lm_loss(rows, ids, [1.0] * len(ids))
+    assert float(output.loss) == pytest.approx(np.mean(losses) + tokens, rel=1e-4)
+    assert value(output, "nsp_loss") == pytest.approx(np.mean(losses), rel=1e-4)
+    assert value(output, "masked_token_loss") == pytest.approx(tokens, rel=1e-4)
+    assert value(output, "nsp_accuracy") == pytest.approx(np.mean(hits))
+    assert float(output.metrics["nsp_accuracy"][1]) == 8.0
+
+
+def test_the_pair_is_encoded_once(records_dir, batch, monkeypatch):
+    """Both losses read one pass of the masked pair, as BERT's."""
+    model = random_model(_task(records_dir))
+    calls, bert = [], model.encoder.bert
+    original = bert.call
+    monkeypatch.setattr(bert, "call", lambda inputs: calls.append(1) or original(inputs))
+    model({"nsp": batch}, training=True)
+    assert len(calls) == 1
+
+
+def test_gradient_reaches_every_variable(records_dir, batch):
+    """Encoder, its pooler, the head and the classifier; its own weights are the classifier's."""
+    model = random_model(_task(records_dir))
+    check_everything_learns(model, "nsp", batch, 37 + 2 + 5 + 2)
+    own = model.objectives["nsp"].own_weights()
+    assert [tuple(weight.shape) for weight in own] == [(16, 2), (2,)]
+
+
+def test_training_steps_lower_the_loss(records_dir, batch):
+    """Some steps of the task with dropout and the optimizer learn a batch."""
+    dropout = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+    _, losses = train(_task(records_dir, dropout), 10, {"nsp": batch})
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_restored_from_a_training(records_dir, batch, tmp_path):
+    """The pooler is the encoder's, so it is in an encoder's checkpoint, trained."""
+    model = random_model(_task(records_dir))
+    before = model.encoder.bert.pooler_layer.kernel.numpy()
+    trained, _ = train(
+        _task(records_dir), 2, {"nsp": batch}, start=lambda m: m.set_weights(model.get_weights())
+    )
+    assert np.abs(trained.encoder.bert.pooler_layer.kernel.numpy() - before).max() > 1e-3
+    prefix = tf.train.Checkpoint(encoder=trained.encoder).write(str(tmp_path / "ckpt"))
+    keys = [name for name, _ in tf.train.list_variables(prefix) if "pooler" in name]
+    assert len(keys) == 2
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [("random_probability", -0.1), ("random_probability", NAN), ("weight", 0.0)],
+)
+def test_settings_without_meaning_are_refused(records_dir, field, wrong):
+    """The message names the field and what it was set to."""
+    refuses(lambda: _task(records_dir, **{field: wrong}), f"task.objectives.nsp.{field}", wrong)
+
+
+def test_encoders_without_token_types_are_refused(records_dir):
+    """RoBERTa has one type, DistilBERT none."""
+    for types in (0, 1):
+        refuses(
+            lambda types=types: _task(records_dir, {"type_vocab_size": types}),
+            "task.objectives.nsp",
+            "encoder.type_vocab_size",
+            types,
+        )
+
+
+def test_sequences_without_room_for_two_are_refused(records_dir):
+    """Two tokens and three special ones."""
+    refuses(lambda: _task(records_dir, seq_length=4), "task.train_data.seq_length", 4, 5)
