@@ -47,6 +47,10 @@ OBJECTIVES = {
         {"temperature": 0.2, "min_span_length": 6, "max_span_length": 16},
         "long_documents",
     ),
+    "diff_cse": (
+        {"replaced_token_weight": 0.5, "lexical_layers": 1, "fusion_layers": 1},
+        "documents",
+    ),
     "mlm": ({}, "documents"),
     "nli": ({}, "nli"),
     "nsp": ({}, "documents"),
