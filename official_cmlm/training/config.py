@@ -93,6 +93,10 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                     used.append((name, where, data))
         return used
 
+    def longest_sequence(self) -> int:
+        """Longest sequence that is read, in tokens."""
+        return max(data.seq_length for _, _, data in self.used_data())
+
     def check(self) -> None:
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
