@@ -1,10 +1,10 @@
 """Public weights, trained on with text of your domain, and back to sentence-transformers.
 
     python examples/adapt_to_domain.py --source=path/to/all-MiniLM-L6-v2 --texts='my/*.txt' \
-        --work_dir=work/domain --steps=2000
+        --work_dir=work/domain
 
-CMLM learns from neighbouring sentences. What the encoder was good at before may suffer: compare
-both with `experiments.evaluate`.
+`recipes/adapt` keeps what the encoder is: pooling, normalisation and length. What it was good at
+before may still suffer from many steps or a high rate: compare both with `experiments.evaluate`.
 """
 
 import argparse
@@ -25,9 +25,8 @@ def main() -> None:
     parser.add_argument("--source", required=True, help="local Hugging Face or s-t folder")
     parser.add_argument("--texts", required=True, help="text of the domain, each file a document")
     parser.add_argument("--work_dir", required=True, type=Path)
-    parser.add_argument("--experiment", default="cmlm/english_base", help="(cmlm/english_base)")
-    parser.add_argument("--steps", type=int, default=2000, help="(default: 2000)")
-    parser.add_argument("--batch_size", type=int, default=32, help="at 256 tokens (default: 32)")
+    parser.add_argument("--experiment", default="recipes/adapt", help="(recipes/adapt)")
+    parser.add_argument("--steps", type=int, default=1000, help="(default: 1000)")
     parser.add_argument("--overrides", default="", help="further a.b=1,c.d=2 of the experiment")
     arguments = parser.parse_args()
     work = arguments.work_dir
@@ -42,10 +41,7 @@ def main() -> None:
         run("data_prep.create_documents", *read, f"--output_dir={records}")
     overrides = [
         f"task.train_data.input_path={records}",
-        f"task.train_data.global_batch_size={arguments.batch_size}",
         f"trainer.train_steps={arguments.steps}",
-        # Far below that of a training from random weights.
-        "trainer.schedule.peak=0.0001",
         *filter(None, [arguments.overrides]),
     ]
     run(

@@ -42,6 +42,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     config_files: list[str] | None = None,
     params_override: str | None = None,
     init_checkpoint: str | None = None,
+    notes: list[str] | None = None,
 ):
     """Builds an experiment's configuration.
 
@@ -54,7 +55,9 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       config_files: paths of YAML files with the same keys.
       params_override: `a.b=1,c.d=2` or a YAML mapping.
       init_checkpoint: encoder directory to start from. Fields that describe its network are taken
-        from there, so that the weights fit; fields of the sentence vector stay the experiment's.
+        from there, so that the weights fit; of a sentence encoder also those of its vector, but for
+        what the experiment `needs`. See `official_cmlm.training.start`.
+      notes: lines about these fields are appended to it, one for each that differs.
 
     Returns:
       A locked `SentenceEncoderExperimentConfig`.
@@ -78,12 +81,20 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
 
     config = SentenceEncoderExperimentConfig()
-    chain = _with_bases(path, files)
-    for values, where in chain:
-        _apply(config, values, where)
+    from official_cmlm.training.start import read_start
+
+    shipped = {path.resolve() for path in files.values()}
+    needed: set[str] = set()
+    named: set[str] = set()
+    for values, where in _with_bases(path, files):
+        needed.update(_needs(values, where, where.resolve() not in shipped))
+        named.update(_encoder_fields(values))
+        _apply(config, values, str(where))
+    start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
-        own = [name for values, _ in chain for name in _encoder_fields(values)]
-        _apply(config, _start_from(init_checkpoint, own), init_checkpoint)
+        start = read_start(init_checkpoint)
+        task = {"init_checkpoint": init_checkpoint, "encoder": start.taken_over(needed, named)}
+        _apply(config, {"task": task}, init_checkpoint)
     for file in map(Path, config_files or []):
         values = read_yaml(file)
         _apply(config, values or {}, str(file))
@@ -92,6 +103,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
+    if notes is not None:
+        notes += _start_notes(config, start, experiment, needed)
     config.lock()
     return config
 
@@ -119,7 +132,7 @@ def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
     return files.get(name.removesuffix(".yaml"))
 
 
-def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
+def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, Path]]:
     """(values, file) of the experiments that an experiment is based on, then of its own file.
 
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
@@ -127,12 +140,12 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
     """
     from official_cmlm.configs.yaml_loading import read_yaml
 
-    chain: list[tuple[dict, str]] = []
+    chain: list[tuple[dict, Path]] = []
     seen = [path]
     while True:
         values = read_yaml(path) or {}
         base = values.pop("base", None) if isinstance(values, dict) else None
-        chain.insert(0, (values, str(path)))
+        chain.insert(0, (values, path))
         if base is None:
             return chain
         found = _find(base, files, path.parent) if isinstance(base, str) else None
@@ -147,32 +160,48 @@ def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, str]]:
         seen.append(path)
 
 
-# Fields of the encoder that belong to the method and not to the network, and fields that do so only
-# if the experiment sets them.
-_OF_THE_METHOD = (
-    "pooling",
-    "padded_length",
-    "padding_id",
-    "sentence_vector",
-    "num_projections",
-    "projection_depth",
-    "projection_width",
-    "normalize",
-    "drophead_rate",
-)
-_OF_THE_METHOD_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
-
-
 def _encoder_fields(values: dict) -> list[str]:
     """The fields of `task.encoder` that a file sets."""
-    return list(((values.get("task") or {}).get("encoder")) or {})
+    node: Any = values
+    for key in ("task", "encoder"):
+        node = node.get(key) if isinstance(node, dict) else None
+    return list(node) if isinstance(node, dict) else []
 
 
-def _start_from(folder: str, named: list[str]) -> dict:
-    """Overrides for starting from an encoder directory; `named` are fields the experiment sets."""
-    from official_cmlm.checkpoints.encoder_directory import read_description
+def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
+    """The fields of `task.encoder` that a file does not leave to the encoder that is started from.
 
-    encoder = read_description(folder)[0].as_dict()
-    method = {*_OF_THE_METHOD, *(name for name in _OF_THE_METHOD_IF_NAMED if name in named)}
-    network = {name: value for name, value in encoder.items() if name not in method}
-    return {"task": {"init_checkpoint": folder, "encoder": network}}
+    A shipped file lists them under `needs`, where they are the method itself: an ablation of the
+    pooling, say. Whatever a user's own file names of the sentence vector is meant.
+    """
+    from official_cmlm.training.start import OF_THE_VECTOR
+
+    named = [name for name in _encoder_fields(values) if name in OF_THE_VECTOR]
+    needs = values.pop("needs", None) if isinstance(values, dict) else None
+    if needs is None:
+        return named if is_own else []
+    if not isinstance(needs, list) or not set(map(str, needs)) <= set(OF_THE_VECTOR):
+        raise UserError(
+            f"{path}: needs must be a list of {', '.join(OF_THE_VECTOR)}, got {needs!r}"
+        )
+    return needs
+
+
+def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
+    """What a training keeps of the encoder that it starts from, and what it does not."""
+    from official_cmlm.training.config import chosen_objectives
+    from official_cmlm.training.start import read_start
+
+    folder = config.task.init_checkpoint
+    if start is None:
+        if not folder or folder.startswith("<"):
+            return []
+        try:
+            start = read_start(folder)
+        except UserError:
+            # The training says so.
+            return []
+    lines = start.notes(experiment, config.task.encoder, needed)
+    if start.for_sentences and chosen_objectives(config.task.objectives):
+        lines += start.length_notes(config.task.longest_sequence())
+    return lines

@@ -7,6 +7,7 @@ directory from the first checkpoint on: `SentenceEncoder.load` and `export.expor
 """
 
 import os
+import sys
 
 from absl import flags
 
@@ -52,7 +53,8 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "init_checkpoint",
         None,
-        "Encoder directory to start from, e.g. an imported checkpoint; the encoder takes its sizes."
+        "Encoder directory to start from, e.g. an imported checkpoint; the encoder takes its sizes,"
+        " and from a sentence encoder pooling, normalisation and length."
         " Default: as task.init_checkpoint says, normally random weights.",
     )
     cli.define_import_module()
@@ -76,9 +78,12 @@ def main(argv: list[str]) -> None:
         read_text(file, "check --config_file")
     cli.import_tensorflow()
     cli.import_modules()
+    notes: list[str] = []
     params = registry.load(
-        FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint
+        FLAGS.experiment, FLAGS.config_file, FLAGS.params_override, FLAGS.init_checkpoint, notes
     )
+    for line in notes if "train" in FLAGS.mode else ():
+        print(line, file=sys.stderr)
     if FLAGS.tpu:
         runtime = params.runtime.replace(tpu=FLAGS.tpu, distribution_strategy="tpu")
         params = params.replace(runtime=runtime)

@@ -1,6 +1,7 @@
 """The encoder directory: a folder with all that is needed to rebuild an encoder.
 
-    encoder_config.json      the `EncoderConfig` and the default sequence length
+    encoder_config.json      the `EncoderConfig`, the default sequence length, and whether it is an
+                             encoder of sentences
     vocab.txt, vocab.json    a WordPiece vocabulary and its settings, or
     vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings
     params.yaml              the experiment that trained it, where there was one
@@ -39,8 +40,15 @@ def describe(
     config: EncoderConfig,
     vocabulary: Vocabulary,
     max_seq_length: int = DEFAULT_SEQ_LENGTH,
+    for_sentences: bool = True,
 ) -> None:
     """Writes an encoder directory without its weights.
+
+    Args:
+      folder: the directory.
+      config, vocabulary: its encoder.
+      max_seq_length: length for encoding, in tokens.
+      for_sentences: see `is_sentence_encoder`.
 
     Raises:
       UserError: if the folder holds weights of another shape, pooling or vocabulary.
@@ -51,6 +59,7 @@ def describe(
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder)
     values = {"encoder": config.as_dict(), "max_seq_length": max_seq_length}
+    values["for_sentences"] = for_sentences
     atomic_write_text(path, json.dumps(values, indent=2) + "\n")
 
 
@@ -82,6 +91,22 @@ def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabula
     vocabulary = load_vocabulary(folder)
     check_vocabulary_size(str(folder), vocabulary, config.vocab_size)
     return config, vocabulary, max_seq_length
+
+
+def is_sentence_encoder(folder: str | os.PathLike) -> bool:
+    """Whether the sentence vector of an encoder directory was made to be one.
+
+    It was not in a language model, whose pooling is nobody's choice. Directories of earlier
+    versions do not say, and count as sentence encoders.
+
+    Raises:
+      UserError: if the directory's description is damaged.
+    """
+    path = Path(folder) / CONFIG_NAME
+    value = read_object(path, "write it again from its source").get("for_sentences", True)
+    if type(value) is not bool:
+        raise UserError(f"{path}: for_sentences must be true or false, got {value!r:.60}")
+    return value
 
 
 def read_config(path: Path) -> tuple[EncoderConfig, int]:

@@ -79,6 +79,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
         encoder=encoder,
         head=head,
         notes=[] if options.pooling or own.exists() else [f"pooling not given: {config.pooling}"],
+        for_sentences=bool(options.pooling) or own.exists(),
     )
 
 

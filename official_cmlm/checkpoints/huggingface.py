@@ -72,6 +72,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
         encoder=encoder,
         head=head,
         notes=[] if modules or options.pooling else [f"pooling not given: {config.pooling}"],
+        for_sentences=bool(modules or options.pooling),
     )
 
 

@@ -82,6 +82,7 @@ def import_checkpoint(
     if head is not None:
         items["language_model_head"] = head
     with staged_folder(output) as partial:
-        describe(partial, source.config, source.vocabulary, source.max_seq_length)
+        length = source.max_seq_length
+        describe(partial, source.config, source.vocabulary, length, source.for_sentences)
         tf.train.Checkpoint(**items).save(str(partial / "ckpt"))
     return source

@@ -46,6 +46,8 @@ class Source:
       encoder: weights by the names of `modeling.variables.encoder_variables`, float32.
       head: the language-model head's, by those of `head_variables`; None if there is none.
       notes: remarks for the user about this import, one sentence each.
+      for_sentences: whether the source, or the user, says how token outputs become a vector; false
+        for plain language models.
     """
 
     config: EncoderConfig
@@ -54,6 +56,7 @@ class Source:
     encoder: Tensors
     head: Tensors | None
     notes: list[str]
+    for_sentences: bool = True
 
 
 _BLOCK_VECTORS = (

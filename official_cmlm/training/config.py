@@ -93,6 +93,11 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                     used.append((name, where, data))
         return used
 
+    def longest_sequence(self) -> int:
+        """Longest sequence of the training data, in tokens."""
+        chosen = chosen_objectives(self.objectives).values()
+        return max(self.data_of(each, is_training=True).seq_length for each in chosen)
+
     def check(self) -> None:
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()

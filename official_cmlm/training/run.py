@@ -14,6 +14,7 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 
 from official_cmlm.checkpoints.encoder_directory import (
+    CONFIG_NAME,
     check_description,
     describe,
 )
@@ -50,6 +51,7 @@ from official_cmlm.training.progress import (
 )
 from official_cmlm.training.runtime import create_strategy, devices, is_chief, prepared
 from official_cmlm.training.signals import StopRequest, watching
+from official_cmlm.training.start import for_sentences, length, read_start
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer, WeightsFailed
 
@@ -169,11 +171,19 @@ def describe_run(
     params: SentenceEncoderExperimentConfig, task: SentenceEncoderTask, mode: str, model_dir: str
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
-    config, length = task.encoder_config, task.trained_length
-    describe(model_dir, config, task.vocabulary, length)
+    config = task.encoder_config
+    if (Path(model_dir) / CONFIG_NAME).exists() and checkpoints_of(model_dir):
+        # Resumed: what it started from may be gone.
+        known = read_start(model_dir)
+        kept = (known.max_seq_length, known.for_sentences)
+    else:
+        start = read_start(params.task.init_checkpoint) if params.task.init_checkpoint else None
+        trained = chosen_objectives(params.task.objectives)
+        kept = (length(start, task.trained_length), for_sentences(start, trained))
+    describe(model_dir, config, task.vocabulary, *kept)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
-        describe(best, config, task.vocabulary, length)
+        describe(best, config, task.vocabulary, *kept)
     train_utils.serialize_config(params, model_dir)
 
 

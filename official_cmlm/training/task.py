@@ -138,8 +138,7 @@ class SentenceEncoderTask(base_task.Task):
 
         Position embeddings beyond it are not trained.
         """
-        chosen = self.chosen.values()
-        return max(self.task_config.data_of(each, is_training=True).seq_length for each in chosen)
+        return self.task_config.longest_sequence()
 
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""

@@ -134,8 +134,7 @@ def test_adapt_to_domain(files, tmp_path):
         f"--texts={files}/my/text_*.txt",
         f"--work_dir={tmp_path}/work",
         "--steps=2",
-        "--batch_size=8",
-        f"--overrides={_SHORT}",
+        f"--overrides={_SHORT},task.train_data.global_batch_size=8",
         folder=tmp_path,
     )
     assert out.splitlines()[-1].startswith("encoder: ")

@@ -1,15 +1,17 @@
 """Every experiment starts from an imported checkpoint: sizes, weights, head and tokenizer."""
 
 import json
+import shutil
 
 import numpy as np
 import pytest
 
 from experiments import registry
 from export import sentence_transformers_folder
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import is_sentence_encoder, load_encoder
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.source import ImportOptions
+from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.variables import encoder_variables, head_variables
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -55,7 +57,7 @@ def _params(experiment, init_checkpoint, records, **task):
     "experiment", ["cmlm/english_base", "mlm/english_base", "quick_thought/english_base"]
 )
 def test_weights_and_head_are_the_sources(imported, experiment):
-    """Sizes come from the checkpoint, what a sentence vector is from the experiment."""
+    """Sizes come from the checkpoint."""
     name, folder, records = imported
     task = SentenceEncoderTask(_params(experiment, folder, records).task)
     model = task.build_model()
@@ -95,15 +97,137 @@ def test_training_goes_on_and_out_again(imported, tmp_path):
     assert config["model_type"] == name
 
 
-def test_pooling_stays_the_experiments(tmp_path):
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    """A sentence encoder (mean, normalised, 36 tokens) and a language model, both imported."""
+    folder = tmp_path_factory.mktemp("encoders")
+    source = shutil.copytree(REFERENCES / "minilm", folder / "source")
+    kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
+    modules = [{"type": f"sentence_transformers.models.{t}", "path": p} for p, t in kinds.items()]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "sentence_bert_config.json").write_text(json.dumps({"max_seq_length": 36}))
+    (source / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 16, "pooling_mode_mean_tokens": True}
+    (source / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
+    import_checkpoint(str(source), str(folder / "sentences"))
+    import_checkpoint(str(REFERENCES / "bert"), str(folder / "language_model"))
+    return folder
+
+
+def _loaded(name, start, override=None):
+    """The encoder that would be trained, and what is said about it."""
+    notes: list[str] = []
+    config = registry.load(name, None, override, str(start), notes)
+    return config.task.encoder, notes
+
+
+def test_a_sentence_encoder_stays_what_it_is(encoders):
+    """SimCSE has [CLS] without normalisation at 32 tokens; none of it is what the loss needs."""
+    start = encoders / "sentences"
+    encoder, notes = _loaded("simcse/bert_base", start)
+    assert (encoder.pooling, encoder.normalize, encoder.hidden_size) == ("mean", True, 16)
+    assert notes == [
+        f"task.encoder.pooling: mean, kept from {start}, not cls",
+        f"task.encoder.normalize: True, kept from {start}, not False",
+        f"length for encoding: 36 tokens, kept from {start}; the training reads 32",
+    ]
+
+
+def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
+    """The published SimCSE from BERT: its own pooling was nobody's choice."""
+    start = encoders / "language_model"
+    encoder, notes = _loaded("simcse/bert_base", start)
+    assert (encoder.pooling, encoder.normalize) == ("cls", False)
+    assert notes == [
+        f"task.encoder.pooling: cls, the experiment's, as that is no sentence encoder; {start} has "
+        "mean"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "override", "pooling", "line"),
+    [
+        ("cmlm/ablation/pooling_max", None, "max", "pooling: max, which the method needs; "),
+        ("simcse/bert_base", "task.encoder.pooling=max", "max", "pooling: max, as is set; "),
+        ("cmlm/english_base", None, "mean", "normalize: True, kept from "),
+        ("cmlm/english_base", "task.encoder.normalize=false", "mean", "normalize: False, the exp"),
+        # By MiniLM's configuration 0.1; Mirror-BERT's drophead takes its place.
+        ("mirror_bert/sentence_drophead", None, "mean", "dropout_rate: 0.0, the experiment's; "),
+    ],
+)
+def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, line):
+    encoder, notes = _loaded(name, encoders / "sentences", override)
+    assert encoder.pooling == pooling
+    assert [note for note in notes if note.startswith(f"task.encoder.{line}")], notes
+    assert all("\n" not in note for note in notes)
+
+
+def test_what_a_users_own_file_names_is_meant(encoders, tmp_path):
+    """But not what the shipped file says that it is based on."""
+    own = tmp_path / "own.yaml"
+    own.write_text("base: simcse/bert_base\ntask: {encoder: {pooling: max}}\n")
+    assert _loaded(str(own), encoders / "sentences")[0].pooling == "max"
+    own.write_text("base: simcse/bert_base\ntrainer: {train_steps: 7}\n")
+    assert _loaded(str(own), encoders / "sentences")[0].pooling == "mean"
+    own.write_text("base: simcse/bert_base\nneeds: [pooling]\n")
+    assert _loaded(str(own), encoders / "sentences")[0].pooling == "cls"
+    for wrong in ("pooling", "[hidden_size]", "[[pooling]]"):
+        own.write_text(f"base: simcse/bert_base\nneeds: {wrong}\n")
+        with pytest.raises(UserError, match="own.yaml: needs must be a list of pooling, sent"):
+            registry.load(str(own))
+
+
+def test_an_import_that_names_its_pooling_is_one_of_sentences(tmp_path):
     import_checkpoint(str(REFERENCES / "bert"), str(tmp_path / "in"), ImportOptions("max"), False)
-    encoder = registry.load("cmlm/english_base", init_checkpoint=str(tmp_path / "in")).task.encoder
-    assert encoder.pooling == "mean" and encoder.hidden_size == 16
-    overrides = "task.encoder.pooling=cls,task.encoder.dropout_rate=0.3"
-    encoder = registry.load(
-        "cmlm/english_base", params_override=overrides, init_checkpoint=str(tmp_path / "in")
-    ).task.encoder
-    assert (encoder.pooling, encoder.dropout_rate) == ("cls", 0.3)
+    assert _loaded("simcse/bert_base", tmp_path / "in")[0].pooling == "max"
+
+
+def test_needs_are_what_the_file_itself_sets():
+    """A need of something that the file leaves open would mean the default."""
+    found = {}
+    for name, path in registry.experiment_files().items():
+        values = read_yaml(path)
+        for field in values.get("needs", ()):
+            assert field in values["task"]["encoder"], name
+            found[name] = values["needs"]
+    assert found == {
+        "cmlm/ablation/pooling_cls": ["pooling"],
+        "cmlm/ablation/pooling_max": ["pooling"],
+        "cmlm/ablation/projected_mean": ["sentence_vector", "num_projections"],
+    }
+
+
+def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
+    """Through a training of shorter texts; its length too. A language model does not become one."""
+    for name, experiment, length in (
+        ("sentences", "recipes/adapt", 36),
+        ("language_model", "mlm/english_base", 24),
+    ):
+        start, model = encoders / name, tmp_path / name
+        records = tmp_path / f"{name}_records"
+        write_records(records, make_documents(30), load_encoder(start)[1])
+        params = _params(experiment, start, records)
+        run(params, "train", str(model))
+        run(params, "train", str(model))
+        encoder = SentenceEncoder.load(model)
+        assert (encoder.max_seq_length, encoder.model.config.normalize) == (
+            length,
+            name == "sentences",
+        )
+        assert is_sentence_encoder(model) == (name == "sentences")
+
+
+def test_a_description_that_does_not_say(encoders, tmp_path):
+    """One of before counts as an encoder of sentences; a damaged one is refused."""
+    folder = shutil.copytree(encoders / "language_model", tmp_path / "in")
+    path = folder / "encoder_config.json"
+    values = json.loads(path.read_text())
+    assert values.pop("for_sentences") is False
+    path.write_text(json.dumps(values))
+    assert _loaded("simcse/bert_base", folder)[0].pooling == "mean"
+    path.write_text(json.dumps({**values, "for_sentences": "no"}))
+    with pytest.raises(UserError, match="for_sentences must be true or false, got 'no'"):
+        _loaded("simcse/bert_base", folder)
 
 
 def test_records_of_another_vocabulary_are_refused(imported, records_dir):

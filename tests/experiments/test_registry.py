@@ -13,7 +13,9 @@ def test_every_experiment_has_a_summary_and_cites_its_paper():
     for name, path in files.items():
         assert registry.summary(path), name
         text = path.read_text(encoding="utf-8")
-        assert any(source in text for source in ("§", "Table", "Figure", "footnote", "appendix")), name
+        assert any(source in text for source in ("§", "Table", "Figure", "footnote", "appendix")), (
+            name
+        )
         assert f"  {name} " in registry.listing()
 
 
