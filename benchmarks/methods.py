@@ -21,6 +21,8 @@ from official_cmlm.errors import UserError
 
 FLAGS = flags.FLAGS
 SEED = 1
+# Objectives whose loss compares no examples of a batch.
+_WITHOUT_NEGATIVES = ("mlm", "cmlm", "nli")
 # Examples of a validation pass at most.
 HELD_OUT = 2000
 _ENCODER = {
@@ -188,7 +190,6 @@ def _overrides(method: Method, folders: dict[str, Path]) -> dict[str, Any]:
     batch = {
         "seq_length": 64,
         "segment": "sentence",
-        "bucket_boundaries": [16, 32, 64],
         "global_batch_size": method.batch_size,
         "max_bucket_batch_size": 2 * method.batch_size,
         "seed": SEED,
@@ -201,20 +202,26 @@ def _overrides(method: Method, folders: dict[str, Path]) -> dict[str, Any]:
         "drop_remainder": True,
     }
 
-    def data(records: str) -> dict[str, Any]:
+    def data(objective: str, records: str) -> dict[str, Any]:
+        # In-batch negatives are of random batches, as in the experiments' files.
+        buckets = [16, 32, 64] if objective in _WITHOUT_NEGATIVES else []
         name = f"{records}_held_out"
         unseen = folders[name if name in folders else records]
         return {
-            "train_data": {**batch, "input_path": str(folders[records])},
+            "train_data": {
+                **batch,
+                "bucket_boundaries": buckets,
+                "input_path": str(folders[records]),
+            },
             "validation_data": {**batch, **held_out, "input_path": str(unseen)},
         }
 
     task: dict[str, Any] = {"encoder": _ENCODER, "objectives": {}}
     if isinstance(method.data, dict):
         for objective, records in method.data.items():
-            task["objectives"][objective] = data(records)
+            task["objectives"][objective] = data(objective, records)
     else:
-        task |= data(method.data)
+        task |= data(method.experiment.partition("/")[0], method.data)
         if method.data == "pairs":
             task["objectives"]["bitext_retrieval"] = {"train_data": None, "validation_data": None}
     if method.start is not None and method.experiment.startswith(("bitext", "cmlm")):

@@ -63,6 +63,9 @@ PUBLISHED = {
     "cmlm/english_large": (1_000_000, cmlm()),
     "cmlm/multilingual_base": (2_000_000, cmlm()),
     "mlm/english_base": (1_000_000, cmlm()),
+    "mlm/english_large": (1_000_000, cmlm()),
+    "mlm/multilingual_base": (2_000_000, cmlm()),
+    "nsp/english_base": (1_000_000, cmlm()),
     "quick_thought/english_base": (1_000_000, cmlm()),
     "quick_thought/published": (1_000_000, cmlm()),
     "bitext/s1": (2_000_000, cmlm()),
@@ -73,13 +76,25 @@ PUBLISHED = {
     "simcse/bert_base": (15_625, simcse(3e-5)),
     "cmlm_cse/bert_base": (15_625, simcse(3e-5)),
     "cmlm_cse/roberta_base": (1_953, simcse(1e-5)),
+    "diff_cse/bert_base": (31_250, simcse(7e-6)),
     "mirror_bert/sentence_bert": (50, mirror_bert(2e-5)),
     "mirror_bert/sentence_roberta": (50, mirror_bert(2e-5)),
     "mirror_bert/sentence_drophead": (50, mirror_bert(2e-5)),
+    "mirror_bert/sentence_bert_padded": (50, mirror_bert(2e-5)),
+    "mirror_bert/sentence_roberta_drophead": (50, mirror_bert(2e-5)),
+    "mirror_bert/ablation/random_strings": (100, mirror_bert(5e-5)),
     "mirror_bert/phrase": (100, mirror_bert(2e-5)),
     "mirror_bert/word": (100, mirror_bert(2e-5)),
     "declutr/base": (31_116, declutr(5e-5)),
     "declutr/small": (31_116, declutr(5e-5)),
+    "declutr/ablation/learning_rate_0001": (31_116, declutr(1e-4)),
+}
+# What the ablations of a method are based on.
+BASES = {
+    "cmlm": "cmlm/english_base",
+    "cmlm_cse": "cmlm_cse/bert_base",
+    "declutr": "declutr/base",
+    "mirror_bert": "mirror_bert/sentence_roberta",
 }
 # This project's own: the peak of each size, the method's formula.
 OWN = {
@@ -90,6 +105,8 @@ OWN = {
        for m in ("simcse", "cmlm_cse") for size, peak in zip(LADDER, (5e-4, 3e-4, 1e-4))},
     **{f"mirror_bert/{size}": (50, mirror_bert(peak))
        for size, peak in zip(LADDER, (5e-4, 3e-4, 1e-4))},
+    "nsp/tiny": (100_000, cmlm(1e-3, 2000)),
+    "diff_cse/tiny": (15_625 * 2, simcse(5e-4)),
     "declutr/tiny": (31_116, declutr(5e-4)),
     "declutr/mini": (31_116, declutr(3e-4)),
     "recipes/adapt": (1000, cmlm(2e-5)),
@@ -119,8 +136,9 @@ def _same(trainer, formula, total):
 def test_rates_are_the_papers(name):
     """At the published length, and at others by `trainer.train_steps` alone."""
     # An ablation has the rates of its base; what else is new has to be added here.
-    known = "cmlm/english_base" if name.startswith("cmlm/ablation/") else name
-    steps, formula = {**PUBLISHED, **OWN}[known]
+    known = PUBLISHED | OWN
+    method, _, arm = name.partition("/ablation/")
+    steps, formula = known[name] if name in known or not arm else known[BASES[method]]
     _same(registry.load(name).trainer, formula, steps)
     for other in (1000, 37):
         shorter = registry.load(name, params_override=f"trainer.train_steps={other}").trainer

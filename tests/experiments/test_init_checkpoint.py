@@ -147,7 +147,12 @@ def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
 @pytest.mark.parametrize(
     ("name", "override", "pooling", "line"),
     [
-        ("cmlm/ablation/pooling_max", None, "max", "pooling: max, which the method needs; "),
+        (
+            "mirror_bert/sentence_bert_padded",
+            None,
+            "mean_padded",
+            "pooling: mean_padded, which the method needs; ",
+        ),
         ("simcse/bert_base", "task.encoder.pooling=max", "max", "pooling: max, as is set; "),
         ("cmlm/english_base", None, "mean", "normalize: True, kept from "),
         ("cmlm/english_base", "task.encoder.normalize=false", "mean", "normalize: False, the exp"),
@@ -173,7 +178,7 @@ def test_what_a_users_own_file_names_is_meant(encoders, tmp_path):
     assert _loaded(str(own), encoders / "sentences")[0].pooling == "cls"
     for wrong in ("pooling", "[hidden_size]", "[[pooling]]"):
         own.write_text(f"base: simcse/bert_base\nneeds: {wrong}\n")
-        with pytest.raises(UserError, match="own.yaml: needs must be a list of pooling, sent"):
+        with pytest.raises(UserError, match="own.yaml: needs must be a list of pooling, padd"):
             registry.load(str(own))
 
 
@@ -190,11 +195,7 @@ def test_needs_are_what_the_file_itself_sets():
         for field in values.get("needs", ()):
             assert field in values["task"]["encoder"], name
             found[name] = values["needs"]
-    assert found == {
-        "cmlm/ablation/pooling_cls": ["pooling"],
-        "cmlm/ablation/pooling_max": ["pooling"],
-        "cmlm/ablation/projected_mean": ["sentence_vector", "num_projections"],
-    }
+    assert found == {"mirror_bert/sentence_bert_padded": ["pooling", "padded_length"]}
 
 
 def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
