@@ -64,8 +64,9 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
       contrastive_on_masked_anchors: whether the anchors of the contrastive loss are the masked ones
         of the masked-token loss, which one pass then encodes. Default true: the reference code
         masks anchors in place, and the published models were trained by it. False: anchors are
-        encoded once as they are and once masked, about half as many tokens more a step. Without a
-        masked-token loss nothing is masked.
+        encoded once as they are and once masked, about half as many tokens more a step. Validation
+        always compares plain anchors, as that code does; without a masked-token loss nothing is
+        masked.
       mlm_weight: factor of the masked-token loss. Default 1 (§3.3); 0 leaves it out (Figure 3).
       contrastive_weight: factor of the contrastive loss. Default 1 (§3.3); 0 is the curve of MLM
         alone in Figure 3: spans are then not compared, and positives not encoded.
@@ -163,7 +164,7 @@ class Declutr(Objective):
         if not self.config.contrastive_weight:
             return {}
         num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
-        if self._masked_anchors_compare:
+        if self._compares_masked(encode):
             anchors = self._encode_masked(features, encode)["default"]
         else:
             anchors = encode(
@@ -197,7 +198,7 @@ class Declutr(Objective):
             return None
         outputs = self._encode_masked(features, encode)["sequence_output"]
         masked = _end_to_end(self._masked(features))
-        if self._masked_anchors_compare:
+        if self._compares_masked(encode):
             positions = masked["masked_lm_positions"]
             outputs = tf.gather(outputs, positions, axis=1, batch_dims=1)
         return predict_masked(self, outputs, masked)
@@ -211,16 +212,15 @@ class Declutr(Objective):
     def prediction_weight(self) -> float:
         return self.config.mlm_weight
 
-    @property
-    def _masked_anchors_compare(self) -> bool:
+    def _compares_masked(self, encode: Encode) -> bool:
+        """Whether one pass over the masked anchors serves both losses: in training only."""
         config = self.config
-        return bool(
-            config.contrastive_on_masked_anchors and config.mlm_weight and config.contrastive_weight
-        )
+        both = config.mlm_weight and config.contrastive_weight
+        return bool(both and config.contrastive_on_masked_anchors and encode.training)
 
     def _encode_masked(self, features: dict, encode: Encode) -> dict[str, tf.Tensor]:
         """All masked anchors' outputs: at all tokens if their vectors are compared too."""
-        both = self._masked_anchors_compare
+        both = self._compares_masked(encode)
         masked = self._masked(features)
         inputs = masked if both else [at_predictions(m) for m in masked]
         return encode(inputs, "anchors_masked", views=len(masked), with_tokens=both)
