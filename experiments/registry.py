@@ -100,6 +100,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         _apply(config, values or {}, str(file))
     if params_override:
         _apply(config, parse_override(params_override), "--params_override")
+    if start is not None:
+        _apply(config, {"task": {"encoder": start.without_leftovers(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)

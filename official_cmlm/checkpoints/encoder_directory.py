@@ -24,7 +24,7 @@ from official_cmlm.checkpoints.integrity import checkpoints_of, non_finite, refu
 from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout, projection_items
 from official_cmlm.checkpoints.source import check_vocabulary_size
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import override
+from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.modeling.language_model_head import build_language_model_head
@@ -32,6 +32,8 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 CONFIG_NAME = "encoder_config.json"
+# Objectives that train no sentence vector.
+LANGUAGE_MODEL_OBJECTIVES = frozenset({"mlm", "nsp"})
 DEFAULT_SEQ_LENGTH = 128
 
 
@@ -97,16 +99,32 @@ def is_sentence_encoder(folder: str | os.PathLike) -> bool:
     """Whether the sentence vector of an encoder directory was made to be one.
 
     It was not in a language model, whose pooling is nobody's choice. Directories of earlier
-    versions do not say, and count as sentence encoders.
+    versions do not say: then what trained them does, or whether they have a language-model head.
 
     Raises:
       UserError: if the directory's description is damaged.
     """
     path = Path(folder) / CONFIG_NAME
-    value = read_object(path, "write it again from its source").get("for_sentences", True)
+    values = read_object(path, "write it again from its source")
+    if "for_sentences" not in values:
+        return not _was_language_model(Path(folder), values)
+    value = values["for_sentences"]
     if type(value) is not bool:
         raise UserError(f"{path}: for_sentences must be true or false, got {value!r:.60}")
     return value
+
+
+def _was_language_model(folder: Path, values: dict) -> bool:
+    """Whether a directory of an earlier version holds a language model."""
+    params = folder / "params.yaml"
+    task = (read_yaml(params) or {}).get("task") if params.exists() else None
+    objectives = (task or {}).get("objectives") or {}
+    trained = {name for name, settings in objectives.items() if settings is not None}
+    if trained:
+        return trained <= LANGUAGE_MODEL_OBJECTIVES
+    if (values.get("encoder") or {}).get("normalize"):
+        return False
+    return bool(checkpoints_of(folder)) and _has_head(checkpoint_of(folder))
 
 
 def read_config(path: Path) -> tuple[EncoderConfig, int]:
@@ -197,10 +215,10 @@ def restore_pretrained(
     encoder: SentenceEncoderModel,
     head: tf_keras.layers.Layer | None,
     vocabulary: Vocabulary,
-) -> None:
+) -> bool:
     """Loads weights from an encoder directory, or from a checkpoint inside one, into a new model.
 
-    The language-model head is loaded where both sides have one.
+    The language-model head is loaded where both sides have one; returns whether it was.
 
     Raises:
       UserError: if there is no checkpoint, or its encoder has another shape or vocabulary.
@@ -216,10 +234,12 @@ def restore_pretrained(
         free=_FREE_TO_START,
     )
     items, variables = {"encoder": encoder}, list(encoder.variables)
-    if head is not None and _has_head(prefix):
+    with_head = head is not None and _has_head(prefix)
+    if with_head:
         items["language_model_head"] = head
         variables += head.variables
     _restore(prefix, variables, **items)
+    return with_head
 
 
 def _restore(prefix: str, variables: list[tf.Variable], **items: Any) -> None:

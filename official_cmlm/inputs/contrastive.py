@@ -83,7 +83,9 @@ class Mirrored(DocumentView):
             words = self._words(first)
             second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
         elif self.augmentation == "word_reordering":
-            second = reorder_words(self._words(first), keys, self.augmentation_rate)
+            # Byte-level BPE has other ids for a word behind a space: the first word stays first.
+            fixed = int(self.vocabulary.space_changes_ids)
+            second = reorder_words(self._words(first), keys, self.augmentation_rate, fixed)
         elif self.augmentation == "word_repetition":
             second = repeat_tokens(first, keys, self.repetition_rate)
         elif self.augmentation == "word_deletion":
@@ -208,17 +210,23 @@ def mask_words(words: tf.RaggedTensor, keys: tf.Tensor, rate: float, mask: int) 
     return words.with_flat_values(values).merge_dims(1, 2)
 
 
-def reorder_words(words: tf.RaggedTensor, keys: tf.Tensor, rate: float) -> tf.RaggedTensor:
+def reorder_words(
+    words: tf.RaggedTensor, keys: tf.Tensor, rate: float, fixed: int = 0
+) -> tf.RaggedTensor:
     """Permutes round(rate · n) of each row's n words, at least two, among their places.
 
     Args:
       words: int32 `[rows, (words), (tokens)]`, see `words_of`.
       keys: int64 `[rows]`.
       rate: in (0, 1].
+      fixed: this many words stay at the beginning of each row; they do not count.
 
     Returns:
       int32 `[rows, (tokens)]`, the same tokens in another order.
     """
+    if fixed:
+        rest = reorder_words(words[:, fixed:], keys, rate)
+        return tf.concat([words[:, :fixed].merge_dims(1, 2), rest], axis=1)
     count = tf.minimum(tf.maximum(_share(words, rate), 2), words.row_lengths())
     chosen = choose_tokens(words, keys, count, hashing.SALT_WORDS).to_tensor(False)
     longest = tf.shape(chosen)[1]

@@ -6,7 +6,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.segments import segments
+from official_cmlm.inputs.segments import segment_starts, segments
 from official_cmlm.inputs.views import (
     DocumentView,
     Examples,
@@ -40,12 +40,14 @@ class NextSentencePairs(DocumentView):
       segment, seq_length: see `configs.data.DataConfig`.
       random_probability: probability that B is a random segment.
       special: ids of the special tokens.
+      short_documents: `split` or `drop`, see `configs.data.DataConfig`.
     """
 
     segment: str
     seq_length: int
     random_probability: float
     special: SpecialIds
+    short_documents: str = "split"
 
     sequences: ClassVar[tuple[str, ...]] = ("pair",)
     scalars: ClassVar[tuple[str, ...]] = ("label", "first_length")
@@ -54,8 +56,27 @@ class NextSentencePairs(DocumentView):
         "(--documents_by=file), segment: sentence or a smaller seq_length"
     )
 
+    @property
+    def _limit(self) -> int:
+        """Most tokens of A and of B."""
+        return (self.seq_length - 3) // 2
+
+    def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
+        """As `AdjacentPairs.without_pairs`."""
+        if self.segment != "packed" or self.short_documents == "split":
+            return alone.row_lengths() < 2
+        starts = segment_starts(alone, running, self._limit)
+        return tf.reduce_sum(tf.cast(starts, tf.int32), axis=1) < 2
+
+    @property
+    def why_without_pairs(self) -> str:
+        """Why records give none, for messages."""
+        drops = self.segment == "packed" and self.short_documents == "drop"
+        return "fit one segment (short_documents: drop)" if drops else "have one sentence"
+
     def __call__(self, block: DocumentBlock) -> Examples:
-        parts = segments(block, self.segment, (self.seq_length - 3) // 2)
+        split_short = self.short_documents == "split"
+        parts = segments(block, self.segment, self._limit, split_short)
         starts, counts = parts.row_starts(), parts.row_lengths()
         # Every segment but the last of its record is an A.
         record = tf.ragged.range(tf.maximum(counts - 1, 0)).value_rowids()

@@ -27,6 +27,14 @@ SIZE = 64
 MAX_BUCKETS = SIZE - 2
 _EPOCH = 1 << 32
 
+# Fields of views that earlier releases did not have, and the values that give what they read.
+_NEWER_FIELDS = {
+    "augmentation_rate": 0.15,
+    "anchor_beta": (4, 2),
+    "positive_beta": (2, 4),
+    "min_document_tokens": 0,
+}
+
 State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
@@ -66,6 +74,12 @@ def fingerprint(
     if config.segment != "packed" or "short_documents" not in fields:
         settings.pop("short_documents", None)
         fields.pop("short_documents", None)
+    if not config.bucket_boundaries:
+        # Earlier releases padded these to `seq_length`, and let batches go on in the next epoch.
+        settings["batches_end_with_the_epoch"] = True
+    for name, earlier in _NEWER_FIELDS.items():
+        if fields.get(name) == earlier:
+            del fields[name]
     facts = [
         settings,
         [(shard.name, shard.records, shard.sha256) for shard in manifest.shards],

@@ -96,6 +96,10 @@ class ObjectiveConfig(base_config.Config):
         """Whether `head` must be built; all objectives share one."""
         return False
 
+    def needs_trained_head(self) -> bool:
+        """Whether the head of what the training starts from must be a trained one."""
+        return False
+
     def min_batch_size(self) -> int:
         """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
         return 1

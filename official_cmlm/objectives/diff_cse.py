@@ -71,6 +71,9 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         # The generator is a copy of what the training starts from, its head included.
         return bool(self.replaced_token_weight)
 
+    def needs_trained_head(self) -> bool:
+        return self.needs_language_model_head()
+
     def augments(self, special: SpecialIds) -> list[Augment]:
         return [self.masked_copy("first", special)] if self.replaced_token_weight else []
 

@@ -74,7 +74,11 @@ class NspConfig(MaskingConfig):
 
     def view(self, data: DataConfig, source: Source) -> NextSentencePairs:
         return NextSentencePairs(
-            data.segment, data.seq_length, self.random_probability, source.special
+            data.segment,
+            data.seq_length,
+            self.random_probability,
+            source.special,
+            data.short_documents,
         )
 
     def needs_language_model_head(self) -> bool:

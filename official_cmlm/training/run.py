@@ -175,7 +175,7 @@ def describe_run(
     if (Path(model_dir) / CONFIG_NAME).exists() and checkpoints_of(model_dir):
         # Resumed: what it started from may be gone.
         known = read_start(model_dir)
-        kept = (known.max_seq_length, known.for_sentences)
+        kept = (max(known.max_seq_length, task.trained_length), known.for_sentences)
     else:
         start = read_start(params.task.init_checkpoint) if params.task.init_checkpoint else None
         trained = chosen_objectives(params.task.objectives)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from official_cmlm.checkpoints.encoder_directory import (
     CONFIG_NAME,
+    LANGUAGE_MODEL_OBJECTIVES,
     is_sentence_encoder,
     read_description,
 )
@@ -32,8 +33,6 @@ OF_THE_VECTOR = (
 # Fields that are the experiment's, whatever it starts from; and those that are if it names them.
 _OF_THE_TRAINING = ("drophead_rate",)
 _OF_THE_TRAINING_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
-# Objectives that train no sentence vector.
-_LANGUAGE_MODELS = frozenset({"mlm", "nsp"})
 
 
 @dataclasses.dataclass(frozen=True)
@@ -64,6 +63,20 @@ class Start:
         if not self.for_sentences:
             own |= set(OF_THE_VECTOR)
         return {name: value for name, value in self.encoder.as_dict().items() if name not in own}
+
+    def without_leftovers(self, result: EncoderConfig) -> dict:
+        """What goes with a vector of the start, where a setting has chosen another one.
+
+        Args:
+          result: the encoder after all settings.
+        """
+        values: dict = {}
+        own = self.encoder
+        if result.pooling != own.pooling and result.padded_length == own.padded_length:
+            values["padded_length"] = 0 if result.pooling != "mean_padded" else own.padded_length
+        if result.sentence_vector == "pooled" and result.num_projections == own.num_projections:
+            values["num_projections"] = 0
+        return values
 
     def notes(
         self, experiment: EncoderConfig, result: EncoderConfig, needed: Collection[str]
@@ -131,4 +144,6 @@ def length(start: Start | None, longest: int) -> int:
 
 def for_sentences(start: Start | None, objectives: Collection[str]) -> bool:
     """Whether an encoder that these objectives have trained is one of sentences."""
-    return not set(objectives) <= _LANGUAGE_MODELS or (start is not None and start.for_sentences)
+    return not set(objectives) <= LANGUAGE_MODEL_OBJECTIVES or (
+        start is not None and start.for_sentences
+    )

@@ -14,6 +14,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.inputs.examples import check_examples
+from official_cmlm.inputs.next_sentence import NextSentencePairs
 from official_cmlm.inputs.pipeline import (
     Augment,
     Replicas,
@@ -41,6 +42,7 @@ from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.training.data_positions import DataPositions, read_positions
 from official_cmlm.training.model import MultiObjectiveModel
+from official_cmlm.training.start import length, read_start
 from official_cmlm.training.step import (
     GRADIENT_NORM,
     FiniteMean,
@@ -140,6 +142,16 @@ class SentenceEncoderTask(base_task.Task):
         """
         return self.task_config.longest_sequence()
 
+    @property
+    def _encoding_length(self) -> int:
+        """Length for encoding of the encoder that the training leaves, in tokens."""
+        try:
+            start = read_start(self.task_config.init_checkpoint)
+        except UserError:
+            # There is none, or a resumed training's start is gone.
+            start = None
+        return length(start, self.trained_length)
+
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
         folders = (data.input_path for _, _, data in self.task_config.used_data())
@@ -189,7 +201,7 @@ class SentenceEncoderTask(base_task.Task):
             view = self.chosen[name].view(data, self._source(manifest))
             if not data.is_training:
                 continue
-            if isinstance(view, AdjacentPairs):
+            if isinstance(view, (AdjacentPairs, NextSentencePairs)):
                 left_out, read = count_without_pairs(data, manifest, view)
                 if left_out:
                     lines.append(
@@ -240,14 +252,20 @@ class SentenceEncoderTask(base_task.Task):
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
         if self._sts_pairs is not None:
-            self._scored = SentenceEncoder(model.encoder, self.vocabulary, self.trained_length)
+            self._scored = SentenceEncoder(model.encoder, self.vocabulary, self._encoding_length)
         return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:
         """Loads `init_checkpoint` into a new model."""
         restored, start = set(), self.task_config.init_checkpoint
         if start:
-            restore_pretrained(start, model.encoder, model.head, self.vocabulary)
+            with_head = restore_pretrained(start, model.encoder, model.head, self.vocabulary)
+            for name, config in self.chosen.items():
+                if config.needs_trained_head() and not with_head:
+                    raise UserError(
+                        f"{start} has no language-model head, which {name} takes its generator "
+                        "from; start from a language model, e.g. one that mlm trained"
+                    )
             restored = restore_objectives(start, model.objectives)
         for name, objective in model.objectives.items():
             if name not in restored:

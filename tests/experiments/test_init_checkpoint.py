@@ -167,6 +167,35 @@ def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, li
     assert all("\n" not in note for note in notes)
 
 
+@pytest.mark.parametrize(
+    ("objectives", "is_one"),
+    [({"mlm": {}, "cmlm": None}, False), ({"mlm": {}, "cmlm": {}}, True), (None, False)],
+)
+def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one):
+    """What trained them says what they are; of an import, whether it has a head."""
+    folder = shutil.copytree(encoders / "language_model", tmp_path / "old")
+    path = folder / "encoder_config.json"
+    values = json.loads(path.read_text())
+    del values["for_sentences"]
+    path.write_text(json.dumps(values))
+    if objectives is not None:
+        (folder / "params.yaml").write_text(json.dumps({"task": {"objectives": objectives}}))
+    assert is_sentence_encoder(folder) == is_one
+
+
+def test_another_vector_leaves_nothing_of_the_starts(encoders, tmp_path):
+    """`padded_length` goes with the pooling that needs it."""
+    folder = shutil.copytree(encoders / "sentences", tmp_path / "padded")
+    path = folder / "encoder_config.json"
+    values = json.loads(path.read_text())
+    values["encoder"] |= {"pooling": "mean_padded", "padded_length": 30}
+    path.write_text(json.dumps(values))
+    assert _loaded("simcse/bert_base", folder)[0].padded_length == 30
+    encoder, _ = _loaded("simcse/bert_base", folder, "task.encoder.pooling=cls")
+    encoder.check()
+    assert (encoder.pooling, encoder.padded_length) == ("cls", 0)
+
+
 def test_what_a_users_own_file_names_is_meant(encoders, tmp_path):
     """But not what the shipped file says that it is based on."""
     own = tmp_path / "own.yaml"
@@ -219,13 +248,13 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
 
 
 def test_a_description_that_does_not_say(encoders, tmp_path):
-    """One of before counts as an encoder of sentences; a damaged one is refused."""
+    """An import of before with a head is a language model; a damaged description is refused."""
     folder = shutil.copytree(encoders / "language_model", tmp_path / "in")
     path = folder / "encoder_config.json"
     values = json.loads(path.read_text())
     assert values.pop("for_sentences") is False
     path.write_text(json.dumps(values))
-    assert _loaded("simcse/bert_base", folder)[0].pooling == "mean"
+    assert _loaded("simcse/bert_base", folder)[0].pooling == "cls"
     path.write_text(json.dumps({**values, "for_sentences": "no"}))
     with pytest.raises(UserError, match="for_sentences must be true or false, got 'no'"):
         _loaded("simcse/bert_base", folder)

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored, reorder_words
 from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
 
 
@@ -172,6 +172,16 @@ def test_words_move_as_a_whole(vocabulary):
     words = {(10, pieces[0], pieces[1]), (11,), (12, pieces[2])}
     assert all({tuple(w) for w in _words(vocabulary, second)} == words for _, second in pairs)
     assert len({tuple(second) for _, second in pairs}) == 6
+
+
+def test_a_fixed_first_word():
+    """For vocabularies that have other ids for a word behind a space."""
+    words = tf.ragged.constant([[[7], [8, 9], [10], [11]], [[7]]] * 100, inner_shape=None)
+    words = tf.cast(words, tf.int32)
+    moved = reorder_words(words, tf.range(200, dtype=tf.int64), 1.0, fixed=1).to_list()
+    assert all(row[0] == 7 for row in moved)
+    assert {tuple(sorted(row)) for row in moved} == {(7,), (7, 8, 9, 10, 11)}
+    assert len({tuple(row) for row in moved}) == 7
 
 
 @settings(SLOW, max_examples=10)

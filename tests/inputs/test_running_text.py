@@ -67,7 +67,7 @@ def test_segments(made):
     kept = [run for row in _kept(block, texts) for run in _packed(vocabulary, row)]
     view = Segments("packed", LIMIT + 2, special)
     assert _inner(view(block)["segment"]) == kept
-    mirrored = Mirrored("packed", LIMIT + 2, "none", 5, 30, 0.3, vocabulary)
+    mirrored = Mirrored("packed", LIMIT + 2, "none", 5, 30, 0.3, 0.3, vocabulary)
     assert _inner(mirrored(block)["first"]) == kept
     pairs = [_packed(vocabulary, row) for row in texts]
     pairs = [pair for runs in pairs for pair in zip(runs, runs[1:])]
@@ -122,7 +122,7 @@ def test_records_without_what_changes(made):
     joining = [
         Segments("packed", 9, special),
         AdjacentPairs("packed", 9, 0.0, special),
-        Mirrored("packed", 9, "none", 5, 30, 0.3, vocabulary),
+        Mirrored("packed", 9, "none", 5, 30, 0.3, 0.3, vocabulary),
         Spans(1, 1, 3, 12, "all", special),
     ]
     single = [Segments("sentence", 9, special), TextPairs(9, special)]

@@ -149,6 +149,17 @@ def test_without_replaced_tokens(records_dir):
     assert "first_masked" not in first_batch(task)
 
 
+def test_a_start_without_a_language_model_head_is_refused(exported, records_dir):
+    """The generator would fill in nonsense."""
+    task = make_task(
+        records_dir,
+        "diff_cse",
+        DiffCseConfig(lexical_layers=1, fusion_layers=1),
+        init_checkpoint=str(exported[0]),
+    )
+    refuses(lambda: task.initialize(task.build_model()), "no language-model head", "diff_cse")
+
+
 def test_settings_without_meaning_are_refused(records_dir):
     weights = {"replaced_token_weight": 0.0, "contrastive_weight": 0.0}
     where = "task.objectives.diff_cse"

@@ -181,6 +181,14 @@ def test_the_trained_length_is_kept(records_dir, tmp_path):
     describe_run(params, task, "train", str(tmp_path / "model"))
     description = json.loads((tmp_path / "model" / "encoder_config.json").read_text())
     assert description["max_seq_length"] == 300
+    # A directory of an earlier version, resumed, says so from then on.
+    del description["for_sentences"]
+    described = json.dumps(description | {"max_seq_length": 128})
+    (tmp_path / "model" / "encoder_config.json").write_text(described)
+    tf.train.Checkpoint(step=tf.Variable(0)).save(str(tmp_path / "model" / "ckpt"))
+    describe_run(params, task, "train", str(tmp_path / "model"))
+    description = json.loads((tmp_path / "model" / "encoder_config.json").read_text())
+    assert (description["max_seq_length"], description["for_sentences"]) == (300, True)
 
 
 def test_evaluation_needs_validation_records(records_dir, tmp_path):

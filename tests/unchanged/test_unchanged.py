@@ -9,8 +9,14 @@ import json
 import numpy as np
 import pytest
 
+from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.inputs import position
+from official_cmlm.inputs.contrastive import Mirrored
+from official_cmlm.inputs.document_spans import Spans
+from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds
 from official_cmlm.objectives import objectives
+from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.unchanged import values
 
 EXPECTED = json.loads((values.DATA / "expected.json").read_text())
@@ -63,7 +69,38 @@ def test_an_import_gives_the_same_encoder(tmp_path):
     )
     # A field that is newer than the stored file has its default.
     stored["encoder"] = EncoderConfig().as_dict() | stored["encoder"]
+    assert written.pop("for_sentences") is False
     assert written == stored
+
+
+def test_data_positions_are_those_of_earlier_code():
+    """The fingerprints that a training of earlier code stored: it goes on where it was."""
+    folder = values.DATA / "records" / "documents"
+    manifest = load_manifest(folder)
+    vocabulary = load_records_vocabulary(folder, manifest)
+    special = SpecialIds.of(vocabulary)
+    config = DataConfig(
+        input_path=str(folder),
+        seq_length=24,
+        bucket_boundaries=[12, 24],
+        global_batch_size=8,
+        seed=5,
+    )
+    stored = {
+        AdjacentPairs("sentence", 24, 0.5, special): 4344839791698249675,
+        Segments("sentence", 24, special): 887262718028299195,
+        Mirrored(
+            "sentence", 24, "word_deletion", 5, 30, 0.32, 0.15, vocabulary
+        ): 5576169927813760497,
+        Spans(2, 2, 6, 16, "all", special): 1663600301288317805,
+    }
+    for view, mark in stored.items():
+        assert position.fingerprint(config, manifest, view, config.buckets()) == mark
+    # Batches without buckets are others than they were.
+    random = config.replace(bucket_boundaries=[])
+    view = Segments("sentence", 24, special)
+    marks = [position.fingerprint(c, manifest, view, [(24, 8)]) for c in (random, config)]
+    assert len(set(marks)) == 2
 
 
 def test_exported_modules_give_the_same_outputs(tmp_path):
