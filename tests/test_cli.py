@@ -22,6 +22,7 @@ BINARIES = [
     "benchmarks.methods",
     "benchmarks.nearest",
     "benchmarks.quality",
+    "benchmarks.random_batches",
     "benchmarks.real_text",
     "benchmarks.scaling",
     "benchmarks.senteval",

@@ -90,6 +90,7 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     assert SentenceEncoder.load(folder).encode(["a cat sat"]).shape == (1, 16)
 
 
+@pytest.mark.long
 def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
     """What was trained before it is saved; the next run begins with the evaluation.
 
