@@ -114,6 +114,10 @@ OWN = {
 }  # fmt: skip
 
 
+def _as_its_base(name):
+    return "/ablation/" in name and name not in PUBLISHED
+
+
 def _steps(total):
     """All steps of a short training; of a long one every hundredth part, and around the warm-up."""
     near = [
@@ -132,7 +136,14 @@ def _same(trainer, formula, total):
     )
 
 
-@pytest.mark.parametrize("name", registry.experiment_files())
+@pytest.mark.parametrize(
+    "name",
+    [
+        # Ablations with a rate of their own are among the published ones.
+        pytest.param(name, marks=pytest.mark.long if _as_its_base(name) else ())
+        for name in registry.experiment_files()
+    ],
+)
 def test_rates_are_the_papers(name):
     """At the published length, and at others by `trainer.train_steps` alone."""
     # An ablation has the rates of its base; what else is new has to be added here.

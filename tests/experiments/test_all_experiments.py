@@ -133,7 +133,14 @@ def test_mirror_bert_does_not_clip_gradients():
     assert set(norms.values()) == {0.0}
 
 
-@pytest.mark.parametrize("name", registry.experiment_files())
+@pytest.mark.parametrize(
+    "name",
+    # An ablation has the trainer of its base.
+    [
+        pytest.param(name, marks=pytest.mark.long if "/ablation/" in name else ())
+        for name in registry.experiment_files()
+    ],
+)
 def test_best_checkpoint_is_not_the_worst(name):
     """By the metric of the file, and by STS as the files' comments say."""
     from official_cmlm.training.run import check_best_metric
