@@ -7,12 +7,13 @@ SimCSE's single sentences of at most 32 tokens, and QuickThought's neighbours in
 (`bucket_boundaries: []`) are padded to their longest sequence.
 """
 
+import json
 import statistics
-import time
 from pathlib import Path
 
 from absl import flags
 
+from benchmarks.real_text import Side
 from official_cmlm import cli
 
 FLAGS = flags.FLAGS
@@ -30,41 +31,14 @@ def define_flags() -> None:
     flags.DEFINE_float("seconds", 10.0, "Seconds of each side in a round.", lower_bound=0.1)
 
 
-class Side:
-    """One training: its pipeline and its compiled step."""
-
-    def __init__(self, experiment: str, records: Path, size: int, buckets: list[int]) -> None:
-        import tensorflow as tf
-
-        from experiments import registry
-        from official_cmlm.training.task import SentenceEncoderTask
-
-        data = {
-            "input_path": str(records),
-            "global_batch_size": size,
-            "max_bucket_batch_size": size,
-            "bucket_boundaries": buckets,
-        }
-        override = {"task": {"init_checkpoint": "", "train_data": data}}
-        params = registry.load(experiment, params_override=str(override))
-        task = SentenceEncoderTask(params.task)
-        model = task.build_model()
-        optimizer = task.create_optimizer(params.trainer.optimization())
-        dataset = task.build_inputs(params.task.train_data)
-        self._iterator = iter(dataset)
-        self._step = tf.function(
-            lambda batch: task.train_step(batch, model, optimizer)["loss"],
-            input_signature=[dataset.element_spec],
-        )
-
-    def run(self, seconds: float) -> float:
-        """Trains for about so many seconds; returns examples a second."""
-        examples, started = 0, time.monotonic()
-        while time.monotonic() - started < seconds:
-            batch = next(self._iterator)
-            float(self._step(batch))
-            examples += sum(int(features["key"].shape[0]) for features in batch.values())
-        return examples / (time.monotonic() - started)
+def _overrides(records: Path, size: int, buckets: list[int]) -> str:
+    data = {
+        "input_path": str(records),
+        "global_batch_size": size,
+        "max_bucket_batch_size": size,
+        "bucket_boundaries": buckets,
+    }
+    return json.dumps({"task": {"init_checkpoint": "", "train_data": data}})
 
 
 def main(argv: list[str]) -> None:
@@ -77,16 +51,16 @@ def main(argv: list[str]) -> None:
     lines = []
     for experiment, (records, size, buckets) in _TRAININGS.items():
         sides = {
-            name: Side(experiment, folders[records], size, boundaries)
+            name: Side(experiment, _overrides(folders[records], size, boundaries))
             for name, boundaries in (("random", []), ("buckets", buckets))
         }
         for side in sides.values():
             # Each meets all of its shapes before the clock runs.
-            side.run(FLAGS.seconds)
+            side.examples_per_second(FLAGS.seconds)
         speeds: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(1, FLAGS.rounds + 1):
             for name, side in sides.items():
-                speeds[name].append(side.run(FLAGS.seconds))
+                speeds[name].append(side.examples_per_second(FLAGS.seconds))
                 print(f"round {number}, {experiment}, {name}: {speeds[name][-1]:.0f}", flush=True)
         for name, values in speeds.items():
             median = statistics.median(values)

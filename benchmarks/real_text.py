@@ -59,14 +59,13 @@ def source_text() -> tuple[str, list[str]]:
 class Side:
     """One way of batching: its model, its pipeline, its compiled step."""
 
-    def __init__(self, records: str, overrides: str) -> None:
+    def __init__(self, experiment: str, overrides: str) -> None:
         import tensorflow as tf
 
         from experiments import registry
         from official_cmlm.training.task import SentenceEncoderTask
 
-        common = _COMMON.format(batch=FLAGS.batch_size, records=records)
-        params = registry.load("demo", params_override=common + overrides)
+        params = registry.load(experiment, params_override=overrides)
         task = SentenceEncoderTask(params.task)
         model = task.build_model()
         optimizer = task.create_optimizer(params.trainer.optimization())
@@ -77,15 +76,15 @@ class Side:
             input_signature=[dataset.element_spec],
         )
 
-    def pairs_per_second(self, seconds: float) -> float:
+    def examples_per_second(self, seconds: float) -> float:
         """Trains for about so many seconds, after one step that is not counted."""
         float(self._step(next(self._iterator)))
-        pairs, started = 0, time.monotonic()
+        examples, started = 0, time.monotonic()
         while time.monotonic() - started < seconds:
             batch = next(self._iterator)
             float(self._step(batch))
-            pairs += int(batch["cmlm"]["key"].shape[0])
-        return pairs / (time.monotonic() - started)
+            examples += sum(int(features["key"].shape[0]) for features in batch.values())
+        return examples / (time.monotonic() - started)
 
 
 def main(argv: list[str]) -> None:
@@ -112,11 +111,12 @@ def main(argv: list[str]) -> None:
         lines.append(summary.replace(records, "create_documents"))
         print(lines[-1], flush=True)
         cli.quiet_tensorflow()
-        sides = {name: Side(records, overrides) for name, overrides in _SIDES.items()}
+        common = _COMMON.format(batch=FLAGS.batch_size, records=records)
+        sides = {name: Side("demo", common + overrides) for name, overrides in _SIDES.items()}
         speeds: dict[str, list[float]] = {name: [] for name in sides}
         for number in range(FLAGS.rounds + 1):
             for name, side in sides.items():
-                speed = side.pairs_per_second(20.0)
+                speed = side.examples_per_second(20.0)
                 # The first round compiles and meets each bucket for the first time.
                 if number:
                     speeds[name].append(speed)
