@@ -64,7 +64,7 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the binary; returns 1 if something that was requested could not be scored."""
+    """Runs the binary; returns 1 if something failed, or what was asked for has no data."""
     del argv
     from official_cmlm.evaluation import suites
 
@@ -79,7 +79,7 @@ def main(argv: list[str]) -> int:
     cli.import_modules()
     from official_cmlm.checkpoints.readout import Readout
     from official_cmlm.encoders import open_encoder
-    from official_cmlm.evaluation.report import driver
+    from official_cmlm.evaluation.report import driver, tables
 
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
@@ -98,11 +98,24 @@ def main(argv: list[str]) -> int:
         FLAGS.strict,
         compare,
     )
-    failures = [f"{name}: {line}" for name in names for line in results["suites"][name]["failures"]]
+    found = {name: results["suites"][name] for name in names}
+    failures = [f"{name}: {line}" for name in names for line in found[name]["failures"]]
     for line in failures:
         print(f"failed: {line}")
+    for name, suite in found.items():
+        for line in tables.missing_lines(suite["missing"]):
+            print(f"no data: {name}: {line}")
     print(f"results: {FLAGS.output_dir}/results.md, report.html, results.json")
-    return cli.EXIT_USER_ERROR if failures else 0
+    lacking = [name for name in names if _is_lacking(name, found[name])]
+    return cli.EXIT_USER_ERROR if failures or lacking else 0
+
+
+def _is_lacking(name: str, suite: dict) -> bool:
+    """Whether a suite has no score, or lacks data of what was chosen by name."""
+    chosen = FLAGS.strict or any(
+        setting.startswith((f"{name}.tasks=", f"{name}.languages=")) for setting in FLAGS.set
+    )
+    return not suite["scores"] or bool(chosen and suite["missing"])
 
 
 if __name__ == "__main__":

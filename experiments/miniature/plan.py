@@ -171,7 +171,7 @@ def check_evaluation(study: Study, data_dir: Path) -> list[str]:
             whole = str(error)
         except Exception:  # noqa: S110 - it has come to encoding, or looked at its vectors
             pass
-        missing = [line for line in report.failures if "stopped by" not in line]
+        missing = [line for line in report.unscored if "stopped by" not in line]
         for column in study.scores.columns:
             ids = [one.split("/") for one in column.id.split("|")]
             tasks = [task for name, task, *_ in ids if name == suite]

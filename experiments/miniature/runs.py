@@ -215,7 +215,9 @@ def _scored(run: Run, study: Study, data_dir: Path, work_dir: Path, call: Call) 
         result["protocols"][name] = suite["protocol"]
         result["evaluation_files"] |= suite["files"]
         result["evaluation_seconds"] += suite["seconds"]
-        result["failures"] += suite["failures"]
+        # Results of earlier versions have no `missing`.
+        lacking = [f"{one['task'] or name}: no {one['what']}" for one in suite.get("missing", [])]
+        result["failures"] += suite["failures"] + lacking
     return result
 
 

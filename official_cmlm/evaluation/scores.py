@@ -32,6 +32,36 @@ class Score:
     deviation: float | None = None
 
 
+class MissingData(UserError):
+    """A file or folder of evaluation data is not there.
+
+    Apart from other errors, since who gave no data for a task asked for no score of it.
+
+    Attributes:
+      what: the path that was looked for.
+      hint: where the data comes from and where it belongs.
+    """
+
+    def __init__(self, what: object, hint: str) -> None:
+        super().__init__(f"{what}: missing; {hint}")
+        self.what, self.hint = str(what), hint
+
+
+@dataclasses.dataclass(frozen=True)
+class Missing:
+    """A task that was not scored because its data is not there.
+
+    Attributes:
+      task: its name; empty for the whole suite.
+      what: the path that was looked for.
+      hint: where the data comes from and where it belongs.
+    """
+
+    task: str
+    what: str
+    hint: str
+
+
 @dataclasses.dataclass
 class SuiteReport:
     """Collects the results of a suite.
@@ -40,7 +70,8 @@ class SuiteReport:
       scores: in the order in which they were added; each (task, metric) once.
       figures: name -> plain data (lists, dicts, numbers) of a figure.
       notes: remarks for the reader, e.g. how many lines were skipped.
-      failures: what was requested and could not be scored, one line each.
+      missing: tasks without data.
+      failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
       traces: stack traces of unexpected exceptions, for developers.
       progress: called with (title, number of steps) before long work other than encoding; returns
@@ -50,6 +81,7 @@ class SuiteReport:
     scores: list[Score] = dataclasses.field(default_factory=list)
     figures: dict[str, Any] = dataclasses.field(default_factory=dict)
     notes: list[str] = dataclasses.field(default_factory=list)
+    missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
     traces: list[str] = dataclasses.field(default_factory=list)
@@ -74,17 +106,26 @@ class SuiteReport:
         found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
         return found[0] if found else None
 
+    @property
+    def unscored(self) -> list[str]:
+        """What has no data and what failed, one line each."""
+        lines = [f"{one.task}: {one.what}: missing; {one.hint}" for one in self.missing]
+        return lines + self.failures
+
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:
-        """A block whose exceptions become a line of `failures`; the code after it still runs.
+        """A block whose exceptions are reported; the code after it still runs.
 
-        `EncoderError` is re-raised, since it concerns every task. The stack trace of an unexpected
-        exception is kept in `traces`.
+        `MissingData` is added to `missing`, others become a line of `failures`. `EncoderError` is
+        re-raised, since it concerns every task. The stack trace of an unexpected exception is kept
+        in `traces`.
         """
         try:
             yield
         except EncoderError:
             raise
+        except MissingData as error:
+            self.missing.append(Missing(name, error.what, error.hint))
         except (UserError, ValueError) as error:
             self.failures.append(f"{name}: {' '.join(str(error).split())}")
         except Exception as error:

@@ -5,7 +5,7 @@ import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import EncoderError
-from official_cmlm.evaluation.scores import Score, SuiteReport
+from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport
 
 
 def test_one_value():
@@ -74,6 +74,15 @@ def test_user_errors_become_failures():
         report.add("two", "m", 2.0, 1)
     assert report.failures == ["one: file.txt: missing; fetch it"]
     assert [score.task for score in report.scores] == ["one", "two"]
+
+
+def test_missing_data_is_no_failure():
+    """Nobody asked for a score of what has no data; what was looked for is kept."""
+    report = SuiteReport()
+    with report.task("one"):
+        raise MissingData("data/file.txt", "fetch it")
+    assert report.missing == [Missing("one", "data/file.txt", "fetch it")] and not report.failures
+    assert report.unscored == ["one: data/file.txt: missing; fetch it"]
 
 
 def test_faults_of_a_task():

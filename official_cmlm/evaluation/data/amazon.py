@@ -12,6 +12,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
     "reviews in several languages (Webis-CLS-10, Prettenhofer and Stein 2010) belong into "
@@ -71,7 +72,7 @@ def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
     elif marked_up:
         paths, parse = marked_up, parse_markup
     else:
-        raise UserError(f"{table}: missing; {HINT}")
+        raise MissingData(table, HINT)
     return _reviews(data, paths, parse)
 
 

@@ -9,6 +9,7 @@ from importlib import resources
 from pathlib import Path
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.scores import MissingData
 
 
 class DataFolder:
@@ -39,7 +40,7 @@ class DataFolder:
           holding: the root itself is taken only if it contains one of these names.
 
         Raises:
-          UserError: if none of them exists.
+          MissingData: if none of them exists.
         """
         for candidate in candidates:
             folder = self.root / candidate
@@ -47,7 +48,7 @@ class DataFolder:
                 continue
             if folder.is_dir():
                 return folder
-        raise UserError(f"{self.root / candidates[0]}: missing; {hint}")
+        raise MissingData(self.root / candidates[0], hint)
 
     def lines(
         self,
@@ -69,13 +70,14 @@ class DataFolder:
             has no header.
 
         Raises:
-          UserError: if the file is missing or in none of the encodings; with `strict` also if it
-            differs from the published one.
+          MissingData: if the file is missing.
+          UserError: if it is in none of the encodings; with `strict` also if it differs from the
+            published one.
         """
         try:
             content = path.read_bytes()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise UserError(f"{path}: missing; {hint}") from None
+            raise MissingData(path, hint) from None
         lines = _split(_decode(content, path, encodings))
         if header and lines and lines[0].startswith(header):
             del lines[0]

@@ -10,6 +10,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import MissingData
 
 HINT = (
     "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
@@ -59,7 +60,7 @@ def read_sts_benchmark(path: Path) -> ScoredPairs:
       UserError: if the file is missing or has another format.
     """
     if not path.parent.is_dir():
-        raise UserError(f"{path}: missing; {HINT}")
+        raise MissingData(path, HINT)
     data = DataFolder(path.parent)
     return parse_sts_benchmark(path, data.lines(path, HINT))
 

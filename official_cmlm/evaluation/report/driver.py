@@ -20,7 +20,7 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import Missing, MissingData, SuiteReport
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -146,7 +146,7 @@ def run(
 def run_suite(
     name: str, encode: CachedEncoder, data_dir: Path, options: Any, strict: bool
 ) -> dict[str, Any]:
-    """Runs one suite; exceptions become lines of `failures`."""
+    """Runs one suite; missing data become `missing`, exceptions `failures`."""
     module = suites.suite(name)
     report = SuiteReport(
         progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
@@ -155,6 +155,8 @@ def run_suite(
     began = time.monotonic()
     try:
         module.evaluate(encode, data, options, report)
+    except MissingData as error:
+        report.missing.append(Missing("", error.what, error.hint))
     except UserError as error:
         report.failures.append(" ".join(str(error).split()))
     except Exception as error:
@@ -172,6 +174,7 @@ def run_suite(
         "scores": [dataclasses.asdict(score) for score in report.scores],
         "figures": report.figures,
         "notes": [*report.notes, *data.warnings],
+        "missing": [dataclasses.asdict(one) for one in report.missing],
         "failures": report.failures,
         "files": data.files,
         "seconds": round(time.monotonic() - began, 1),

@@ -194,6 +194,17 @@ def failures(suite: str, results: Results, compare: Results | None = None) -> li
     return _both(lambda part: part.get("failures", []), suite, results, compare)
 
 
+def missing_lines(missing: list[dict[str, str]]) -> list[str]:
+    """Tasks without data, one line for all that lack data of the same source."""
+    by_hint: dict[str, list[dict[str, str]]] = {}
+    for one in missing:
+        by_hint.setdefault(one["hint"], []).append(one)
+    return [
+        f"{', '.join(one['task'] or one['what'] for one in group)}: {hint}"
+        for hint, group in by_hint.items()
+    ]
+
+
 def all_failures(results: Results, compare: Results | None = None) -> list[tuple[str, str]]:
     """(suite, what it could not score), of all suites."""
     names = suite_names(results, compare)

@@ -120,7 +120,7 @@ def test_one_broken_split_does_not_stop_the_others(tmp_path, break_it, message):
     _write(tmp_path / "bucc", "training", sentences, sentences, [(0, 0)])
     break_it(tmp_path / "bucc")
     report = _run(tmp_path)
-    assert len(report.failures) == 1 and message in report.failures[0]
+    assert len(report.unscored) == 1 and message in report.unscored[0]
     assert {score.task for score in report.scores} == {"de-en.training"}
 
 

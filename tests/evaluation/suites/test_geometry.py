@@ -54,7 +54,7 @@ def test_missing_files(tmp_path):
     """Both parts fail by themselves and say what was expected."""
     report = SuiteReport()
     evaluate(_encode, DataFolder(tmp_path), Options(), report)
-    assert [line.partition(":")[0] for line in report.failures] == ["texts", "sts-dev"]
+    assert [one.task for one in report.missing] == ["texts", "sts-dev"]
 
 
 def test_one_text(tmp_path):

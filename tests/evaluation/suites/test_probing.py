@@ -43,7 +43,7 @@ def test_bad_probing_files(tmp_path):
     report = SuiteReport()
     options = probing_suite.Options(tasks=["Tense", "SubjNumber", "OddManOut", "Depth"])
     probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
-    tense, number, depth = report.failures
+    depth, tense, number = report.unscored
     assert "past_present.txt: no line of part te" in tense
     assert "parts tr, va and te have no label in common" in number
     assert "tree_depth.txt: missing" in depth

@@ -88,7 +88,7 @@ def test_missing_file(tmp_path):
     """A failure that says what was expected."""
     report = SuiteReport()
     evaluate(_encode, DataFolder(tmp_path), Options(), report)
-    assert "dev.tsv of GLUE" in report.failures[0]
+    assert "dev.tsv of GLUE" in report.missing[0].hint
 
 
 def test_nothing_left():
