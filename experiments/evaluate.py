@@ -23,7 +23,7 @@ def define_flags() -> None:
         "encoder",
         None,
         "An encoder directory, a folder of export.export_tfhub, a sentence-transformers folder, or"
-        " package.module:object. Required.",
+        " package.module:object. For bli also one a language: en:path,fr:path. Required.",
     )
     flags.DEFINE_list(
         "suites", ["sts"], "Suites to run, or 'all' for all but mteb. '?' lists them."
@@ -53,6 +53,14 @@ def define_flags() -> None:
         ["float32", "bfloat16"],
         "Precision of matrix products, for encoder directories.",
     )
+    flags.DEFINE_integer(
+        "workers",
+        1,
+        "Processes that embed texts, each with its own copy of the encoder and its share of the"
+        " cores. If CUDA_VISIBLE_DEVICES names devices, each process uses one of them.",
+        lower_bound=1,
+        upper_bound=1024,
+    )
     cli.define_readout()
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
@@ -78,20 +86,30 @@ def main(argv: list[str]) -> int:
     cli.import_tensorflow()
     cli.import_modules()
     from official_cmlm.checkpoints.readout import Readout
-    from official_cmlm.encoders import open_encoder
+    from official_cmlm.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver, tables
 
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
     compare = driver.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
-    encoder = open_encoder(
-        FLAGS.encoder, FLAGS.max_seq_length, FLAGS.precision, FLAGS.pooling, FLAGS.sentence_vector
-    )
+    paths = by_language(FLAGS.encoder)
+    encoders = {
+        language: open_encoder(
+            path,
+            FLAGS.max_seq_length,
+            FLAGS.precision,
+            FLAGS.pooling,
+            FLAGS.sentence_vector,
+            FLAGS.workers,
+        )
+        for language, path in paths.items()
+    }
+    own_name = ", ".join(f"{key} {one.name}".strip() for key, one in encoders.items())
     readout = Readout(FLAGS.pooling, FLAGS.sentence_vector)
     results = driver.run(
-        encoder,
+        encoders.get("", encoders),
         f"{FLAGS.encoder} ({readout})" if readout else FLAGS.encoder,
-        FLAGS.name or encoder.name,
+        FLAGS.name or own_name,
         Path(os.path.expanduser(FLAGS.data_dir)),
         Path(os.path.expanduser(FLAGS.output_dir)),
         options,

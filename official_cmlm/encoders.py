@@ -4,21 +4,50 @@ The one place where evaluation meets models: it returns an `OpenedEncoder`, of w
 knows no more than `encode`.
 """
 
+import dataclasses
 import functools
 import hashlib
+import multiprocessing
 import os
+import signal
 from collections.abc import Callable, Iterable
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, fingerprint
+from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
 
 _HASH_CHUNK = 1 << 22
+
+
+def by_language(text: str) -> dict[str, str]:
+    """Language -> path of its encoder, of `en:path,fr:path`; any other text is one, under "".
+
+    >>> by_language("en:work/english,fr:my_encoders:French")
+    {'en': 'work/english', 'fr': 'my_encoders:French'}
+    >>> by_language("my_encoders:one")
+    {'': 'my_encoders:one'}
+
+    Raises:
+      UserError: for a language that is named twice.
+    """
+    pairs = [part.partition(":") for part in text.split(",")]
+    # A module, too, may have the name of a language: `en:encode`.
+    several = len(pairs) > 1 or ":" in pairs[0][2] or Path(pairs[0][2]).expanduser().exists()
+    if not several or not all(is_language_tag(name) and path for name, _, path in pairs):
+        return {"": text}
+    languages = [name for name, _, _ in pairs]
+    if len(set(languages)) < len(languages):
+        raise UserError(f"--encoder={text}: a language is named twice")
+    return {name: path for name, _, path in pairs}
 
 
 def open_encoder(
@@ -27,6 +56,7 @@ def open_encoder(
     precision: str = "float32",
     pooling: str | None = None,
     sentence_vector: str | None = None,
+    workers: int = 1,
 ) -> OpenedEncoder:
     """Opens an encoder.
 
@@ -36,10 +66,16 @@ def open_encoder(
         the object is a function, has a method `encode`, or is a class whose instances do.
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
       precision, pooling, sentence_vector: for encoder directories, see `SentenceEncoder.load`.
+      workers: number of processes that embed. Default 1: this one.
 
     Raises:
       UserError: if `path` is none of these, or has no such vector.
     """
+    if workers > 1:
+        settings = (path, max_seq_length, precision, pooling, sentence_vector)
+        opened = open_encoder(*settings)
+        encode = _Processes(workers, settings).encode
+        return dataclasses.replace(opened, encode=encode, workers=workers)
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
@@ -62,6 +98,54 @@ def open_encoder(
         f"{path}: no encoder there; name an encoder directory (it has encoder_config.json), a "
         "folder of export.export_tfhub, a sentence-transformers folder, or package.module:object"
     )
+
+
+class _Processes:
+    """Processes that embed texts, each with its own copy of an encoder."""
+
+    def __init__(self, workers: int, settings: tuple) -> None:
+        context = multiprocessing.get_context("spawn")
+        cores = max(1, len(os.sched_getaffinity(0)) // workers)
+        self._workers = workers
+        self._pool = ProcessPoolExecutor(
+            workers, context, _start_worker, (context.Value("i", 0), cores, settings)
+        )
+
+    def encode(self, texts: list[str]) -> np.ndarray:
+        """Embeds texts: every process gets as many, of similar lengths as they come sorted."""
+        shares = [texts[i :: self._workers] for i in range(self._workers)]
+        try:
+            found = list(self._pool.map(_encode_in_worker, [share for share in shares if share]))
+        except BrokenProcessPool:
+            raise UserError(
+                "a process that embeds texts has died, perhaps for want of memory; use fewer "
+                "--workers"
+            ) from None
+        vectors = np.empty([len(texts), found[0].shape[1]], found[0].dtype)
+        for i, rows in enumerate(found):
+            vectors[i :: self._workers] = rows
+        return vectors
+
+
+_WORKER: list[Encode] = []
+
+
+def _start_worker(started: Any, cores: int, settings: tuple) -> None:
+    # The parent ends the run in order.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    with started.get_lock():
+        index = started.value
+        started.value += 1
+    if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
+        names = devices.split(",")
+        os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
+    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, str(cores))
+    _WORKER.append(open_encoder(*settings).encode)
+
+
+def _encode_in_worker(texts: list[str]) -> np.ndarray:
+    return np.asarray(_WORKER[0](texts))
 
 
 def _encoder_directory(

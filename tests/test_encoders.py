@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints.encoder_directory import describe
-from official_cmlm.encoders import open_encoder
+from official_cmlm.encoders import by_language, open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -111,3 +111,42 @@ def test_fine_tuning_learns_and_leaves_the_encoder(encoder_dir):
     assert np.array_equal(SentenceEncoder.load(encoder_dir).encode(TEXTS), before)
     with pytest.raises(ValueError, match="as many texts as labels, got 6 and 5"):
         fine_tune(encoder_dir, texts, labels[:5], 2, 1)
+
+
+def test_one_encoder_a_language(tmp_path):
+    """Languages are told from modules and from folders; a language that comes twice is refused."""
+    (tmp_path / "en").mkdir()
+    folder = str(tmp_path / "en")
+    assert by_language(folder) == {"": folder}
+    assert by_language(f"en:{folder}") == {"en": folder}
+    assert by_language("en:a,zh-Hant:b:c") == {"en": "a", "zh-Hant": "b:c"}
+    assert by_language("en:encode") == {"": "en:encode"}
+    assert by_language("my_encoders:one") == {"": "my_encoders:one"}
+    with pytest.raises(UserError, match="a language is named twice"):
+        by_language("en:a,en:b")
+
+
+@pytest.mark.long
+def test_processes(encoder_dir):
+    """Two processes return what one does, in order; no text is left out."""
+    texts = [f"{text} {i}" for i in range(5) for text in TEXTS]
+    whole = open_encoder(str(encoder_dir)).encode(texts)
+    divided = open_encoder(str(encoder_dir), workers=2)
+    assert divided.workers == 2
+    np.testing.assert_allclose(divided.encode(texts), whole, atol=1e-6)
+    np.testing.assert_allclose(divided.encode(texts[:1]), whole[:1], atol=1e-6)
+
+
+def test_a_process_that_dies(tmp_path, monkeypatch):
+    """One line that says what may help, and no hanging."""
+    (tmp_path / "fatal_encoder.py").write_text(
+        "import os\n"
+        "import numpy as np\n"
+        "def encode(texts):\n"
+        "    return os._exit(3) if 'die' in texts else np.ones([len(texts), 2])\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    opened = open_encoder("fatal_encoder:encode", workers=2)
+    assert opened.encode(["a", "b", "c"]).tolist() == [[1.0, 1.0]] * 3
+    with pytest.raises(UserError, match="use fewer --workers"):
+        opened.encode(["a", "die"])

@@ -3,7 +3,7 @@
 import contextlib
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +14,7 @@ from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
 _KEY_BYTES = 16
-# Texts per call of the encoder; a killed run loses at most this much work.
+# Texts per call of the encoder and worker; a killed run loses at most this much work.
 _CHUNK = 2048
 
 
@@ -45,6 +45,7 @@ class CachedEncoder:
         folder: Path | None = None,
         progress: Callable[[int], Callable[[int], None]] | None = None,
         fine_tune: FineTune | None = None,
+        workers: int = 1,
     ) -> None:
         """Opens or creates the store.
 
@@ -55,6 +56,8 @@ class CachedEncoder:
           progress: called with the number of texts to encode; returns a function to call with the
             number just encoded. Default: silent.
           fine_tune: see the class. Default: none.
+          workers: number of processes among which `encode` divides its texts; a call has so many
+            times 2,048. Default 1.
 
         Raises:
           UserError: if the folder's files are invalid, or another run uses them.
@@ -62,6 +65,7 @@ class CachedEncoder:
         self._encode = checked(encode)
         self._progress = progress or (lambda total: lambda done: None)
         self.fine_tune = fine_tune
+        self._chunk = _CHUNK * workers
         self._folder = folder
         self._lock = contextlib.ExitStack()
         self._rows: dict[bytes, int] = {}
@@ -87,18 +91,22 @@ class CachedEncoder:
         """Width of the vectors; None before the first one."""
         return self._blocks[0].shape[1] if self._blocks else None
 
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        """Embeds texts: float32 `[n, dim]` in their order."""
-        keys = [_key(text) for text in texts]
-        new = {key: text for key, text in zip(keys, texts) if key not in self._rows}
-        self.asked += len(keys)
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Embeds texts that later calls will ask for, all together, so that each batch is full."""
+        new = {key: text for text in texts if (key := _key(text)) not in self._rows}
         report = self._progress(len(new)) if new else None
         # Longest first: similar lengths share a batch, and the estimated time left is not too low.
         order = sorted(new, key=lambda key: -len(new[key]))
-        for start in range(0, len(order), _CHUNK):
-            chunk = order[start : start + _CHUNK]
+        for start in range(0, len(order), self._chunk):
+            chunk = order[start : start + self._chunk]
             self._add(chunk, self._encode([new[key] for key in chunk]))
             report(len(chunk))
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        """Embeds texts: float32 `[n, dim]` in their order."""
+        self.asked += len(texts)
+        self.prepare(texts)
+        keys = [_key(text) for text in texts]
         if not keys:
             width = self.dimension or self._encode([""]).shape[1]
             return np.zeros([0, width], np.float32)

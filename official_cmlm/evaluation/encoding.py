@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -25,6 +25,7 @@ class OpenedEncoder:
       fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+      workers: number of processes among which `encode` divides its texts.
     """
 
     name: str
@@ -32,6 +33,73 @@ class OpenedEncoder:
     fingerprint: str
     encode: Encode
     fine_tune: FineTune | None = None
+    workers: int = 1
+
+
+class Gathered(Exception):
+    """Raised by an encoder that only notes which texts it is asked for; see `Gatherer`."""
+
+
+class Gatherer:
+    """An encoder that embeds nothing: it notes the texts of a task, which ends there.
+
+    `SuiteReport.task` goes on with the next task. So a suite that is run with it tells what it will
+    embed, provided that each task asks for all of its texts in one call, or calls `prepare` first.
+
+    Attributes:
+      texts: what was asked for, each text once, in that order.
+    """
+
+    def __init__(self) -> None:
+        self.texts: dict[str, None] = {}
+
+    def prepare(self, texts: Iterable[str]) -> None:
+        """Notes texts; raises `Gathered`."""
+        self.texts.update(dict.fromkeys(texts))
+        raise Gathered
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        self.prepare(texts)
+
+
+def prepare(encode: Encode, *lists: Iterable[str]) -> None:
+    """Tells an encoder which texts the next calls will ask for, if it can use that.
+
+    A suite calls this before the first of several calls of `encode` in a task. So a `Gatherer` sees
+    all of the task's texts, and `CachedEncoder` embeds them together, similar lengths in a batch.
+    """
+    if hasattr(encode, "prepare"):
+        encode.prepare(text for texts in lists for text in texts)
+
+
+class LanguageEncoders:
+    """One encoder a language, for suites that know which language a text is in.
+
+    Attributes:
+      languages: their codes.
+    """
+
+    def __init__(self, encoders: Mapping[str, Encode]) -> None:
+        self._encoders = dict(encoders)
+        self.languages = tuple(encoders)
+
+    def of(self, language: str) -> Encode:
+        """A language's encoder.
+
+        Raises:
+          UserError: if there is none.
+        """
+        if language not in self._encoders:
+            raise UserError(
+                f"no encoder for {language!r}; --encoder has {', '.join(self.languages)}"
+            )
+        return self._encoders[language]
+
+    def __call__(self, texts: Sequence[str]) -> np.ndarray:
+        raise EncoderError(
+            "this suite needs one encoder for all languages; one a language, as in "
+            "--encoder=en:path,fr:path, is for bli"
+        )
 
 
 class EncoderError(UserError):

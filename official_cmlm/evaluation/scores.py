@@ -3,13 +3,13 @@
 import contextlib
 import dataclasses
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.encoding import EncoderError, Gathered
 
 
 @dataclasses.dataclass(frozen=True)
@@ -73,6 +73,8 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
+      finished: names of tasks that `remaining` need not yield again.
+      keep: called after each task that `remaining` has yielded. Default: does nothing.
       traces: stack traces of unexpected exceptions, for developers.
       progress: called with (title, number of steps) before long work other than encoding; returns
         a function to call with the number of steps just finished. Default: silent.
@@ -84,6 +86,8 @@ class SuiteReport:
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
+    finished: list[str] = dataclasses.field(default_factory=list)
+    keep: Callable[[], None] = lambda: None
     traces: list[str] = dataclasses.field(default_factory=list)
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
@@ -112,18 +116,34 @@ class SuiteReport:
         lines = [f"{one.task}: {one.what}: missing; {one.hint}" for one in self.missing]
         return lines + self.failures
 
+    def remaining(self, names: Iterable[str]) -> Iterator[str]:
+        """The tasks that an earlier, interrupted run has not finished; for those that take long.
+
+        A task whose body reports nothing `unscored` is finished at the next step of the iteration.
+        """
+        for name in names:
+            if name in self.finished:
+                continue
+            before = len(self.unscored)
+            yield name
+            if len(self.unscored) == before:
+                self.finished.append(name)
+                self.keep()
+
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:
         """A block whose exceptions are reported; the code after it still runs.
 
         `MissingData` is added to `missing`, others become a line of `failures`. `EncoderError` is
-        re-raised, since it concerns every task. The stack trace of an unexpected exception is kept
-        in `traces`.
+        re-raised, since it concerns every task; `Gathered` ends the block. The stack trace of an
+        unexpected exception is kept in `traces`.
         """
         try:
             yield
         except EncoderError:
             raise
+        except Gathered:
+            pass
         except MissingData as error:
             self.missing.append(Missing(name, error.what, error.hint))
         except (UserError, ValueError) as error:

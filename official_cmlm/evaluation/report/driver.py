@@ -8,7 +8,7 @@ import json
 import sys
 import time
 import traceback
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,8 +19,14 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import OpenedEncoder
-from official_cmlm.evaluation.scores import Missing, MissingData, SuiteReport
+from official_cmlm.evaluation.encoding import (
+    Encode,
+    EncoderError,
+    Gatherer,
+    LanguageEncoders,
+    OpenedEncoder,
+)
+from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -74,7 +80,7 @@ def read_results(path: Path) -> dict[str, Any]:
 
 
 def run(
-    encoder: OpenedEncoder,
+    encoder: OpenedEncoder | Mapping[str, OpenedEncoder],
     path: str,
     name: str,
     data_dir: Path,
@@ -85,11 +91,12 @@ def run(
 ) -> dict[str, Any]:
     """Runs suites and writes `results.json`, `results.md` and `report.html` after each of them.
 
-    A suite finished in an earlier run is not repeated if encoder, options, data and code are
-    unchanged.
+    All texts of all suites are embedded first, sorted by length. A suite finished in an earlier run
+    is not repeated if encoder, options, data and code are unchanged, nor are the finished tasks of
+    one that was interrupted.
 
     Args:
-      encoder: the encoder to score.
+      encoder: the encoder to score, or one a language, by language, for suites that take them.
       path: where it was loaded from, for the record.
       name: its name in tables.
       data_dir: folder of the evaluation data.
@@ -108,18 +115,14 @@ def run(
         raise UserError("no suite to run; --suites=? lists them")
     DataFolder(data_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
-    cached = CachedEncoder(
-        encoder.encode,
-        output_dir / "embeddings" / encoder.fingerprint,
-        lambda total: progress.counter(total, "text", "encode"),
-        encoder.fine_tune,
-    )
+    encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
+    fingerprint = "+".join(one.fingerprint for one in encoders.values())
     results: dict[str, Any] = {
         "encoder": {
             "name": name,
             "path": path,
-            "kind": encoder.kind,
-            "fingerprint": encoder.fingerprint,
+            "kind": ", ".join(dict.fromkeys(one.kind for one in encoders.values())),
+            "fingerprint": fingerprint,
         },
         "data_dir": str(data_dir),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
@@ -127,31 +130,127 @@ def run(
         "suites": {},
     }
     state = _state(data_dir, output_dir)
+    keys = {suite: _key(fingerprint, suite, options[suite], strict, state) for suite in options}
+    kept = {suite: output_dir / "suites" / f"{suite}.json" for suite in options}
+    earlier = {suite: _finished(kept[suite], keys[suite], data_dir) for suite in options}
     began = time.monotonic()
-    with contextlib.closing(cached):
+    with contextlib.ExitStack() as stack:
+        cached = {
+            language: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
+            for language, one in encoders.items()
+        }
+        first = next(iter(cached.values()))
+        encode = first if "" in cached else LanguageEncoders(cached)
+        # A faulty encoder fails again in the suites, which report it.
+        with contextlib.suppress(EncoderError):
+            if encode is first:
+                waiting = [suite for suite in options if earlier[suite] is None]
+                first.prepare(_texts(options, waiting, data_dir))
         for suite in options:
-            kept = output_dir / "suites" / f"{suite}.json"
-            key = _key(encoder.fingerprint, suite, options[suite], strict, state)
-            found = _finished(kept, key, data_dir)
+            found = earlier[suite]
             if found is None:
-                found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
-                _write(kept, json.dumps(found, indent=1))
+                found = {"key": keys[suite]} | run_suite(
+                    suite,
+                    encode,
+                    data_dir,
+                    options[suite],
+                    strict,
+                    _Partial(kept[suite], keys[suite]),
+                )
+                _write(kept[suite], json.dumps(found, indent=1))
             results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
-            results["encoder"]["dimension"] = cached.dimension
+            results["encoder"]["dimension"] = first.dimension
             results["seconds"] = round(time.monotonic() - began, 1)
             _write_all(results, output_dir, compare)
     return results
 
 
+def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
+    return CachedEncoder(
+        encoder.encode,
+        output_dir / "embeddings" / encoder.fingerprint,
+        lambda total: progress.counter(total, "text", "encode"),
+        encoder.fine_tune,
+        encoder.workers,
+    )
+
+
+def _texts(options: Mapping[str, Any], names: Sequence[str], data_dir: Path) -> Iterable[str]:
+    """The texts that suites will embed, each once."""
+    gatherer = Gatherer()
+    # mteb downloads its data only when it runs.
+    for name in names if len(names) > 1 else ():
+        if name != "mteb":
+            # Whatever fails here fails again where it is reported.
+            with contextlib.suppress(Exception):
+                suites.suite(name).evaluate(
+                    gatherer, DataFolder(data_dir), options[name], SuiteReport()
+                )
+    return gatherer.texts
+
+
+class _Partial:
+    """What an interrupted suite had finished, in a file beside its results."""
+
+    def __init__(self, kept: Path, key: str) -> None:
+        self._path, self._key = kept.with_suffix(".partial.json"), key
+
+    def restore(self, report: SuiteReport, data: DataFolder) -> None:
+        """Adds the finished tasks to a report; none if anything that they depend on has changed."""
+        found = _unchanged(self._path, self._key, data.root)
+        if found is None:
+            return
+        report.scores += [Score(**score) for score in found["scores"]]
+        report.finished += found["finished"]
+        report.notes += found["notes"]
+        report.figures |= found["figures"]
+        data.files |= found["files"]
+        data.warnings += found["warnings"]
+
+    def keep(self, report: SuiteReport, data: DataFolder) -> None:
+        """Writes what is finished."""
+        found = {
+            "key": self._key,
+            "scores": [dataclasses.asdict(score) for score in report.scores],
+            "finished": report.finished,
+            "notes": report.notes,
+            "figures": report.figures,
+            "files": data.files,
+            "warnings": data.warnings,
+        }
+        _write(self._path, json.dumps(found))
+
+    def remove(self) -> None:
+        """Removes the file: the suite is finished."""
+        self._path.unlink(missing_ok=True)
+
+
 def run_suite(
-    name: str, encode: CachedEncoder, data_dir: Path, options: Any, strict: bool
+    name: str,
+    encode: Encode,
+    data_dir: Path,
+    options: Any,
+    strict: bool,
+    partial: _Partial | None = None,
 ) -> dict[str, Any]:
-    """Runs one suite; missing data become `missing`, exceptions `failures`."""
+    """Runs one suite; missing data become `missing`, exceptions `failures`.
+
+    Args:
+      name: the suite.
+      encode: embeds texts.
+      data_dir: folder of the evaluation data.
+      options: of the suite.
+      strict: whether data that differs from the published files is an error.
+      partial: keeps finished tasks for a later run. Default: none are kept.
+    """
     module = suites.suite(name)
     report = SuiteReport(
         progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
     )
     data = DataFolder(data_dir, strict)
+    if partial:
+        partial.restore(report, data)
+        report.keep = lambda: partial.keep(report, data)
     began = time.monotonic()
     try:
         module.evaluate(encode, data, options, report)
@@ -163,6 +262,8 @@ def run_suite(
         # An unexpected exception must not cost the hours of other suites; its trace is printed.
         report.traces.append(traceback.format_exc())
         report.failures.append(f"stopped by {type(error).__name__}: {error}")
+    if partial and not report.unscored:
+        partial.remove()
     for trace in report.traces:
         print(trace, file=sys.stderr)
     for warning in data.warnings:
@@ -183,16 +284,24 @@ def run_suite(
 
 def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
     """A suite's earlier results, if complete and nothing that they depend on has changed."""
+    found = _unchanged(kept, key, data_dir)
+    if found is None or found.get("failures") or not found["scores"]:
+        return None
+    print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
+    return found
+
+
+def _unchanged(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
+    """What an earlier run has written, if nothing that it depends on has changed."""
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["key"] != key or found["failures"] or not found["scores"]:
+        if found["key"] != key or not isinstance(found["scores"], list):
             return None
         for path, digest in found["files"].items():
             if hashlib.sha256(inside(data_dir, path, kept).read_bytes()).hexdigest() != digest:
                 return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
-    print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
     return found
 
 

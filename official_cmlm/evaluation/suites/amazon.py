@@ -16,7 +16,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.amazon import Reviews
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.limits import above, at_least, between, check_fields
@@ -81,6 +81,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             report.notes.append(f"{name}: {reviews.skipped} malformed reviews skipped")
     if not tests:
         return
+    prepare(encode, train.texts, *(reviews.texts for reviews in tests.values()))
 
     def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
         rows, dev = split(train.labels, options.dev_share, seed)

@@ -15,7 +15,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.margin import (
     MARGINS,
     RETRIEVALS,
@@ -134,6 +134,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
                 for language in (match[1], match[2])
             )
             _check_ids(path, gold, source, target, task, report)
+            prepare(encode, source.sentences, target.sentences)
             done = report.progress(f"mining {task}", len(source.sentences) + len(target.sentences))
             candidates = mine(
                 unit(encode(source.sentences), in_place=True),

@@ -2,7 +2,12 @@
 
 Dictionaries of Glavaš et al. (2019). An orthogonal map from the source to the target space is
 learned from a training dictionary; then each source word of the test dictionary retrieves target
-words. The same without the map shows how well the spaces are aligned as they are.
+words: `p@1` with the spaces as they are, `p@1_centered` with each language's mean subtracted first,
+as Artetxe et al. (2018) do. Mirror-BERT cites them for its setup without saying which of their
+steps it takes. Without the map, `p@1_unmapped` shows how well one encoder's languages are aligned.
+
+Each language can have an encoder of its own, as the papers' monolingual BERTs:
+`--encoder=en:path,fr:path`. Then there is nothing to score without a map.
 
 The target words are those of the direction's training dictionaries (of all sizes) and test
 dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search vocabularies of
@@ -17,7 +22,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_pairs, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, LanguageEncoders, prepare
 from official_cmlm.evaluation.metrics.lexicon import (
     RETRIEVALS,
     centred,
@@ -42,14 +47,11 @@ class Options:
         `procrustes` (Mirror-BERT §3: "the standard mapping-based BLI setup").
       retrieval: `csls` or `cosine`. Default `csls` (Mirror-BERT §3).
       csls_k: number of neighbours in CSLS. Default 10 (Conneau et al. 2018; MUSE).
-      center: subtract each language's mean before learning the map, as Artetxe et al. (2018) do.
-        Default false (MUSE).
     """
 
     mapping: Annotated[str, OneOf(tuple(MAPPINGS))] = "procrustes"
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
-    center: bool = False
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -116,11 +118,24 @@ def precisions(
 
 
 def mapped_precisions(
-    source: Space, target: Space, train: list[tuple[str, str]], asked: Questions, options: Options
+    source: Space,
+    target: Space,
+    train: list[tuple[str, str]],
+    asked: Questions,
+    options: Options,
+    center: bool,
 ) -> dict[str, float]:
-    """`precisions` after mapping the source space by the map learned from `train`."""
+    """`precisions` after mapping the source space by the map learned from `train`.
+
+    Args:
+      source, target: words and vectors; of the same width.
+      train: pairs of words to learn from.
+      asked: queries and correct translations.
+      options: of the retrieval.
+      center: subtract each language's mean before learning the map.
+    """
     first, second = source.vectors, target.vectors
-    if options.center:
+    if center:
         first, second = centred(first), centred(second)
     weights = procrustes(
         first[source.rows([word for word, _ in train])],
@@ -132,10 +147,10 @@ def mapped_precisions(
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores every direction and size of training dictionary found in the folder.
 
-    Task `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, `p@1_unmapped` and
-    `p@5_unmapped` without it (the same for every size). A direction without a training dictionary
-    is the task `<src>-<trg>`, with the unmapped metrics only. `count` is the number of source
-    words.
+    Task `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, the same with
+    `_centered` (see the module), and with `_unmapped` without the map (the same for every size). A
+    direction without a training dictionary is the task `<src>-<trg>`, with the unmapped metrics
+    only. `count` is the number of source words.
 
     Raises:
       UserError: if there are no dictionaries.
@@ -157,26 +172,48 @@ def _evaluate_direction(
         with report.task(f"{direction.name}.{size}"):
             training[size] = read_pairs(data, path, report)
     pairs = [*(pair for size in training for pair in training[size]), *tests]
-    source, target = (
-        _space(encode, [pair[side] for pair in pairs] + read_words(data, vocabulary))
+    words = [
+        [pair[side] for pair in pairs] + read_words(data, vocabulary)
         for side, vocabulary in enumerate(direction.vocabularies)
-    )
+    ]
+    source, target = _spaces(encode, direction, words)
     report.notes.append(
         f"{direction.name}: {len(target.index)} target words to search, {len(source.index)} source "
         f"words; published results search 200,000"
     )
     asked = questions(tests, source, target)
-    plain = precisions(source.vectors, target.vectors, asked, options)
+    maps = {"": False, "_centered": True} if options.mapping == "procrustes" and training else {}
+    # Spaces of two encoders have nothing in common before they are mapped.
+    shared = not isinstance(encode, LanguageEncoders)
+    if not maps and not shared:
+        raise UserError("two encoders cannot be compared without a map and a training dictionary")
+    plain = precisions(source.vectors, target.vectors, asked, options) if shared else {}
     for size in training or [""]:
         task = f"{direction.name}.{size}" if size else direction.name
-        if size and options.mapping == "procrustes":
-            mapped = mapped_precisions(source, target, training[size], asked, options)
-            for name, value in mapped.items():
-                report.add(task, name, value, len(asked.gold))
-        for name, value in plain.items():
-            report.add(task, f"{name}_unmapped", value, len(asked.gold))
+        scores = {f"{name}_unmapped": value for name, value in plain.items()}
+        for suffix, center in maps.items():
+            mapped = mapped_precisions(source, target, training[size], asked, options, center)
+            scores |= {f"{name}{suffix}": value for name, value in mapped.items()}
+        for name, value in scores.items():
+            report.add(task, name, value, len(asked.gold))
 
 
-def _space(encode: Encode, words: list[str]) -> Space:
-    distinct = list(dict.fromkeys(words))
-    return Space({word: i for i, word in enumerate(distinct)}, unit(encode(distinct)))
+def _spaces(encode: Encode, direction: Direction, words: list[list[str]]) -> list[Space]:
+    """The spaces of both languages, each by the language's encoder."""
+    distinct = [list(dict.fromkeys(side)) for side in words]
+    if isinstance(encode, LanguageEncoders):
+        languages = direction.name.split("-")
+        vectors = [encode.of(name)(side) for name, side in zip(languages, distinct)]
+        widths = [array.shape[1] for array in vectors]
+        if widths[0] != widths[1]:
+            raise UserError(
+                f"the encoders of {direction.name} are {widths[0]} and {widths[1]} wide; an "
+                "orthogonal map needs equal widths"
+            )
+    else:
+        prepare(encode, *distinct)
+        vectors = [encode(side) for side in distinct]
+    return [
+        Space({word: i for i, word in enumerate(side)}, unit(array))
+        for side, array in zip(distinct, vectors)
+    ]

@@ -23,7 +23,7 @@ from official_cmlm.evaluation.data.entity_linking import (
     parse_table,
 )
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import SuiteReport
 
@@ -137,6 +137,7 @@ def _ranks(
     texts = list(dict.fromkeys(parts))
     row = {text: i for i, text in enumerate(texts)}
     k = min(5, len(names))
+    prepare(encode, texts, names)
     found, _ = nearest(unit(encode(texts)), unit(encode(names)), k)
     gold = [mentions[owner].ids for owner in owners]
     ranks = first_hits(found[[row[part] for part in parts]], name_ids, gold)

@@ -20,7 +20,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs, parse_sts_benchmark
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit64
 from official_cmlm.evaluation.metrics.similarity import cosines
@@ -118,6 +118,7 @@ def _measure(
     texts = list(texts[: options.max_texts])
     if len(texts) < 2:
         raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
+    prepare(encode, texts, *([positive.first, positive.second] if positive else []))
     vectors = encode(texts)
     report.add(task, "isotropy", geometry.isotropy_score(vectors), len(texts))
     unit_isotropy = geometry.isotropy_score(unit64(vectors))

@@ -16,7 +16,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.pawsx import aligned_distinct, first_sentences
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import SuiteReport
@@ -137,6 +137,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         options.max_rows,
     )
     report.notes += notes
+    prepare(encode, *texts.values())
     pool = {language: encode(sentences) for language, sentences in texts.items()}
     rows = len(next(iter(texts.values())))
     names = " ".join(path.name for path in paths.values())

@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.senteval import CONFIGURATIONS
@@ -61,9 +61,10 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
     report.seeds = list(range(1111, 1111 + options.seeds))
     solver = MiniBatchSolver(CONFIGURATIONS[options.configuration][1])
-    for name in options.tasks:
+    for name in report.remaining(options.tasks):
         with report.task(name):
             parts, classes = _read(data, root / TASKS[name], report)
+            prepare(encode, *(texts for texts, _ in parts))
             rows = [(encode(texts), labels) for texts, labels in parts]
             done = report.progress(name, options.seeds)
             accuracies = []

@@ -14,7 +14,7 @@ from official_cmlm.evaluation.data import senteval as senteval_data
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import Examples, Parts, Task
 from official_cmlm.evaluation.data.sts import read_subsets
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics import cross_validation
 from official_cmlm.evaluation.metrics.cross_validation import (
     LogisticRegressionSolver,
@@ -108,12 +108,15 @@ def score_tasks(
     prefix: str = "",
 ) -> None:
     """Scores the tasks of a downstream folder; `prefix` is put before their names in the report."""
-    for name in options.tasks:
+    for title in report.remaining(f"{prefix}{name}" for name in options.tasks):
+        name = title.removeprefix(prefix)
         task = senteval_data.TASKS[name]
-        with report.task(f"{prefix}{name}"):
+        with report.task(title):
             parts = task.read(data, root, report.notes)
             steps = CONFIGURATIONS[options.configuration][0] if task.protocol == _FOLDED else 1
             done = report.progress(f"{prefix}{name}", steps * options.seeds)
+            sides = ((part.first, part.second) for part in parts.values())
+            prepare(encode, *(texts for both in sides for texts in both))
             rows = {part: _features(encode, task, examples) for part, examples in parts.items()}
             found: dict[str, list[float]] = {}
             for seed in range(1111, 1111 + options.seeds):

@@ -12,7 +12,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import SuiteReport
@@ -107,6 +107,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
                     f"{stem}.{code} has {len(foreign)} rows, {stem}.eng has {len(english)}; row i "
                     f"of one must translate row i of the other; download both again"
                 )
+            prepare(encode, foreign, english)
             foreign_vectors, english_vectors = encode(foreign), encode(english)
             results[task] = accuracies(english_vectors, foreign_vectors)
             _add(report, task, results[task], len(english))

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.evaluation.report import driver
+from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
 
 ROOT = Path(__file__).parents[3]
@@ -63,8 +65,9 @@ def test_writes_results(data, tmp_path):
     assert "<svg" in (tmp_path / "out/report.html").read_text()
 
 
-def test_goes_on_where_it_was(data, tmp_path):
+def test_goes_on_where_it_was(data, tmp_path, monkeypatch):
     """A killed run's embeddings and finished suites are not computed again; numbers are equal."""
+    monkeypatch.setattr(embedding_cache, "_CHUNK", 100)
     whole = Counting()
     expected = _run(whole, data, tmp_path / "whole", FAST)
     killed = Counting(most=150)
@@ -78,6 +81,42 @@ def test_goes_on_where_it_was(data, tmp_path):
     assert third.count == 0
     for name, suite in expected["suites"].items():
         assert found["suites"][name]["scores"] == suite["scores"]
+
+
+def test_all_texts_are_embedded_first(data, tmp_path):
+    """All suites' texts in one pass, the longest first, each once."""
+    calls = []
+
+    def encode(texts):
+        calls.append(list(texts))
+        return toy.encode(texts)
+
+    _run(encode, data, tmp_path / "out", FAST)
+    assert len(calls) == 1 and len(set(calls[0])) == len(calls[0])
+    assert [len(text) for text in calls[0]] == sorted(map(len, calls[0]), reverse=True)
+
+
+def test_an_interrupted_suite_repeats_no_finished_task(data, tmp_path, monkeypatch):
+    """Tasks that were trained before a stop are not trained again; numbers are equal."""
+    whole = _run(toy.encode, data, tmp_path / "whole", FAST)["suites"]["senteval"]
+    trained, score = [], senteval_suite._score
+
+    def until_stopped(task, *args):
+        trained.append(task.name)
+        if stop and len(trained) == 2:
+            raise KeyboardInterrupt
+        return score(task, *args)
+
+    monkeypatch.setattr(senteval_suite, "_score", until_stopped)
+    stop = True
+    with pytest.raises(KeyboardInterrupt):
+        _run(toy.encode, data, tmp_path / "out", FAST)
+    stop = False
+    found = _run(toy.encode, data, tmp_path / "out", FAST)["suites"]["senteval"]
+    assert trained[0] not in trained[1:] and trained[1] == trained[2]
+    assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
+    assert found["files"] == whole["files"]
+    assert not (tmp_path / "out/suites/senteval.partial.json").exists()
 
 
 def test_runs_again_after_a_change(data, tmp_path):
@@ -141,8 +180,9 @@ def test_new_data_is_noticed_and_results_are_no_data(tmp_path):
         (lambda texts: 1 / 0, "the encoder failed on .* ZeroDivisionError"),
     ],
 )
-def test_faulty_encoders(data, tmp_path, encode, message):
+def test_faulty_encoders(data, tmp_path, monkeypatch, encode, message):
     """One line a suite, and the run ends in order."""
+    monkeypatch.setattr(embedding_cache, "_CHUNK", 50)
     suites = _run(encode, data, tmp_path / "out", FAST)["suites"]
     assert list(suites) == ["senteval", "sts"]
     assert len(suites["senteval"]["failures"]) == 1

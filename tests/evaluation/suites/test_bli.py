@@ -9,6 +9,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.bli import discover
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.bli import Options, evaluate
@@ -64,7 +65,7 @@ def test_sizes_and_directions_are_those_of_the_folder(tmp_path):
     _write(folder / "yacle.test.freq.2k.yy-xx.tsv", [(t, s) for s, t in _pairs(range(40, 45))])
     report = _run(tmp_path)
     assert not report.failures
-    metrics = {"p@1", "p@5", "p@1_unmapped", "p@5_unmapped"}
+    metrics = {f"p@{k}{how}" for k in (1, 5) for how in ("", "_centered", "_unmapped")}
     tasks = {"xx-yy.5k", "xx-yy.500", "yy-xx.5k"}
     assert {(s.task, s.metric) for s in report.scores} == {(t, m) for t in tasks for m in metrics}
     for task in tasks:
@@ -112,10 +113,39 @@ def test_without_mapping_only_unmapped_scores(tmp_path):
 def test_centering_undoes_a_shift(tmp_path):
     """A target space moved far away is mapped better once both are centred."""
     _dictionaries(tmp_path)
-    encode = _Toy(shift=4.0)
-    plain, centre = _run(tmp_path, encode), _run(tmp_path, encode, center=True)
-    assert centre.get("xx-yy.5k", "p@1") > plain.get("xx-yy.5k", "p@1")
-    assert centre.get("xx-yy.5k", "p@1_unmapped") == plain.get("xx-yy.5k", "p@1_unmapped")
+    report = _run(tmp_path, _Toy(shift=4.0))
+    assert report.get("xx-yy.5k", "p@1_centered") > report.get("xx-yy.5k", "p@1")
+
+
+def test_each_language_has_its_encoder(tmp_path):
+    """A source word is asked of its own encoder only; nothing is compared without a map."""
+    _dictionaries(tmp_path)
+    toy, asked = _Toy(), {"xx": [], "yy": []}
+
+    def of(language):
+        def encode(texts):
+            asked[language] += texts
+            return toy(texts)
+
+        return encode
+
+    encoders = LanguageEncoders({name: of(name) for name in asked})
+    report, one = _run(tmp_path, encoders), _run(tmp_path)
+    assert {word[0] for word in asked["xx"]} == {"s"} and {w[0] for w in asked["yy"]} == {"t"}
+    assert {s.metric for s in report.scores} == {"p@1", "p@5", "p@1_centered", "p@5_centered"}
+    for score in report.scores:
+        assert score.value == one.get(score.task, score.metric)
+    without = _run(tmp_path, encoders, mapping="none")
+    assert not without.scores and "cannot be compared without a map" in without.failures[0]
+
+
+def test_encoders_that_do_not_fit(tmp_path):
+    """Other widths, and a language without an encoder: a line each."""
+    _dictionaries(tmp_path)
+    narrow = LanguageEncoders({"xx": _Toy(), "yy": lambda texts: _Toy()(texts)[:, :5]})
+    assert "8 and 5 wide" in _run(tmp_path, narrow).failures[0]
+    lacking = LanguageEncoders({"xx": _Toy()})
+    assert "no encoder for 'yy'; --encoder has xx" in _run(tmp_path, lacking).failures[0]
 
 
 def test_several_translations_are_one_question(tmp_path):
