@@ -144,8 +144,8 @@ def run(
         # A faulty encoder fails again in the suites, which report it.
         with contextlib.suppress(EncoderError):
             if encode is first:
-                waiting = [suite for suite in options if earlier[suite] is None]
-                first.prepare(_texts(options, waiting, data_dir))
+                waiting = {suite: options[suite] for suite in options if earlier[suite] is None}
+                first.prepare(texts_of(waiting, data_dir))
         for suite in options:
             found = earlier[suite]
             if found is None:
@@ -175,11 +175,10 @@ def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
     )
 
 
-def _texts(options: Mapping[str, Any], names: Sequence[str], data_dir: Path) -> Iterable[str]:
-    """The texts that suites will embed, each once."""
+def texts_of(options: Mapping[str, Any], data_dir: Path) -> Iterable[str]:
+    """The texts that suites will embed, each once; none of mteb, which downloads when it runs."""
     gatherer = Gatherer()
-    # mteb downloads its data only when it runs.
-    for name in names if len(names) > 1 else ():
+    for name in options:
         if name != "mteb":
             # Whatever fails here fails again where it is reported.
             with contextlib.suppress(Exception):

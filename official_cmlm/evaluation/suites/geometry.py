@@ -2,7 +2,8 @@
 
 Isotropy score and mean-vector norm as in Mirror-BERT (Liu et al. 2021), Equations 2 and 3, on the
 texts used to tune it (footnote 15); alignment and uniformity as in Wang and Isola (2020), on STS-B
-as in SimCSE (Gao et al. 2021); cosines as in Mirror-BERT's Figure 7.
+as in SimCSE (Gao et al. 2021); cosines of duplicate and of other question pairs as in Mirror-BERT's
+Figure 7.
 
 Mirror-BERT's Table 14 has an isotropy score of 0.043 beside a mean-vector norm of 13.79. Equation
 2 gives about e^-13 or less for unscaled vectors of that size, and at least e^-2 = 0.135 for vectors
@@ -13,7 +14,7 @@ comparable with its table.
 import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import numpy as np
 
@@ -33,6 +34,11 @@ _TEXT_HINT = (
 )
 _NO_TEXTS = ("license", "licence", "readme")
 _PAIR_HINT = "STS-B's sts-dev.csv of SentEval's data/downstream/STS/STSBenchmark"
+_QUESTIONS_HINT = (
+    "QQP's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qqp: tab-separated, with the "
+    "columns question1, question2 and is_duplicate named in a header"
+)
+_QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
 _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
 
 
@@ -44,15 +50,17 @@ class Options:
       max_texts: number of lines of a file to use, from the first. Default 10000 (Mirror-BERT,
         footnote 15: "10k items for each task type").
       min_score: STS-B pairs with a larger score are positive pairs. Default 4 (SimCSE, section 3).
-      random_pairs: number of random pairs of texts in the histogram. Default 10000; Mirror-BERT's
-        Figure 7 has 1,000, which give a rough curve.
+      random_pairs: number of random pairs of texts in the histogram. Default 10000.
+      question_pairs: number of QQP's pairs, drawn at random. Default 1000 (Mirror-BERT, section
+        4.4).
       bins: of the histogram, from -1 to 1. Default 50.
-      seed: of the random pairs. Default 0.
+      seed: of the random pairs and of QQP's. Default 0.
     """
 
     max_texts: Annotated[int, at_least(2)] = 10000
     min_score: float = 4.0
     random_pairs: Annotated[int, between(1, 10**8)] = 10000
+    question_pairs: Annotated[int, at_least(2)] = 1000
     bins: Annotated[int, between(1, 10**5)] = 50
     seed: Annotated[int, SEED] = 0
 
@@ -61,13 +69,14 @@ class Options:
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Measures every `mirror_bert/*.txt` and STS-B's development set.
+    """Measures every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
 
-    Tasks: `<file stem>` and `sts-dev`. Metrics: `isotropy` (0 to 1) and `mean_vector_norm` of the
-    unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2 to 1), `uniformity` (-8 to
-    0) and, for `sts-dev`, `alignment` (0 to 4). None is times 100. Figure `cosine_histogram`: task
-    -> `edges` of the bins, shares of `random` and of `positive` pairs; the latter only for
-    `sts-dev`.
+    Tasks: `<file stem>`, `sts-dev` and `qqp`. Metrics of the first two: `isotropy` (0 to 1) and
+    `mean_vector_norm` of the unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2
+    to 1), `uniformity` (-8 to 0) and, for `sts-dev`, `alignment` (0 to 4). Metrics of `qqp`:
+    `cosine_positive` and `cosine_negative`, the mean cosines of duplicates and of other pairs (-1
+    to 1). None is times 100. Figure `cosine_histogram`: task -> `edges` of the bins, shares of
+    `random` pairs, of `positive` (`sts-dev`, `qqp`) and of `negative` ones (`qqp`).
     """
     report.seeds = [options.seed]
     report.figures["cosine_histogram"] = {}
@@ -84,6 +93,55 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         texts = list(dict.fromkeys([*pairs.first, *pairs.second]))
         positive = positive_pairs(pairs, options.min_score)
         _measure("sts-dev", texts, positive, encode, options, report)
+    with report.task("qqp"):
+        path = data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT) / "dev.tsv"
+        questions, skipped = parse_questions(data.lines(path, _QUESTIONS_HINT), str(path))
+        if skipped:
+            report.notes.append(f"qqp: {skipped} malformed lines skipped")
+        _measure_questions(questions, encode, options, report)
+
+
+def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
+    """(pairs of questions, number of malformed lines); `gold` is 1 for duplicates, else 0.
+
+    Args:
+      lines: tab-separated, the first one with the columns' names; quotation marks are part of the
+        text.
+      source: name of the file, for errors.
+
+    Raises:
+      UserError: if a column or one of the two kinds of pairs lacks.
+    """
+    header = lines[0].split("\t") if lines else []
+    if not set(_QUESTION_COLUMNS) <= set(header):
+        raise UserError(f"{source}: its header is {' '.join(header)[:80]!r}; {_QUESTIONS_HINT}")
+    columns = [header.index(name) for name in _QUESTION_COLUMNS]
+    rows = [line.split("\t") for line in lines[1:] if line.strip()]
+    good = [[row[i] for i in columns] for row in rows if len(row) == len(header)]
+    good = [row for row in good if row[2] in ("0", "1") and row[0] and row[1]]
+    labels = np.array([int(row[2]) for row in good])
+    if len(set(labels.tolist())) < 2:
+        raise UserError(f"{source}: needs duplicates (1) and other pairs (0); {_QUESTIONS_HINT}")
+    pairs = ScoredPairs([row[0] for row in good], [row[1] for row in good], labels)
+    return pairs, len(rows) - len(good)
+
+
+def _measure_questions(
+    pairs: ScoredPairs, encode: Encode, options: Options, report: SuiteReport
+) -> None:
+    rows = np.random.default_rng(options.seed).permutation(len(pairs.gold))
+    rows = rows[: options.question_pairs]
+    gold = pairs.gold[rows]
+    if len(set(gold.tolist())) < 2:
+        raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
+    drawn = ScoredPairs([pairs.first[i] for i in rows], [pairs.second[i] for i in rows], gold)
+    found = cosines(encode, drawn)
+    histograms: dict[str, Any] = {"edges": np.linspace(-1.0, 1.0, options.bins + 1).tolist()}
+    for kind, label in (("positive", 1), ("negative", 0)):
+        mine = found[gold == label]
+        report.add("qqp", f"cosine_{kind}", float(mine.mean()), len(mine))
+        histograms[kind] = geometry.histogram(mine, options.bins)
+    report.figures["cosine_histogram"]["qqp"] = histograms
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:

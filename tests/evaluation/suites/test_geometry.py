@@ -8,7 +8,13 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.geometry import Options, evaluate, positive_pairs
+from official_cmlm.evaluation.suites.geometry import (
+    Options,
+    evaluate,
+    parse_questions,
+    positive_pairs,
+)
+from tests.evaluation import toy
 
 
 def test_positive_pairs():
@@ -54,7 +60,7 @@ def test_missing_files(tmp_path):
     """Both parts fail by themselves and say what was expected."""
     report = SuiteReport()
     evaluate(_encode, DataFolder(tmp_path), Options(), report)
-    assert [one.task for one in report.missing] == ["texts", "sts-dev"]
+    assert [one.task for one in report.missing] == ["texts", "sts-dev", "qqp"]
 
 
 def test_one_text(tmp_path):
@@ -65,6 +71,40 @@ def test_one_text(tmp_path):
     report = SuiteReport()
     evaluate(_encode, DataFolder(tmp_path), Options(), report)
     assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
+
+
+def test_question_pairs(tmp_path):
+    """Mean cosines and shares of both kinds, by hand; malformed lines are counted."""
+    vectors = {"a": [1.0, 0.0], "b": [0.6, 0.8], "c": [0.0, 1.0]}
+    rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    toy.write(tmp_path / "qqp/dev.tsv", [header, *rows])
+    report = SuiteReport()
+    evaluate(
+        lambda texts: np.array([vectors[text] for text in texts], np.float32),
+        DataFolder(tmp_path),
+        Options(bins=4),
+        report,
+    )
+    assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
+    assert report.get("qqp", "cosine_negative") == pytest.approx(0.4)
+    found = report.figures["cosine_histogram"]["qqp"]
+    assert found["positive"] == [0, 0, 0, 1] and found["negative"] == [0, 0, 0.5, 0.5]
+    assert "qqp: 1 malformed lines skipped" in report.notes
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        ([], "its header is ''"),
+        (["a\tb"], "its header is 'a b'"),
+        (["question1\tquestion2\tis_duplicate", "a\tb\t1"], "needs duplicates"),
+    ],
+)
+def test_question_files_of_another_form(lines, message):
+    """One line: what was found, what is known."""
+    with pytest.raises(UserError, match=f"x: {message}.*QQP's dev.tsv"):
+        parse_questions(lines, "x")
 
 
 @pytest.mark.parametrize("name", ["max_texts", "random_pairs", "bins"])
