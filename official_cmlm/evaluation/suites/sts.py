@@ -33,6 +33,8 @@ YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 # The seven sets whose mean papers call the average.
 _AVERAGED = (*YEARS, "STS-B", "SICK-R")
 _RUSSIAN = "STS12-MSRvid.ru"
+# SentEval's files of STS-B by part.
+_FILES = {part: f"STS/STSBenchmark/sts-{part}.csv" for part in ("test", "dev", "train")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +88,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             _year(encode, data, _english(data) / "STS" / f"{year}-en-test", year, options, report)
     for split in options.splits if options.has("STS-B") else ():
         with report.task(_benchmark(split)):
-            path = _english(data) / "STS/STSBenchmark" / f"sts-{split}.csv"
+            path = _english(data) / _FILES[split]
             pairs = sts.parse_sts_benchmark(path, data.lines(path, sts.HINT))
             _single(encode, pairs, _benchmark(split), report)
     if options.has("SICK-R"):
@@ -181,10 +183,11 @@ def _other_languages(
     """STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
     files = list(_files(data, options))
     chosen = [one for one in files if not options.languages or one[1] <= set(options.languages)]
-    for name, languages, read in chosen:
+    # Whether SentEval's file is there: nothing is scored yet where texts are only gathered.
+    repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
+    for name, _, read in chosen:
         english = name.removesuffix(".en")
-        repeats = languages == {"en"} and report.get(english, "spearman") is not None
-        if repeats and not options.languages:
+        if english in repeated and name != english and not options.languages:
             report.notes.append(f"{name} repeats {english}: left out; sts.languages=en scores it")
             continue
         with report.task(name):
@@ -212,6 +215,13 @@ def _other_languages(
             raise MissingData(data.root / path, hint)
     if not files and not options.tasks and not options.languages:
         report.notes.append(f"no STS in other languages: {sts.LANGUAGES_HINT}")
+
+
+def _is_there(data: DataFolder, split: str) -> bool:
+    try:
+        return (_english(data) / _FILES[split]).is_file()
+    except MissingData:
+        return False
 
 
 def _files(

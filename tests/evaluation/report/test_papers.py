@@ -34,7 +34,7 @@ IDS = {
     "word_similarity": r"multi_simlex\.[a-z]{2}/spearman"
     r"|cross_lingual_simlex\.[a-z]{2}-[a-z]{2}/spearman",
     "bli": r"[a-z]{2}-[a-z]{2}\.(5k|3k|1k|500)/p@1",
-    "entity_linking": r"[a-zA-Z0-9.-]+/accuracy@[15]",
+    "entity_linking": r"[a-zA-Z0-9._-]+/accuracy@[15]",
     "qnli": r"dev/auc",
     "geometry": r"\w+/(isotropy|mean_vector_norm)",
 }
