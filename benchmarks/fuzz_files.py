@@ -11,8 +11,11 @@ import json
 import random
 import re
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from benchmarks.fuzz_targets import Outcome, Target, write_encoder
 from official_cmlm.errors import UserError
@@ -532,6 +535,75 @@ class Texts(Files):
                 "".join(document.paragraphs).encode()
 
 
+class ScoredTexts(Files):
+    """Evaluation data of the suites `sts` and `entity_linking`, in their publishers' forms."""
+
+    name = "sentence pairs and entities"
+    files = {  # noqa: RUF012
+        "STS/STSBenchmark/sts-test.csv": 1,
+        "SICK/SICK_test_annotated.txt": 1,
+        "stsb_multi_mt/stsb-de-test.csv": 1,
+        "STS17/STS2017.eval.v1.1/STS.input.track3.es-es.txt": 1,
+        "STS17/STS2017.gs/STS.gs.track3.es-es.txt": 1,
+        "bc5cdr/entities.txt": 1,
+        "bc5cdr/CDR_TestSet.PubTator.txt": 1,
+        "ncbi-disease/test_dictionary.txt": 1,
+        "ncbi-disease/processed_test/1.concept": 1,
+        "xl_bel/umls_onto_all_lang.txt": 1,
+        "xl_bel/xlbel_v0.0/de_1k_test_query.txt": 1,
+        "cometa/COMETA_id_sf_dictionary.txt": 1,
+        "cometa/splits/stratified_general/test.csv": 1,
+    }
+
+    def write(self, folder: Path) -> None:
+        names, ids = ("The cat", "a dog", "mat"), ("D1", "D2|D3", "D4")
+        dictionary = "".join(f"{one}||{name}\n" for one, name in zip(ids, names))
+        header = "ID\tTerm\tGeneral SNOMED ID\tExample\n"
+        contents = [
+            "".join(f"g\tf\ty\t{n}\t{n}.5\t{a}\t{names[0]}\n" for n, a in enumerate(names)),
+            "".join(f"{n}\t{a}\t{names[0]}\t{n}\tNEUTRAL\n" for n, a in enumerate(names)),
+            "".join(f'"{a}, so",{names[0]},{n}.0\n' for n, a in enumerate(names)),
+            "".join(f"{a}\t{names[0]}\n" for a in names),
+            "5.0\n2.4\n0\n",
+            "".join(f"{one}\t{name}\n" for one, name in zip(ids, names)),
+            "1|t|Title\n1|a|Text\n"
+            + "".join(f"1\t0\t3\t{a}\tDisease\t{one}\n" for one, a in zip(ids, names)),
+            dictionary,
+            "".join(f"1||0|3||Disease||{a}||{one}\n" for one, a in zip(ids, names)),
+            dictionary,
+            dictionary,
+            dictionary,
+            header + "".join(f'{n}\t{a}\t{n}\t"{a} ""x"""\n' for n, a in enumerate(names)),
+        ]
+        for name, content in zip(self.files, contents):
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(content)
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.evaluation import suites
+        from official_cmlm.evaluation.data.folder import DataFolder
+        from official_cmlm.evaluation.scores import SuiteReport
+
+        suite = "sts" if name.startswith(("ST", "SI", "stsb")) else "entity_linking"
+        options = {"tasks": ["STS-B", "SICK-R", "STS17"], "languages": ["de", "es"]}
+        report = SuiteReport()
+        suites.suite(suite).evaluate(
+            _letters,
+            DataFolder(folder),
+            suites.options(suite, options if suite == "sts" else {}),
+            report,
+        )
+        if report.traces:
+            raise RuntimeError(report.traces[0])
+        for line in report.unscored:
+            raise UserError(line)
+
+
+def _letters(texts: Sequence[str]) -> np.ndarray:
+    """Counts of a few letters."""
+    return np.array([[1 + text.count(letter) for letter in "aeot"] for text in texts], np.float32)
+
+
 def _warc(kind: str, content: bytes, headers: dict[str, str]) -> bytes:
     lines = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Target-URI: https://example.org/a"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -555,6 +627,7 @@ FILES: list[Target] = [
     Experiment(),
     HuggingFace(),
     Texts(),
+    ScoredTexts(),
     Shards(),
     Checkpoint(),
 ]

@@ -1,18 +1,37 @@
-"""Reads dictionaries of entity names and texts' mentions of them."""
+"""Reads dictionaries of entity names and texts' mentions of them.
 
+The files are found by their publishers' names: see `find_dictionary` and `find_queries`.
+"""
+
+import csv
 import dataclasses
 import re
+import reprlib
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import MissingData
 
-DICTIONARY_HINT = "one name a line: id, tab, name; several ids of a name are joined by | or +"
-MENTIONS_HINT = (
-    "mentions.tsv (mention, tab, id) or test_corpus.txt (PubTator, e.g. BC5CDR of "
-    "biocreative.bioinformatics.udel.edu)"
+DICTIONARY_HINT = (
+    "names of entities are entities.txt (id, tab, name), test_dictionary.txt of BioSyn and SapBERT "
+    "(id||name), or SapBERT's COMETA_id_sf_dictionary.txt, AskAPatient.dict.txt and "
+    "umls_onto_*.txt (id||name); several ids of a name are joined by | or +"
 )
+MENTIONS_HINT = (
+    "mentions are mentions.tsv (mention, tab, id), test_corpus.txt or BC5CDR's "
+    "CDR_TestSet.PubTator.txt of biocreative.bioinformatics.udel.edu (PubTator), BioSyn's "
+    "processed_test/*.concept (pmid||start|end||type||mention||id), XL-BEL's "
+    "<language>_1k_test_query.txt (CUI||mention), COMETA's splits/*/test.csv (tab-separated, with "
+    "a header), or SapBERT's AskAPatient.fold-*.test.preprocessed_query.txt (id||mention)"
+)
+SPLITS = ("test", "dev", "train")
 
+# The publisher's names of BC5CDR's parts, and where its archive has them.
+_CDR = {"test": "CDR_TestSet", "dev": "CDR_DevelopmentSet", "train": "CDR_TrainingSet"}
+_CDR_FOLDERS = ("", "CDR.Corpus.v010516", "CDR_Data/CDR.Corpus.v010516")
 # Ids of mentions that are not linked to any entity.
 _UNLINKED = {"", "-", "-1", "cui-less"}
 
@@ -38,6 +57,134 @@ def split_ids(text: str) -> frozenset[str]:
     return frozenset(part.strip() for part in re.split(r"[|+]", text)) - {""}
 
 
+@dataclasses.dataclass(frozen=True)
+class Queries:
+    """Files of mentions that are scored together.
+
+    Attributes:
+      name: behind the name of the folder, e.g. a language; empty if the folder has one set only.
+      paths: the files.
+      parse: lines and path -> (mentions, number of lines left out by reason).
+      folds: whether each file is a fold of a cross-validation: scores are means over folds.
+      cased: whether SapBERT's code keeps the case of these mentions.
+    """
+
+    name: str
+    paths: tuple[Path, ...]
+    parse: Callable[[Sequence[str], Path], tuple[list[Mention], Counter[str]]]
+    folds: bool = False
+    cased: bool = False
+
+    def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
+        """(mentions of each fold, number of lines left out by reason); without folds, of one.
+
+        Raises:
+          UserError: if a fold has no mention.
+        """
+        read, left_out = [], Counter()
+        first = ""
+        for path in self.paths:
+            lines = data.lines(path, MENTIONS_HINT)
+            first = first or next(iter(lines), "")
+            mentions, counts = self.parse(lines, path)
+            read.append(mentions)
+            left_out += counts
+        folds = read if self.folds else [[mention for mentions in read for mention in mentions]]
+        for path, mentions in zip(self.paths, folds):
+            if not mentions:
+                raise UserError(
+                    f"{path}: no linked mention; line 1 is {reprlib.repr(first)}; {MENTIONS_HINT}"
+                )
+        return folds, left_out
+
+
+def find_folders(root: Path) -> list[Path]:
+    """Folders with names or mentions, below the data folder or its `entity_linking`.
+
+    Of folders with the same name the first by path.
+    """
+    signs = ("entities.txt", "*_dictionary.txt", "AskAPatient.dict.txt", "umls_onto*.txt")
+    signs += ("processed_*/*.concept", "xlbel_v*")
+    signs += tuple(f"{f}/CDR_*.PubTator.txt".lstrip("/") for f in _CDR_FOLDERS)
+    folders = {
+        root.joinpath(*path.relative_to(root).parts[: 1 + above.count("/")])
+        for above in ("", "entity_linking/")
+        for sign in signs
+        for path in root.glob(f"{above}*/{sign}")
+    }
+    own = root / "entity_linking"  # as a rule the folder of the folders
+    by_name = {
+        folder.name: folder
+        for folder in reversed(sorted(folders))
+        if folder != own or (own / "entities.txt").is_file()
+    }
+    return [by_name[name] for name in sorted(by_name)]
+
+
+def find_dictionary(folder: Path, split: str) -> Path:
+    """The file of a folder's names.
+
+    Raises:
+      MissingData: if there is none.
+    """
+    names = ("entities.txt", f"{split}_dictionary.txt", "COMETA_id_sf_dictionary.txt")
+    for name in (*names, "AskAPatient.dict.txt", "umls_onto*.txt"):
+        for path in sorted(folder.glob(name)):
+            return path
+    raise MissingData(folder / names[0], DICTIONARY_HINT)
+
+
+def find_queries(folder: Path, split: str) -> list[Queries]:
+    """What a folder has of a part of its data: `test`, `dev` or `train`.
+
+    Raises:
+      MissingData: if it has nothing of that part. Another part is never taken for it.
+    """
+    if found := _queries(folder, split):
+        return found
+    others = [other for other in SPLITS if other != split and _queries(folder, other)]
+    hint = "".join(
+        f"there is {', '.join(path.name for q in _queries(folder, other) for path in q.paths[:1])} "
+        f"(--set=entity_linking.split={other}); "
+        for other in others
+    )
+    raise MissingData(f"{folder}: mentions of the {split} set", hint + MENTIONS_HINT)
+
+
+def _queries(folder: Path, split: str) -> list[Queries]:
+    table, pubtator = _without_path(parse_table), _without_path(parse_pubtator)
+    ids_first = _without_path(parse_id_mention)
+    if split == "test" and (path := folder / "mentions.tsv").is_file():
+        return [Queries("", (path,), table)]
+    names = [f"{split}_corpus.txt", *(f"{f}/{_CDR[split]}.PubTator.txt" for f in _CDR_FOLDERS)]
+    for name in names:
+        if (path := folder / name.lstrip("/")).is_file():
+            return [Queries("", (path,), pubtator)]
+    processed = folder / f"processed_{split}"
+    if paths := sorted([*processed.glob("*.concept"), *processed.glob("*.txt")]):
+        return [Queries("", tuple(paths), _without_path(parse_concepts))]
+    if paths := sorted(folder.glob(f"splits/*/{split}.csv")):
+        return [Queries(p.parent.name, (p,), parse_cometa, cased=True) for p in paths]
+    if paths := sorted(folder.glob(f"AskAPatient.fold-*.{split}.preprocessed_query.txt")):
+        return [Queries("", tuple(paths), ids_first, folds=True, cased=True)]
+    if split == "test":
+        # The first version is the one of XL-BEL's published figures; the second adds sentences.
+        for place in ("", "xlbel_v0.0/", "xlbel_v1.0/"):
+            paths = {*folder.glob(f"{place}*_query*.txt"), *folder.glob(f"{place}xlbel_*.txt")}
+            named = {re.sub(r"^xlbel_", "", path.stem).partition("_")[0]: path for path in paths}
+            # All languages together repeat the others.
+            languages = sorted(named.keys() - {"all"}) or sorted(named)
+            if languages:
+                return [Queries(name, (named[name],), ids_first, cased=True) for name in languages]
+    return []
+
+
+def _without_path(
+    parse: Callable[[Sequence[str]], tuple[list[Mention], Counter[str]]],
+) -> Callable[[Sequence[str], Path], tuple[list[Mention], Counter[str]]]:
+    return lambda lines, path: parse(lines)
+
+
 def parse_dictionary(
     lines: Sequence[str], source: str
 ) -> tuple[list[str], list[frozenset[str]], int]:
@@ -47,15 +194,20 @@ def parse_dictionary(
       UserError: if no line is well-formed.
     """
     names, ids, skipped = [], [], 0
+    first = next((line for line in lines if line.strip()), "")
+    separator = "||" if "||" in first and "\t" not in first else "\t"
     for line in lines:
-        cells = [cell.strip() for cell in line.split("\t")]
+        cells = [cell.strip() for cell in line.split(separator)]
         if len(cells) == 2 and cells[1] and split_ids(cells[0]):
+            # As SapBERT's `DictionaryDataset`.
+            if separator == "||" and cells[0].lower() == "cui-less":
+                continue
             names.append(cells[1])
             ids.append(split_ids(cells[0]))
         elif line.strip():
             skipped += 1
     if not names:
-        raise UserError(f"{source}: no names; {DICTIONARY_HINT}")
+        raise UserError(f"{source}: no names; line 1 is {reprlib.repr(first)}; {DICTIONARY_HINT}")
     return names, ids, skipped
 
 
@@ -97,6 +249,69 @@ def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
             _add(mentions, left_out, cells[0], cells[1], "", parts)
         elif line.strip():
             left_out["malformed"] += 1
+    return mentions, left_out
+
+
+def parse_concepts(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
+    """(mentions, number of lines left out by reason) of BioSyn's `*.concept` files.
+
+    Lines are `pmid||start|end||type||mention||ids`; the parts of a composite mention are separated
+    by `|`, and punctuation is gone from all of them, so that `|` and `+` are separators only.
+    """
+    mentions, left_out = [], Counter()
+    for line in lines:
+        cells = [cell.strip() for cell in line.split("||")]
+        if len(cells) == 5 and cells[3]:
+            _add(mentions, left_out, cells[3], cells[4], cells[2], cells[3].replace("+", "|"))
+        elif line.strip():
+            left_out["malformed"] += 1
+    return mentions, left_out
+
+
+def parse_id_mention(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
+    """(mentions, number of lines left out by reason) of lines `id||mention`, or with a sentence.
+
+    XL-BEL's ids are joined by `|`; its second version has a third column, the sentence.
+    """
+    mentions, left_out = [], Counter()
+    for line in lines:
+        cells = [cell.strip() for cell in line.split("||", 2)]
+        if len(cells) >= 2 and cells[1] and (len(cells) == 2 or "<tgt>" in cells[2]):
+            parts = cells[1].replace("+", "|") if len(split_ids(cells[0])) > 1 else ""
+            _add(mentions, left_out, cells[1], cells[0], "", parts)
+        elif line.strip():
+            left_out["malformed"] += 1
+    return mentions, left_out
+
+
+def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
+    """(mentions, number of lines left out by reason) of COMETA's tab-separated table.
+
+    Of its columns, which are found by the header, these are read: `Term`, and `General SNOMED ID`,
+    or for splits whose folder ends with `_specific` the column `Specific SNOMED ID`.
+
+    Raises:
+      UserError: if a column is missing, or the table cannot be parsed.
+    """
+    kind = "Specific" if path.parent.name.endswith("_specific") else "General"
+    wanted = ("Term", f"{kind} SNOMED ID")
+    mentions, left_out = [], Counter()
+    rows = csv.reader(lines, delimiter="\t")
+    try:
+        header = [cell.strip() for cell in next(rows, [])]
+        if not set(wanted) <= set(header):
+            raise UserError(
+                f"{path}: the header is {', '.join(header) or 'empty'}; COMETA's has "
+                f"{' and '.join(wanted)}, separated by tabs; download it again"
+            )
+        term, identity = map(header.index, wanted)
+        for row in rows:
+            if len(row) == len(header) and row[term].strip():
+                _add(mentions, left_out, row[term].strip(), row[identity].strip(), "", "")
+            elif row:
+                left_out["malformed"] += 1
+    except csv.Error as error:
+        raise UserError(f"{path}: line {rows.line_num}: {error}; download it again") from None
     return mentions, left_out
 
 

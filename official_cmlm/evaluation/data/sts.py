@@ -3,6 +3,8 @@
 import csv
 import dataclasses
 import math
+import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -16,6 +18,27 @@ HINT = (
     "SentEval's get_transfer_data.bash writes it; its data/downstream folder belongs into "
     "DATA_DIR/senteval/downstream (STS/STS12-en-test … STS16-en-test, STS/STSBenchmark, SICK)"
 )
+LANGUAGES_HINT = (
+    "github.com/PhilipMay/stsb-multi-mt has it; its files stsb-<language>-test.csv belong into "
+    "DATA_DIR/stsb_multi_mt"
+)
+TRACKS_HINT = (
+    "SemEval-2017 task 1 as published belongs into DATA_DIR/STS17: the folders STS2017.eval.v1.1 "
+    "(STS.input.track1.ar-ar.txt …) and STS2017.gs (STS.gs.track1.ar-ar.txt …), or their files"
+)
+RUSSIAN_HINT = (
+    "data/download_data.sh of github.com/deepmipt/deepPavlovEval gets it; its folder "
+    "STS2012_MSRvid_translated (STS.input.MSRvid.txt, STS.gs.MSRvid.txt) belongs into DATA_DIR"
+)
+# What is known of each kind of file, for the error message about another one.
+_BENCHMARK_FORM = "STS-B's seven or more tab-separated columns, the score and the texts in 5 to 7"
+_SICK_FORM = "SentEval's SICK, tab-separated: pair_ID, two texts, relatedness_score, judgment"
+_CSV_FORM = "stsb_multi_mt's two texts and a score, separated by commas, without a header"
+_INPUT_FORM = (
+    "SemEval's STS.input files, two texts separated by a tab, each with a file STS.gs of as many "
+    "lines, a number each"
+)
+_TRACK = re.compile(r"STS\.input\.track(\d+)([a-z]?)\.([a-z]+-[a-z]+)\.txt")
 # The subsets that SentEval scores. Its STS13 lacks SMT, whose licence forbids distribution.
 SUBSETS = {
     "STS12": ("MSRpar", "MSRvid", "SMTeuroparl", "surprise.OnWN", "surprise.SMTnews"),
@@ -68,20 +91,78 @@ def read_sts_benchmark(path: Path) -> ScoredPairs:
 def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """STS-B's pairs; `path` is named in errors."""
     rows = [line.split("\t") for line in lines]
-    return scored_pairs(path, [(r[5], r[6], r[4]) if len(r) > 6 else () for r in rows])
+    if rows and "sentence1" in rows[0]:
+        # GLUE's copy has a number of another meaning where the publisher's files have the score.
+        raise UserError(f"{path}: {_found(lines)}; known: {_BENCHMARK_FORM}, no header; {HINT}")
+    pairs = [(r[5], r[6], r[4]) if len(r) > 6 else () for r in rows]
+    return scored_pairs(path, pairs, lines, f"{_BENCHMARK_FORM}; {HINT}")
 
 
 def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """SICK's pairs, from lines without the header; columns: number, two sentences, score, …"""
     rows = [line.split("\t") for line in lines]
-    return scored_pairs(path, [row[1:4] for row in rows])
+    return scored_pairs(path, [row[1:4] for row in rows], lines, f"{_SICK_FORM}; {HINT}")
 
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
     """The pairs of `stsb_multi_mt`'s files: two sentences and a score, separated by commas."""
-    # Line by line, so that an unclosed quotation mark spoils one line only.
-    rows = [next(csv.reader([line]), []) for line in lines]
-    return scored_pairs(path, rows)
+    rows = [_csv_cells(line) for line in lines]
+    return scored_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
+
+
+def _csv_cells(line: str) -> list[str]:
+    """One line of CSV by itself: an unclosed quotation mark spoils no other line."""
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        return []  # a cell longer than the module takes
+
+
+def find_translations(root: Path, split: str) -> dict[str, Path]:
+    """Language -> file of a part of STS-B's translations, below the data folder `root`."""
+    found: dict[str, Path] = {}
+    for folder in ("stsb_multi_mt", "stsb_multi_mt/data", "stsb-multi-mt/data"):
+        for path in sorted(root.glob(f"{folder}/stsb-*-{split}.csv")):
+            language = path.name.removeprefix("stsb-").removesuffix(f"-{split}.csv")
+            found.setdefault(language, path)
+    return found
+
+
+def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
+    """The tracks of SemEval-2017 below the data folder `root`.
+
+    Returns:
+      e.g. `es-es`, or `es-en-4a`, as two tracks have that pair -> (texts, scores), of which the
+      second may be missing.
+    """
+    for base in ("STS17", "sts17", "STS2017", "senteval/downstream/STS/STS17", "STS/STS17", "."):
+        folders = [root / base, *sorted((root / base).glob("STS2017.*"))]
+        texts = {path.name: path for f in reversed(folders) for path in f.glob("STS.input.track*")}
+        found = {}
+        for name, path in sorted(texts.items()):
+            if track := _TRACK.fullmatch(name):
+                gold = name.replace("input", "gs", 1)
+                places = [path.parent, *folders]
+                scores = next((f / gold for f in places if (f / gold).exists()), path.parent / gold)
+                number, letter, pair = track.groups()
+                found[f"{pair}-{number}{letter}" if letter else pair] = (path, scores)
+        if found:
+            return found
+    return {}
+
+
+def find_russian(root: Path) -> tuple[Path, Path] | None:
+    """(texts, scores) of deepPavlovEval's Russian pairs below the data folder; None: not there."""
+    for base in ("", "STS", "deepPavlovEval/data", "senteval/downstream/STS"):
+        folder = root / base / "STS2012_MSRvid_translated"
+        # The second pair are the default names of deepPavlovEval's reader.
+        for texts, scores in (
+            ("STS.input.MSRvid.txt", "STS.gs.MSRvid.txt"),
+            ("input.txt", "labels.txt"),
+        ):
+            if (folder / texts).is_file():
+                return folder / texts, folder / scores
+    return None
 
 
 def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
@@ -91,41 +172,71 @@ def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
     for other folders every subset found.
 
     Raises:
-      UserError: if a subset is missing, or texts and scores differ in number.
+      MissingData: if the folder or a subset is missing.
+      UserError: if texts and scores differ in number.
     """
     names = SUBSETS.get(folder.name.partition("-")[0])
     if names is None:
         paths = sorted(folder.glob("STS.input.*.txt"))
         names = [path.name.removeprefix("STS.input.").removesuffix(".txt") for path in paths]
     if not names or not folder.is_dir():
-        raise UserError(f"{folder}: no STS.input.*.txt; {HINT}")
-    return {name: _read_subset(data, folder, name) for name in sorted(names)}
+        raise MissingData(folder / "STS.input.*.txt", HINT)
+    files = {name: (f"STS.input.{name}.txt", f"STS.gs.{name}.txt") for name in sorted(names)}
+    return {
+        name: read_pairs(data, folder / texts, folder / scores, HINT)
+        for name, (texts, scores) in files.items()
+    }
 
 
-def _read_subset(data: DataFolder, folder: Path, name: str) -> ScoredPairs:
-    path = folder / f"STS.input.{name}.txt"
-    texts, scores = data.lines(path, HINT), data.lines(folder / f"STS.gs.{name}.txt", HINT)
+def read_pairs(data: DataFolder, texts_path: Path, scores_path: Path, hint: str) -> ScoredPairs:
+    """Pairs of SemEval's files: texts, two or more tab-separated columns, and scores apart.
+
+    Raises:
+      MissingData: if one of the files is missing; `hint` says where it belongs.
+      UserError: if they differ in number, or are in another format.
+    """
+    texts, scores = data.lines(texts_path, hint), data.lines(scores_path, hint)
     # The last score may be empty and without a line end.
     scores += [""] * (len(texts) - len(scores) == 1)
     if len(texts) != len(scores):
-        raise UserError(f"{path}: {len(texts)} pairs but {len(scores)} scores; download both again")
-    return scored_pairs(path, [(*text.split("\t")[:2], s) for text, s in zip(texts, scores)])
+        raise UserError(
+            f"{texts_path}: {len(texts)} pairs but {len(scores)} scores; download both again"
+        )
+    rows = [(*text.split("\t")[:2], s) for text, s in zip(texts, scores)]
+    return scored_pairs(texts_path, rows, texts, f"{_INPUT_FORM}; {hint}")
 
 
-def scored_pairs(path: Path, rows: Sequence[Sequence[str]]) -> ScoredPairs:
+def scored_pairs(
+    path: Path, rows: Sequence[Sequence[str]], lines: Sequence[str], known: str
+) -> ScoredPairs:
     """Pairs from rows (first, second, score); malformed rows are left out and counted.
 
+    Args:
+      path: the file, for the error message.
+      rows: what was read of each line.
+      lines: the lines, for the error message.
+      known: the form that the file should have.
+
     Raises:
-      UserError: if fewer than two rows are left; the message names `path`.
+      UserError: if fewer than two rows are left.
     """
     scored = [(row[0], row[1], _number(row[2])) for row in rows if len(row) == 3]
     scored = [row for row in scored if row[2] is not None]
     if len(scored) < 2:
         raise UserError(
-            f"{path}: {len(scored)} of {len(rows)} lines are two texts and a score; need 2; {HINT}"
+            f"{path}: {len(scored)} of {len(rows)} lines are two texts and a score; need 2; "
+            f"{_found(lines)}; known: {known}"
         )
     first, second, gold = zip(*scored)
     return ScoredPairs(list(first), list(second), np.array(gold), len(rows) - len(scored))
+
+
+def _found(lines: Sequence[str]) -> str:
+    """What a file's first line looks like."""
+    if not lines:
+        return "the file is empty"
+    tabs, commas = lines[0].count("\t"), lines[0].count(",")
+    return f"line 1 has {tabs + 1} columns by tab, {commas + 1} by comma: {reprlib.repr(lines[0])}"
 
 
 def _number(text: str) -> float | None:

@@ -3,31 +3,31 @@
 Mirror-BERT (Liu et al. 2021), section 3 and Table 2, with the protocol of SapBERT (Liu et al.
 2021, `evaluation/utils.py`): a mention is a hit at k if one of the k dictionary names with the
 largest cosine shares an id with it. The parts of a composite mention are looked up separately, and
-all of them must hit.
+all of them must hit. AskAPatient's figures are means over its ten folds.
 """
 
 import dataclasses
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Annotated
 
 import numpy as np
 
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     DICTIONARY_HINT,
     MENTIONS_HINT,
+    SPLITS,
     Mention,
+    find_dictionary,
+    find_folders,
+    find_queries,
     parse_dictionary,
-    parse_pubtator,
-    parse_table,
 )
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
-from official_cmlm.evaluation.scores import SuiteReport
-
-_PARSERS = {"mentions.tsv": parse_table, "test_corpus.txt": parse_pubtator}
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.limits import OneOf, check_fields
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,34 +35,46 @@ class Options:
     """Options of the suite.
 
     Attributes:
+      split: part of the data: `test` (default), `dev` or `train`. Tasks of the others have it in
+        their names.
       unique: score equal mentions with equal ids once. Default false: every occurrence counts, as
         in Mirror-BERT's Table 2 (SapBERT's `filter_duplicate` is off).
-      lower_case: lower-case names and mentions. Default true (SapBERT, `src/data_loader.py`).
+      lower_case: lower-case names, and the mentions of which SapBERT's code does so: not those of
+        XL-BEL, COMETA and AskAPatient. Default true (SapBERT, `src/data_loader.py`).
     """
 
+    split: Annotated[str, OneOf(SPLITS)] = "test"
     unique: bool = False
     lower_case: bool = True
 
+    def __post_init__(self) -> None:
+        check_fields(self, "")
+
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every folder with an `entities.txt`, below the data folder or its `entity_linking`.
+    """Scores every folder with names of entities, below the data folder or its `entity_linking`.
 
-    Tasks: `<folder>` and, if mentions have types, `<folder>.<type>` (with the same dictionary).
-    Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`, over the mentions with an
-    id in the dictionary only. The first two count the other mentions as misses, as published
-    figures do.
+    Tasks: `<folder>`, where a folder has several sets `<folder>.<set>` (a language of XL-BEL, a
+    split of COMETA); of other parts than the test set `<folder>-dev`. If mentions have types, also
+    `<task>.<type>` (with the same dictionary). Metrics: `accuracy@1`, `accuracy@5`, and
+    `accuracy@1_in_dictionary`, over the mentions with an id in the dictionary only. The first two
+    count the other mentions as misses, as published figures do.
 
     Raises:
-      UserError: if there is no such folder.
+      MissingData: if there is no such folder.
     """
-    folders = _folders(data.root)
+    folders = find_folders(data.root)
     if not folders:
-        raise UserError(
-            f"{data.root}: no folder with entities.txt ({DICTIONARY_HINT}) and {MENTIONS_HINT}"
+        raise MissingData(
+            data.root / "*/entities.txt", f"a folder has both: {DICTIONARY_HINT}; {MENTIONS_HINT}"
         )
     for folder in folders:
-        with report.task(folder.name):
+        with report.task(_name(folder, options)):
             _evaluate_folder(encode, data, options, report, folder)
+
+
+def _name(folder: Path, options: Options) -> str:
+    return folder.name if options.split == "test" else f"{folder.name}-{options.split}"
 
 
 def first_hits(
@@ -105,68 +117,84 @@ def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.
 def _evaluate_folder(
     encode: Encode, data: DataFolder, options: Options, report: SuiteReport, folder: Path
 ) -> None:
-    names, name_ids, skipped = parse_dictionary(
-        data.lines(folder / "entities.txt", DICTIONARY_HINT), str(folder / "entities.txt")
-    )
-    mentions, left_out = _read_mentions(data, folder)
+    path = find_dictionary(folder, options.split)
+    names, name_ids, skipped = parse_dictionary(data.lines(path, DICTIONARY_HINT), str(path))
     if options.lower_case:
         names = [name.lower() for name in names]
+    known = frozenset().union(*name_ids)
+    sets: dict[str, list[list[Mention]]] = {}
+    for queries in find_queries(folder, options.split):
+        task = _name(folder, options) + (f".{queries.name}" if queries.name else "")
+        with report.task(task):
+            folds, left_out = queries.read(data)
+            lower = options.lower_case and not queries.cased
+            sets[task] = [_prepared(mentions, lower, options.unique) for mentions in folds]
+            mentions = [mention for fold in sets[task] for mention in fold]
+            report.notes.append(
+                f"{task}: {skipped} malformed names, {left_out['malformed']} malformed and "
+                f"{left_out['unlinked']} unlinked mentions skipped; "
+                f"{sum(not mention.ids & known for mention in mentions)} of {len(mentions)} "
+                f"mentions are not in the dictionary of {len(names)} names, {path.name}"
+            )
+    parts = (part for folds in sets.values() for fold in folds for m in fold for part in m.parts)
+    texts = list(dict.fromkeys(parts))
+    if not texts:
+        return
+    vectors = unit(encode([*texts, *names]))
+    k = min(5, len(names))
+    found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], k)
+    hits = dict(zip(texts, found))
+    for task, folds in sets.items():
+        with report.task(task):
+            _score(report, task, folds, hits, name_ids, known)
+
+
+def _prepared(mentions: list[Mention], lower: bool, unique: bool) -> list[Mention]:
+    if lower:
         lowered = [tuple(part.lower() for part in mention.parts) for mention in mentions]
         mentions = [dataclasses.replace(m, parts=p) for m, p in zip(mentions, lowered)]
-    if options.unique:
-        mentions = list(dict.fromkeys(mentions))
-    known = frozenset().union(*name_ids)
-    in_dictionary = np.array([bool(mention.ids & known) for mention in mentions])
-    report.notes.append(
-        f"{folder.name}: {skipped} malformed names, {left_out['malformed']} malformed and "
-        f"{left_out['unlinked']} unlinked mentions skipped; {int((~in_dictionary).sum())} of "
-        f"{len(mentions)} mentions are not in the dictionary of {len(names)} names"
-    )
-    ranks = _ranks(encode, mentions, names, name_ids)
-    _report(report, folder.name, ranks, in_dictionary)
-    kinds = np.array([mention.kind for mention in mentions])
-    for kind in sorted(set(kinds) - {""}):
-        _report(report, f"{folder.name}.{kind}", ranks[kinds == kind], in_dictionary[kinds == kind])
+    return list(dict.fromkeys(mentions)) if unique else mentions
+
+
+def _score(
+    report: SuiteReport,
+    task: str,
+    folds: list[list[Mention]],
+    hits: Mapping[str, np.ndarray],
+    name_ids: Sequence[frozenset[str]],
+    known: frozenset[str],
+) -> None:
+    """Adds a task's scores: means over folds, with the number of all their mentions."""
+    scored: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    for mentions in folds:
+        ranks = _ranks(mentions, hits, name_ids)
+        in_dictionary = np.array([bool(mention.ids & known) for mention in mentions])
+        kinds = np.array([mention.kind for mention in mentions])
+        for kind in ["", *sorted(set(kinds) - {""})]:
+            chosen = kinds == kind if kind else np.full(len(mentions), True)
+            name = f"{task}.{kind}" if kind else task
+            for metric, score in _accuracies(ranks[chosen], in_dictionary[chosen]).items():
+                scored.setdefault((name, metric), []).append(score)
+    for (name, metric), values in scored.items():
+        mean = float(np.mean([value for value, _ in values]))
+        report.add(name, metric, mean, sum(count for _, count in values))
 
 
 def _ranks(
-    encode: Encode, mentions: list[Mention], names: list[str], name_ids: list[frozenset[str]]
+    mentions: list[Mention], hits: Mapping[str, np.ndarray], name_ids: Sequence[frozenset[str]]
 ) -> np.ndarray:
-    parts = [part for mention in mentions for part in mention.parts]
     owners = np.repeat(np.arange(len(mentions)), [len(mention.parts) for mention in mentions])
-    texts = list(dict.fromkeys(parts))
-    row = {text: i for i, text in enumerate(texts)}
-    k = min(5, len(names))
-    prepare(encode, texts, names)
-    found, _ = nearest(unit(encode(texts)), unit(encode(names)), k)
-    gold = [mentions[owner].ids for owner in owners]
-    ranks = first_hits(found[[row[part] for part in parts]], name_ids, gold)
+    found = np.stack([hits[part] for mention in mentions for part in mention.parts])
+    ranks = first_hits(found, name_ids, [mentions[owner].ids for owner in owners])
     # With fewer than 5 names in the dictionary, no hit among all of them is no hit at 5.
-    ranks[ranks == k] = 5
+    ranks[ranks == found.shape[1]] = 5
     return mention_ranks(ranks, owners, len(mentions))
 
 
-def _report(report: SuiteReport, task: str, ranks: np.ndarray, in_dictionary: np.ndarray) -> None:
-    for k in (1, 5):
-        report.add(task, f"accuracy@{k}", 100.0 * float(np.mean(ranks < k)), len(ranks))
+def _accuracies(ranks: np.ndarray, in_dictionary: np.ndarray) -> dict[str, tuple[float, int]]:
+    """Metric -> (value, number of mentions)."""
+    values = {f"accuracy@{k}": (100.0 * float(np.mean(ranks < k)), len(ranks)) for k in (1, 5)}
     if in_dictionary.any():
-        known = ranks[in_dictionary]
-        value = 100.0 * float(np.mean(known < 1))
-        report.add(task, "accuracy@1_in_dictionary", value, len(known))
-
-
-def _read_mentions(data: DataFolder, folder: Path) -> tuple[list[Mention], Counter[str]]:
-    for name, parse in _PARSERS.items():
-        if (folder / name).is_file():
-            mentions, left_out = parse(data.lines(folder / name, MENTIONS_HINT))
-            if not mentions:
-                raise UserError(f"{folder / name}: no linked mention; expected {MENTIONS_HINT}")
-            return mentions, left_out
-    raise UserError(f"{folder}: no mentions; add {MENTIONS_HINT}")
-
-
-def _folders(root: Path) -> list[Path]:
-    """Folders with a dictionary; of folders with the same name the first by path."""
-    files = [*root.glob("*/entities.txt"), *root.glob("entity_linking/*/entities.txt")]
-    folders = {path.parent.name: path.parent for path in reversed(sorted(files))}
-    return [folders[name] for name in sorted(folders)]
+        inside = ranks[in_dictionary]
+        values["accuracy@1_in_dictionary"] = (100.0 * float(np.mean(inside < 1)), len(inside))
+    return values

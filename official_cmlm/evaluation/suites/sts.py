@@ -1,12 +1,16 @@
 """Semantic textual similarity: correlation of cosines with human scores, without training.
 
 SemEval's STS tasks in SentEval's files (Conneau and Kiela 2018), in every convention that papers
-use; see `metrics.similarity`.
+use, see `metrics.similarity`; and pairs in other languages: STS-B's translations, SemEval-2017,
+the Russian pairs of deepPavlovEval (STS12's MSRvid, translated).
+
+`STS-B` is the test set; `STS-B-dev` and `STS-B-train` are the other parts, so that their scores
+are never taken for test scores. A language is a suffix: `STS-B.de`, `STS-B-dev.de`, `STS17.es-es`.
 """
 
 import dataclasses
-import re
-from collections.abc import Callable, Sequence
+import functools
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -22,14 +26,15 @@ from official_cmlm.evaluation.metrics.similarity import (
     spearman,
     subset_correlations,
 )
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.limits import OneOf, check_fields
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
+# The seven sets whose mean papers call the average.
 _AVERAGED = (*YEARS, "STS-B", "SICK-R")
-_OTHER_LANGUAGES = (
-    "files stsb-<language>-test.csv of stsb_multi_mt belong into DATA_DIR/stsb_multi_mt"
-)
+_RUSSIAN = "STS12-MSRvid.ru"
+# SentEval's files of STS-B by part.
+_FILES = {part: f"STS/STSBenchmark/sts-{part}.csv" for part in ("test", "dev", "train")}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,38 +42,93 @@ class Options:
     """Options of the suite.
 
     Attributes:
+      tasks: which of STS12 … STS16, STS-B, SICK-R, STS17 (SemEval-2017) and STS12-MSRvid.ru (the
+        Russian pairs) to score. Default: empty, all that are there. Where tasks are chosen, STS-B
+        is in English only, unless `languages` names others.
+      languages: of the files in other languages those to score, e.g. `de`; of pairs of languages
+        those whose languages are all named. Default: empty, all that are found, but no second
+        English STS-B beside SentEval's.
       subsets: also report each subset of a year. Default true.
-      other_languages: also score the translations of STS-B that are found. Default true.
-      split: part of STS-B: `test` (default), `dev`, by which papers select models, or `train`.
+      other_languages: also score files in other languages. Default true.
+      split: part of STS-B: `test` (default), `dev`, by which papers select models, `train`, or
+        `both`, test and dev. All but the test set are tasks of their own, `STS-B-dev` and
+        `STS-B-train`, which are in no average.
     """
 
+    tasks: Annotated[list[str], OneOf((*_AVERAGED, "STS17", _RUSSIAN))] = dataclasses.field(
+        default_factory=list
+    )
+    languages: list[str] = dataclasses.field(default_factory=list)
     subsets: bool = True
     other_languages: bool = True
-    split: Annotated[str, OneOf(("test", "dev", "train"))] = "test"
+    split: Annotated[str, OneOf(("test", "dev", "train", "both"))] = "test"
 
     def __post_init__(self) -> None:
         check_fields(self, "")
 
+    def has(self, task: str) -> bool:
+        """Whether the tasks of this name are chosen."""
+        return not self.tasks or task in self.tasks
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """The parts of STS-B that are chosen."""
+        return ("test", "dev") if self.split == "both" else (self.split,)
+
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores all years, STS-B, SICK-R and other languages; see the package for the arguments."""
-    root = data.folder(
+    """Scores what is chosen; see the package for the arguments.
+
+    Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
+    of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
+    and `average of <tasks>/spearman` where only some of them have a score.
+    """
+    for year in filter(options.has, YEARS):
+        with report.task(year):
+            _year(encode, data, _english(data) / "STS" / f"{year}-en-test", year, options, report)
+    for split in options.splits if options.has("STS-B") else ():
+        with report.task(_benchmark(split)):
+            path = _english(data) / _FILES[split]
+            pairs = sts.parse_sts_benchmark(path, data.lines(path, sts.HINT))
+            _single(encode, pairs, _benchmark(split), report)
+    if options.has("SICK-R"):
+        with report.task("SICK-R"):
+            path = _english(data) / "SICK/SICK_test_annotated.txt"
+            pairs = sts.parse_sick(path, data.lines(path, sts.HINT, header="pair_ID"))
+            _single(encode, pairs, "SICK-R", report)
+    if options.other_languages:
+        _other_languages(encode, data, options, report)
+    _average(options, report)
+
+
+def _english(data: DataFolder) -> Path:
+    """SentEval's folder.
+
+    Raises:
+      MissingData: if it is not there.
+    """
+    return data.folder(
         "senteval/downstream", "downstream", ".", hint=sts.HINT, holding=("STS", "SICK")
     )
-    for year in YEARS:
-        with report.task(year):
-            _year(encode, data, root / "STS" / f"{year}-en-test", year, options, report)
-    benchmark = root / "STS/STSBenchmark" / f"sts-{options.split}.csv"
-    _single(encode, data, "STS-B", benchmark, sts.parse_sts_benchmark, report)
-    sick = root / "SICK/SICK_test_annotated.txt"
-    _single(encode, data, "SICK-R", sick, sts.parse_sick, report, header="pair_ID")
-    if options.other_languages:
-        _languages(encode, data, options.split, report)
+
+
+def _benchmark(split: str) -> str:
+    """The name of a part of STS-B."""
+    return "STS-B" if split == "test" else f"STS-B-{split}"
+
+
+def _average(options: Options, report: SuiteReport) -> None:
+    """The papers' average of seven test sets, or one of fewer, named after them."""
     values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
-    if missing := [name for name, value in values.items() if value is None]:
-        report.notes.append(f"average of seven: not computed without {', '.join(missing)}")
-    else:
-        report.add("average", "spearman_all", float(np.mean(list(values.values()))), len(values))
+    scored = {name: value for name, value in values.items() if value is not None}
+    if len(scored) == len(_AVERAGED):
+        report.add("average", "spearman_all", float(np.mean(list(scored.values()))), len(scored))
+        return
+    if lacking := [name for name in values if options.has(name) and name not in scored]:
+        report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
+    if len(scored) > 1:
+        name = f"average of {'+'.join(scored)}"
+        report.add(name, "spearman", float(np.mean(list(scored.values()))), len(scored))
 
 
 def _main_metric(name: str) -> str:
@@ -100,25 +160,15 @@ def _year(
         )
 
 
-def _single(
-    encode: Encode,
-    data: DataFolder,
-    name: str,
-    path: Path,
-    parse: Callable[[Path, Sequence[str]], ScoredPairs],
-    report: SuiteReport,
-    header: str = "",
-) -> None:
-    with report.task(name):
-        pairs = parse(path, data.lines(path, sts.HINT, header=header))
-        _note_skipped(report, name, pairs)
-        _add(encode, pairs, name, report)
-
-
 def _note_skipped(report: SuiteReport, name: str, pairs: ScoredPairs) -> None:
     if pairs.skipped:
         asked = pairs.skipped + len(pairs.gold)
         report.notes.append(f"{name}: {pairs.skipped} of {asked} pairs have no score; left out")
+
+
+def _single(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:
+    _note_skipped(report, name, pairs)
+    _add(encode, pairs, name, report)
 
 
 def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:
@@ -127,11 +177,70 @@ def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> 
     report.add(name, "pearson", pearson(similarity, pairs.gold), len(pairs.gold))
 
 
-def _languages(encode: Encode, data: DataFolder, split: str, report: SuiteReport) -> None:
-    """STS-B's translations, one file per language."""
-    paths = sorted(data.root.glob(f"stsb_multi_mt/stsb-*-{split}.csv"))
-    if not paths:
-        report.notes.append(f"no STS-B in other languages: {_OTHER_LANGUAGES}")
-    for path in paths:
-        language = re.fullmatch(r"stsb-(.+)-[a-z]+", path.stem).group(1)
-        _single(encode, data, f"STS-B.{language}", path, sts.parse_csv, report)
+def _other_languages(
+    encode: Encode, data: DataFolder, options: Options, report: SuiteReport
+) -> None:
+    """STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
+    files = list(_files(data, options))
+    chosen = [one for one in files if not options.languages or one[1] <= set(options.languages)]
+    # Whether SentEval's file is there: nothing is scored yet where texts are only gathered.
+    repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
+    for name, _, read in chosen:
+        english = name.removesuffix(".en")
+        if english in repeated and name != english and not options.languages:
+            report.notes.append(f"{name} repeats {english}: left out; sts.languages=en scores it")
+            continue
+        with report.task(name):
+            _single(encode, read(), name, report)
+    # What was asked for by name and is not there.
+    lacking = [
+        ("STS17", "STS17/STS2017.eval.v1.1", sts.TRACKS_HINT),
+        (_RUSSIAN, "STS2012_MSRvid_translated", sts.RUSSIAN_HINT),
+    ]
+    lacking = [
+        one
+        for one in lacking
+        if one[0] in options.tasks and not any(name.startswith(one[0]) for name, _, _ in files)
+    ]
+    spoken = {"en"}.union(*(languages for _, languages, _ in chosen))
+    for language in sorted(set(options.languages) - spoken):
+        if options.has("STS-B"):
+            path = f"stsb_multi_mt/stsb-{language}-{options.splits[0]}.csv"
+            lacking.append((f"STS-B.{language}", path, sts.LANGUAGES_HINT))
+        elif not lacking:
+            path = f"STS17/STS2017.eval.v1.1/STS.input.track*.{language}-{language}.txt"
+            lacking.append((f"STS17.{language}-{language}", path, sts.TRACKS_HINT))
+    for name, path, hint in lacking:
+        with report.task(name):
+            raise MissingData(data.root / path, hint)
+    if not files and not options.tasks and not options.languages:
+        report.notes.append(f"no STS in other languages: {sts.LANGUAGES_HINT}")
+
+
+def _is_there(data: DataFolder, split: str) -> bool:
+    try:
+        return (_english(data) / _FILES[split]).is_file()
+    except MissingData:
+        return False
+
+
+def _files(
+    data: DataFolder, options: Options
+) -> Iterator[tuple[str, set[str], Callable[[], ScoredPairs]]]:
+    """(task, its languages, what reads the pairs) of each file in other languages of the tasks."""
+
+    def translation(path: Path) -> ScoredPairs:
+        return sts.parse_csv(path, data.lines(path, sts.LANGUAGES_HINT))
+
+    # Without languages, a choice of tasks has English STS-B alone.
+    if options.has("STS-B") and (options.languages or not options.tasks):
+        for split in options.splits:
+            for language, path in sts.find_translations(data.root, split).items():
+                name = f"{_benchmark(split)}.{language}"
+                yield name, {language}, functools.partial(translation, path)
+    if options.has("STS17"):
+        for track, (texts, scores) in sts.find_tracks(data.root).items():
+            read = functools.partial(sts.read_pairs, data, texts, scores, sts.TRACKS_HINT)
+            yield f"STS17.{track}", set(track.split("-")[:2]), read
+    if options.has(_RUSSIAN) and (found := sts.find_russian(data.root)):
+        yield _RUSSIAN, {"ru"}, functools.partial(sts.read_pairs, data, *found, sts.RUSSIAN_HINT)

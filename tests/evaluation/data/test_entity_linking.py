@@ -5,7 +5,9 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     Mention,
+    parse_concepts,
     parse_dictionary,
+    parse_id_mention,
     parse_pubtator,
     parse_table,
     split_ids,
@@ -22,8 +24,9 @@ def test_dictionary_lines():
     """An id may stand on several lines; a line without a tab or a name is counted."""
     names, found, skipped = parse_dictionary(["A\tone", "A\tuno", "A|B\tboth", "C", "D\t", ""], "x")
     assert names == ["one", "uno", "both"] and found == [{"A"}, {"A"}, {"A", "B"}] and skipped == 2
-    with pytest.raises(UserError, match="here: no names"):
+    with pytest.raises(UserError, match=r"here: no names; line 1 is 'C'; .*id\|\|name") as error:
         parse_dictionary(["C"], "here")
+    assert "\n" not in str(error.value)
 
 
 def test_pubtator_lines():
@@ -43,6 +46,33 @@ def test_table_lines():
     mentions, left_out = parse_table(lines)
     assert [mention.parts for mention in mentions] == [("CD4+ cell",), ("a", "b"), ("a", "b")]
     assert left_out["unlinked"] == 1 and left_out["malformed"] == 2
+
+
+def test_dictionary_of_biosyn():
+    """`id||name`; a name may have several ids; what has no id is no name."""
+    lines = ["", "D1||one", "D1|D2||both", "D3+D4||two", "CUI-less||none", "D5||a||b", "D6||"]
+    names, found, skipped = parse_dictionary(lines, "x")
+    assert names == ["one", "both", "two"]
+    assert found == [{"D1"}, {"D1", "D2"}, {"D3", "D4"}] and skipped == 2
+
+
+def test_concept_lines():
+    """Five columns between double bars, parts between single ones."""
+    lines = ["1||0|3||Disease||a b||D1", "1||0|3||Disease||a|c||D1|D2", "1||0|3||a||D1", "x"]
+    mentions, left_out = parse_concepts(lines)
+    assert mentions == [
+        Mention(("a b",), ids("D1"), "Disease"),
+        Mention(("a", "c"), ids("D1 D2"), "Disease"),
+    ]
+    assert left_out["malformed"] == 2
+
+
+def test_id_mention_lines():
+    """With or without a sentence; another third column is none of a known form."""
+    lines = ["C1||a", "C1|C2||b", "C3||c||a <tgt>c</tgt> || d", "C4||d||e", "C5||", "alone"]
+    mentions, left_out = parse_id_mention(lines)
+    assert [mention.parts for mention in mentions] == [("a",), ("b",), ("c",)]
+    assert mentions[1].ids == {"C1", "C2"} and left_out["malformed"] == 3
 
 
 def ids(text):

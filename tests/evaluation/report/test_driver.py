@@ -243,6 +243,7 @@ def _binary(*arguments, **kwargs):
 
 def test_binary(data, tmp_path):
     """A Python object by name; status 1 and the lines where something failed, 0 otherwise."""
+    toy.write_year(data / "senteval/downstream/STS/STS12-en-test", ["5", "4"])
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}"]
     arguments += [f"--output_dir={tmp_path / 'out'}", "--suites=sts,senteval", "--name=bag"]
     settings = ["--set=senteval.tasks=[SST2]", "--set=sts.other_languages=false"]

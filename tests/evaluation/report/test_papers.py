@@ -26,15 +26,15 @@ IDS = {
     "senteval": r"(MR|CR|SUBJ|MPQA|SST2|SST5|TREC|SICK-E|SNLI|MRPC)/accuracy|MRPC/f1"
     r"|(SICK-R|STS-B)/(pearson|spearman)|average/(cmlm|declutr_without_coco)",
     "probing": r"[A-Z][A-Za-z]+/accuracy|average/accuracy",
-    "sts": r"STS1[2-6]/(spearman|pearson)_(all|mean|wmean)|(STS-B|SICK-R)/spearman"
-    r"|average/spearman_all",
+    "sts": r"STS1[2-6]/(spearman|pearson)_(all|mean|wmean)|(STS-B|STS-B-dev|SICK-R)/spearman"
+    r"|average/spearman_all|STS17\.(es-es|ar-ar)/spearman|STS12-MSRvid\.ru/spearman",
     "tatoeba": r"([a-z]{2}|macro36)/accuracy_(mean|from_english|to_english)(_pcr)?",
     "xeval": r"([a-z]{2}|mean)/average",
     "amazon": r"[a-z]{2}/accuracy_(frozen|trained)",
     "word_similarity": r"multi_simlex\.[a-z]{2}/spearman"
     r"|cross_lingual_simlex\.[a-z]{2}-[a-z]{2}/spearman",
     "bli": r"[a-z]{2}-[a-z]{2}\.(5k|3k|1k|500)/p@1(_centered)?",
-    "entity_linking": r"[a-zA-Z0-9.-]+/accuracy@[15]",
+    "entity_linking": r"[a-zA-Z0-9._-]+/accuracy@[15]",
     "qnli": r"dev/auc",
     "geometry": r"\w+/(isotropy|mean_vector_norm)",
 }
@@ -175,6 +175,10 @@ def test_rows_that_papers_share_agree():
     assert dict(three.rows)["mBERT"] == dict(four.rows)["mBERT"]
     best = dict(find("CMLM-CSE", "Table 6").rows)["8 and 3 layers"]
     assert best[:8] == dict(second.rows)["CMLM-CSE-BERT-base"]
+    ablations = [dict(find("CMLM-CSE", f"Table {number}").rows) for number in (2, 3, 4, 5)]
+    same = ("CMLM-CSE-BERT-base", "None", "15% masked", "λ = 0.005")
+    assert [table[name] for table, name in zip(ablations, same)] == [best[8:]] * 4
+    assert ablations[0]["CMLM-CSE-BERT-base without MLM loss"] == ablations[3]["λ = 0"]
 
 
 def test_what_the_text_says_of_the_tables():
@@ -183,6 +187,35 @@ def test_what_the_text_says_of_the_tables():
     ours, rerun = rows["CMLM-CSE-BERT-base"], rows["DiffCSE-BERT-base (rerun by the authors)"]
     for column, difference in ((0, 2.09), (3, 1.02), (4, 0.39), (7, 0.22)):
         assert ours[column] - rerun[column] == pytest.approx(difference, abs=1e-6)
+
+
+def test_what_the_text_says_of_the_development_set():
+    """CMLM-CSE's differences between rows of its Tables 2, 3, 4 and 6."""
+    rows = {}
+    for number in (2, 3, 4, 6):
+        rows |= {model: row[-1] for model, row in find("CMLM-CSE", f"Table {number}").rows}
+    best = rows["CMLM-CSE-BERT-base"]
+    for model, difference in (
+        ("CMLM-CSE-BERT-base without MLM loss", 2.5),
+        ("CMLM-CSE-BERT-base without contrastive loss", 45.84),
+        ("Word repetition", 7.92),
+        ("Drop one word", 4.6),
+        ("8 and 2 layers", 1.18),
+        ("8 and 4 layers", 2.33),
+    ):
+        assert best - rows[model] == pytest.approx(difference, abs=1e-6)
+    assert rows["40% masked"] - rows["25% masked"] == pytest.approx(4.16, abs=1e-6)
+
+
+def test_columns_of_development_sets_are_no_test_scores():
+    """What a paper measured on STS-B's development set has that task's name, and nothing else."""
+    for table in TABLES:
+        for label, column in table.columns:
+            of_dev = "(dev)" in label
+            assert of_dev == ("dev/" in (column or "") and table.suite == "sts")
+    assert [name(t) for t in TABLES if "STS-B-dev/spearman" in dict(t.columns).values()] == [
+        f"CMLM-CSE Table {number}" for number in (2, 3, 4, 5, 6)
+    ]
 
 
 def test_own_values():

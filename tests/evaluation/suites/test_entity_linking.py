@@ -142,13 +142,172 @@ def test_a_folder_without_mentions_does_not_stop_others(tmp_path):
     _folder(tmp_path, "unlinked", "a\t-1\n")
     report = _run(tmp_path)
     assert report.get("good", "accuracy@1") == 100.0
-    assert len(report.failures) == 2 and "add mentions.tsv" in report.failures[0]
+    assert [one.task for one in report.missing] == ["none"]
+    assert "mentions are mentions.tsv" in report.missing[0].hint
+    assert len(report.failures) == 1 and "line 1 is 'a\\t-1'" in report.failures[0]
 
 
 def test_no_data(tmp_path):
     """The error says what to put where."""
     with pytest.raises(UserError, match=r"entities\.txt"):
         _run(tmp_path)
+
+
+def _write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(text.encode())
+
+
+def _scored(report, metric="accuracy@1"):
+    return {score.task: score.value for score in report.scores if score.metric == metric}
+
+
+CDR = """\
+227508|t|Naloxone reverses the antihypertensive effect of clonidine.
+227508|a|In unanesthetized rats.
+227508\t0\t8\ta\tChemical\tD009270
+227508\t49\t58\tb\tChemical\tD003000
+227508\t93\t105\tf\tDisease\tD006973
+227508\t181\t190\tz\tDisease\t-1
+227508\tCID\tD009270\tD006973
+
+"""
+
+
+@pytest.mark.parametrize("place", ["", "CDR.Corpus.v010516/", "CDR_Data/CDR.Corpus.v010516/"])
+def test_bc5cdr_as_published(tmp_path, place):
+    """The test set, wherever the archive was unpacked; others only where they are asked for."""
+    folder = tmp_path / "bc5cdr"
+    _write(folder / "test_dictionary.txt", "D009270||A\r\nD003000||c\r\nD006973||f\r\n")
+    _write(folder / "dev_dictionary.txt", "D009270||e\nD003000||b\n")
+    for part, relation in (("Test", CDR), ("Development", CDR.replace("f\tDisease", "x\tDisease"))):
+        _write(folder / f"{place}CDR_{part}Set.PubTator.txt", relation)
+    report = _run(tmp_path)
+    assert _scored(report) == {
+        "bc5cdr": pytest.approx(200 / 3),
+        "bc5cdr.Chemical": 50,
+        "bc5cdr.Disease": 100,
+    }
+    assert "1 unlinked mentions skipped" in report.notes[0]
+    assert report.notes[0].endswith("dictionary of 3 names, test_dictionary.txt")
+    assert set(_scored(_run(tmp_path, split="dev"))) == {
+        *("bc5cdr-dev", "bc5cdr-dev.Chemical", "bc5cdr-dev.Disease")
+    }
+
+
+def test_another_part_is_never_taken(tmp_path):
+    """Without the test set its score is missing, and what is there is named."""
+    _write(tmp_path / "bc5cdr/entities.txt", "D009270\ta\n")
+    for part in ("Development", "Training"):
+        _write(tmp_path / f"bc5cdr/CDR_{part}Set.PubTator.txt", CDR)
+    report = _run(tmp_path)
+    assert report.scores == [] and [one.task for one in report.missing] == ["bc5cdr"]
+    assert "CDR_DevelopmentSet.PubTator.txt (--set=entity_linking.split=dev)" in report.unscored[0]
+    assert "bc5cdr-train" in _scored(_run(tmp_path, split="train"))
+    (tmp_path / "bc5cdr/entities.txt").unlink()
+    assert [one.task for one in _run(tmp_path, split="dev").missing] == ["bc5cdr-dev"]
+    with pytest.raises(UserError, match="split must be one of test, dev, train"):
+        Options(split="valid")
+
+
+def test_biosyn(tmp_path):
+    """Dictionary, and one file a document; composite parts; what has no id is left out."""
+    folder = tmp_path / "ncbi-disease"
+    _write(folder / "test_dictionary.txt", "D1||a\nD1|D2||b\nCUI-less||c\n\nOMIM:3||d\nD4||f\n")
+    first = "10021369||0|15||Modifier||a||D1\n10021369||18|33||DiseaseClass||c||CUI-less\n"
+    _write(folder / "processed_test/10021369.concept", first)
+    second = "9294109||0|15||CompositeMention||b|f||D2+D4\n9294109||1|2||Modifier||z||OMIM:3\n"
+    _write(folder / "processed_test/9294109.concept", second)
+    _write(folder / "processed_dev/1.concept", "1||0|1||Modifier||a||D1\n")
+    report = _run(tmp_path)
+    assert _scored(report) == {
+        "ncbi-disease": pytest.approx(200 / 3),
+        "ncbi-disease.CompositeMention": 100,
+        "ncbi-disease.Modifier": 50,
+    }
+    assert report.notes == [
+        "ncbi-disease: 0 malformed names, 0 malformed and 1 unlinked mentions skipped; 0 of 3 "
+        "mentions are not in the dictionary of 4 names, test_dictionary.txt"
+    ]
+
+
+QUERIES = "C0000001||a\nC0000002|C0000003||b\nC0000004||f\nC0000009||e\n"
+ONTOLOGY = "C0000001||a\nC0000002||c\nC0000003||b\nC0000004||d\nC0000005||e\n"
+
+
+@pytest.mark.parametrize("version", ["xlbel_v0.0", "xlbel_v1.0", "."])
+def test_xl_bel(tmp_path, version):
+    """A language is a task; of two ids one is enough; all languages together repeat the others."""
+    folder, context = tmp_path / "xl_bel", "_with_context" if version == "xlbel_v1.0" else ""
+    _write(folder / "umls_onto_all_lang_cased_wikimed_only_399931.txt", ONTOLOGY)
+    lines = QUERIES.replace("\n", "||In <tgt>it</tgt> || as.\n") if context else QUERIES
+    for language in ("de", "th", "all"):
+        _write(folder / version / f"{language}_1k_test_query{context}.txt", lines)
+    report = _run(tmp_path)
+    assert _scored(report) == {"xl_bel.de": 50, "xl_bel.th": 50} and report.unscored == []
+    assert {score.count for score in report.scores} == {3, 4}
+    # The version of the published figures comes first.
+    if context:
+        _write(folder / "xlbel_v0.0/tr_1k_test_query.txt", QUERIES)
+        assert set(_scored(_run(tmp_path))) == {"xl_bel.tr"}
+
+
+HEADER = (
+    "ID\tTerm\tGeneral SNOMED Label\tGeneral SNOMED ID\tSpecific SNOMED Label\tSpecific SNOMED ID"
+    "\tExample\tURL\n"
+)
+
+
+def test_cometa(tmp_path):
+    """Columns by their names, quoted cells; a task a split, with the ids that it is made for."""
+    _write(tmp_path / "cometa/COMETA_id_sf_dictionary.txt", "11||a\n12||c\n13||f\n")
+    rows = (
+        '0\ta\tA\t11\tB\t12\t"It is ""a"", he\tsaid"\thttps://x\n'
+        "1\tf\tF\t13\tF\t13\tWell f\thttps://x\n"
+        "2\tc\tshort\n"
+    )
+    for split in ("stratified_general", "stratified_specific", "zeroshot_general"):
+        _write(tmp_path / f"cometa/splits/{split}/test.csv", HEADER + rows)
+        _write(tmp_path / f"cometa/splits/{split}/dev.csv", HEADER + rows)
+    report = _run(tmp_path)
+    assert _scored(report) == {
+        "cometa.stratified_general": 100,
+        "cometa.stratified_specific": 50,
+        "cometa.zeroshot_general": 100,
+    }
+    assert "1 malformed and 0 unlinked" in report.notes[0]
+    assert "cometa-dev.zeroshot_general" in _scored(_run(tmp_path, split="dev"))
+    _write(tmp_path / "cometa/splits/zeroshot_general/test.csv", "Term,General SNOMED ID\na,11\n")
+    report = _run(tmp_path)
+    assert set(_scored(report)) == {"cometa.stratified_general", "cometa.stratified_specific"}
+    assert "the header is Term,General SNOMED ID; COMETA's has Term and" in report.failures[0]
+
+
+def test_askapatient_is_the_mean_of_its_folds(tmp_path):
+    """Not of all mentions together: folds differ in size."""
+    folder = tmp_path / "askapatient"
+    _write(folder / "AskAPatient.dict.txt", "1||a\n2||c\n3||f\n")
+    for fold, text in enumerate(("1||a\n", "1||a\n2||z\n2||f\n3||c\n")):
+        _write(folder / f"AskAPatient.fold-{fold}.test.preprocessed_query.txt", text)
+    report = _run(tmp_path)
+    assert _scored(report) == {"askapatient": (100 + 25) / 2}
+    assert {score.count for score in report.scores} == {5}
+
+
+def test_case_of_mentions_as_in_sapbert(tmp_path):
+    """Its code lower-cases names and BioSyn's mentions, but not those of XL-BEL."""
+    _write(tmp_path / "xl_bel/umls_onto_x.txt", "C1||B\n")
+    _write(tmp_path / "xl_bel/de_1k_test_query.txt", "C1||Aa\n")
+    _write(tmp_path / "ncbi/test_dictionary.txt", "C1||B\n")
+    _write(tmp_path / "ncbi/processed_test/1.concept", "1||0|1||x||Cc||C1\n")
+    asked = []
+
+    def encode(texts):
+        asked.extend(texts)
+        return np.ones([len(texts), 2])
+
+    evaluate(encode, DataFolder(tmp_path), Options(), SuiteReport())
+    assert asked == ["cc", "b", "Aa", "b"]
 
 
 def test_real_files(data_dir):

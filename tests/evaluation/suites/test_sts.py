@@ -3,7 +3,12 @@
 import numpy as np
 import pytest
 
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.metrics.similarity import cosines, spearman
+from official_cmlm.evaluation.report.driver import parse_options
+from official_cmlm.evaluation.report.papers import paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import sts as sts_suite
 from official_cmlm.evaluation.suites.sts import YEARS, Options
@@ -41,14 +46,20 @@ def test_all_there(tmp_path):
 
 
 def test_missing_years_are_named(tmp_path):
-    """They are failures, the others are scored, and there is no average of fewer."""
+    """They have no data, the others are scored, and an average of fewer says of which."""
     _write(tmp_path, ["STS14"])
     report = _run(tmp_path, subsets=False, other_languages=False)
-    assert [line.split(":")[0] for line in report.failures] == ["STS12", "STS13", "STS15", "STS16"]
+    assert [one.task for one in report.missing] == ["STS12", "STS13", "STS15", "STS16"]
+    assert not report.failures
     assert report.get("STS14", "spearman_all") is not None
     assert report.get("STS14.images", "spearman") is None
     assert report.get("average", "spearman_all") is None
     assert any("not computed without STS12, STS13, STS15, STS16" in note for note in report.notes)
+    three = [report.get("STS14", "spearman_all")]
+    three += [report.get(name, "spearman") for name in ("STS-B", "SICK-R")]
+    part = next(s for s in report.scores if s.task.startswith("average"))
+    assert (part.task, part.metric) == ("average of STS14+STS-B+SICK-R", "spearman")
+    assert part.value == pytest.approx(np.mean(three)) and part.count == 3
 
 
 def test_a_missing_subset_is_no_smaller_year(tmp_path):
@@ -80,12 +91,161 @@ def test_scores_that_are_missing_or_none(tmp_path):
     assert "STS14: 6 of 24 pairs have no score; left out" in report.notes
 
 
-def test_split(tmp_path):
-    """STS-B's development set by an option; nothing else."""
-    _write(tmp_path, [])
-    assert _run(tmp_path, split="dev").get("STS-B", "spearman") is not None
-    with pytest.raises(ValueError, match="split must be one of test, dev, train"):
+def test_other_parts_of_sts_b_have_names_of_their_own(tmp_path):
+    """A development score is no `STS-B`, in no average, and in no column of test scores."""
+    _write(tmp_path, YEARS)
+    toy.write(tmp_path / "stsb_multi_mt/stsb-pt-br-dev.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
+    test = _run(tmp_path)
+    for split in ("dev", "train"):
+        report = _run(tmp_path, split=split)
+        tasks = {score.task for score in report.scores}
+        assert f"STS-B-{split}" in tasks and not {"STS-B", "STS-B.pt-br", "average"} & tasks
+        assert ("STS-B-dev.pt-br" in tasks) == (split == "dev")
+        assert report.get("average of STS12+STS13+STS14+STS15+STS16+SICK-R", "spearman") is not None
+        assert not any("STS-B" in task and task.startswith("average") for task in tasks)
+        found = {f"{s.task}/{s.metric}" for s in report.scores}
+        for table in paper_tables():
+            columns = {column for _, column in table.columns if table.suite == "sts" and column}
+            assert split == "train" or "STS-B-dev/spearman" in found
+            assert not {c for c in columns & found if "STS-B" in c and "-dev" not in c}
+    both = _run(tmp_path, split="both")
+    tasks = {score.task for score in both.scores}
+    assert tasks >= {"STS-B", "STS-B-dev", "STS-B.pt-br", "STS-B-dev.pt-br"}
+    assert both.get("average", "spearman_all") == test.get("average", "spearman_all")
+    assert test.get("STS-B-dev", "spearman") is None
+    with pytest.raises(UserError, match="split must be one of test, dev, train, both"):
         Options(split="valid")
+
+
+def test_tasks_are_chosen(tmp_path):
+    """The others are neither scored nor missing; the average is named after its part."""
+    _write(tmp_path, ["STS14"])
+    report = _run(tmp_path, tasks=["STS-B", "SICK-R"])
+    two = [report.get(name, "spearman") for name in ("STS-B", "SICK-R")]
+    assert {score.task for score in report.scores} == {
+        *("STS-B", "SICK-R", "average of STS-B+SICK-R")
+    }
+    assert report.get("average of STS-B+SICK-R", "spearman") == pytest.approx(np.mean(two))
+    assert report.unscored == [] and report.notes == []
+    assert {s.task for s in _run(tmp_path, tasks=["SICK-R"]).scores} == {"SICK-R"}
+    report = _run(tmp_path, tasks=["STS-B"], languages=["pt-br"])
+    assert {score.task for score in report.scores} == {"STS-B", "STS-B.pt-br"}
+    assert _run(tmp_path, tasks=["STS12"]).missing[0].task == "STS12"
+    for tasks in (["STS11"], ["sts-b"], ["average"]):
+        with pytest.raises(UserError, match=r"tasks\[0\] must be one of STS12, STS13"):
+            Options(tasks=tasks)
+    options = parse_options(["sts"], ["sts.tasks=[STS-B,SICK-R]", "sts.languages=[de]"])["sts"]
+    assert (options.tasks, options.languages) == (["STS-B", "SICK-R"], ["de"])
+
+
+def test_languages_are_chosen(tmp_path):
+    """Of a pair both; one that is nowhere is missing; English STS-B comes once if not asked for."""
+    _write(tmp_path, [])
+    _write_tracks(tmp_path / "STS17")
+    rows = ["a,a b,5.0", "c,d,0", "e,f,1.5"]
+    for language in ("en", "es", "fr"):
+        toy.write(tmp_path / f"stsb_multi_mt/stsb-{language}-test.csv", rows)
+
+    def found(**options):
+        report = _run(tmp_path, **options)
+        other = [s.task for s in report.scores if "." in s.task and s.metric == "spearman"]
+        return other, [one.task for one in report.missing if "STS1" not in one.task], report.notes
+
+    tracks = ["ar-ar", "ar-en", "en-en", "es-en-4a", "es-en-4b", "es-es", "tr-en"]
+    every = {"STS-B.es", "STS-B.fr", "STS-B.pt-br", *(f"STS17.{track}" for track in tracks)}
+    tasks, missing, notes = found()
+    assert set(tasks) == every and missing == []
+    assert any(note.startswith("STS-B.en repeats STS-B: left out") for note in notes)
+    assert found(languages=["es"])[:2] == (["STS-B.es", "STS17.es-es"], [])
+    assert set(found(languages=["es", "en"])[0]) == {
+        *("STS-B.en", "STS-B.es", "STS17.es-es", "STS17.en-en", "STS17.es-en-4a", "STS17.es-en-4b")
+    }
+    tasks, missing, _ = found(languages=["fi", "fr"])
+    assert (tasks, missing) == (["STS-B.fr"], ["STS-B.fi"])
+    assert found(tasks=["STS17"], languages=["es"])[0] == ["STS17.es-es"]
+    report = _run(tmp_path, tasks=["STS17"], languages=["fi"])
+    assert [one.task for one in report.missing] == ["STS17.fi-fi"]
+    assert found(other_languages=False)[0] == []
+    # Without SentEval's file the English one repeats nothing.
+    (tmp_path / "senteval/downstream/STS/STSBenchmark/sts-test.csv").unlink()
+    assert "STS-B.en" in found()[0]
+
+
+def _write_tracks(folder, scores="STS2017.gs", texts="STS2017.eval.v1.1"):
+    """SemEval-2017's tracks as published: two folders, CR LF in one file, more columns in one."""
+    for number, pair in zip("1 2 3 4a 4b 5 6".split(), PAIRS):
+        rows = [f"{first}\t{second}" for first, second in ROWS[pair[:2]]]
+        if number == "4b":
+            rows = [f"{row}\tWMT\t7" for row in rows]
+        end = "\r" if number == "5" else ""
+        toy.write(folder / texts / f"STS.input.track{number}.{pair}.txt", [r + end for r in rows])
+        gold = [f"{score}{end}" for score in ("5.0", "2.4", "0", "3.75")]
+        toy.write(folder / scores / f"STS.gs.track{number}.{pair}.txt", gold)
+
+
+PAIRS = ("ar-ar", "ar-en", "es-es", "es-en", "es-en", "en-en", "tr-en")
+ROWS = {
+    "ar": [
+        ("قطة على السرير", "قطة على السرير"),
+        ("رجل يغني", "رجل يرقص"),
+        ("كلب", "سيارة"),
+        ("بيت كبير", "بيت"),
+    ],
+    "es": [
+        ('un gato "negro"', "un gato negro"),
+        ("un perro", "perros"),
+        ("casa", "un tren"),
+        ("mar", "mares"),
+    ],
+    "en": [("a cat", "a cat"), ("a dog", "dogs"), ("house", "a train"), ("sea", "seas")],
+    "tr": [("bir kedi", "a cat"), ("köpek", "dogs"), ("ev", "a train"), ("deniz", "sea")],
+}
+
+
+@pytest.mark.parametrize("layout", ["published", "together", "senteval"])
+def test_semeval_2017(tmp_path, layout):
+    """Each track of the published archives, with the pairs' cosines; 4a and 4b are two tasks."""
+    base = tmp_path / ("senteval/downstream/STS/STS17" if layout == "senteval" else "STS17")
+    names = {} if layout == "published" else {"texts": ".", "scores": "."}
+    _write_tracks(base, **names)
+    report = _run(tmp_path, tasks=["STS17"])
+    assert report.unscored == [] and {score.count for score in report.scores} == {4}
+    assert [s.task for s in report.scores if s.metric == "pearson"] == [
+        *("STS17.ar-ar", "STS17.ar-en", "STS17.es-es", "STS17.es-en-4a", "STS17.es-en-4b"),
+        *("STS17.en-en", "STS17.tr-en"),
+    ]
+    pairs = sts.ScoredPairs(*map(list, zip(*ROWS["es"])), np.array([5.0, 2.4, 0, 3.75]))
+    expected = spearman(cosines(toy.encode, pairs), pairs.gold)
+    for task in ("STS17.es-es", "STS17.es-en-4b"):
+        assert report.get(task, "spearman") == pytest.approx(expected)
+
+
+def test_semeval_2017_without_scores(tmp_path):
+    """The archive of the scores is another one: what lacks is named, with its place."""
+    _write_tracks(tmp_path / "STS17")
+    (tmp_path / "STS17/STS2017.gs/STS.gs.track3.es-es.txt").unlink()
+    report = _run(tmp_path, tasks=["STS17"])
+    assert [one.task for one in report.missing] == ["STS17.es-es"]
+    assert "STS.gs.track3.es-es.txt" in report.missing[0].what
+    assert "STS2017.gs" in report.missing[0].hint
+    report = _run(tmp_path / "STS17/STS2017.gs", tasks=["STS17", "STS12-MSRvid.ru"])
+    assert [one.task for one in report.missing] == ["STS17", "STS12-MSRvid.ru"]
+
+
+@pytest.mark.parametrize(
+    "names", ["STS.input.MSRvid.txt STS.gs.MSRvid.txt", "input.txt labels.txt"]
+)
+def test_russian(tmp_path, names):
+    """deepPavlovEval's folder, under the names of its download and of its reader."""
+    texts, scores = names.split()
+    rows = ["Женщина поёт.\tЖенщина поёт песню.", "Кот спит.\tСобака бежит.", "Дом\tПоезд"]
+    folder = tmp_path / "STS2012_MSRvid_translated"
+    toy.write(folder / texts, rows)
+    toy.write(folder / scores, ["4.800", "0.600", "0.000"])
+    report = _run(tmp_path, tasks=["STS12-MSRvid.ru"])
+    assert report.unscored == [] and report.get("STS12-MSRvid.ru", "spearman") is not None
+    assert [score.count for score in report.scores] == [3, 3]
+    assert {s.task for s in _run(tmp_path, languages=["ru"]).scores} == {"STS12-MSRvid.ru"}
 
 
 def test_real_files(data_dir):
