@@ -484,6 +484,101 @@ class Results(Files):
         read_results(folder / "results.json")
 
 
+class WordPairs(Files):
+    """Multi-SimLex and SimLex-999 as published, and in other tables."""
+
+    name = "word pairs"
+    files = {  # noqa: RUF012
+        "multi_simlex/translation.csv": 2,
+        "multi_simlex/scores.csv": 2,
+        "multi_simlex/FRA.csv": 2,
+        "multi_simlex/ENG-FRA.csv": 1,
+        "multi_simlex/es.tsv": 1,
+        "simlex/SimLex-999.txt": 1,
+    }
+
+    def write(self, folder: Path) -> None:
+        rows = [(i, f"w{i}", f'"v{i}, or ""so"""', i % 6, 5) for i in range(1, 9)]
+        tables = {
+            "translation.csv": ("ID,ENG 1,ENG 2", "{},{},{}"),
+            "scores.csv": ("ID,ENG", "{0},{3}"),
+            "FRA.csv": ("ID,Word 1,Word 2,POS,Annotator 1,Annotator 2", "{},{},{},N,{},{}"),
+            "ENG-FRA.csv": ("ID,ENG,FRA,POS,Score", "{},{},{},N,{}"),
+            "es.tsv": ("id\tword1\tword2\tpos\tscore", "{0}\t{1}\tv\tN\t{3}"),
+        }
+        for kind in ("multi_simlex", "simlex"):
+            (folder / kind).mkdir()
+        for name, (header, form) in tables.items():
+            lines = [header, *(form.format(*row) for row in rows)]
+            (folder / "multi_simlex" / name).write_text("\n".join(lines) + "\n")
+        lines = ["word1\tword2\tPOS\tSimLex999\tc\td\te\tf\tg\th"]
+        lines += [f"{row[1]}\tv\tN\t{row[3]}\t1\t2\t3\t4\t5\t6" for row in rows]
+        (folder / "simlex/SimLex-999.txt").write_text("\n".join(lines) + "\n")
+
+    def read(self, folder: Path, name: str) -> None:
+        import numpy as np
+
+        from official_cmlm.evaluation.data.folder import DataFolder
+        from official_cmlm.evaluation.data.word_similarity import all_crossed, discover, read
+        from official_cmlm.evaluation.scores import SuiteReport
+
+        data, report = DataFolder(folder), SuiteReport()
+        found = discover(data, report)
+        numbered = {}
+        for data_set, sources in found.items():
+            for language, source in sources.items():
+                with report.task(language):
+                    pairs = read(data, source)
+                    if not np.isfinite(pairs.scored.gold).all():
+                        raise ArithmeticError("scores")
+                    if data_set == "multi_simlex":
+                        numbered[language] = pairs.numbered
+        all_crossed(numbered)
+        _check_report(report)
+
+
+class ParallelSentences(Files):
+    """PAWS-X, as Google has it and as XTREME has it."""
+
+    name = "PAWS-X"
+    files = {  # noqa: RUF012
+        "test-de.tsv": 2,
+        "dev-de.tsv": 2,
+        "x-final/de/test_2k.tsv": 2,
+    }
+
+    def write(self, folder: Path) -> None:
+        google = ["id\tsentence1\tsentence2\tlabel"]
+        google += [f'{i}\tEin "Satz" {i}\t"x" y\t{i % 2}' for i in range(6)]
+        test = [f'"Ein ""Satz"" {i}"\tZwei' for i in range(6)]
+        (folder / "x-final/de").mkdir(parents=True)
+        for name, lines in (
+            ("x-final/de/test_2k.tsv", google),
+            ("test-de.tsv", test),
+            ("dev-de.tsv", [f"{line}\t1" for line in test]),
+        ):
+            (folder / name).write_text("\n".join(lines) + "\n")
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.evaluation.data.folder import DataFolder
+        from official_cmlm.evaluation.data.pawsx import aligned_distinct, first_sentences, splits
+
+        data = DataFolder(folder)
+        for _, files in splits(folder):
+            columns = {language: first_sentences(data, path) for language, path in files.items()}
+            aligned_distinct(columns, {language: str(path) for language, path in files.items()})
+
+
+def _check_report(report: Any) -> None:
+    """A suite's report catches exceptions itself; those that were not expected are faults here.
+
+    Raises:
+      RuntimeError: for an exception that has a stack trace, or a message of several lines.
+    """
+    if report.traces or any("\n" in line for line in report.unscored):
+        raise RuntimeError("report")
+
+
 class Texts(Files):
     """Text as data preparation reads it: plain or compressed, JSON lines, crawls, tables, TMX."""
 
@@ -628,6 +723,8 @@ FILES: list[Target] = [
     HuggingFace(),
     Texts(),
     ScoredTexts(),
+    WordPairs(),
+    ParallelSentences(),
     Shards(),
     Checkpoint(),
 ]

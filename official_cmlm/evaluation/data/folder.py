@@ -4,7 +4,7 @@ import fnmatch
 import hashlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
 
@@ -74,15 +74,39 @@ class DataFolder:
           UserError: if it is in none of the encodings; with `strict` also if it differs from the
             published one.
         """
-        try:
-            content = path.read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-            raise MissingData(path, hint) from None
-        lines = _split(_decode(content, path, encodings))
+        content, lines = self._read(path, hint, encodings)
         if header and lines and lines[0].startswith(header):
             del lines[0]
         self._remember(path, content, len(lines), rows)
         return lines
+
+    def table(
+        self, path: Path, hint: str, is_header: Callable[[str], bool]
+    ) -> tuple[str, list[str]]:
+        """The header of a UTF-8 file and its other lines, read as `lines` reads them.
+
+        Args:
+          path: the file.
+          hint: its source and format, for the error message.
+          is_header: whether a first line names the columns.
+
+        Returns:
+          (the header, "" if the file has none; the other lines).
+
+        Raises:
+          MissingData, UserError: as in `lines`.
+        """
+        content, lines = self._read(path, hint, ("utf-8",))
+        header = lines.pop(0) if lines and is_header(lines[0]) else ""
+        self._remember(path, content, len(lines), None)
+        return header, lines
+
+    def _read(self, path: Path, hint: str, encodings: Sequence[str]) -> tuple[bytes, list[str]]:
+        try:
+            content = path.read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingData(path, hint) from None
+        return content, _split(_decode(content, path, encodings))
 
     def _remember(self, path: Path, content: bytes, found: int, rows: int | None) -> None:
         name = path.relative_to(self.root).as_posix()

@@ -1,32 +1,164 @@
-"""PAWS-X: sentences row-aligned over several languages, without repetitions."""
+"""PAWS-X: sentences row-aligned over several languages, without repetitions.
 
-from collections.abc import Mapping, Sequence
+Two forms are published. Google's folders `<language>/{train,translated_train,dev_2k,test_2k}.tsv`
+have a header and quotes as they are in the text. XTREME's script makes `<split>-<language>.tsv` of
+them, without header and, for the test, without labels; Python's `csv` writes them, which puts
+fields with a quote in quotes and doubles those inside.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 
+HINT = (
+    "PAWS-X (github.com/google-research-datasets/paws) belongs into DATA_DIR/pawsx as "
+    "<lang>/{dev_2k,test_2k}.tsv, or XTREME's copy of it as <split>-<lang>.tsv"
+)
+FORMS = (
+    "a header with sentence1; or no header and sentence1, sentence2, label; or sentence1, sentence2"
+)
+
 # PAWS-X's mark of a sentence that was not translated.
 _NOT_TRANSLATED = "NS"
-_COLUMNS = 3
+_FLAT = re.compile(r"(.+)-([a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?)\.tsv")
+_FOLDER = re.compile(r"[a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?")
+# Names of Google's files -> those of XTREME's splits.
+_SPLITS = {"dev_2k": "dev", "test_2k": "test", "translated_train": "train"}
+# A field as `csv` writes one, up to the next tab; of another text everything up to it.
+_FIELD = re.compile(r'"[^"]*(?:""[^"]*)*"(?=\t|\Z)|[^\t]*')
+# A quoted field spans at most so many lines; more than that is a quote without its second.
+_MOST_LINES = 20
+
+Files = dict[str, Path]
+"""Language -> file."""
 
 
-def first_sentences(data: DataFolder, path: Path, hint: str) -> list[str]:
+class Unsuitable(UserError):
+    """A split lacks languages, or a file of it is in no form that PAWS-X is published in."""
+
+
+def splits(folder: Path) -> list[tuple[str, Files]]:
+    """The splits below a folder, by their names in XTREME: `test`, `dev`, then others by name.
+
+    Files of both publishers are never mixed: a split that is there twice comes twice.
+    """
+    found: dict[tuple[int, str], Files] = {}
+    for path in sorted(folder.glob("*.tsv")):
+        if match := _FLAT.fullmatch(path.name):
+            found.setdefault((0, match[1]), {})[match[2]] = path
+    for layout, root in ((1, folder), (2, folder / "x-final")):
+        for path in sorted(root.glob("*/*.tsv")):
+            if _FOLDER.fullmatch(path.parent.name):
+                split = _SPLITS.get(path.stem, path.stem)
+                found.setdefault((layout, split), {}).setdefault(path.parent.name, path)
+    order = {"test": 0, "dev": 1}
+    keys = sorted(found, key=lambda key: (order.get(key[1], 2), key[1], key[0]))
+    return [(split, found[layout, split]) for layout, split in keys]
+
+
+def split_name(name: str) -> str:
+    """XTREME's name of a split, of a name that may be that of Google's file."""
+    return _SPLITS.get(name.removesuffix(".tsv"), name)
+
+
+def first_sentences(data: DataFolder, path: Path, hint: str = HINT) -> list[str]:
     """The column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
-    Files come with a header that names the columns, or without one and with the columns sentence1,
-    sentence2, label. Rows with another number of columns, or with `NS`, have no sentence.
+    Rows with another number of columns than the others, or with `NS`, have no sentence.
 
     Raises:
+      Unsuitable: if the columns are in no known form.
       UserError: if the file cannot be read.
     """
-    rows = [line.split("\t") for line in data.lines(path, hint)]
-    column, width = 0, _COLUMNS
-    if rows and "sentence1" in rows[0]:
-        column, width = rows[0].index("sentence1"), len(rows[0])
-        rows = rows[1:]
-    found = [row[column].strip() if len(row) == width else "" for row in rows]
+    header, lines = data.table(path, hint, _is_header)
+    if not lines:
+        return []
+    quoted = is_quoted(lines)
+    if header:
+        columns = len(_fields(header, quoted))
+    else:
+        columns = Counter(len(_fields(line, quoted)) for line in lines).most_common(1)[0][0]
+    rows = list(_rows(lines, columns)) if quoted else [line.split("\t") for line in lines]
+    column = _column(path, header, columns, rows)
+    found = [row[column].strip() if len(row) == columns else "" for row in rows]
     return ["" if sentence == _NOT_TRANSLATED else sentence for sentence in found]
+
+
+def is_quoted(lines: Sequence[str]) -> bool:
+    """Whether `csv` wrote the lines, so that a field in quotes is one without them.
+
+    `csv` quotes fields with quotes only, unless told to quote all, and doubles those inside. So a
+    field in quotes whose inner quotes are all doubled speaks for it; one with a quote in another
+    place, or in quotes without need, for text as it is. A published file has one kind alone; a
+    damaged row does not outweigh the others.
+    """
+    filled = [line for line in lines if line]
+    if filled and all(len(line) > 1 and line[0] == line[-1] == '"' for line in filled):
+        return True
+    balance = 0
+    for line in filled:
+        for field in _FIELD.findall(line) if '"' in line else ():
+            if '"' in field:
+                balance += 1 if _is_field(field) and '""' in field[1:-1] else -1
+    return balance > 0
+
+
+def _is_header(line: str) -> bool:
+    return "sentence1" in _names(line)
+
+
+def _names(header: str) -> list[str]:
+    return [name.strip().strip('"').casefold() for name in header.split("\t")]
+
+
+def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]) -> int:
+    """Index of sentence1."""
+    if header:
+        return _names(header).index("sentence1")
+    filled = [row for row in rows if len(row) == columns]
+    has_ids = bool(filled) and all(row[0].strip().isdigit() for row in filled)
+    if columns not in (2, 3) or has_ids:
+        what = f"{columns} columns" + (", first a number," if has_ids else "")
+        raise Unsuitable(f"{path}: {what} and no header; known are {FORMS}")
+    return 0
+
+
+def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
+    """Rows of a file that `csv` wrote; a row whose quoted field has line ends is one row."""
+    index = 0
+    while index < len(lines):
+        row, taken = _fields(lines[index], True), 1
+        # A quote that is not closed in its line makes the number of quotes odd.
+        if lines[index].count('"') % 2:
+            for end in range(index + 2, min(index + _MOST_LINES, len(lines)) + 1):
+                text = "\n".join(lines[index:end])
+                if text.count('"') % 2 == 0:
+                    longer = _fields(text, True)
+                    if len(longer) == columns:
+                        row, taken = longer, end - index
+                    break
+        yield row
+        index += taken
+
+
+def _fields(line: str, quoted: bool) -> list[str]:
+    if not quoted or '"' not in line:
+        return line.split("\t")
+    fields, start = [], 0
+    while True:
+        field = _FIELD.match(line, start)[0]
+        start += len(field) + 1
+        fields.append(field[1:-1].replace('""', '"') if _is_field(field) else field)
+        if start > len(line):
+            return fields
+
+
+def _is_field(text: str) -> bool:
+    return len(text) > 1 and text[0] == text[-1] == '"' and '"' not in text[1:-1].replace('""', "")
 
 
 def aligned_distinct(

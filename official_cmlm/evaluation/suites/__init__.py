@@ -12,6 +12,7 @@ docstring's first paragraph is shown as the protocol in results. Measures are pu
 arrays, in `metrics/` where suites share them or where they are long.
 """
 
+import contextlib
 import dataclasses
 import importlib
 import inspect
@@ -76,6 +77,8 @@ def described(names: list[str]) -> str:
 def options(name: str, values: dict[str, Any]) -> Any:
     """A suite's options, with `values` in place of defaults.
 
+    Where the default is a list, `a,b` and `a` are lists too: `[a, b]` and `[a]`.
+
     Raises:
       UserError: for an unknown option or an invalid value.
     """
@@ -85,12 +88,41 @@ def options(name: str, values: dict[str, Any]) -> Any:
         if key not in fields:
             known = ", ".join(fields) or "none"
             raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
+    defaults = kind()
+    values = {
+        key: _listed(f"{name}.{key}", value, getattr(defaults, key))
+        for key, value in values.items()
+    }
     for key, value in values.items():
-        _check(f"{name}.{key}", value, getattr(kind(), key))
+        _check(f"{name}.{key}", value, getattr(defaults, key))
     try:
         return kind(**values)
     except ValueError as error:
         raise UserError(f"{name}: {error}") from None
+
+
+def _listed(where: str, value: Any, default: Any) -> Any:
+    """The value; for a list's option, a single item or items with commas between as a list."""
+    if not isinstance(default, list):
+        return value
+    kind = type(default[0]) if default else str
+    if isinstance(value, str):
+        parts = [part.strip() for part in value.split(",")]
+        if not all(parts):
+            raise UserError(f"{where}: an item of {value!r} is empty; write a,b,c")
+        return [_number(part, kind) for part in parts]
+    # YAML reads some words as other values, e.g. Norwegian's code as false: `_check` says so.
+    return [value] if isinstance(value, (bool, int, float)) else value
+
+
+def _number(text: str, kind: type) -> Any:
+    """A number for an option whose items are numbers, else the text."""
+    if kind not in (int, float):
+        return text
+    for read in (int, float):
+        with contextlib.suppress(ValueError):
+            return read(text)
+    return text
 
 
 def _check(where: str, value: Any, default: Any) -> None:

@@ -16,6 +16,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.amazon import Reviews
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
@@ -30,6 +31,7 @@ class Options:
 
     Attributes:
       train_language: language of the training reviews. Default "en" (CMLM, section 4.5.2).
+      languages: test languages. Default: all found, and the training language.
       max_train: number of training and development reviews; of a larger file a random sample, the
         same for every seed. Default 6000 (same section).
       max_test: number of test reviews per language, sampled likewise. Default 6000 (same section).
@@ -42,6 +44,7 @@ class Options:
     """
 
     train_language: str = "en"
+    languages: list = dataclasses.field(default_factory=list)
     max_train: Annotated[int, at_least(1)] = 6000
     max_test: Annotated[int, at_least(1)] = 6000
     dev_share: Annotated[float, between(0, 1, above_low=True, below_high=True)] = 0.1
@@ -58,21 +61,23 @@ class Options:
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Trains on one language and tests on all languages found.
+    """Trains on one language and tests on all languages found, or on those that were chosen.
 
     Tasks: `<language>`, and `mean` over the languages other than the training language. Metrics:
     `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and classifier
     trained together).
 
     Raises:
-      UserError: if the training reviews are missing or all have the same label.
+      UserError: if the training reviews are missing or all have the same label, or a language that
+        was chosen has none.
     """
     report.seeds = list(range(options.seeds))
     folder = data.folder(*_FOLDERS, hint=amazon_reviews.HINT)
     source = options.train_language
     train = _sample(amazon_reviews.read(data, folder, source, "train"), options.max_train)
     tests: dict[str, Reviews] = {}
-    for language in dict.fromkeys([source, *amazon_reviews.languages(folder)]):
+    there = list(dict.fromkeys([source, *amazon_reviews.languages(folder)]))
+    for language in chosen("amazon.languages", options.languages, there):
         with report.task(language):
             reviews = amazon_reviews.read(data, folder, language, "test")
             tests[language] = _sample(reviews, options.max_test)
@@ -82,6 +87,9 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     if not tests:
         return
     prepare(encode, train.texts, *(reviews.texts for reviews in tests.values()))
+    if options.languages:
+        others = [language for language in tests if language != source]
+        report.notes.append(f"mean is over a part that was chosen: {' '.join(others) or 'none'}")
 
     def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
         rows, dev = split(train.labels, options.dev_share, seed)

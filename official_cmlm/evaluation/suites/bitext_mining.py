@@ -15,6 +15,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import chosen, pair_name
 from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.margin import (
     MARGINS,
@@ -50,12 +51,14 @@ class Options:
       retrieval: `max`, `intersect`, `forward` or `backward`. Default `max` (same paper).
       threshold: the fixed threshold. Default 0: 1.06 for `ratio` (CCMatrix, Schwenk et al. 2019);
         none for the other margins, for which none is published, and no `_fixed` scores.
+      pairs: of languages, e.g. `de-en` or `en-de`. Default: all found.
     """
 
     margin: Annotated[str, OneOf(tuple(MARGINS))] = "ratio"
     k: Annotated[int, at_least(1)] = 4
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "max"
     threshold: float = 0.0
+    pairs: list = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -115,13 +118,20 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     protocol for the test set). `count` is the number of gold pairs.
 
     Raises:
-      UserError: if there is no folder, or no gold file in it.
+      UserError: if there is no folder, or no gold file in it, or none of a pair that was chosen.
     """
     folder = data.folder("bucc", "bucc2018", "bitext_mining", hint=HINT)
     golds = {path.name: path for path in sorted([*folder.glob("*/*.gold"), *folder.glob("*.gold")])}
     found = [(match, golds[name]) for name in golds if (match := _GOLD.fullmatch(name))]
     if not found:
         raise UserError(f"{folder}: no <src>-<trg>.<split>.gold; {HINT}")
+    names = {path: pair_name(match[1], match[2]) for match, path in found}
+    kept = chosen(
+        "bitext_mining.pairs",
+        [pair_name(*pair.split("-", 1)) if "-" in pair else pair for pair in options.pairs],
+        sorted(set(names.values())),
+    )
+    found = [(match, path) for match, path in found if names[path] in kept]
     tuned: dict[str, float] = {}
     # Training splits first: the others use their thresholds.
     for match, path in sorted(found, key=lambda item: (item[0][3] != _TRAINING, item[0][0])):

@@ -1,4 +1,4 @@
-"""Self-language bias: the language of a sentence's nearest neighbour (CMLM §5.2, Fig. 2, 3).
+"""Self-language bias: the language of a sentence's nearest neighbour (CMLM §5.2, Fig. 2).
 
 The pool consists of the first sentences of PAWS-X in all languages. Each is a query; its nearest
 neighbour by cosine in the rest of the pool is a translation in a language-agnostic space, and a
@@ -6,8 +6,7 @@ sentence of the query's own language in a biased one.
 """
 
 import dataclasses
-import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -15,20 +14,21 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.pawsx import aligned_distinct, first_sentences
+from official_cmlm.evaluation.data.language_codes import chosen
+from official_cmlm.evaluation.data.pawsx import (
+    HINT,
+    Files,
+    Unsuitable,
+    aligned_distinct,
+    first_sentences,
+    split_name,
+    splits,
+)
 from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.limits import at_least
-
-HINT = (
-    "PAWS-X (github.com/google-research-datasets/paws) belongs into DATA_DIR/pawsx as "
-    "<split>-<lang>.tsv, row-aligned over the languages: sentence1, sentence2, label"
-)
-
-_FILE = re.compile(r"(.+)-([a-z]{2,3}(?:[-_][A-Z][A-Za-z]{1,3})?)\.tsv")
-_MAP_SENTENCES = 100
 
 Pool = Mapping[str, np.ndarray]
 """Language -> float `[n, dim]`, row i of each translates row i of the others."""
@@ -39,12 +39,15 @@ class Options(RemovalOptions):
     """The options of `RemovalOptions`, and:
 
     Attributes:
-      split: of the files, e.g. `dev`. Default "": `test` if found, else `dev`, else the first by
-        name; the paper does not name one.
+      split: `test`, `dev`, `train` or another of XTREME's copy; Google's `test_2k` is `test`.
+        Default "": the first of `test`, `dev` and the others by name whose files are in a known
+        form, for two languages at least; the paper does not name one.
+      languages: codes of the languages that make the pool, at least two. Default: all found.
       max_rows: number of rows to use, from the first. Default 0: all.
     """
 
     split: str = ""
+    languages: list = dataclasses.field(default_factory=list)
     max_rows: Annotated[int, at_least(0, "0: all")] = 0
 
 
@@ -96,60 +99,31 @@ def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
     return scores
 
 
-def plane(pool: Pool, rows: int = _MAP_SENTENCES) -> dict[str, list[list[float]]]:
-    """Unit embeddings projected on the first two principal axes of all languages together.
-
-    Args:
-      pool: the embeddings.
-      rows: number of sentences per language, from the first.
-
-    Returns:
-      language -> [x, y] of each sentence; the sign of each axis makes its entry of largest absolute
-      value positive.
-    """
-    parts = {language: unit(vectors[:rows]) for language, vectors in pool.items()}
-    matrix = np.concatenate(list(parts.values())).astype(np.float64)
-    matrix -= matrix.mean(axis=0)
-    axes = np.linalg.svd(matrix, full_matrices=False)[2][:2]
-    # Singular vectors are unique up to their sign; fix it.
-    largest = axes[np.arange(len(axes)), np.abs(axes).argmax(axis=1)]
-    points = np.zeros([len(matrix), 2])
-    points[:, : len(axes)] = matrix @ (axes * np.sign(largest)[:, np.newaxis]).T
-    split = np.split(points, np.cumsum([len(part) for part in parts.values()])[:-1])
-    return {language: part.tolist() for language, part in zip(parts, split)}
-
-
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores every language of one split and their unweighted mean, the task `all`.
 
     Metrics: `share_<lang>`, `share_own`, `accuracy`; after principal component removal the same
-    with `_pcr`. `count` is the number of queries. Figures: `language_bias` has the shares,
-    `embedding_map` the points of up to 100 sentences per language.
+    with `_pcr`. `count` is the number of queries. Figure: `language_bias` has the shares. A note
+    says which split was taken and of which languages the pool is.
 
     Raises:
       UserError: if there are files of fewer than two languages, or their rows do not align.
     """
-    folder = data.folder("pawsx", "paws-x", "paws_x", hint=HINT)
-    paths = _split_files(folder, options.split)
+    folder = data.folder("pawsx", "paws-x", "paws_x", "x-final", hint=HINT)
+    paths, columns = _split(data, folder, options, report)
     texts, notes = aligned_distinct(
-        {language: first_sentences(data, path, HINT) for language, path in paths.items()},
-        {language: str(path) for language, path in paths.items()},
-        options.max_rows,
+        columns, {language: str(path) for language, path in paths.items()}, options.max_rows
     )
     report.notes += notes
     prepare(encode, *texts.values())
     pool = {language: encode(sentences) for language, sentences in texts.items()}
     rows = len(next(iter(texts.values())))
-    names = " ".join(path.name for path in paths.values())
-    report.notes.append(f"{rows} rows in {len(pool)} languages of {names}")
+    names = " ".join(path.relative_to(folder).as_posix() for path in paths.values())
+    part = " (a part that was chosen)" if options.languages else ""
+    report.notes.append(f"{rows} rows in {len(pool)} languages{part} of {names}")
     before = bias(pool, pool)
     _add(report, before, "", rows)
     report.figures["language_bias"] = {"before": _shares(before)}
-    report.figures["embedding_map"] = {
-        "languages": list(pool),
-        "sentences": list(range(min(rows, _MAP_SENTENCES))),
-        "before": plane(pool),
-    }
     if not options.pcr:
         return
     with report.task("pcr"):
@@ -158,23 +132,44 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         after = bias(removed, removed if options.sides == "both" else pool)
         _add(report, after, "_pcr", rows)
         report.figures["language_bias"]["after"] = _shares(after)
-        report.figures["embedding_map"]["after"] = plane(removed)
 
 
-def _split_files(folder: Path, wanted: str) -> dict[str, Path]:
-    """Language -> file of the split."""
-    splits: dict[str, dict[str, Path]] = {}
-    for path in sorted(folder.glob("*.tsv")):
-        if match := _FILE.fullmatch(path.name):
-            splits.setdefault(match[1], {})[match[2]] = path
-    if not splits:
-        raise UserError(f"{folder}: no <split>-<lang>.tsv; {HINT}")
-    if wanted and wanted not in splits:
-        raise UserError(f"{folder}: no {wanted}-<lang>.tsv; its splits are {', '.join(splits)}")
-    split = wanted or next((name for name in ("test", "dev") if name in splits), min(splits))
-    if len(splits[split]) < 2:
-        raise UserError(f"{folder}: {split} has files of one language only; {HINT}")
-    return splits[split]
+def _split(
+    data: DataFolder, folder: Path, options: Options, report: SuiteReport
+) -> tuple[Files, dict[str, list[str]]]:
+    """Files and first sentences of the split that is asked for, or of the first that has them."""
+    found = splits(folder)
+    if not found:
+        raise MissingData(folder / "<split>-<lang>.tsv", HINT)
+    wanted = split_name(options.split)
+    known = sorted({name for name, _ in found})
+    if wanted and wanted not in known:
+        raise UserError(f"{folder}: no split {wanted!r}; its splits are {', '.join(known)}")
+    there = sorted({language for _, files in found for language in files})
+    languages = chosen("language_bias.languages", options.languages, there)
+    reasons: list[UserError] = []
+    for name, files in found:
+        if wanted and name != wanted:
+            continue
+        try:
+            kept = _kept(folder, name, files, languages if options.languages else list(files))
+            columns = {language: first_sentences(data, path) for language, path in kept.items()}
+        except Unsuitable as error:
+            reasons.append(error)
+            continue
+        # What was not taken is told: the split changes the figures.
+        report.notes += [f"left out: {reason}" for reason in reasons]
+        return kept, columns
+    raise reasons[0]
+
+
+def _kept(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
+    """The files of these languages; `Unsuitable` if one has none, or there is one language."""
+    if lacking := [language for language in languages if language not in files]:
+        raise Unsuitable(f"{folder}: {split} has no file of {', '.join(lacking)}")
+    if len(languages) < 2:
+        raise Unsuitable(f"{folder}: {split} has files of one language only; {HINT}")
+    return {language: files[language] for language in languages}
 
 
 def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, rows: int) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data import senteval as senteval_data
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
@@ -34,11 +35,9 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     report.seeds = list(range(1111, 1111 + options.seeds))
     root = data.root / "xeval" if (data.root / "xeval").is_dir() else data.root
     there = sorted(path.name for path in root.iterdir() if path.is_dir() and _tasks(path, options))
-    if unknown := set(options.languages) - set(there):
-        raise UserError(f"{root / min(unknown)}: no task folder for this language; {HINT}")
-    languages = options.languages or there
-    if not languages:
+    if not there:
         raise UserError(f"{root}: no language folder that contains a task folder; {HINT}")
+    languages = language_codes.chosen("xeval.languages", options.languages, there)
     averages, scored = {}, {}
     for language in languages:
         tasks = _tasks(root / language, options)
@@ -53,6 +52,8 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             averages[language] = float(np.mean(list(found.values())))
             report.add(language, "average", averages[language], len(found))
             report.notes.append(f"{language}: average over {', '.join(found)}")
+    if options.languages:
+        report.notes.append(f"mean is over a part that was chosen: {' '.join(averages)}")
     if averages:
         report.add("mean", "average", float(np.mean(list(averages.values()))), len(averages))
         if len(set(scored.values())) > 1:

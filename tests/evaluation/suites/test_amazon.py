@@ -61,6 +61,20 @@ def test_transfer(tmp_path):
     assert report.notes == ["accuracy_trained: this encoder cannot be trained here"]
 
 
+def test_languages_that_were_chosen(tmp_path):
+    """Only they are tested, the mean is named as over a part; an unknown one is an error."""
+    _tables(tmp_path)
+    _write(tmp_path / "amazon/fr/test.tsv", "no review")
+    report = _run(tmp_path, languages=["DE"])
+    assert {score.task for score in report.scores} == {"de", "mean"}
+    assert report.notes[0] == "mean is over a part that was chosen: de"
+    assert not report.failures
+    with pytest.raises(
+        UserError, match="amazon.languages: the data has no 'ja'; it has en, de, fr"
+    ):
+        _run(tmp_path, languages=["ja"])
+
+
 def test_trained(tmp_path):
     """The encoder's trainer gets 90 % of the training reviews, each seed once."""
     _tables(tmp_path)

@@ -76,6 +76,21 @@ def test_splits_are_those_with_gold_files(tmp_path):
     assert {s.count for s in report.scores if s.task == "de-en.training"} == {2}
 
 
+def test_pairs_that_were_chosen(tmp_path):
+    """In either order; an unknown one is an error."""
+    sentences = _sentences()
+    for pair in ("de-en", "fr-en"):
+        _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0)], pair=pair)
+    for name in ("fr-en", "en-fr", "fra-eng"):
+        report = _run(tmp_path, pairs=[name])
+        assert {score.task for score in report.scores} == {"fr-en.sample"}
+        assert not report.unscored
+    with pytest.raises(
+        UserError, match="bitext_mining.pairs: the data has no 'en-ru'; it has de-en"
+    ):
+        _run(tmp_path, pairs=["ru-en"])
+
+
 def test_fixed_threshold_belongs_to_its_margin(tmp_path):
     """1.06 is a ratio's; another margin has none unless it is given."""
     sentences = _sentences()

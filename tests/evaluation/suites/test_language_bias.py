@@ -10,7 +10,7 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.language_bias import Options, bias, evaluate, hits, plane
+from official_cmlm.evaluation.suites.language_bias import Options, bias, evaluate, hits
 
 
 def _pool(rows=25, dim=6, apart=3.0, noise=0.5):
@@ -122,42 +122,6 @@ def test_sides_that_do_not_fit_are_misuse(other):
         hits({"en": np.ones([2, 3]), "de": np.ones([2, 3])}, other)
 
 
-def test_map_shows_the_two_axes_of_most_variance():
-    """Distances within a plane are kept, whatever its place in the space; signs are settled."""
-    rng = np.random.default_rng(0)
-    angles = rng.uniform(0, 2 * np.pi, 12)
-    circle = np.stack([np.cos(angles), np.sin(angles)], axis=1)
-    turned = circle @ np.linalg.qr(rng.normal(size=[5, 5]))[0][:2]
-    drawn = plane({"en": turned[:6], "de": turned[6:]})
-    points = np.array(drawn["en"] + drawn["de"])
-
-    def distances(rows):
-        return np.linalg.norm(rows[:, np.newaxis] - rows, axis=2)
-
-    np.testing.assert_allclose(distances(points), distances(circle), atol=1e-5)
-    assert points[:, 0].var() >= points[:, 1].var()
-    mirrored = plane({"en": -turned[:6], "de": -turned[6:]})
-    np.testing.assert_allclose(mirrored["en"], -np.array(drawn["en"]), atol=1e-5)
-
-
-def test_axes_are_those_of_the_centred_vectors():
-    """Variances along the axes are the largest eigenvalues of the covariance of unit rows."""
-    pool = _pool()
-    points = np.concatenate(list(plane(pool).values()))
-    rows = np.concatenate(list(pool.values())).astype(float)
-    rows /= np.linalg.norm(rows, axis=1, keepdims=True)
-    largest = np.linalg.eigvalsh(np.cov(rows.T, bias=True))[::-1][:2]
-    np.testing.assert_allclose(points.var(axis=0), largest, rtol=1e-4)
-    np.testing.assert_allclose(points.mean(axis=0), 0, atol=1e-6)
-
-
-def test_map_is_cut_and_works_for_thin_vectors():
-    """At most so many sentences; one dimension has no second axis."""
-    drawn = plane({"en": np.array([[1.0], [-1.0], [1.0]]), "de": np.array([[1.0]] * 3)}, rows=2)
-    assert [len(points) for points in drawn.values()] == [2, 2]
-    assert all(y == 0 for points in drawn.values() for _, y in points)
-
-
 def _write(folder, name, sentences):
     folder.mkdir(parents=True, exist_ok=True)
     rows = [f"{sentence}\tother\t1" for sentence in sentences]
@@ -201,9 +165,7 @@ def test_scores_and_figures_of_a_folder(tmp_path):
     figures = json.loads(json.dumps(report.figures))
     assert figures["language_bias"]["before"]["de"]["en"] == report.get("de", "share_en")
     assert figures["language_bias"]["after"]["en"]["de"] == report.get("en", "share_de_pcr")
-    drawing = figures["embedding_map"]
-    assert drawing["languages"] == ["de", "en", "zh-CN"] and drawing["sentences"] == [0, 1, 2, 3]
-    assert np.array(drawing["before"]["en"]).shape == np.array(drawing["after"]["de"]).shape
+    assert list(figures) == ["language_bias"]
     assert {score.count for score in report.scores if score.task == "en"} == {4}
 
 
@@ -223,8 +185,6 @@ def test_sides_reach_the_retrieval(tmp_path):
             assert len(set(values)) > 1
             assert report.get("en", f"{metric}_pcr") == pytest.approx(expected["en"][metric])
             assert report.get("all", f"{metric}_pcr") == pytest.approx(np.mean(values))
-        assert report.figures["embedding_map"]["before"] == plane(pool)
-        assert report.figures["embedding_map"]["after"] == plane(removed)
 
 
 def test_split_is_test_then_dev_unless_named(tmp_path):
@@ -255,14 +215,84 @@ def test_nothing_to_compare_is_said(tmp_path):
     with pytest.raises(UserError, match="google-research-datasets/paws"):
         _run(tmp_path)
     (tmp_path / "pawsx").mkdir()
-    with pytest.raises(UserError, match="no <split>-<lang>.tsv"):
+    with pytest.raises(UserError, match="<split>-<lang>.tsv: missing"):
         _run(tmp_path)
     _write(tmp_path / "pawsx", "dev-en", SENTENCES["en"])
     with pytest.raises(UserError, match="one language only"):
         _run(tmp_path)
-    (tmp_path / "pawsx/dev-de.tsv").write_text("a\n" * 4)
+    (tmp_path / "pawsx/dev-de.tsv").write_text("NS\ta\t1\n" * 4)
     with pytest.raises(UserError, match="no row has a sentence in each of de, en"):
         _run(tmp_path)
+
+
+def _write_google(root, split, rows, header="id\tsentence1\tsentence2\tlabel"):
+    """Files as Google ships them: language -> first sentences."""
+    for language, sentences in rows.items():
+        (root / language).mkdir(parents=True, exist_ok=True)
+        lines = [f"{i}\t{text}\tother\t0" for i, text in enumerate(sentences, 1)]
+        (root / language / f"{split}.tsv").write_text("\n".join([header, *lines]) + "\n")
+
+
+@pytest.mark.parametrize("below", ["pawsx", "pawsx/x-final", "x-final"])
+def test_files_of_google(tmp_path, below):
+    """Folders of languages, also inside of the archive's folder; `test_2k` is the split `test`."""
+    languages = {"en": SENTENCES["en"], "de": SENTENCES["de"], "zh": SENTENCES["zh-CN"]}
+    _write_google(tmp_path / below, "test_2k", languages)
+    _write_google(tmp_path / below, "dev_2k", {k: v[:3] for k, v in languages.items()})
+    _write_google(tmp_path / below, "translated_train", {k: v[:2] for k, v in languages.items()})
+    report = _run(tmp_path)
+    inside = "x-final/" if below == "pawsx/x-final" else ""
+    assert report.notes == [
+        f"4 rows in 3 languages of {inside}de/test_2k.tsv {inside}en/test_2k.tsv "
+        f"{inside}zh/test_2k.tsv"
+    ]
+    for name in ("dev", "dev_2k"):
+        assert _run(tmp_path, split=name).notes[0].startswith("3 rows")
+    assert _run(tmp_path, split="train").notes[0].startswith("2 rows")
+
+
+def test_xtremes_test_without_labels(tmp_path):
+    """Two columns have all that is needed: the default takes it, though `dev` has labels."""
+    for language, sentences in SENTENCES.items():
+        _write(tmp_path / "pawsx", f"dev-{language}", sentences[:2])
+        lines = [f"{sentence}\tother" for sentence in sentences]
+        (tmp_path / f"pawsx/test-{language}.tsv").write_text("\r\n".join(lines) + "\r\n")
+    assert _run(tmp_path).notes == [
+        "4 rows in 3 languages of test-de.tsv test-en.tsv test-zh-CN.tsv"
+    ]
+
+
+def test_a_split_that_lacks_something_is_not_the_default(tmp_path):
+    """The next one is taken, and a note says why; a split that is named fails."""
+    for language, sentences in SENTENCES.items():
+        _write(tmp_path / "pawsx", f"dev-{language}", sentences[:3])
+        (tmp_path / f"pawsx/test-{language}.tsv").write_text("one\ntwo\n")
+    report = _run(tmp_path)
+    assert "left out: " in report.notes[0] and "test-de.tsv: 1 columns" in report.notes[0]
+    assert "known are a header with sentence1; or no header and" in report.notes[0]
+    assert report.notes[1].startswith("3 rows in 3 languages of dev-de.tsv")
+    with pytest.raises(UserError, match=r"test-de\.tsv: 1 columns and no header; known are"):
+        _run(tmp_path, split="test")
+    for language in ("de", "zh-CN"):
+        (tmp_path / f"pawsx/test-{language}.tsv").unlink()
+    assert "test has files of one language only" in _run(tmp_path).notes[0]
+
+
+def test_languages_that_were_chosen(tmp_path):
+    """They make the pool; a split without one of them is left out, an unknown one is an error."""
+    for language, sentences in SENTENCES.items():
+        _write(tmp_path / "pawsx", f"dev-{language}", sentences)
+        if language != "de":
+            _write(tmp_path / "pawsx", f"test-{language}", sentences[:3])
+    report = _run(tmp_path, languages=["de", "EN"])
+    assert {score.task for score in report.scores} == {"de", "en", "all"}
+    assert "test has no file of de" in report.notes[0]
+    assert report.notes[1] == (
+        "4 rows in 2 languages (a part that was chosen) of dev-de.tsv dev-en.tsv"
+    )
+    assert not report.missing and not report.failures
+    with pytest.raises(UserError, match="no 'fr'; it has de, en, zh-CN"):
+        _run(tmp_path, languages=["fr", "de"])
 
 
 def test_too_many_components_leave_the_plain_scores(tmp_path):

@@ -1,6 +1,7 @@
 """Tatoeba: both directions, the means, removal, and what is in the folder."""
 
 import hashlib
+import json
 
 import numpy as np
 import pytest
@@ -8,6 +9,8 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.metrics.plane import plane
+from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.tatoeba import (
     XTREME,
@@ -168,6 +171,45 @@ def test_macro36_needs_all_and_leaves_out_others(tmp_path):
     assert report.get("macro36", "accuracy_mean") is None
     assert [one.task for one in report.missing] == ["zh"]
     assert report.notes[0].endswith(" missing: zh")
+
+
+@pytest.mark.parametrize("languages", [["deu", "fra"], ["de", "fr"], ["FR", "deu"]])
+def test_languages_that_were_chosen(tmp_path, languages):
+    """By either code; the mean over a part is named as such, and nothing is missing."""
+    for code in ("deu", "fra", "ita", "xho"):
+        _write(tmp_path, code, ["1 0", "0 1"], ["1 0", "0 1"])
+    (tmp_path / "tatoeba.ita-eng.eng").unlink()
+    report = _run(tmp_path, languages=languages)
+    assert {score.task for score in report.scores} == {"de", "fr", "macro"}
+    assert report.notes == ["macro is over a part that was chosen: 2 of 4 languages: de fr"]
+    assert not report.missing and not report.failures
+    with pytest.raises(UserError, match=r"languages: the data has no 'es'; it has deu, fra, ita"):
+        _run(tmp_path, languages=["es"])
+
+
+def test_figure_has_the_papers_languages_with_english(tmp_path):
+    """CMLM's Figure 3: French, German, Russian, Spanish, each with its own English sentences."""
+    rng = np.random.default_rng(0)
+
+    def texts():
+        return [" ".join(f"{value:.3f}" for value in row) for row in rng.normal(size=[120, 5])]
+
+    sides = {code: (texts(), texts()) for code in ("ita", "rus", "fra", "deu")}
+    for code, (foreign, english) in sides.items():
+        _write(tmp_path, code, foreign, english)
+    maps = json.loads(json.dumps(_run(tmp_path).figures["embedding_map"]))
+    assert list(maps) == ["fr", "de", "ru"]
+    vectors = {"en": _encode(sides["rus"][1]), "ru": _encode(sides["rus"][0])}
+    assert maps["ru"]["before"] == plane(vectors)
+    assert {name: len(points) for name, points in maps["ru"]["after"].items()} == {
+        "en": 100,
+        "ru": 100,
+    }
+    removal = PrincipalComponentRemoval.fit(vectors)
+    after = plane({name: removal(rows, name) for name, rows in vectors.items()})
+    np.testing.assert_allclose(maps["ru"]["after"]["ru"], after["ru"])
+    assert list(_run(tmp_path, pcr=False).figures["embedding_map"]["fr"]) == ["before"]
+    assert list(_run(tmp_path, languages=["ita"]).figures["embedding_map"]) == ["it"]
 
 
 def test_rows_that_differ_name_both_files(tmp_path):

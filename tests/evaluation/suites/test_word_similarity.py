@@ -1,12 +1,17 @@
 """Word similarity: correlations by hand, and the quirks of the files."""
 
+import itertools
+
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import pair_name
+from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.word_similarity import Options, crossed, evaluate, parse_pairs
+from official_cmlm.evaluation.suites.word_similarity import Options, evaluate
 from tests.evaluation import toy
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
@@ -16,14 +21,14 @@ def _encode(texts):
     return np.array([VECTORS[text] for text in texts], np.float32)
 
 
-def _run(root):
+def _run(root, encode=_encode, **options):
     report = SuiteReport()
-    evaluate(_encode, DataFolder(root), Options(), report)
+    evaluate(encode, DataFolder(root), Options(**options), report)
     return report
 
 
 def _write(path, text):
-    path.parent.mkdir(exist_ok=True)
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(text.encode())
 
 
@@ -97,12 +102,6 @@ def test_no_data(tmp_path):
         _run(tmp_path)
 
 
-def test_empty_lines():
-    """No pair at all is an error that names the source."""
-    with pytest.raises(UserError, match="somewhere: 0 word pairs"):
-        parse_pairs([], "somewhere")
-
-
 def test_real_files(data_dir):
     """All pairs are read, without a warning, a note or a failure."""
     report, data = SuiteReport(), DataFolder(data_dir)
@@ -110,15 +109,6 @@ def test_real_files(data_dir):
     counts = {score.task: score.count for score in report.scores}
     assert counts["multi_simlex.zh"] == 1888 and counts["simlex.german"] == 999
     assert not (report.failures or report.notes or data.warnings)
-
-
-def test_crossed_pairs_by_hand():
-    """Both words are crossed, scores averaged; too different scores and unshared rows are left."""
-    english = {"1": ("arm", "muscle", 1.0), "2": ("big", "small", 0.2), "3": ("x", "y", 5.0)}
-    spanish = {"1": ("brazo", "músculo", 2.2), "2": ("grande", "chico", 1.5), "4": ("z", "w", 1.0)}
-    pairs = crossed(english, spanish)
-    assert list(zip(pairs.first, pairs.second)) == [("arm", "músculo"), ("muscle", "brazo")]
-    assert pairs.gold.tolist() == [1.6, 1.6]
 
 
 def test_cross_lingual_scores(tmp_path):
@@ -137,3 +127,189 @@ def test_cross_lingual_scores(tmp_path):
     counts = {score.task: score.count for score in report.scores}
     assert counts["cross_lingual_simlex.en-es"] == 3
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16
+
+
+def _multilingual(root, languages, rows=8):
+    """Multi-SimLex as this folder has it: one table a language."""
+    for language in languages:
+        lines = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, rows + 1)]
+        _write(root / f"multi_simlex/{language}.tsv", HEADER + "".join(lines))
+
+
+def test_every_column_of_the_papers_is_scored(tmp_path):
+    """Built from the languages or read from a file, in whichever order and code it is named."""
+    tables = [table for table in paper_tables() if table.suite == "word_similarity"]
+    ids = {column for table in tables for _, column in table.columns if column != "=mean"}
+    assert len(ids) == 8 + 6
+    _multilingual(tmp_path, {"en", "fr", "et", "ar", "zh", "ru", "es", "pl", "he"})
+    built = {f"{s.task}/{s.metric}" for s in _run(tmp_path, toy.encode).scores}
+    assert ids <= built
+    for reverse in (False, True):
+        root = tmp_path / f"given{reverse}"
+        for first, second in itertools.combinations(["ENG", "FRA", "CMN", "HEB"], 2):
+            pair = f"{second}-{first}" if reverse else f"{first}-{second}"
+            text = f"ID,{pair.replace('-', ',')},POS,Score\n1,x,x,N,6\n2,x,y,N,0\n3,x,-x,N,1\n"
+            _write(root / f"multi_simlex/{pair}.csv", text)
+        report = _run(root)
+        assert {i for i in ids if i.startswith("cross")} <= {
+            f"{score.task}/{score.metric}" for score in report.scores
+        }
+        assert {s.count for s in report.scores if s.task.endswith("he-zh")} == {3}
+
+
+def test_pairs_of_a_paper_make_its_mean():
+    """No column of the cross-lingual table is left out of the average."""
+    (table,) = (t for t in paper_tables() if t.table == "Table 18")
+    found = {
+        f"cross_lingual_simlex.{pair_name(*label.split('-'))}/spearman": 10.0
+        for label in ("EN-FR", "EN-ZH", "EN-HE", "FR-ZH", "FR-HE", "ZH-HE")
+    }
+    assert own_values(table, found) == [10.0] * 7
+
+
+def _tables(root, folder="multi_simlex"):
+    """The publisher's two tables, of three languages; a word with a comma is quoted."""
+    words = ["ID,ENG 1,ENG 2,CMN 1,CMN 2,YUE 1,YUE 2"]
+    scores = ["ID,ENG,CMN,YUE"]
+    for i, (first, second) in enumerate([("x", "x"), ("x", "xy"), ("x", "y"), ("x", "-x")], 1):
+        words.append(f'{i},{first},{second},"{first}",{second},{second},{first}')
+        scores.append(f"{i},{6 - i},{i},{'' if i == 2 else 6 - i}")
+    _write(root / folder / "translation.csv", "\r\n".join(words) + "\r\n")
+    # The rows of both tables are joined by their ids.
+    _write(root / folder / "scores.csv", "\r\n".join([scores[0], *scores[:0:-1]]) + "\r\n")
+
+
+@pytest.mark.parametrize("folder", ["multi_simlex", "multisimlex"])
+def test_two_tables_of_multi_simlex(tmp_path, folder):
+    """As published: words and scores, a column a language; pairs across them are built."""
+    _tables(tmp_path, folder)
+    report = _run(tmp_path)
+    assert report.get("multi_simlex.en", "spearman") == pytest.approx(100)
+    assert report.get("multi_simlex.zh", "spearman") == pytest.approx(-100)
+    counts = {score.task: score.count for score in report.scores}
+    assert counts["multi_simlex.yue"] == 3 and counts["multi_simlex.average"] == 11
+    assert "cross_lingual_simlex.en-yue" in counts
+    assert report.notes == ["multi_simlex.yue: 1 malformed lines skipped"]
+    assert not report.failures and not report.missing
+
+
+def test_one_table_without_the_other(tmp_path):
+    """It is missing, and other data are scored."""
+    _tables(tmp_path)
+    _write(tmp_path / "simlex/simlex-x.txt", "x\tx\t9\nx\ty\t1\n")
+    for name in ("scores.csv", "translation.csv"):
+        path = tmp_path / "multi_simlex" / name
+        content = path.read_bytes()
+        path.unlink()
+        report = _run(tmp_path)
+        assert [(one.task, one.what) for one in report.missing] == [("multi_simlex", str(path))]
+        assert report.get("simlex.x", "spearman") == pytest.approx(100)
+        path.write_bytes(content)
+
+
+def test_tables_that_do_not_fit(tmp_path):
+    """Other columns, a language without scores, rows of one table only: one line each."""
+    _tables(tmp_path)
+    folder = tmp_path / "multi_simlex"
+    words, scores = ((folder / n).read_text() for n in ("translation.csv", "scores.csv"))
+    (folder / "translation.csv").write_text("a,b\n1,2\n")
+    assert "translation.csv: the columns 'a, b' are not 'ENG 1'" in _run(tmp_path).failures[0]
+    (folder / "translation.csv").write_text(words)
+    (folder / "scores.csv").write_text(scores.replace("YUE", "POL"))
+    assert "scores.csv: no column 'yue'; it has 'id, eng, cmn, pol'" in _run(tmp_path).failures[0]
+    (folder / "scores.csv").write_text(scores + "5,1,2,3\n")
+    failures = _run(tmp_path).failures
+    assert len(failures) == 3
+    assert "has 4 rows" in failures[0] and "scores.csv has 5, and not the same ids" in failures[0]
+
+
+def test_a_table_a_language_with_annotators(tmp_path):
+    """The score is the mean over those who gave one."""
+    text = (
+        "ID,Word 1,Word 2,POS,Annotator 1,Annotator 2,Annotator 3\n"
+        '1,x,x,N,6,5,6\n2,x,xy,N,2,,2\n3,x,y,V,0,5,0\n4,"x",-x,V,0,0,0\n'
+    )
+    _write(tmp_path / "multi_simlex/ENG.csv", text)
+    _write(tmp_path / "multi_simlex/pol-simlex.csv", text)
+    report = _run(tmp_path)
+    for language in ("en", "pl"):
+        assert report.get(f"multi_simlex.{language}", "spearman") == pytest.approx(100)
+    assert not report.notes and not report.failures
+
+
+def test_a_language_in_two_files(tmp_path):
+    """One of them is scored, and a note says which."""
+    _tables(tmp_path)
+    _write(tmp_path / "multi_simlex/en.tsv", HEADER + "1\tx\tx\tn\t6\n2\tx\ty\tn\t0\n")
+    report = _run(tmp_path)
+    assert "multi_simlex.en: en.tsv is read, not translation.csv" in report.notes
+    assert {s.count for s in report.scores if s.task == "multi_simlex.en"} == {2}
+
+
+SIMLEX_999 = (
+    "word1\tword2\tPOS\tSimLex999\tconc(w1)\tconc(w2)\tconcQ\tAssoc(USF)\tSimAssoc333\tSD(SimLex)\n"
+    "x\tx\tA\t9.2\t1.75\t2.46\t1\t7.11\t1\t0.67\nx\txy\tN\t8\t1\t2\t1\t0\t0\t1\nx\ty\tN\t1.5\t1\t2\t1\t9\t0\t1\n"
+)
+
+
+@pytest.mark.parametrize("path", ["simlex/SimLex-999.txt", "SimLex-999/SimLex-999.txt"])
+def test_simlex_999_as_published(tmp_path, path):
+    """Ten columns, of which the fourth is the score; it is English."""
+    _write(tmp_path / path, SIMLEX_999)
+    report = _run(tmp_path)
+    assert report.get("simlex.english", "spearman") == pytest.approx(100)
+    assert report.scores[0].count == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("Word 1,Word 2,Weight\nx,y,1\n", "the columns 'Word 1, Word 2, Weight'"),
+        ("x,y\nx,x\n", "2 columns without names"),
+        ("ID,a,b,c\n1,x,y,1\n", "the columns 'ID, a, b, c'"),
+    ],
+)
+def test_unknown_form(tmp_path, text, found):
+    """One line with what was found and what is known."""
+    _write(tmp_path / "multi_simlex/ENG.csv", text)
+    (failure,) = _run(tmp_path).failures
+    assert f"ENG.csv: {found}; known are columns named word 1, word 2 and score" in failure
+
+
+def test_the_word_id_is_no_header(tmp_path):
+    """A first line with a score is a pair, whatever its words are."""
+    _write(tmp_path / "simlex/simlex-x.txt", "ID\tx\t9\nx\ty\t1\n")
+    report = _run(tmp_path, toy.encode)
+    assert {score.count for score in report.scores} == {2}
+
+
+def test_tasks_and_languages_that_were_chosen(tmp_path):
+    """By any code; the mean over a part is named as such; what is not there is said."""
+    _multilingual(tmp_path, ["en", "es", "fi"])
+    _write(tmp_path / "simlex/simlex-english.txt", "x\tx\t9\nx\ty\t1\n")
+    report = _run(tmp_path, toy.encode, languages=["ENG", "fi"])
+    assert [score.task for score in report.scores] == [
+        "multi_simlex.en",
+        "multi_simlex.fi",
+        "multi_simlex.average",
+        "simlex.english",
+        "simlex.average",
+        "cross_lingual_simlex.en-fi",
+        "cross_lingual_simlex.average",
+    ]
+    assert report.notes[0] == "multi_simlex.average is over a part that was chosen: en fi"
+    assert not report.missing and not report.failures
+    report = _run(tmp_path, toy.encode, tasks=["cross_lingual_simlex"])
+    assert {score.task.partition(".")[0] for score in report.scores} == {"cross_lingual_simlex"}
+    assert len(report.scores) == 4 and not report.notes
+    with pytest.raises(UserError, match="no 'de'; it has en, english, es, fi"):
+        _run(tmp_path, toy.encode, languages=["de"])
+    (tmp_path / "simlex/simlex-english.txt").unlink()
+    report = _run(tmp_path, toy.encode, tasks=["simlex", "multi_simlex"])
+    assert [one.task for one in report.missing] == ["simlex"] and report.scores
+
+
+def test_an_unknown_task_is_refused():
+    """The data sets are listed."""
+    with pytest.raises(UserError, match="no 'simlex999'; there are multi_simlex, simlex"):
+        suites.options("word_similarity", {"tasks": ["simlex999"]})

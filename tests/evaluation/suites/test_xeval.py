@@ -39,9 +39,22 @@ def test_xeval_without_data(tmp_path):
             xeval_suite.evaluate(
                 toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
             )
+    toy.write(tmp_path / "xeval/de/MR/rt-polarity.pos", ["good"])
     options = xeval_suite.Options(languages=["sw"])
-    with pytest.raises(UserError, match="xeval/sw: no task folder for this language"):
+    with pytest.raises(UserError, match="xeval.languages: the data has no 'sw'; it has de"):
         xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+
+
+def test_xeval_languages_that_were_chosen(tmp_path):
+    """The mean over a part is named as such, and the others are neither missing nor failed."""
+    for language in ("de", "fr", "es"):
+        toy.write_senteval(tmp_path / "xeval" / language)
+    report = SuiteReport()
+    options = xeval_suite.Options(tasks=["MR"], languages=["fr", "DE"])
+    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    assert {score.task for score in report.scores} == {"de.MR", "fr.MR", "de", "fr", "mean"}
+    assert "mean is over a part that was chosen: de fr" in report.notes
+    assert not report.missing and not report.failures
 
 
 def test_xeval_without_its_folder(tmp_path):

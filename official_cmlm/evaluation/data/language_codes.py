@@ -1,0 +1,68 @@
+"""Codes of languages as publishers write them, and the choice of some of the languages found."""
+
+from collections.abc import Sequence
+
+from official_cmlm.errors import UserError
+
+# XTREME's 36 languages: the code in LASER's file names -> the code in XTREME's tables.
+XTREME = {
+    "afr": "af", "ara": "ar", "bul": "bg", "ben": "bn", "deu": "de", "ell": "el",
+    "spa": "es", "est": "et", "eus": "eu", "pes": "fa", "fin": "fi", "fra": "fr",
+    "heb": "he", "hin": "hi", "hun": "hu", "ind": "id", "ita": "it", "jpn": "ja",
+    "jav": "jv", "kat": "ka", "kaz": "kk", "kor": "ko", "mal": "ml", "mar": "mr",
+    "nld": "nl", "por": "pt", "rus": "ru", "swh": "sw", "tam": "ta", "tel": "te",
+    "tha": "th", "tgl": "tl", "tur": "tr", "urd": "ur", "vie": "vi", "cmn": "zh",
+}  # fmt: skip
+
+# Others of Multi-SimLex (ISO 639-3), and the names in the files of SimLex-999's translations.
+_OTHERS = {
+    "cym": "cy", "eng": "en", "pol": "pl", "swa": "sw",
+    "english": "en", "german": "de", "italian": "it", "russian": "ru",
+}  # fmt: skip
+
+
+def two_letters(code: str) -> str:
+    """The two-letter code of a language, in lower case; a code without one as it is.
+
+    >>> [two_letters(code) for code in ("ENG", "cmn", "fr", "YUE", "german")]
+    ['en', 'zh', 'fr', 'yue', 'de']
+    """
+    code = code.strip().casefold()
+    return XTREME.get(code, _OTHERS.get(code, code))
+
+
+def pair_name(first: str, second: str) -> str:
+    """The one name of a pair of languages, whichever comes first in a file's name.
+
+    >>> pair_name("ZHO", "he"), pair_name("CMN", "HEB"), pair_name("heb", "cmn")
+    ('he-zho', 'he-zh', 'he-zh')
+    """
+    return "-".join(sorted((two_letters(first), two_letters(second))))
+
+
+def chosen(option: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+    """Those of the languages that are there which an option names; all if it names none.
+
+    Args:
+      option: e.g. `tatoeba.languages`, for the message.
+      wanted: codes, in any case, as they are there or another code of the same language.
+      there: codes as the data has them.
+
+    Returns:
+      Some of `there`, in its order, each once.
+
+    Raises:
+      UserError: if one of them is not there.
+    """
+    if not wanted:
+        return list(there)
+    found: set[str] = set()
+    for code in wanted:
+        # A folder may have files under both codes of a language: the written one goes first.
+        same = [one for one in there if one.casefold() == code.casefold()]
+        same = same or [one for one in there if two_letters(one) == two_letters(code)]
+        if not same:
+            known = ", ".join(there) or "none"
+            raise UserError(f"{option}: the data has no {code!r}; it has {known}")
+        found.update(same)
+    return [one for one in there if one in found]

@@ -1,0 +1,366 @@
+"""Word pairs with human scores: Multi-SimLex, its cross-lingual pairs, SimLex-999.
+
+Multi-SimLex (multisimlex.com) is published as one table of words and one of scores with a column a
+language, as a table a language with the scores of every annotator (`ENG.csv`), and, across
+languages, as a table a pair (`ENG-FRA.csv`). SimLex-999 has ten columns. Beside these, tables with
+the columns word1, word2, score, or id, word1, word2, pos, score. Columns are found by their names,
+in any case and with or without a space, or by their number where no line names them.
+"""
+
+import csv
+import dataclasses
+import itertools
+import math
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import pair_name, two_letters
+from official_cmlm.evaluation.data.sts import ScoredPairs
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
+
+HINT = (
+    "Multi-SimLex (multisimlex.com) belongs into DATA_DIR/multi_simlex: translation.csv and "
+    "scores.csv, or one file a language such as ENG.csv or en.tsv; SimLex-999.txt into "
+    "DATA_DIR/simlex"
+)
+FORMS = (
+    "columns named word 1, word 2 and score, average, SimLex999 or annotator 1, 2, …; or, without "
+    "such names, word, word, score; id, word, word, pos, score; or SimLex-999's ten"
+)
+
+MULTILINGUAL, SIMLEX, CROSS_LINGUAL = "multi_simlex", "simlex", "cross_lingual_simlex"
+DATA_SETS = (MULTILINGUAL, SIMLEX, CROSS_LINGUAL)
+
+# Scores of two languages that differ by more make no cross-lingual pair: a fifth of the scale 0-6.
+MAX_DIFFERENCE = 1.2
+
+_FOLDERS = {
+    MULTILINGUAL: ("multi_simlex", "multisimlex"),
+    SIMLEX: ("simlex", "SimLex-999"),
+    CROSS_LINGUAL: ("cross_lingual_simlex",),
+}
+_WORDS, _SCORES = "translation.csv", "scores.csv"
+# A table of comma-separated values is one of a language if its name is a code: others lie around.
+_LANGUAGE_FILE = re.compile(r"(?:([^-]+)\.tsv|([A-Za-z]{2,3})(?:-simlex)?\.csv)", re.IGNORECASE)
+_PAIR_FILE = re.compile(r"(?!.*-simlex)([^-]+)-([^-]+)\.(?:tsv|csv)", re.IGNORECASE)
+_SIMLEX_FILE = re.compile(r"simlex-(?!999)(.+)\.txt")
+_SIMLEX_999 = "simlex-999.txt"
+_SCORE_NAMES = ("score", "simlex999", "average", "mean", "similarity")
+# Number of columns without names -> those of the row's number, both words and the score.
+_BY_NUMBER = {3: (None, 0, 1, (2,)), 5: (0, 1, 2, (4,)), 10: (None, 0, 1, (3,))}
+
+Rows = Mapping[str, tuple[str, str, float]]
+"""Number of a row -> first word, second word, score."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where the pairs of a language, or of two languages, are.
+
+    Attributes:
+      path: the file; of two tables that of the words.
+      column: plain name of the language's columns in two tables, e.g. `eng`; else "".
+    """
+
+    path: Path
+    column: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class WordPairs:
+    """The well-formed rows of a file.
+
+    Attributes:
+      rows: (number, first word, second word, score); the number is the file's id, or counts rows.
+      skipped: number of other rows: a wrong number of columns, a word missing, no finite score.
+    """
+
+    rows: list[tuple[str, str, str, float]]
+    skipped: int
+
+    @property
+    def scored(self) -> ScoredPairs:
+        """All rows."""
+        return ScoredPairs(
+            [row[1] for row in self.rows],
+            [row[2] for row in self.rows],
+            np.array([row[3] for row in self.rows], np.float64),
+        )
+
+    @property
+    def numbered(self) -> Rows:
+        """By number, of equal numbers the last."""
+        return {number: (first, second, score) for number, first, second, score in self.rows}
+
+
+def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, Source]]:
+    """Data set -> language or pair of languages -> its pairs; notes tell which files are not taken.
+
+    Languages have their two-letter code where there is one, those of SimLex-999 the name in the
+    file; a pair has its codes in alphabetical order. What is wrong with the two tables of
+    Multi-SimLex is reported under `multi_simlex`.
+
+    Raises:
+      MissingData: if there are no files.
+    """
+    found: dict[str, dict[str, Source]] = {name: {} for name in DATA_SETS}
+
+    def add(data_set: str, name: str, source: Source) -> None:
+        taken = found[data_set].setdefault(name, source)
+        if taken is not source:
+            report.notes.append(
+                f"{data_set}.{name}: {taken.path.name} is read, not {source.path.name}"
+            )
+
+    tables: list[Path] = []
+    for path in _files(data.root, MULTILINGUAL):
+        if match := _LANGUAGE_FILE.fullmatch(path.name):
+            add(MULTILINGUAL, two_letters(match[1] or match[2]), Source(path))
+        elif match := _PAIR_FILE.fullmatch(path.name):
+            add(CROSS_LINGUAL, pair_name(match[1], match[2]), Source(path))
+        elif path.name in (_WORDS, _SCORES):
+            tables.append(path.parent)
+    for folder in dict.fromkeys(tables):
+        with report.task(MULTILINGUAL):
+            for column in _columns_of_both(data, folder):
+                add(MULTILINGUAL, two_letters(column), Source(folder / _WORDS, column))
+    for path in _files(data.root, SIMLEX):
+        if path.name.casefold() == _SIMLEX_999:
+            add(SIMLEX, "english", Source(path))
+        elif match := _SIMLEX_FILE.fullmatch(path.name):
+            add(SIMLEX, match[1], Source(path))
+    for path in _files(data.root, CROSS_LINGUAL):
+        if match := _PAIR_FILE.fullmatch(path.name):
+            add(CROSS_LINGUAL, pair_name(match[1], match[2]), Source(path))
+    if not tables and not any(found.values()):
+        raise MissingData(data.root / _FOLDERS[MULTILINGUAL][0], HINT)
+    return {name: dict(sorted(sources.items())) for name, sources in found.items()}
+
+
+def read(data: DataFolder, source: Source) -> WordPairs:
+    """The pairs of a file.
+
+    Raises:
+      MissingData: if a file is missing.
+      UserError: if its columns are in no known form, or fewer than two pairs are left.
+    """
+    if source.column:
+        pairs = _from_two_tables(data, source)
+    else:
+        header, lines = data.table(source.path, HINT, _is_header)
+        pairs = parse_pairs(lines, str(source.path), header)
+    if len(pairs.rows) < 2:
+        raise UserError(f"{source.path}: {len(pairs.rows)} word pairs with a score; need 2; {HINT}")
+    return pairs
+
+
+def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPairs:
+    """Word pairs from the lines of a file.
+
+    Args:
+      lines: tab-separated or, without a tab, comma-separated; without the header.
+      source: name of the file, for errors.
+      header: names of the columns; "" if the file has none.
+
+    Raises:
+      UserError: if the columns are in no known form.
+    """
+    cells = [_cells(line) for line in lines if line.strip()]
+    names = _cells(header) if header else []
+    width = len(names) or Counter(map(len, cells or [[]])).most_common(1)[0][0]
+    columns = _columns([_plain(name) for name in names])
+    if columns is None and not _has_words(names):
+        columns = _BY_NUMBER.get(width)
+    if columns is None and not (names or cells):
+        return WordPairs([], 0)
+    if columns is None:
+        what = f"the columns {_listed(names)}" if names else f"{width} columns without names"
+        raise UserError(f"{source}: {what}; known are {FORMS}")
+    rows = [_row(row, str(i), width, columns) for i, row in enumerate(cells, 1)]
+    good = [row for row in rows if row is not None]
+    return WordPairs(good, len(rows) - len(good))
+
+
+def crossed(first: Rows, second: Rows) -> ScoredPairs:
+    """Cross-lingual pairs of two row-aligned languages, built as Multi-SimLex builds its own.
+
+    Vulić et al. (2020), after Camacho-Collados et al. (2015): two translations (a, b) and (c, d) of
+    a pair give (a, d) and (b, c) with the mean of both scores, unless the scores differ by more
+    than `MAX_DIFFERENCE`.
+
+    Args:
+      first, second: rows of two languages; rows with the same number translate each other.
+
+    Returns:
+      Each pair once, in the order of the first language's rows.
+    """
+    pairs: dict[tuple[str, str], float] = {}
+    for number in first:
+        if number not in second:
+            continue
+        (a, b, score), (c, d, other) = first[number], second[number]
+        if abs(score - other) <= MAX_DIFFERENCE + 1e-9:
+            for pair in ((a, d), (b, c)):
+                pairs.setdefault(pair, (score + other) / 2)
+    return ScoredPairs([a for a, _ in pairs], [b for _, b in pairs], np.array([*pairs.values()]))
+
+
+def all_crossed(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
+    """Pair of languages -> pairs, for all two languages that give at least two pairs."""
+    found = {
+        pair_name(a, b): crossed(rows[a], rows[b])
+        for a, b in itertools.combinations(sorted(rows), 2)
+    }
+    return {name: pairs for name, pairs in found.items() if len(pairs.gold) >= 2}
+
+
+def _files(root: Path, data_set: str) -> Iterator[Path]:
+    """Files of a data set, also one folder down, where archives put them."""
+    for folder in (root / name for name in _FOLDERS[data_set]):
+        if folder.is_dir():
+            yield from sorted(path for path in folder.glob("*") if path.is_file())
+            yield from sorted(path for path in folder.glob("*/*") if path.is_file())
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line: tab-separated as they are, comma-separated as `csv` reads them."""
+    if "\t" in line or "," not in line:
+        return line.split("\t")
+    try:
+        return next(csv.reader([line]), [])
+    except csv.Error:
+        # A field of more than 128 KiB: no word.
+        return [line]
+
+
+def _plain(name: str) -> str:
+    """A column's name for comparison: `Word 1`, `word_1` and `word1` are one."""
+    return re.sub(r"[\s_\"]+", "", name).casefold()
+
+
+def _has_words(names: Sequence[str]) -> bool:
+    return {"word1", "word2"} <= {_plain(name) for name in names}
+
+
+def _is_header(line: str) -> bool:
+    names = _cells(line)
+    # A line of numbers and words may begin with the word "id".
+    has_score = _mean(iter(names[-1:])) is not None
+    return _has_words(names) or (_plain(names[0]) == "id" and not has_score)
+
+
+Columns = tuple[int | None, int, int, tuple[int, ...]]
+"""Indices of the row's number, both words and the scores, of which the mean is taken."""
+
+
+def _columns(names: list[str]) -> Columns | None:
+    """Columns by plain names; None if they do not have words and scores."""
+    score = next((names.index(name) for name in _SCORE_NAMES if name in names), None)
+    number = names.index("id") if "id" in names else None
+    if {"word1", "word2"} <= set(names):
+        first, second = names.index("word1"), names.index("word2")
+    elif number == 0 and score is not None and score > 2:
+        # The columns of a pair's words are named after the languages.
+        first, second = 1, 2
+    else:
+        return None
+    annotators = [i for i, name in enumerate(names) if re.fullmatch(r"annotator\d*", name)]
+    scores = (score,) if score is not None else tuple(annotators)
+    return (number, first, second, scores) if scores else None
+
+
+def _row(
+    cells: Sequence[str], number: str, width: int, columns: Columns
+) -> tuple[str, str, str, float] | None:
+    place, first, second, scores = columns
+    if len(cells) != width:
+        return None
+    words = cells[first].strip(), cells[second].strip()
+    score = _mean(cells[i] for i in scores)
+    if not all(words) or score is None:
+        return None
+    return (cells[place].strip() if place is not None else number, *words, score)
+
+
+def _mean(cells: Iterator[str]) -> float | None:
+    """Mean of the cells that are filled; None if none is, or one is not a finite number."""
+    try:
+        values = [float(cell) for cell in cells if cell.strip()]
+    except ValueError:
+        return None
+    mean = sum(values) / len(values) if values else math.nan
+    return mean if math.isfinite(mean) else None
+
+
+def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
+    """Languages of the two tables, as their plain columns name them.
+
+    Raises:
+      MissingData: if there is one table without the other.
+      UserError: if a table has no such columns, or a language has no scores.
+    """
+    words, scores = (_by_id(data, folder / name) for name in (_WORDS, _SCORES))
+    found = [name[:-1] for name in words.names if name.endswith("1")]
+    found = [name for name in found if name and f"{name}2" in words.names]
+    if not found:
+        raise UserError(
+            f"{folder / _WORDS}: the columns {_listed(words.names)} are not 'ENG 1', 'ENG 2', …"
+        )
+    if lacking := [name for name in found if name not in scores.names]:
+        raise UserError(
+            f"{folder / _SCORES}: no column {lacking[0]!r}; it has {_listed(scores.names)}"
+        )
+    return found
+
+
+def _listed(names: Sequence[str]) -> str:
+    return repr(", ".join(names)[:100])
+
+
+def _from_two_tables(data: DataFolder, source: Source) -> WordPairs:
+    """Pairs of a language in `translation.csv` and `scores.csv`, joined by their ids or rows."""
+    path = source.path.with_name(_SCORES)
+    words, scores = _by_id(data, source.path), _by_id(data, path)
+    if words.rows.keys() != scores.rows.keys():
+        raise UserError(
+            f"{source.path} has {len(words.rows)} rows, {path} has {len(scores.rows)}, and not the "
+            f"same ids; download both again"
+        )
+    first, second = (words.names.index(f"{source.column}{i}") for i in (1, 2))
+    score = scores.names.index(source.column)
+    rows = [
+        _row([number, row[first], row[second], scores.rows[number][score]], number, 4, _JOINED)
+        for number, row in words.rows.items()
+    ]
+    good = [row for row in rows if row is not None]
+    return WordPairs(good, len(rows) - len(good))
+
+
+_JOINED: Columns = (0, 1, 2, (3,))
+
+
+@dataclasses.dataclass(frozen=True)
+class _Table:
+    """Rows by their id, and the plain names of their columns; every row has all of these."""
+
+    names: list[str]
+    rows: dict[str, list[str]]
+
+
+def _by_id(data: DataFolder, path: Path) -> _Table:
+    """A table's rows by the column ID, else by their place; short rows are filled up."""
+    header, lines = data.table(path, HINT, lambda line: True)
+    names = [_plain(name) for name in _cells(header)]
+    place = names.index("id") if "id" in names else None
+    rows = {}
+    for number, line in enumerate((line for line in lines if line.strip()), 1):
+        cells = _cells(line)
+        cells += [""] * (len(names) - len(cells))
+        rows[cells[place].strip() if place is not None else str(number)] = cells
+    return _Table(names, rows)

@@ -1,0 +1,32 @@
+"""Codes of languages, and the choice of some."""
+
+import pytest
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.language_codes import chosen, pair_name, two_letters
+
+
+def test_codes_of_multi_simlex():
+    """Its twelve languages and Arabic; the codes that a paper's columns have."""
+    codes = "ARA CMN CYM ENG EST FIN FRA HEB POL RUS SPA SWA YUE".split()
+    assert [two_letters(code) for code in codes] == (
+        "ar zh cy en et fi fr he pl ru es sw yue".split()
+    )
+
+
+def test_a_pair_has_one_name():
+    """Whatever the order and the codes."""
+    assert {pair_name(*pair) for pair in [("zh", "he"), ("HEB", "CMN"), ("CMN", "HEB")]} == {
+        "he-zh"
+    }
+
+
+def test_choice():
+    """In the data's order, by either code, each once; the code as written goes first."""
+    there = ["deu", "fra", "swh"]
+    assert chosen("o", [], there) == there
+    assert chosen("o", ["SW", "deu", "de"], there) == ["deu", "swh"]
+    assert chosen("o", ["de"], ["de", "deu"]) == ["de"]
+    assert chosen("o", ["deu"], ["de", "deu"]) == ["deu"]
+    with pytest.raises(UserError, match=r"^o: the data has no 'xx'; it has deu, fra, swh$"):
+        chosen("o", ["de", "xx"], there)

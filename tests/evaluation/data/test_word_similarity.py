@@ -1,0 +1,32 @@
+"""Word pairs: rows of a table, and pairs across languages by hand."""
+
+from official_cmlm.evaluation.data.word_similarity import crossed, parse_pairs
+
+
+def test_empty_lines():
+    """No pair at all is no fault of the columns."""
+    assert parse_pairs([], "somewhere").rows == []
+
+
+def test_rows_without_names():
+    """By the number of columns: three, five or ten; numbers of rows where there is no id."""
+    assert parse_pairs(["a\tb\t1.5", "a\tc"], "s").rows == [("1", "a", "b", 1.5)]
+    assert parse_pairs(["7\ta\tb\tn\t2"], "s").rows == [("7", "a", "b", 2.0)]
+    ten = "\t".join(["a", "b", "N", "3", *"012345"])
+    assert parse_pairs([ten], "s").scored.gold.tolist() == [3.0]
+
+
+def test_columns_by_name():
+    """In any order and case; an average goes before annotators."""
+    header = "Annotator 1,WORD_2,Word 1,average"
+    found = parse_pairs(['1,b,"a, or so",5', "1,,a,5", "1,b,a,", "1,b,a,nan", "b,a"], "s", header)
+    assert found.rows == [("1", "a, or so", "b", 5.0)] and found.skipped == 4
+
+
+def test_crossed_pairs_by_hand():
+    """Both words are crossed, scores averaged; too different scores and unshared rows are left."""
+    english = {"1": ("arm", "muscle", 1.0), "2": ("big", "small", 0.2), "3": ("x", "y", 5.0)}
+    spanish = {"1": ("brazo", "músculo", 2.2), "2": ("grande", "chico", 1.5), "4": ("z", "w", 1.0)}
+    pairs = crossed(english, spanish)
+    assert list(zip(pairs.first, pairs.second)) == [("arm", "músculo"), ("muscle", "brazo")]
+    assert pairs.gold.tolist() == [1.6, 1.6]

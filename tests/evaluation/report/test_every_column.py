@@ -1,0 +1,141 @@
+"""All suites on a folder with toy data for everything: each column of the papers is filled."""
+
+import dataclasses
+
+import pytest
+
+from official_cmlm.evaluation.data.sts import SUBSETS
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.report import driver
+from official_cmlm.evaluation.report.papers import own_values, paper_tables
+from official_cmlm.evaluation.suites import SUITES
+from official_cmlm.evaluation.suites.probing import TASKS as PROBING
+from official_cmlm.evaluation.suites.tatoeba import XTREME
+from tests.evaluation import toy
+
+TABLES = paper_tables()
+# Fewer trainings than by default; tasks and metrics are the same.
+SETTINGS = ("amazon.seeds=1", "geometry.random_pairs=10", "sts.split=both")
+
+
+def _write_everything(root):
+    """Data of every suite, for every column of the papers' tables."""
+    toy.write_senteval(root / "senteval/downstream")
+    for year in SUBSETS:
+        folder = root / f"senteval/downstream/STS/{year}-en-test"
+        toy.write_year(folder, ["5", "4", "1", "2"])
+    for name in ("track1.ar-ar", "track3.es-es"):
+        toy.write(root / f"STS17/STS2017.eval.v1.1/STS.input.{name}.txt", ["a\ta b", "c\td"])
+        toy.write(root / f"STS17/STS2017.gs/STS.gs.{name}.txt", ["4", "1"])
+    russian = root / "STS2012_MSRvid_translated"
+    toy.write(russian / "STS.input.MSRvid.txt", ["a\ta b", "c\td"])
+    toy.write(russian / "STS.gs.MSRvid.txt", ["4", "1"])
+    lines = [
+        f"{part}\t{i % 3}\t{word} x{i} y"
+        for part in ("tr", "va", "te")
+        for i, word in enumerate(("past", "present", "future") * 20)
+    ]
+    for name in PROBING.values():
+        toy.write(root / "senteval/probing" / name, lines)
+    texts = [f"sentence {i}" for i in range(8)]
+    for code in XTREME:
+        for side in (code, "eng"):
+            toy.write(root / f"tatoeba/v1/tatoeba.{code}-eng.{side}", texts)
+    for language in ("en", "de"):
+        toy.write(
+            root / f"pawsx/dev-{language}.tsv", [f"{language} {text}\tb\t0" for text in texts]
+        )
+    languages = {
+        column.split("/")[0]
+        for table in TABLES
+        if table.suite == "xeval"
+        for _, column in table.columns
+    }
+    for language in languages - {"mean"}:
+        toy.write_senteval(root / "xeval" / language, count=30)
+    rows, labels = toy.sentences(60)
+    reviews = [f"{1 + 4 * label}\t{text}" for text, label in zip(rows, labels)]
+    toy.write(root / "amazon/en/train.tsv", reviews)
+    for language in ("en", "fr", "de", "ja"):
+        toy.write(root / f"amazon/{language}/test.tsv", reviews[:20])
+    for side in ("de", "en"):
+        numbered = [f"{side}-{i}\t{text}" for i, text in enumerate(texts)]
+        toy.write(root / f"bucc/de-en.sample.{side}", numbered)
+    toy.write(root / "bucc/de-en.sample.gold", ["de-0\ten-0"])
+    pairs = [f"{i}\tword{i}\tword{i // 2}\tN\t{i % 5}" for i in range(1, 9)]
+    for language in ("en", "fr", "et", "ar", "zh", "ru", "es", "pl", "he"):
+        toy.write(root / f"multi_simlex/{language}.tsv", pairs)
+    for pair in ("en-fr", "en-it", "en-ru", "en-tr", "it-fr", "ru-fr"):
+        words = [f"a{i}\tb{i}" for i in range(8)]
+        for kind in ("train.freq.5k", "train.freq.3k", "train.freq.1k", "train.freq.500"):
+            toy.write(root / f"bli/{pair}/yacle.{kind}.{pair}.tsv", words)
+        toy.write(root / f"bli/{pair}/yacle.test.freq.2k.{pair}.tsv", words[:3])
+    for corpus in ("ncbi-disease", "bc5cdr-disease", "bc5cdr-chemical", "askapatient", "cometa"):
+        toy.write(root / corpus / "entities.txt", [f"D{i}\tname {i}" for i in range(8)])
+        toy.write(root / corpus / "mentions.tsv", ["name 1\tD1", "names 2\tD2"])
+    header = "index\tquestion\tsentence\tlabel"
+    answers = [f"{i}\tq {i}\ts {i}\t{('entailment', 'not_entailment')[i % 2]}" for i in range(6)]
+    toy.write(root / "qnli/dev.tsv", [header, *answers])
+    questions = [f"{i}\t{i}\t{i}\tq {i}\tq {i // 2}\t{i % 2}" for i in range(8)]
+    header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
+    toy.write(root / "qqp/dev.tsv", [header, *questions])
+    for name in (
+        "en_words_top_10k",
+        "stsbenchmark_train_10k_sents_random_sampled",
+        "umls_names_10k",
+    ):
+        toy.write(root / f"mirror_bert/{name}.txt", texts)
+
+
+def _fine_tune(texts, labels, classes, seed):
+    return lambda others: [seed % classes] * len(others)
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    """The folder."""
+    root = tmp_path_factory.mktemp("everything")
+    _write_everything(root)
+    return root
+
+
+@pytest.fixture(scope="module")
+def found(data):
+    """Suite -> its results, the number of texts that it embedded, and that it did not announce."""
+    options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
+    results = {}
+    for name, chosen in options.items():
+        cached = CachedEncoder(toy.encode, fine_tune=_fine_tune)
+        cached.prepare(driver.texts_of({name: chosen}, data))
+        announced = cached.encoded
+        results[name] = driver.run_suite(name, cached, data, chosen, strict=False)
+        results[name] |= {"announced": announced, "late": cached.encoded - announced}
+    return results
+
+
+@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
+def test_the_data_are_complete(found, name):
+    """Nothing fails, nothing lacks; so an empty column below is the suite's fault."""
+    assert found[name]["failures"] == [] and found[name]["missing"] == []
+
+
+@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
+def test_texts_are_known_before_they_are_needed(found, name):
+    """The one pass over all suites' texts finds all that the suite embeds."""
+    assert found[name]["announced"] and not found[name]["late"]
+
+
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: f"{table.paper} {table.table}")
+def test_every_column_is_filled(found, table):
+    """The suite has a score under the column's name, for one of the table's variants at least."""
+    values = {f"{s['task']}/{s['metric']}": s["value"] for s in found[table.suite]["scores"]}
+    rows = [own_values(table, values, variant) for _, variant in table.variants]
+    for i, (label, column) in enumerate(table.columns):
+        assert column is None or any(row[i] is not None for row in rows), label
+
+
+def test_a_wrong_name_is_found(found):
+    """What these tests would say of a column whose task does not exist."""
+    table = dataclasses.replace(TABLES[0], columns=[("x", "MR/accuracies")])
+    values = {f"{s['task']}/{s['metric']}": s["value"] for s in found["senteval"]["scores"]}
+    assert own_values(table, values) == [None]
