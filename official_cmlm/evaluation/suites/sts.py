@@ -10,7 +10,7 @@ are never taken for test scores. A language is a suffix: `STS-B.de`, `STS-B-dev.
 
 import dataclasses
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -81,7 +81,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
     Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
     of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
-    and `average of <tasks>/spearman` where only some of them have a score.
+    and `average of <tasks>/spearman_mean` where only some of them have a score.
     """
     for year in filter(options.has, YEARS):
         with report.task(year):
@@ -128,7 +128,7 @@ def _average(options: Options, report: SuiteReport) -> None:
         report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
     if len(scored) > 1:
         name = f"average of {'+'.join(scored)}"
-        report.add(name, "spearman", float(np.mean(list(scored.values()))), len(scored))
+        report.add(name, "spearman_mean", float(np.mean(list(scored.values()))), len(scored))
 
 
 def _main_metric(name: str) -> str:
@@ -192,29 +192,38 @@ def _other_languages(
             continue
         with report.task(name):
             _single(encode, read(), name, report)
-    # What was asked for by name and is not there.
-    lacking = [
-        ("STS17", "STS17/STS2017.eval.v1.1", sts.TRACKS_HINT),
-        (_RUSSIAN, "STS2012_MSRvid_translated", sts.RUSSIAN_HINT),
-    ]
-    lacking = [
-        one
-        for one in lacking
-        if one[0] in options.tasks and not any(name.startswith(one[0]) for name, _, _ in files)
-    ]
-    spoken = {"en"}.union(*(languages for _, languages, _ in chosen))
-    for language in sorted(set(options.languages) - spoken):
-        if options.has("STS-B"):
-            path = f"stsb_multi_mt/stsb-{language}-{options.splits[0]}.csv"
-            lacking.append((f"STS-B.{language}", path, sts.LANGUAGES_HINT))
-        elif not lacking:
-            path = f"STS17/STS2017.eval.v1.1/STS.input.track*.{language}-{language}.txt"
-            lacking.append((f"STS17.{language}-{language}", path, sts.TRACKS_HINT))
-    for name, path, hint in lacking:
-        with report.task(name):
-            raise MissingData(data.root / path, hint)
     if not files and not options.tasks and not options.languages:
         report.notes.append(f"no STS in other languages: {sts.LANGUAGES_HINT}")
+    covered = {"en"}.union(*(languages for _, languages, _ in chosen))
+    for name, path, hint in _lacking(options, [name for name, _, _ in files], covered):
+        with report.task(name):
+            raise MissingData(data.root / path, hint)
+
+
+def _lacking(
+    options: Options, files: Sequence[str], covered: set[str]
+) -> Iterator[tuple[str, str, str]]:
+    """(task, path, hint) of what was asked for by name and is not there.
+
+    Args:
+      options: the choice.
+      files: tasks of the files that are there.
+      covered: languages that have a task.
+    """
+    tracks = "STS17/STS2017.eval.v1.1"
+    for task, path, hint in (
+        ("STS17", tracks, sts.TRACKS_HINT),
+        (_RUSSIAN, "STS2012_MSRvid_translated", sts.RUSSIAN_HINT),
+    ):
+        if task in options.tasks and not any(name.startswith(task) for name in files):
+            yield task, path, hint
+    for language in sorted(set(options.languages) - covered):
+        if options.has("STS-B"):
+            path = f"stsb_multi_mt/stsb-{language}-{options.splits[0]}.csv"
+            yield f"{_benchmark(options.splits[0])}.{language}", path, sts.LANGUAGES_HINT
+        elif "STS17" in options.tasks:
+            pair = f"{language}-{language}"
+            yield f"STS17.{pair}", f"{tracks}/STS.input.track*.{pair}.txt", sts.TRACKS_HINT
 
 
 def _is_there(data: DataFolder, split: str) -> bool:

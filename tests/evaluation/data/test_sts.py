@@ -59,20 +59,25 @@ def test_missing_and_unequal_files(tmp_path):
         read_subsets(DataFolder(tmp_path), tmp_path)
 
 
+# GLUE's copy of STS-B: where the publisher's file has the score, this one has a number too.
+GLUE = [
+    "index\tgenre\tfilename\tyear\told_index\tsource1\tsource2\tsentence1\tsentence2\tscore",
+    "0\tmain-captions\tMSRvid\t2012test\t0000\tnone\tnone\tA man.\tA man.\t5.000",
+    "1\tmain-captions\tMSRvid\t2012test\t0002\tnone\tnone\tA child.\tA child.\t4.750",
+]
 UNKNOWN = {
-    "glue": (parse_sts_benchmark, "index\tgenre\tsentence1\tsentence2\tscore", "5 columns by tab"),
-    "tabs": (parse_csv, "one\ttwo\t3.0", "3 columns by tab, 1 by comma"),
-    "other": (parse_sts_benchmark, "one,two,3.0", "1 columns by tab, 3 by comma"),
-    "label": (parse_sick, "1\tA\tB\tNEUTRAL\t3.3", "5 columns by tab"),
-    "empty": (parse_csv, "", "the file is empty"),
+    "glue": (parse_sts_benchmark, GLUE, "line 1 has 10 columns by tab, 1 by comma: 'index"),
+    "tabs": (parse_csv, ["one\ttwo\t3.0"] * 3, "3 columns by tab, 1 by comma"),
+    "other": (parse_sts_benchmark, ["one,two,3.0"] * 3, "1 columns by tab, 3 by comma"),
+    "label": (parse_sick, ["1\tA\tB\tNEUTRAL\t3.3"] * 3, "5 columns by tab"),
+    "empty": (parse_csv, [], "the file is empty"),
 }
 
 
 @pytest.mark.parametrize("name", UNKNOWN)
 def test_an_unknown_form_is_one_line(tmp_path, name):
     """It says what was found and what is known."""
-    parse, line, found = UNKNOWN[name]
-    lines = [line] * 3 if line else []
+    parse, lines, found = UNKNOWN[name]
     with pytest.raises(UserError, match="known: ") as error:
         parse(tmp_path / "file", lines)
     message = str(error.value)
