@@ -570,13 +570,16 @@ class ParallelSentences(Files):
 
 
 def _check_report(report: Any) -> None:
-    """A suite's report catches exceptions itself; those that were not expected are faults here.
+    """Raises what a suite's report has caught.
 
     Raises:
-      RuntimeError: for an exception that has a stack trace, or a message of several lines.
+      RuntimeError: for an exception that was not expected.
+      UserError: for a file that cannot be scored.
     """
-    if report.traces or any("\n" in line for line in report.unscored):
-        raise RuntimeError("report")
+    if report.traces:
+        raise RuntimeError(report.traces[0])
+    if report.unscored:
+        raise UserError(report.unscored[0])
 
 
 class Texts(Files):

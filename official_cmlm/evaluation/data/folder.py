@@ -1,12 +1,11 @@
 """Reads files of the evaluation data folder, with their checksums and the published row counts."""
 
-import fnmatch
 import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
 from importlib import resources
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.scores import MissingData
@@ -149,7 +148,7 @@ def _split(text: str) -> list[str]:
 
 # Names in the table omit the `_ABOVE` folders and include those of `_ROOTS`; users' files may not.
 _ABOVE = ("senteval/downstream/", "downstream/", "senteval/probing/", "probing/")
-_ROOTS = ("", "tatoeba/v1/", "pawsx/", "multi_simlex/", "qnli/", "stsb_multi_mt/")
+_ROOTS = ("", "tatoeba/v1/", "pawsx/", "qnli/", "stsb_multi_mt/")
 
 
 def _known(name: str) -> dict:
@@ -161,7 +160,8 @@ def _known(name: str) -> dict:
         if (entry := table["files"].get(root + name)) is not None:
             return entry
         for pattern, rows in table["rows"].items():
-            if fnmatch.fnmatchcase(root + name, pattern):
+            # Unlike `fnmatch`, no `*` stands for folders.
+            if PurePosixPath(root + name).match(pattern):
                 return {"rows": rows}
     return {}
 

@@ -185,3 +185,32 @@ def test_published_files():
         assert entry.get("rows", 0) >= 0
         for checksum in entry.get("sha256", []):
             assert len(checksum) == 64 and int(checksum, 16) >= 0
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"),
+    [
+        ("pawsx/fr/test_2k.tsv", 2000),
+        ("pawsx/x-final/fr/dev_2k.tsv", 2000),
+        ("x-final/de/translated_train.tsv", 49401),
+        ("multi_simlex/translation.csv", 1888),
+        ("multisimlex/ENG.csv", 1888),
+        ("multi_simlex/ENG-SimLex.csv", 1888),
+        ("multi_simlex/ENG-FRA.csv", None),
+        ("pawsx/en/train.tsv", 49401),
+        # Patterns of one folder are not those of others.
+        ("pawsx/translate-train-de.tsv", None),
+        ("amazon/en/train.tsv", None),
+        ("simlex/SimLex-999.txt", 999),
+    ],
+)
+def test_published_rows_of_tables(tmp_path, name, rows):
+    """Under the publishers' names and folders; the line of headings is no row."""
+    path = tmp_path / name
+    path.parent.mkdir(parents=True)
+    path.write_text("id\ta\n1\tb\n")
+    data = DataFolder(tmp_path)
+    assert data.table(path, "", lambda line: line.startswith("id")) == ("id\ta", ["1\tb"])
+    assert data.warnings == (
+        [] if rows is None else [f"{path}: 1 rows, published with {rows}; download it again"]
+    )
