@@ -73,6 +73,8 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
+      configuration: settings of trainings on which every score depends, to stand beside the scores
+        where they are compared with published ones; empty: none.
       traces: stack traces of unexpected exceptions, for developers.
       progress: called with (title, number of steps) before long work other than encoding; returns
         a function to call with the number of steps just finished. Default: silent.
@@ -84,6 +86,7 @@ class SuiteReport:
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
+    configuration: str = ""
     traces: list[str] = dataclasses.field(default_factory=list)
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
