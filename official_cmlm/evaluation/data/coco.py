@@ -115,7 +115,8 @@ def _images(features: Any, size: int) -> np.ndarray:
         images = np.stack(rows)
     if images.ndim != 2 or not images.size:
         raise Refused(f"features has the shape {images.shape}, not [images, width]")
-    images = np.asarray(images, np.float32)
+    with np.errstate(over="ignore"):
+        images = np.asarray(images, np.float32)
     if not np.isfinite(images).all():
         raise Refused("features has values that are not finite")
     return images
