@@ -702,6 +702,37 @@ def _letters(texts: Sequence[str]) -> np.ndarray:
     return np.array([[1 + text.count(letter) for letter in "aeot"] for text in texts], np.float32)
 
 
+class Pickles(Files):
+    """The pickled arrays and captions of SentEval's COCO."""
+
+    name = "pickles"
+    files = {"COCO/train.pkl": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        import numpy as np
+
+        features = np.linspace(-1, 1, 12, dtype=np.float32).reshape(4, 3).dumps()
+        # Written by hand in the form of Python 2: a dict of an array, dicts and lists.
+        captions = b"".join(
+            b"}U\x0fcleaned_captionU" + bytes([len(word)]) + word.encode() + b"s"
+            for word in (_WORDS * 2)[:20]
+        )
+        ids = b"".join(
+            b"](" + b"".join(b"K" + bytes([5 * n + i]) for i in range(5)) + b"e" for n in range(4)
+        )
+        content = b"U\x08features" + features[2:-1] + b"U\x08captions](" + captions + b"e"
+        content += b"U\x14image_to_caption_ids](" + ids + b"e"
+        (folder / "COCO").mkdir()
+        for name in ("train", "valid", "test"):
+            (folder / "COCO" / f"{name}.pkl").write_bytes(b"\x80\x02}(" + content + b"u.")
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.evaluation.data.coco import read_coco
+        from official_cmlm.evaluation.data.folder import DataFolder
+
+        read_coco(DataFolder(folder), folder)
+
+
 def _warc(kind: str, content: bytes, headers: dict[str, str]) -> bytes:
     lines = ["WARC/1.0", f"WARC-Type: {kind}", "WARC-Target-URI: https://example.org/a"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
@@ -728,6 +759,7 @@ FILES: list[Target] = [
     ScoredTexts(),
     WordPairs(),
     ParallelSentences(),
+    Pickles(),
     Shards(),
     Checkpoint(),
 ]

@@ -75,6 +75,8 @@ class SuiteReport:
       seeds: the random seeds used.
       finished: names of tasks that `remaining` need not yield again.
       keep: called after each task that `remaining` has yielded. Default: does nothing.
+      configuration: settings of trainings on which every score depends, to stand beside the scores
+        where they are compared with published ones; empty: none.
       traces: stack traces of unexpected exceptions, for developers.
       progress: called with (title, number of steps) before long work other than encoding; returns
         a function to call with the number of steps just finished. Default: silent.
@@ -88,6 +90,7 @@ class SuiteReport:
     seeds: list[int] = dataclasses.field(default_factory=list)
     finished: list[str] = dataclasses.field(default_factory=list)
     keep: Callable[[], None] = lambda: None
+    configuration: str = ""
     traces: list[str] = dataclasses.field(default_factory=list)
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 

@@ -85,9 +85,7 @@ def _rows(table: tf.Tensor, first: tf.Tensor, size: int) -> tf.Tensor:
     return tf.slice(table, [first, 0], [size, table.shape[1]])
 
 
-def _over_blocks(
-    entries: int, block_size: int, body: Callable[..., list], state: list
-) -> list:
+def _over_blocks(entries: int, block_size: int, body: Callable[..., list], state: list) -> list:
     """Calls `body(index, first entry, entries, *state) -> state` for each block, in turn."""
     block_size = min(block_size, entries)
     whole, rest = divmod(entries, block_size)

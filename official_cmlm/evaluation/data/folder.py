@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.scores import MissingData
@@ -76,7 +77,7 @@ class DataFolder:
         content, lines = self._read(path, hint, encodings)
         if header and lines and lines[0].startswith(header):
             del lines[0]
-        self._remember(path, content, len(lines), rows)
+        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), rows)
         return lines
 
     def table(
@@ -97,7 +98,7 @@ class DataFolder:
         """
         content, lines = self._read(path, hint, ("utf-8",))
         header = lines.pop(0) if lines and is_header(lines[0]) else ""
-        self._remember(path, content, len(lines), None)
+        self._remember(path, hashlib.sha256(content).hexdigest(), len(lines), None)
         return header, lines
 
     def _read(self, path: Path, hint: str, encodings: Sequence[str]) -> tuple[bytes, list[str]]:
@@ -107,10 +108,29 @@ class DataFolder:
             raise MissingData(path, hint) from None
         return content, _split(_decode(content, path, encodings))
 
-    def _remember(self, path: Path, content: bytes, found: int, rows: int | None) -> None:
+    def open(self, path: Path, hint: str) -> BinaryIO:
+        """Opens a file that is not text, for reading, once its checksum is known.
+
+        Raises:
+          MissingData: if the file is missing.
+          UserError: with `strict`, if it differs from the published one.
+        """
+        try:
+            file = path.open("rb")
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+            raise MissingData(path, hint) from None
+        try:
+            self._remember(path, hashlib.file_digest(file, "sha256").hexdigest(), None, None)
+        except BaseException:
+            file.close()
+            raise
+        file.seek(0)
+        return file
+
+    def _remember(self, path: Path, digest: str, found: int | None, rows: int | None) -> None:
         name = path.relative_to(self.root).as_posix()
         if name not in self.files:
-            self.files[name] = hashlib.sha256(content).hexdigest()
+            self.files[name] = digest
             if verdict := _verdict(path, name, self.files[name], found, rows):
                 self._verdicts[name] = verdict
                 if not self.strict:
@@ -119,11 +139,11 @@ class DataFolder:
             raise UserError(self._verdicts[name])
 
 
-def _verdict(path: Path, name: str, digest: str, found: int, rows: int | None) -> str | None:
+def _verdict(path: Path, name: str, digest: str, found: int | None, rows: int | None) -> str | None:
     """How a file differs from the published one; None if it does not, or is unknown."""
     known = _known(name)
     wanted = rows if rows is not None else known.get("rows")
-    if wanted is not None and found != wanted:
+    if None not in (wanted, found) and found != wanted:
         return f"{path}: {found} rows, published with {wanted}; download it again"
     if "sha256" in known and digest not in known["sha256"]:
         return f"{path}: its checksum {digest[:12]}… differs from the published file's"

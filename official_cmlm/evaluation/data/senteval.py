@@ -14,7 +14,7 @@ HINT = (
     "DATA_DIR/senteval/downstream, a translated one into DATA_DIR/xeval/<language>"
 )
 # Folders of tasks; a folder that holds one of them is the downstream folder.
-FOLDERS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SICK", "STS", "SNLI")
+FOLDERS = ("MR", "CR", "SUBJ", "MPQA", "SST", "TREC", "MRPC", "SICK", "STS", "SNLI", "COCO")
 _TREC = ("ABBR", "DESC", "ENTY", "HUM", "LOC", "NUM")
 _SICK = ("CONTRADICTION", "NEUTRAL", "ENTAILMENT")
 _SNLI = ("entailment", "neutral", "contradiction")
@@ -58,14 +58,16 @@ class Task:
     read: Callable[[DataFolder, Path, list[str]], Parts]
 
 
-def ordered(rows: list[tuple[str, str, float]]) -> Examples:
+def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Examples:
     """Examples of rows (sentence, second sentence, label), in the order of the toolkit.
 
-    The toolkit sorts SNLI by the second sentence first. That is not done here; it only changes
-    which examples share a batch.
+    Args:
+      rows: in the order of the file, which decides between rows of equal lengths and labels.
+      by_second: sort by the second sentence's length first.
     """
     split = [(first.split(), second.split(), label) for first, second, label in rows]
-    split.sort(key=lambda row: (len(row[0]), len(row[1]), row[2]))
+    lengths = (1, 0) if by_second else (0, 1)
+    split.sort(key=lambda row: (len(row[lengths[0]]), len(row[lengths[1]]), row[2]))
     paired = any(second for _, second, _ in split)
     return Examples(
         [_joined(first) for first, _, _ in split],
@@ -191,7 +193,10 @@ def _snli(data: DataFolder, root: Path, notes: list[str]) -> Parts:
         known = [row for row in zip(first, second, labels) if row[2] in _SNLI]
         if len(known) < len(labels):
             notes.append(f"SNLI {part}: skipped {len(labels) - len(known)} rows without a label")
-        parts[part] = ordered([(a, b, _SNLI.index(label)) for a, b, label in known])
+        # The toolkit sorts SNLI by the second sentence, and by the label's name.
+        examples = ordered([(a, b, sorted(_SNLI).index(c)) for a, b, c in known], by_second=True)
+        classes = np.array([_SNLI.index(name) for name in sorted(_SNLI)])
+        parts[part] = dataclasses.replace(examples, labels=classes[examples.labels])
     return parts
 
 

@@ -4,6 +4,7 @@ Each works with either of two solvers: `MiniBatchSolver`, the toolkit's PyTorch 
 scores are the published ones; and `LogisticRegressionSolver`, the toolkit's option without PyTorch.
 """
 
+import abc
 import dataclasses
 from collections.abc import Callable, Sequence
 from typing import Protocol
@@ -14,7 +15,7 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from official_cmlm.evaluation.metrics import senteval_classifier
-from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig, Rows
+from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig, Fold, Rows
 
 Part = tuple[Rows, np.ndarray]
 """Features by row and int labels."""
@@ -23,26 +24,50 @@ Part = tuple[Rows, np.ndarray]
 _FOLD_SEED = 1111
 
 
+Tick = Callable[[int], None]
+"""Called with the number of trainings just finished."""
+
+
 class Predictor(Protocol):
     """A trained classifier."""
 
     def predict(self, rows: Rows) -> np.ndarray: ...
 
 
-class Solver(Protocol):
+class Solver(abc.ABC):
     """Trains one classifier for each of several regularisation strengths."""
 
+    @abc.abstractmethod
     def grid(self, kind: str) -> Sequence[float]:
         """The strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
 
+    @abc.abstractmethod
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
     ) -> list[Predictor]:
         """A classifier for each strength; `dev` is for early stopping."""
 
+    def fit_folds(
+        self,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        folds: Sequence[Fold],
+        num_classes: int,
+        seed: int,
+        tick: Tick,
+    ) -> list[list[Predictor]]:
+        """For each fold what `fit` gives for its rows; ticks for each."""
+        found = []
+        for fold in folds:
+            train = rows[fold.train], labels[fold.train]
+            dev = None if fold.dev is None else (rows[fold.dev], labels[fold.dev])
+            found.append(self.fit(train, dev, num_classes, fold.weight_decays, seed))
+            tick(1)
+        return found
+
 
 @dataclasses.dataclass(frozen=True)
-class MiniBatchSolver:
+class MiniBatchSolver(Solver):
     """The toolkit's PyTorch classifier without a hidden layer."""
 
     config: ClassifierConfig
@@ -58,9 +83,23 @@ class MiniBatchSolver:
         """See `senteval_classifier.fit`."""
         return senteval_classifier.fit(train, dev, num_classes, self.config, strengths, seed)
 
+    def fit_folds(
+        self,
+        rows: np.ndarray,
+        labels: np.ndarray,
+        folds: Sequence[Fold],
+        num_classes: int,
+        seed: int,
+        tick: Tick,
+    ) -> list[list[Predictor]]:
+        """All of them side by side; see `senteval_classifier.fit_folds`."""
+        return senteval_classifier.fit_folds(
+            rows, labels, folds, num_classes, self.config, seed, tick
+        )
+
 
 @dataclasses.dataclass(frozen=True)
-class LogisticRegressionSolver:
+class LogisticRegressionSolver(Solver):
     """The toolkit without PyTorch (`usepytorch: False`): scikit-learn's logistic regression."""
 
     max_iter: int = 1000
@@ -85,9 +124,6 @@ class LogisticRegressionSolver:
         return fitted
 
 
-Tick = Callable[[int], None]
-
-
 def inner_kfold(
     rows: np.ndarray,
     labels: np.ndarray,
@@ -96,8 +132,8 @@ def inner_kfold(
     folds: int,
     seed: int,
     tick: Tick = lambda done: None,
-) -> float:
-    """Accuracy, 0 to 1, of tasks with a training set only: MR, CR, SUBJ, MPQA.
+) -> tuple[float, float]:
+    """Accuracy of tasks with a training set only: MR, CR, SUBJ, MPQA.
 
     Nested cross-validation: each fold is classified by a classifier trained on the other folds,
     whose strength is chosen by cross-validation within those. The result is the mean over folds.
@@ -109,17 +145,32 @@ def inner_kfold(
       solver: trains the classifiers.
       folds: number of outer and of inner folds.
       seed: of the trainings; the seed of the folds is fixed, as in the toolkit.
-      tick: called with 1 after each outer fold.
+      tick: called with the numbers of trainings; there are folds * (folds + 1).
+
+    Returns:
+      Accuracy on development sets, by which strengths were chosen, and on test sets, 0 to 1.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=_FOLD_SEED)
-    accuracies = []
-    for others, fold in split.split(rows, labels):
-        train = rows[others], labels[others]
-        strength = _best(train, num_classes, solver, "inner_kfold", split, seed)
-        (classifier,) = solver.fit(train, None, num_classes, [strength], seed)
-        accuracies.append(_accuracy(classifier, rows[fold], labels[fold]))
-        tick(1)
-    return float(np.mean(accuracies))
+    outer = list(split.split(rows, labels))
+    strengths = solver.grid("inner_kfold")
+    chosen, dev = _best(
+        rows,
+        labels,
+        [others for others, _ in outer],
+        num_classes,
+        solver,
+        strengths,
+        split,
+        seed,
+        tick,
+    )
+    finals = [Fold(others, None, [best]) for (others, _), best in zip(outer, chosen)]
+    fitted = solver.fit_folds(rows, labels, finals, num_classes, seed, tick)
+    accuracies = [
+        _accuracy(classifier, rows[fold], labels[fold])
+        for (classifier,), (_, fold) in zip(fitted, outer)
+    ]
+    return float(np.mean(dev)), float(np.mean(accuracies))
 
 
 def kfold(
@@ -129,15 +180,24 @@ def kfold(
     solver: Solver,
     folds: int,
     seed: int,
-) -> np.ndarray:
-    """Predicted classes, int `[m]`, of tasks with a training and a test set: TREC, MRPC.
+    tick: Tick = lambda done: None,
+) -> tuple[float, np.ndarray]:
+    """Predictions for tasks with a training and a test set: TREC, MRPC.
 
-    The strength is chosen by cross-validation on the training set.
+    The strength is chosen by cross-validation on the training set. There are folds + 1 trainings.
+
+    Returns:
+      Accuracy of that cross-validation, 0 to 1, and predicted classes, int `[m]`.
     """
     split = StratifiedKFold(folds, shuffle=True, random_state=seed)
-    strength = _best(train, num_classes, solver, "kfold", split, seed)
+    rows, labels = train
+    everything = np.arange(len(labels))
+    (strength,), (dev,) = _best(
+        rows, labels, [everything], num_classes, solver, solver.grid("kfold"), split, seed, tick
+    )
     (classifier,) = solver.fit(train, None, num_classes, [strength], seed)
-    return classifier.predict(test_rows)
+    tick(1)
+    return dev, classifier.predict(test_rows)
 
 
 def train_dev_test(
@@ -148,8 +208,8 @@ def train_dev_test(
     solver: Solver,
     seed: int,
     strengths: Sequence[float] | None = None,
-) -> np.ndarray:
-    """Predicted classes, int `[m]`, of tasks with all three sets: SST, SICK-E, SNLI, probing.
+) -> tuple[float, np.ndarray]:
+    """Predictions for tasks with all three sets: SST, SICK-E, SNLI, probing.
 
     The strength is chosen by the accuracy on `dev`. The toolkit then trains again with the chosen
     strength and the same seed; that gives the same classifier, so it is not repeated here.
@@ -161,9 +221,13 @@ def train_dev_test(
       solver: trains the classifiers.
       seed: of the trainings.
       strengths: the strengths to choose from. Default: the solver's grid.
+
+    Returns:
+      Accuracy on `dev`, 0 to 1, and predicted classes of the test set, int `[m]`.
     """
     strengths = solver.grid("split") if strengths is None else strengths
-    return best_on_dev(train, dev, num_classes, solver, seed, strengths).predict(test_rows)
+    classifier = best_on_dev(train, dev, num_classes, solver, seed, strengths)
+    return _accuracy(classifier, *dev), classifier.predict(test_rows)
 
 
 def best_on_dev(
@@ -184,23 +248,34 @@ def best_on_dev(
 
 
 def _best(
-    train: tuple[np.ndarray, np.ndarray],
+    rows: np.ndarray,
+    labels: np.ndarray,
+    parts: Sequence[np.ndarray],
     num_classes: int,
     solver: Solver,
-    kind: str,
+    strengths: Sequence[float],
     split: StratifiedKFold,
     seed: int,
-) -> float:
-    """The strength with the best mean accuracy over folds, rounded to 0.01 % as in the toolkit."""
-    rows, labels = train
-    strengths = solver.grid(kind)
-    scores = []
-    for others, fold in split.split(rows, labels):
-        held_out = rows[fold], labels[fold]
-        fitted = solver.fit((rows[others], labels[others]), held_out, num_classes, strengths, seed)
-        scores.append([_accuracy(classifier, *held_out) for classifier in fitted])
-    means = np.round(100 * np.mean(scores, axis=0), 2)
-    return strengths[int(np.argmax(means))]
+    tick: Tick,
+) -> tuple[list[float], list[float]]:
+    """For each of several parts of the rows: the best strength, and its accuracy, 0 to 1.
+
+    That is the mean over folds of the part, rounded to 0.01 % as in the toolkit.
+    """
+    folds = [
+        Fold(part[others], part[fold], strengths)
+        for part in parts
+        for others, fold in split.split(rows[part], labels[part])
+    ]
+    fitted = solver.fit_folds(rows, labels, folds, num_classes, seed, tick)
+    scores = [
+        [_accuracy(classifier, rows[fold.dev], labels[fold.dev]) for classifier in classifiers]
+        for classifiers, fold in zip(fitted, folds)
+    ]
+    means = np.reshape(scores, [len(parts), -1, len(strengths)]).mean(axis=1)
+    means = np.round(100 * means, 2)
+    chosen = [strengths[int(best)] for best in means.argmax(axis=1)]
+    return chosen, (means.max(axis=1) / 100).tolist()
 
 
 def _accuracy(classifier: Predictor, rows: Rows, labels: np.ndarray) -> float:

@@ -4,7 +4,8 @@ The toolkit (Conneau and Kiela 2018, `tools/classifier.py`) trains it in PyTorch
 in NumPy: the toolkit's order of examples (NumPy's legacy generator, re-seeded for each training),
 its optimizers with PyTorch's defaults, and its counting of epochs; only the initial weights come
 from another generator. Trainings that differ in weight decay alone see the same batches, so they
-run together, as column blocks of one weight matrix.
+run together, as blocks of one weight matrix; those of several folds run in step, as a stack of such
+matrices, because a batch's products are so small that calling NumPy takes as long as computing.
 
 scikit-learn cannot replace it. Published SentEval scores depend on this optimizer and its early
 stopping on a development set: five seeds of this classifier are within 0.35 points of the toolkit's
@@ -15,7 +16,10 @@ suite `amazon`, scikit-learn's `LogisticRegression` is used.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import math
+import os
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Protocol
 
 import numpy as np
@@ -24,6 +28,10 @@ from threadpoolctl import threadpool_limits
 OPTIMIZERS = ("adam", "rmsprop")
 # Rows scored at a time, since features may be computed on access.
 _SCORE_ROWS = 8192
+# Features up to this size are copied once, with a column of ones, instead of batch by batch.
+_COPIED_BYTES = 2**29
+# Folds trained in step, at most.
+_FOLDS = 5
 
 
 class Rows(Protocol):
@@ -78,6 +86,23 @@ class LinearClassifier:
         return float(np.mean(self.predict(rows) == labels))
 
 
+@dataclasses.dataclass(frozen=True)
+class Fold:
+    """Rows of one training.
+
+    Attributes:
+      train: indices of the rows to train on.
+      dev: indices of the rows for early stopping; None holds out 5 % of `train`, as the toolkit
+        does.
+      weight_decays: L2 coefficients, applied to weights and bias, as in PyTorch. Each is a training
+        of its own.
+    """
+
+    train: np.ndarray
+    dev: np.ndarray | None
+    weight_decays: Sequence[float]
+
+
 def fit(
     train: tuple[Rows, np.ndarray],
     dev: tuple[Rows, np.ndarray] | None,
@@ -102,105 +127,262 @@ def fit(
     Raises:
       ValueError: for labels outside the classes, or fewer than 20 rows to hold 5 % out of.
     """
-    rows, labels = train[0], np.asarray(train[1])
-    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
-        raise ValueError(f"labels must be 0 to {num_classes - 1}, got up to {labels.max()}")
-    order = np.random.RandomState(seed)
-    chosen = np.arange(len(labels))
-    if dev is None:
-        permutation = order.permutation(len(labels))
-        held_out = int(0.05 * len(labels))
-        if not held_out:
-            raise ValueError(f"need at least 20 rows to hold 5 % out of, got {len(labels)}")
-        chosen, apart = permutation[held_out:], permutation[:held_out]
-        dev = rows[apart], labels[apart]
+    labels = _checked(train[1], num_classes)
+    rows = train[0]
+    everything = np.arange(len(labels))
+    # Whoever gives development examples gives none of these rows for that.
+    fold = Fold(everything, None if dev is None else everything[:0], weight_decays)
+    chosen, apart, order = _parts(fold, seed)
+    held_out = (rows[apart], labels[apart]) if dev is None else dev
     # One thread: faster for small products, and results do not depend on the number of threads.
     with threadpool_limits(1):
-        return _train(rows, labels, chosen, dev, num_classes, config, weight_decays, seed, order)
+        features = _Features(rows)
+        state = _Trainings([fold.weight_decays], features.width, num_classes, config, seed)
+        return _train(features, labels, [chosen], [held_out], state, [order])[0]
+
+
+def fit_folds(
+    rows: np.ndarray,
+    labels: np.ndarray,
+    folds: Sequence[Fold],
+    num_classes: int,
+    config: ClassifierConfig,
+    seed: int,
+    tick: Callable[[int], None] = lambda done: None,
+) -> list[list[LinearClassifier]]:
+    """Trains the classifiers of several folds of the same rows, each as `fit` would.
+
+    Groups of folds are trained in step by stacked matrix products, groups on threads of their own.
+    The groups depend on the number of folds alone, so the result does not depend on the machine.
+
+    Args:
+      rows: features, float `[n, dim]`.
+      labels: int `[n]`, 0 to num_classes - 1.
+      folds: rows and weight decays of each; all with the same number of weight decays.
+      num_classes: at least 2.
+      config: settings of the trainings.
+      seed: of every fold's initial weights, held-out examples and order of examples.
+      tick: called with the number of folds just finished.
+
+    Returns:
+      Classifiers by fold, each in the order of its weight decays.
+
+    Raises:
+      ValueError: as `fit`.
+    """
+    labels = _checked(labels, num_classes)
+    groups = np.array_split(np.arange(len(folds)), 2 * math.ceil(len(folds) / (2 * _FOLDS)))
+
+    def fit_group(group: np.ndarray) -> list[list[LinearClassifier]]:
+        parts = [_parts(folds[i], seed) for i in group]
+        decays = [folds[i].weight_decays for i in group]
+        held_out = [(rows[apart], labels[apart]) for _, apart, _ in parts]
+        state = _Trainings(decays, features.width, num_classes, config, seed)
+        orders = [order for *_, order in parts]
+        return _train(features, labels, [part[0] for part in parts], held_out, state, orders)
+
+    found = []
+    with threadpool_limits(1), ThreadPoolExecutor(os.cpu_count()) as threads:
+        features = _Features(rows)
+        for fitted in threads.map(fit_group, filter(len, groups)):
+            found += fitted
+            tick(len(fitted))
+    return found
+
+
+def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    labels = np.asarray(labels)
+    if len(labels) and not 0 <= labels.min() <= labels.max() < num_classes:
+        raise ValueError(f"labels must be 0 to {num_classes - 1}, got up to {labels.max()}")
+    return labels
+
+
+def _parts(fold: Fold, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.RandomState]:
+    """Indices to train on, indices for early stopping, and the generator of further orders."""
+    order = np.random.RandomState(seed)
+    if fold.dev is not None:
+        return fold.train, fold.dev, order
+    permutation = order.permutation(len(fold.train))
+    held_out = int(0.05 * len(fold.train))
+    if not held_out:
+        raise ValueError(f"need at least 20 rows to hold 5 % out of, got {len(fold.train)}")
+    return fold.train[permutation[held_out:]], fold.train[permutation[:held_out]], order
+
+
+class _Features:
+    """Rows with a column of ones behind, by batches.
+
+    Attributes:
+      width: number of columns, the ones included.
+    """
+
+    def __init__(self, rows: Rows) -> None:
+        self._rows = rows
+        if isinstance(rows, np.ndarray) and rows.size * 4 <= _COPIED_BYTES:
+            self._copy = _with_ones(rows)
+            self.width = self._copy.shape[1]
+        else:
+            self._copy = None
+            self.width = rows[np.arange(min(1, len(rows)))].shape[1] + 1
+
+    def take(self, index: np.ndarray, out: np.ndarray) -> None:
+        """Writes the rows `index`, `[folds, batch]`, into `out`, `[folds, batch, width]`."""
+        if self._copy is not None:
+            # Any mode but the default writes without a temporary copy; no index is out of bounds.
+            np.take(self._copy, index, axis=0, out=out, mode="clip")
+        else:
+            out[..., :-1] = self._rows[index.ravel()].reshape(*index.shape, -1)
+            out[..., -1] = 1.0
 
 
 def _train(
-    rows: Rows,
+    features: _Features,
     labels: np.ndarray,
-    chosen: np.ndarray,
-    dev: tuple[Rows, np.ndarray],
-    num_classes: int,
-    config: ClassifierConfig,
-    weight_decays: Sequence[float],
-    seed: int,
-    order: np.random.RandomState,
-) -> list[LinearClassifier]:
-    dim = rows[chosen[:1]].shape[1]
-    bound = 1.0 / np.sqrt(dim)
-    initial = np.random.default_rng(seed).uniform(-bound, bound, [dim + 1, num_classes])
-    state = _Trainings(initial.astype(np.float32), np.asarray(weight_decays, np.float32), config)
-    epoch = 0
-    while state.running and epoch <= config.max_epoch:
+    chosen: Sequence[np.ndarray],
+    held_out: Sequence[tuple[Rows, np.ndarray]],
+    state: "_Trainings",
+    orders: Sequence[np.random.RandomState],
+) -> list[list[LinearClassifier]]:
+    """Trains all of `state`: its f-th fold on the rows `chosen[f]`."""
+    config, epoch = state.config, 0
+    targets = np.eye(state.classes, dtype=np.float32)[labels]
+    while state.folds and epoch <= config.max_epoch:
         for _ in range(config.epoch_size):
-            mixed = chosen[order.permutation(len(chosen))]
-            for start in range(0, len(mixed), config.batch_size):
-                batch = mixed[start : start + config.batch_size]
-                state.step(_with_ones(rows[batch]), labels[batch])
+            mixed = [chosen[f][orders[f].permutation(len(chosen[f]))] for f in state.folds]
+            whole = min(map(len, mixed)) // config.batch_size * config.batch_size
+            together = np.array([order[:whole] for order in mixed])
+            for start in range(0, whole, config.batch_size):
+                batch = together[:, start : start + config.batch_size]
+                state.step(slice(None), batch, features, targets)
+            # What is left is of another length in each fold.
+            for place, order in enumerate(mixed):
+                for start in range(whole, len(order), config.batch_size):
+                    batch = order[np.newaxis, start : start + config.batch_size]
+                    state.step(slice(place, place + 1), batch, features, targets)
         epoch += config.epoch_size
-        state.evaluate(*dev)
+        state.evaluate(held_out)
     return state.best
 
 
 class _Trainings:
-    """Trainings in parallel: column block r of the weights belongs to the r-th still running."""
+    """Trainings side by side: of several folds, and for each of them of several weight decays.
+
+    The weights `[places, blocks * classes, width]` belong, place by place, to `folds`; block b of a
+    place belongs to the training `_blocks[place][b]` of its fold. Folds end at different times:
+    blocks that have ended are kept, and computed for nothing, only while another fold has as many.
+
+    Attributes:
+      config: settings of the trainings.
+      classes: number of classes.
+      folds: those with a training that still runs.
+      best: fold -> weight decay -> the best classifier so far.
+    """
 
     def __init__(
-        self, initial: np.ndarray, weight_decays: np.ndarray, config: ClassifierConfig
+        self,
+        weight_decays: Sequence[Sequence[float]],
+        width: int,
+        classes: int,
+        config: ClassifierConfig,
+        seed: int,
     ) -> None:
-        self.classes = initial.shape[1]
-        self.running = list(range(len(weight_decays)))
-        self.best: list[LinearClassifier] = [LinearClassifier(initial, -1.0)] * len(weight_decays)
-        self._config = config
-        self._waited = [0] * len(weight_decays)
-        self._decay = np.repeat(weight_decays, self.classes)
-        self._weights = np.tile(initial, len(weight_decays))
+        self.config, self.classes = config, classes
+        self.folds = list(range(len(weight_decays)))
+        count = len(weight_decays[0])
+        bound = 1.0 / np.sqrt(width - 1)
+        initial = np.random.default_rng(seed).uniform(-bound, bound, [width, classes])
+        initial = initial.astype(np.float32)
+        self.best = [[LinearClassifier(initial, -1.0)] * count for _ in self.folds]
+        self._blocks = [list(range(count)) for _ in self.folds]
+        self._running = [[True] * count for _ in self.folds]
+        self._waited = [[0] * count for _ in self.folds]
+        decay = np.repeat(np.asarray(weight_decays, np.float32), classes, axis=1)
+        self._decay = decay[..., np.newaxis]
+        self._weights = np.tile(initial.T, (len(self.folds), count, 1))
         self._first = np.zeros_like(self._weights)
         self._second = np.zeros_like(self._weights)
-        self._steps = 0
+        self._steps = np.zeros([len(self.folds), 1, 1])
+        self._rows = np.empty([len(self.folds), config.batch_size, width], np.float32)
+        self._gradient = np.empty_like(self._weights)
 
-    def step(self, rows: np.ndarray, labels: np.ndarray) -> None:
-        """One update by the mean cross-entropy of a batch, float32 `[n, dim + 1]` and labels."""
-        logits = (rows @ self._weights).reshape(len(rows), -1, self.classes)
-        logits -= logits.max(axis=2, keepdims=True)
-        errors = np.exp(logits, out=logits)
-        errors /= errors.sum(axis=2, keepdims=True)
-        errors[np.arange(len(rows)), :, labels] -= 1.0
-        gradient = rows.T @ errors.reshape(len(rows), -1)
-        gradient /= len(rows)
-        gradient += self._decay * self._weights
-        self._steps += 1
-        update = adam if self._config.optimizer == "adam" else rmsprop
-        update(self._weights, gradient, self._first, self._second, self._steps)
+    def step(
+        self, places: slice, batch: np.ndarray, features: _Features, targets: np.ndarray
+    ) -> None:
+        """One update by the mean cross-entropy of a batch.
 
-    def evaluate(self, rows: Rows, labels: np.ndarray) -> None:
-        """Keeps weights that improved; ends trainings that have not improved for too long."""
-        predicted = _predict(rows, self._weights, len(self.running))
-        accuracies = np.mean(predicted == labels, axis=1)
-        continuing = []
-        for block, (training, accuracy) in enumerate(zip(self.running, accuracies)):
-            if accuracy > self.best[training].dev_accuracy:
-                columns = slice(block * self.classes, (block + 1) * self.classes)
-                kept = self._weights[:, columns].copy()
-                self.best[training] = LinearClassifier(kept, float(accuracy))
-            else:
-                if self._waited[training] >= self._config.tenacity:
+        Args:
+          places: the folds to update, as places in `folds`.
+          batch: row indices, `[places, size]`.
+          features: rows.
+          targets: 1 at the label of each row, float32 `[n, classes]`.
+        """
+        size = batch.shape[1]
+        rows, weights = self._rows[places, :size], self._weights[places]
+        if size < self._rows.shape[1]:
+            rows = np.empty([len(batch), size, rows.shape[2]], np.float32)
+        features.take(batch, rows)
+        errors = weights @ rows.transpose(0, 2, 1)
+        by_class = errors.reshape(len(batch), -1, self.classes, size)
+        by_class -= by_class.max(axis=2, keepdims=True)
+        np.exp(by_class, out=by_class)
+        by_class /= by_class.sum(axis=2, keepdims=True)
+        by_class -= targets[batch].transpose(0, 2, 1)[:, np.newaxis]
+        by_class /= size
+        gradient = np.matmul(errors, rows, out=self._gradient[places])
+        gradient += self._decay[places] * weights
+        self._steps[places] += 1
+        update = adam if self.config.optimizer == "adam" else rmsprop
+        update(weights, gradient, self._first[places], self._second[places], self._steps[places])
+
+    def evaluate(self, held_out: Sequence[tuple[Rows, np.ndarray]]) -> None:
+        """Keeps weights that improved; ends trainings that have not improved for too long.
+
+        Args:
+          held_out: features and labels of each fold.
+        """
+        ended = False
+        for fold, blocks, weights in zip(self.folds, self._blocks, self._weights):
+            rows, labels = held_out[fold]
+            predicted = _predict(rows, weights.T, len(blocks))
+            for block, training in enumerate(blocks):
+                if not self._running[fold][training]:
                     continue
-                self._waited[training] += 1
-            continuing.append(block)
-        if len(continuing) < len(self.running):
-            self._keep(continuing)
+                accuracy = float(np.mean(predicted[block] == labels))
+                if accuracy > self.best[fold][training].dev_accuracy:
+                    lines = slice(block * self.classes, (block + 1) * self.classes)
+                    kept = LinearClassifier(weights[lines].T.copy(), accuracy)
+                    self.best[fold][training] = kept
+                elif self._waited[fold][training] >= self.config.tenacity:
+                    self._running[fold][training] = False
+                    ended = True
+                else:
+                    self._waited[fold][training] += 1
+        if ended:
+            self._keep_running()
 
-    def _keep(self, blocks: list[int]) -> None:
-        columns = [b * self.classes + c for b in blocks for c in range(self.classes)]
-        self.running = [self.running[b] for b in blocks]
-        self._decay = self._decay[columns]
-        for name in ("_weights", "_first", "_second"):
-            setattr(self, name, np.ascontiguousarray(getattr(self, name)[:, columns]))
+    def _keep_running(self) -> None:
+        """Drops folds that have ended, and blocks that no fold needs."""
+        running = {f: sum(self._running[f]) for f in self.folds if any(self._running[f])}
+        places = [place for place, fold in enumerate(self.folds) if fold in running]
+        blocks = max(running.values(), default=0)
+        kept = [
+            # Blocks that still run first.
+            np.argsort(
+                [not self._running[self.folds[p]][t] for t in self._blocks[p]], kind="stable"
+            )
+            for p in places
+        ]
+        kept = np.array([order[:blocks] for order in kept], int).reshape(len(places), blocks)
+        self._blocks = [[self._blocks[p][b] for b in order] for p, order in zip(places, kept)]
+        self.folds = [self.folds[p] for p in places]
+        lines = (kept[..., np.newaxis] * self.classes + np.arange(self.classes)).reshape(
+            len(places), blocks * self.classes, 1
+        )
+        for name in ("_weights", "_first", "_second", "_decay"):
+            setattr(self, name, np.take_along_axis(getattr(self, name)[places], lines, axis=1))
+        self._steps = self._steps[places]
+        self._rows = self._rows[: len(places)]
+        self._gradient = np.empty_like(self._weights)
 
 
 def adam(
@@ -208,16 +390,26 @@ def adam(
     gradient: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
-    step: int,
+    step: float | np.ndarray,
     learning_rate: float = 1e-3,
 ) -> None:
-    """Kingma and Ba (2015) with PyTorch's defaults, in place; `step` counts from 1."""
-    first += 0.1 * (gradient - first)
+    """Kingma and Ba (2015) with PyTorch's defaults, in place; `gradient` is overwritten.
+
+    `step` counts from 1; an array has the steps of stacked trainings.
+    """
+    change = gradient - first
+    change *= 0.1
+    first += change
+    gradient *= gradient
+    gradient *= 0.001
     second *= 0.999
-    second += 0.001 * gradient * gradient
-    scale = np.sqrt(second / (1.0 - 0.999**step))
-    scale += 1e-8
-    weights -= (learning_rate / (1.0 - 0.9**step)) * first / scale
+    second += gradient
+    np.divide(second, np.asarray(1.0 - 0.999**step, weights.dtype), out=gradient)
+    np.sqrt(gradient, out=gradient)
+    gradient += 1e-8
+    np.divide(first, gradient, out=gradient)
+    gradient *= np.asarray(learning_rate / (1.0 - 0.9**step), weights.dtype)
+    weights -= gradient
 
 
 def rmsprop(
@@ -225,16 +417,20 @@ def rmsprop(
     gradient: np.ndarray,
     first: np.ndarray,
     second: np.ndarray,
-    step: int,
+    step: float | np.ndarray,
     learning_rate: float = 1e-2,
 ) -> None:
-    """Tieleman and Hinton (2012) with PyTorch's defaults, in place."""
+    """Tieleman and Hinton (2012) with PyTorch's defaults, in place; `gradient` is overwritten."""
     del first, step
+    squared = gradient * gradient
+    squared *= 0.01
     second *= 0.99
-    second += 0.01 * gradient * gradient
-    scale = np.sqrt(second)
-    scale += 1e-8
-    weights -= learning_rate * gradient / scale
+    second += squared
+    np.sqrt(second, out=squared)
+    squared += 1e-8
+    gradient /= squared
+    gradient *= learning_rate
+    weights -= gradient
 
 
 def _with_ones(rows: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def predict_relatedness(
     test: np.ndarray,
     seed: int,
     max_epoch: int = _MAX_EPOCH,
-) -> np.ndarray:
+) -> tuple[float, np.ndarray]:
     """Fits the regression and predicts the test set's scores.
 
     Args:
@@ -52,11 +52,11 @@ def predict_relatedness(
       max_epoch: training ends at the first evaluation after more epochs than this. Default 1000.
 
     Returns:
-      float64 `[m]`, between 1 and 5.
+      Pearson's correlation on `dev`, -1 to 1, and float64 scores `[m]`, between 1 and 5.
     """
     with threadpool_limits(1):
-        weights = _fit(train, dev, seed, max_epoch)
-        return _expected(test, weights)
+        weights, dev_pearson = _fit(train, dev, seed, max_epoch)
+        return dev_pearson, _expected(test, weights)
 
 
 def _fit(
@@ -64,42 +64,63 @@ def _fit(
     dev: tuple[np.ndarray, np.ndarray],
     seed: int,
     max_epoch: int,
-) -> np.ndarray:
+) -> tuple[np.ndarray, float]:
+    """Weights `[dim + 1, 5]`, the bias last, and their correlation on the development set."""
     rows, targets = np.asarray(train[0], np.float32), encode_scores(train[1])
     rows = np.concatenate([rows, np.ones([len(rows), 1], np.float32)], axis=1)
     bound = 1.0 / np.sqrt(rows.shape[1] - 1)
     weights = np.random.default_rng(seed).uniform(-bound, bound, [rows.shape[1], CLASSES])
-    weights = weights.astype(np.float32)
+    # Classes first, so that what is done for each class runs along the rows of a batch.
+    weights = np.ascontiguousarray(weights.T, np.float32)
     first, second = np.zeros_like(weights), np.zeros_like(weights)
     order = np.random.RandomState(seed)
-    best, best_pearson, waited, step, epoch = weights.copy(), -1.0, 0, 0, 0
+    best, best_pearson, waited, step, epoch = weights.T.copy(), -1.0, 0, 0, 0
+    batch_rows = np.empty([_BATCH_SIZE, rows.shape[1]], np.float32)
     while epoch <= max_epoch:
         for _ in range(_EPOCHS_PER_EVALUATION):
             mixed = order.permutation(len(rows))
+            mixed_targets = targets[mixed].T.copy()
             for start in range(0, len(mixed), _BATCH_SIZE):
                 batch = mixed[start : start + _BATCH_SIZE]
                 step += 1
-                gradient = squared_error_gradient(rows[batch], targets[batch], weights)
+                chosen = batch_rows[: len(batch)]
+                # Any mode but the default writes without a temporary copy.
+                np.take(rows, batch, axis=0, out=chosen, mode="clip")
+                wanted = mixed_targets[:, start : start + _BATCH_SIZE]
+                gradient = squared_error_gradient(chosen, wanted, weights)
                 adam(weights, gradient, first, second, step)
         epoch += _EPOCHS_PER_EVALUATION
-        pearson = _pearson(_expected(dev[0], weights), dev[1])
+        pearson = _pearson(_expected(dev[0], weights.T), dev[1])
         if pearson > best_pearson:
-            best, best_pearson = weights.copy(), pearson
+            best, best_pearson = weights.T.copy(), pearson
         elif waited >= _TENACITY:
             break
         else:
             waited += 1
-    return best
+    return best, best_pearson
 
 
 def squared_error_gradient(
     rows: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Gradient of mean((softmax(rows @ weights) - targets)²) with respect to weights `[dim, 5]`."""
-    probabilities = _softmax(rows @ weights)
-    outer = (probabilities - targets) * (2.0 / targets.size)
-    inner = (outer * probabilities).sum(axis=1, keepdims=True)
-    return rows.T @ (probabilities * (outer - inner))
+    """Gradient of mean((softmax(weights @ rowsᵀ) - targets)²) with respect to weights.
+
+    Args:
+      rows: `[n, dim]`.
+      targets: `[5, n]`.
+      weights: `[5, dim]`.
+    """
+    probabilities = weights @ rows.T
+    probabilities -= probabilities.max(axis=0)
+    np.exp(probabilities, out=probabilities)
+    probabilities /= probabilities.sum(axis=0)
+    outer = probabilities - targets
+    outer *= 2.0 / targets.size
+    outer *= probabilities
+    # softmax' = p (outer - Σ p outer); `outer` has been multiplied by p.
+    probabilities *= outer.sum(axis=0)
+    outer -= probabilities
+    return outer @ rows
 
 
 def _expected(rows: np.ndarray, weights: np.ndarray) -> np.ndarray:

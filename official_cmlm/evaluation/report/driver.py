@@ -271,6 +271,7 @@ def run_suite(
         "protocol": module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
         "options": dataclasses.asdict(options),
         "seeds": report.seeds,
+        "configuration": report.configuration,
         "scores": [dataclasses.asdict(score) for score in report.scores],
         "figures": report.figures,
         "notes": [*report.notes, *data.warnings],

@@ -63,12 +63,21 @@ def comparisons(suite: str, results: Results, compare: Results | None = None) ->
     """The papers' tables of a suite with the encoders' rows; none if no encoder has a score."""
     parts = [part for part in (results, compare) if part]
     found = [
-        (name, {key: score["value"] for key, score in scores(part, suite).items()})
+        (
+            _with_configuration(name, suite, part),
+            {key: score["value"] for key, score in scores(part, suite).items()},
+        )
         for name, part in zip(encoder_names(results, compare), parts)
     ]
     if not any(values for _, values in found):
         return []
     return [_compared(table, found) for table in paper_tables() if table.suite == suite]
+
+
+def _with_configuration(name: str, suite: str, part: Results) -> str:
+    """An encoder's name with the settings of the trainings on which its scores depend, if any."""
+    configuration = part.get("suites", {}).get(suite, {}).get("configuration")
+    return f"{name} ({configuration})" if configuration else name
 
 
 def _compared(table: PaperTable, found: list[tuple[str, dict[str, float | None]]]) -> Comparison:

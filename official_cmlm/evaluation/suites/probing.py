@@ -11,7 +11,11 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.senteval import CONFIGURATIONS
+from official_cmlm.evaluation.suites.senteval import (
+    CONFIGURATIONS,
+    seeds_described,
+    training_described,
+)
 from official_cmlm.limits import OneOf, at_least, check_fields
 
 HINT = (
@@ -60,6 +64,10 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     """Scores the probing tasks; see the package for the arguments."""
     root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
     report.seeds = list(range(1111, 1111 + options.seeds))
+    report.configuration = (
+        f"{options.configuration}: {training_described(options.configuration)}, "
+        f"{seeds_described(options.seeds)}"
+    )
     solver = MiniBatchSolver(CONFIGURATIONS[options.configuration][1])
     for name in report.remaining(options.tasks):
         with report.task(name):
@@ -67,16 +75,31 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             prepare(encode, *(texts for texts, _ in parts))
             rows = [(encode(texts), labels) for texts, labels in parts]
             done = report.progress(name, options.seeds)
-            accuracies = []
-            for seed in range(1111, 1111 + options.seeds):
+            accuracies, dev_accuracies = [], []
+            for seed in report.seeds:
                 test_rows, test_labels = rows[2]
-                predicted = train_dev_test(rows[0], rows[1], test_rows, classes, solver, seed)
+                dev, predicted = train_dev_test(rows[0], rows[1], test_rows, classes, solver, seed)
                 accuracies.append(100 * float(np.mean(predicted == test_labels)))
+                dev_accuracies.append(100 * dev)
                 done(1)
             report.add(name, "accuracy", accuracies, len(test_labels))
-    scores = [report.get(name, "accuracy") for name in TASKS]
-    if None not in scores:
-        report.add("average", "accuracy", float(np.mean(scores)), len(scores))
+            report.add(name, "dev_accuracy", dev_accuracies, len(rows[1][1]))
+    _average(options, report)
+
+
+def _average(options: Options, report: SuiteReport) -> None:
+    """Adds the averages over all ten tasks, or those over the tasks that were chosen."""
+    everything = set(options.tasks) == set(TASKS)
+    if not everything and len(options.tasks) < 2:
+        return
+    for metric in ("accuracy", "dev_accuracy"):
+        scores = [report.get(name, metric) for name in options.tasks]
+        if None not in scores:
+            task = "average" if everything else "average_of_chosen"
+            report.add(task, metric, float(np.mean(scores)), len(scores))
+    if not everything:
+        listed = ", ".join(options.tasks)
+        report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
 
 
 def _read(

@@ -25,6 +25,25 @@ def test_order_is_the_toolkits():
     assert ordered([("", "", 0)]).first == ["."]
 
 
+def test_order_of_snli_is_the_toolkits(tmp_path):
+    """By words of the second sentence, then of the first, then by the label's name."""
+    rows = [
+        ("a b", "x", "neutral"),
+        ("a b", "x", "contradiction"),
+        ("a", "x y", "entailment"),
+        ("a b c", "x", "entailment"),
+        ("a b", "x", "entailment"),
+    ]
+    for part in ("train", "dev", "test"):
+        for i, name in enumerate(("s1", "s2", "labels")):
+            toy.write(tmp_path / f"SNLI/{name}.{part}", [row[i] for row in rows])
+    found = TASKS["SNLI"].read(DataFolder(tmp_path), tmp_path, [])["train"]
+    assert found.first == ["a b", "a b", "a b", "a b c", "a"]
+    assert found.second == ["x", "x", "x", "x", "x y"]
+    # The toolkit's classes: entailment, neutral, contradiction.
+    assert found.labels.tolist() == [2, 0, 1, 0, 0]
+
+
 def test_files_as_they_are(toy_data):
     """A byte order mark, Latin-1, and labels of every task."""
     data, root, notes = DataFolder(toy_data), toy_data / "senteval/downstream", []

@@ -7,6 +7,7 @@ from sklearn.linear_model import LogisticRegression
 from official_cmlm.evaluation.metrics.cross_validation import (
     LogisticRegressionSolver,
     MiniBatchSolver,
+    Solver,
     inner_kfold,
     kfold,
     train_dev_test,
@@ -25,7 +26,7 @@ class Constant:
         return np.where(luck < self.strength, right, 1 - right)
 
 
-class FakeSolver:
+class FakeSolver(Solver):
     """Records what it is given; a strength is the share of rows that will be right."""
 
     def __init__(self, strengths=(0.2, 0.9, 0.5)):
@@ -52,12 +53,12 @@ def test_inner_kfold_never_sees_what_it_tests():
     """Each row is tested once, and no training or choice of its fold has seen it."""
     rows, labels = _task()
     solver, ticks = FakeSolver(), []
-    accuracy = inner_kfold(rows, labels, 2, solver, 5, seed=8, tick=ticks.append)
+    dev, accuracy = inner_kfold(rows, labels, 2, solver, 5, seed=8, tick=ticks.append)
     assert solver.kind == "inner_kfold"
-    assert sum(ticks) == 5
+    assert sum(ticks) == len(solver.fits) == 30
     tested = []
     for outer in range(5):
-        *inner, final = solver.fits[6 * outer : 6 * outer + 6]
+        inner, final = solver.fits[5 * outer : 5 * outer + 5], solver.fits[25 + outer]
         fold = set(range(60)) - final[0]
         tested += fold
         assert final[1:] == (None, [0.9], 8)
@@ -70,29 +71,47 @@ def test_inner_kfold_never_sees_what_it_tests():
             assert strengths == [0.2, 0.9, 0.5]
     assert sorted(tested) == list(range(60))
     assert accuracy == pytest.approx(0.9, abs=1e-9)
+    assert dev == pytest.approx(0.9, abs=0.02)
 
 
 def test_kfold_chooses_on_the_training_set():
     """The folds split the training set; the last training has all of it; the test set is unseen."""
     rows, labels = _task()
     test = rows + [1000, 0, 0]
-    solver = FakeSolver()
-    predicted = kfold((rows, labels), test, 2, solver, 4, seed=3)
+    solver, ticks = FakeSolver(), []
+    dev, predicted = kfold((rows, labels), test, 2, solver, 4, seed=3, tick=ticks.append)
+    assert sum(ticks) == 5
     assert len(solver.fits) == 4 + 1
     assert all(max(train) < 1000 for train, *_ in solver.fits)
     assert sorted(i for fit in solver.fits[:4] for i in fit[1]) == list(range(60))
     assert solver.fits[4] == (set(range(60)), None, [0.9], 3)
     assert np.mean(predicted == labels) == pytest.approx(0.9)
+    assert dev == pytest.approx(0.9, abs=1e-9)
+
+
+def test_development_accuracy_is_that_of_the_chosen_strength():
+    """The mean over folds of the best strength, rounded as in the toolkit; not the test set's."""
+    rows, labels = _task()
+    lucky = np.array([[1000, label, 0.0] for label in labels])
+    dev, predicted = kfold((rows, labels), lucky, 2, FakeSolver((0.35, 0.6)), 5, seed=3)
+    assert np.mean(predicted == labels) == 1.0
+    assert dev == pytest.approx(0.6, abs=1e-9)
+    odd = (rows[:58], labels[:58])
+    dev, _ = kfold(odd, lucky, 2, FakeSolver((0.35, 0.6)), 5, seed=3)
+    assert 100 * dev == pytest.approx(round(100 * dev, 2), abs=1e-9)
+    assert dev != pytest.approx(0.6, abs=1e-6)
 
 
 def test_train_dev_test_keeps_the_best_of_the_development_set():
     """One training; the first of equally good strengths wins."""
     rows, labels = _task()
     solver = FakeSolver((0.3, 0.8, 0.8, 0.1))
-    predicted = train_dev_test((rows, labels), (rows, labels), rows, 2, solver, seed=2)
+    dev = (rows[:30], labels[:30])
+    dev_accuracy, predicted = train_dev_test((rows, labels), dev, rows, 2, solver, seed=2)
     assert len(solver.fits) == 1
     assert np.mean(predicted == labels) == pytest.approx(0.8, abs=0.01)
-    only = train_dev_test((rows, labels), (rows, labels), rows, 2, solver, 2, strengths=[0.3])
+    assert dev_accuracy == np.mean(predicted[:30] == labels[:30])
+    _, only = train_dev_test((rows, labels), (rows, labels), rows, 2, solver, 2, strengths=[0.3])
     assert np.mean(only == labels) == pytest.approx(0.3, abs=0.01)
 
 
@@ -123,7 +142,11 @@ def test_real_solvers_go_through_all_protocols(solver):
     rng = np.random.default_rng(0)
     labels = np.arange(200) % 2
     rows = (rng.normal(size=[200, 4]) + 6.0 * labels[:, np.newaxis]).astype(np.float32)
-    assert inner_kfold(rows, labels, 2, solver, 3, seed=1) == 1.0
-    assert np.array_equal(kfold((rows, labels), rows, 2, solver, 3, seed=1), labels)
     pairs = (rows, labels)
-    assert np.array_equal(train_dev_test(pairs, pairs, rows, 2, solver, seed=1), labels)
+    assert inner_kfold(rows, labels, 2, solver, 3, seed=1) == (1.0, 1.0)
+    for dev, predicted in (
+        kfold(pairs, rows, 2, solver, 3, seed=1),
+        train_dev_test(pairs, pairs, rows, 2, solver, seed=1),
+    ):
+        assert dev == 1.0
+        assert np.array_equal(predicted, labels)

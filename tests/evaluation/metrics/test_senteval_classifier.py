@@ -5,7 +5,12 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from official_cmlm.evaluation.metrics import senteval_classifier
-from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig, fit
+from official_cmlm.evaluation.metrics.senteval_classifier import (
+    ClassifierConfig,
+    Fold,
+    fit,
+    fit_folds,
+)
 
 # Weights after three steps on these gradients with weight decay 0.01, printed by torch 2.13.
 GRADIENTS = [[0.5, -2.0, 0.0], [0.1, 3.0, 1e-4], [-0.7, 0.2, 1e-4]]
@@ -87,6 +92,55 @@ def test_side_by_side_is_as_alone():
         (alone,) = fit(train, dev, 2, config, [decay], 7)
         assert found.dev_accuracy == alone.dev_accuracy
         np.testing.assert_allclose(found.weights, alone.weights, atol=1e-5)
+
+
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+def test_folds_in_step_are_as_alone(optimizer):
+    """Folds of other lengths, with other batches a pass, that end at other times and decays."""
+    rows, labels = _blobs(2, count=150)
+    config = ClassifierConfig(optimizer, batch_size=16, tenacity=1, epoch_size=2)
+    mixed = np.random.default_rng(0).permutation(150)
+    sizes = (97, 96, 80, 120, 113, 47, 48)
+    decays = ([1e-5, 1e-2, 0.5], [0.5, 1e-3, 0.0])
+    folds = [
+        Fold(mixed[:size], None if size == 96 else mixed[size : size + 29], decays[i % 2])
+        for i, size in enumerate(sizes)
+    ]
+    ticks = []
+    together = fit_folds(rows, labels, folds, 2, config, 7, ticks.append)
+    assert sum(ticks) == len(together) == len(folds)
+    for fold, found in zip(folds, together):
+        train = rows[fold.train], labels[fold.train]
+        dev = None if fold.dev is None else (rows[fold.dev], labels[fold.dev])
+        for one, alone in zip(found, fit(train, dev, 2, config, fold.weight_decays, 7)):
+            assert one.dev_accuracy == alone.dev_accuracy
+            np.testing.assert_allclose(one.weights, alone.weights, atol=1e-5)
+
+
+def test_folds_do_not_depend_on_the_machine(monkeypatch):
+    """One core or many: the same bits."""
+    rows, labels = _blobs(2, count=150)
+    folds = [
+        Fold(np.delete(np.arange(150), part), part, [1e-5, 1e-2])
+        for part in np.array_split(np.arange(150), 11)
+    ]
+    config = ClassifierConfig("rmsprop", batch_size=16, tenacity=1, epoch_size=1)
+    runs = []
+    for cores in (1, 5):
+        monkeypatch.setattr("os.cpu_count", lambda cores=cores: cores)
+        runs.append(fit_folds(rows, labels, folds, 2, config, 3))
+    for one, other in zip(*runs):
+        assert all(np.array_equal(a.weights, b.weights) for a, b in zip(one, other))
+
+
+def test_large_features_are_not_copied(monkeypatch):
+    """Batches with ones appended one by one give the same weights."""
+    train, dev = _blobs(2), _blobs(3)
+    copied = fit(train, dev, 2, ClassifierConfig(), [1e-4], 1)[0]
+    monkeypatch.setattr(senteval_classifier, "_COPIED_BYTES", 100)
+    assert np.array_equal(
+        fit(train, dev, 2, ClassifierConfig(), [1e-4], 1)[0].weights, copied.weights
+    )
 
 
 def test_order_of_examples_is_the_toolkits():

@@ -9,18 +9,28 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
+from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites.probing import TASKS as PROBING
 from official_cmlm.evaluation.suites.tatoeba import XTREME
-from tests.evaluation import toy
+from tests.evaluation import coco_files, toy
 
 TABLES = paper_tables()
 # Fewer trainings than by default; tasks and metrics are the same.
-SETTINGS = ("amazon.seeds=1", "geometry.random_pairs=10", "sts.split=both")
+SETTINGS = (
+    "amazon.seeds=1",
+    "geometry.random_pairs=10",
+    "sts.split=both",
+    f"senteval.tasks={','.join(senteval_suite.TASKS)}",
+)
 
 
 def _write_everything(root):
     """Data of every suite, for every column of the papers' tables."""
     toy.write_senteval(root / "senteval/downstream")
+    for name in ("train", "valid", "test"):
+        path = root / f"senteval/downstream/COCO/{name}.pkl"
+        path.parent.mkdir(exist_ok=True)
+        path.write_bytes(coco_files.pickled(coco_files.part(10)))
     for year in SUBSETS:
         folder = root / f"senteval/downstream/STS/{year}-en-test"
         toy.write_year(folder, ["5", "4", "1", "2"])

@@ -24,8 +24,9 @@ INCONSISTENT = {
 # Suite -> what its `task/metric` look like.
 IDS = {
     "senteval": r"(MR|CR|SUBJ|MPQA|SST2|SST5|TREC|SICK-E|SNLI|MRPC)/accuracy|MRPC/f1"
-    r"|(SICK-R|STS-B)/(pearson|spearman)|average/(cmlm|declutr_without_coco)",
-    "probing": r"[A-Z][A-Za-z]+/accuracy|average/accuracy",
+    r"|(SICK-R|STS-B)/(pearson|spearman)|COCO/mean_recall"
+    r"|average/(cmlm|declutr(_without_coco|_dev|_dev_with_snli)?)",
+    "probing": r"[A-Z][A-Za-z]+/accuracy|average/(dev_)?accuracy",
     "sts": r"STS1[2-6]/(spearman|pearson)_(all|mean|wmean)|(STS-B|STS-B-dev|SICK-R)/spearman"
     r"|average/spearman_all|STS17\.(es-es|ar-ar)/spearman|STS12-MSRvid\.ru/spearman",
     "tatoeba": r"([a-z]{2}|macro36)/accuracy_(mean|from_english|to_english)(_pcr)?",
@@ -80,10 +81,10 @@ def test_tables_are_whole(table):
 def test_values_are_in_range(table):
     """Correlations and accuracies are at most 100 in our unit; printed decimals are kept."""
     for _, values in table.rows:
-        for value in values:
+        for (label, _), value in zip(table.columns, values):
             if value is not None:
                 shown = value * table.scale
-                assert 0 <= shown <= 100
+                assert 0 <= shown <= 100 or (label == "Δ" and -100 <= shown <= 0)
                 if value == 87.81:  # CMLM's Table 9 prints this one with a digit more
                     continue
                 assert math.isclose(shown, round(shown, table.decimals), abs_tol=1e-9)
@@ -100,7 +101,7 @@ def test_ids_name_scores_of_ours(table):
         if column in (None, "=mean"):
             continue
         for _, variant in table.variants:
-            for one in column.replace("*", variant).split("|"):
+            for one in column.partition(" - ")[0].replace("*", variant).split("|"):
                 assert re.fullmatch(IDS[table.suite], one), one
 
 
@@ -147,10 +148,16 @@ def test_printed_averages_are_those_of_the_values(table, average, model, values)
 
 @pytest.mark.parametrize("model", [m for m, _ in find("DeCLUTR", "Table 2 (similarity)").rows])
 def test_declutr_averages(model):
-    """DeCLUTR's average is over 17 tasks, MRPC's two figures being one; ours is without COCO."""
+    """DeCLUTR's average is over 17 tasks, MRPC's two figures being one; Δ is its difference."""
     trained = row(find("DeCLUTR", "Table 2 (classifiers)"), model)
     years = row(find("DeCLUTR", "Table 2 (similarity)"), model).values()
     printed, without_coco = trained.pop("Avg."), trained.pop("Avg. without COCO")
+    difference = trained.pop("Δ")
+    if model == "DeCLUTR-base":
+        assert difference is None
+        assert dict(find("DeCLUTR", "Table 2 (classifiers)").columns)["Δ"].endswith(f"- {printed}")
+    else:
+        assert difference == pytest.approx(printed - 79.1, abs=1e-9)
     trained["MRPC"] = mean([trained["MRPC"], trained.pop("MRPC F1")])
     del trained["SNLI"]
     coco = trained.pop("COCO")
@@ -239,3 +246,6 @@ def test_own_values():
     assert own_values(table, {"a/x": 1.0, "b/x": 2.0, "c/x": 3.0}, "x") == [1.0, 2.0, 1.5]
     assert own_values(table, {"a/x": 1.0, "b/x": float("nan")}, "x") == [1.0, None, None]
     assert own_values(table, {"a/y": 1.0, "b/x": None}, "x") == [None, None, None]
+    table = PaperTable(**{**vars(table), "columns": [("Δ", "a/x|b/x - 79.1")]})
+    assert own_values(table, {"b/x": 80.0}) == [pytest.approx(0.9)]
+    assert own_values(table, {}) == [None]

@@ -93,6 +93,16 @@ def test_an_empty_value_of_a_paper_is_a_dash():
     assert rows[2][3] == "80.0"
 
 
+def test_configuration_stands_beside_own_rows():
+    """Wherever a row is compared with a paper's; results of before say nothing."""
+    part = suite(score("MR", "accuracy", 81.2)) | {"configuration": "fast: 5 folds, 1 seed"}
+    other = results(senteval=suite(score("MR", "accuracy", 80.0)))
+    other["encoder"] = other["encoder"] | {"name": "theirs"}
+    rows = section(tables.markdown(results(senteval=part), other), "CMLM, Table 1")
+    own = [row[:2] for row in rows if row[0].startswith("**")]
+    assert own == [["**mine (fast: 5 folds, 1 seed)**", "81.2"], ["**theirs**", "80.0"]]
+
+
 def test_variants_have_a_row_each():
     """Where a paper does not state the direction, each that was scored has its row."""
     scores = [

@@ -26,9 +26,33 @@ def test_all_ten(tmp_path):
     report = SuiteReport()
     probing_suite.evaluate(toy.encode, DataFolder(tmp_path), probing_suite.Options(), report)
     assert report.failures == []
-    assert [s.task for s in report.scores] == [*probing_suite.TASKS, "average"]
+    both = ("accuracy", "dev_accuracy")
+    assert [(s.task, s.metric) for s in report.scores] == [
+        (task, metric) for task in (*probing_suite.TASKS, "average") for metric in both
+    ]
     assert all(score.value > 95 for score in report.scores)
     assert report.scores[0].count == 60
+    assert report.configuration == "fast: rmsprop, batches of 128, 1 seed"
+
+
+def test_development_accuracy_and_chosen_tasks(tmp_path):
+    """Of part va alone; an average over some tasks has another name."""
+    _probe(tmp_path)
+    path = tmp_path / "past_present.txt"
+    turned = {"PAST": "PRESENT", "PRESENT": "FUTURE", "FUTURE": "PAST"}
+    lines = [line.split("\t") for line in path.read_text().splitlines()]
+    toy.write(path, [f"{p}\t{turned[c] if p == 'te' else c}\t{t}" for p, c, t in lines])
+    report = SuiteReport()
+    options = probing_suite.Options(tasks=["Tense", "Length"])
+    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    assert report.get("Tense", "accuracy") < 5 and report.get("Tense", "dev_accuracy") > 95
+    assert report.get("average_of_chosen", "accuracy") == pytest.approx(
+        (report.get("Tense", "accuracy") + report.get("Length", "accuracy")) / 2
+    )
+    assert report.get("average_of_chosen", "dev_accuracy") > 95
+    assert report.get("average", "accuracy") is None
+    assert report.unscored == []
+    assert report.notes == ["average_of_chosen: the mean of Tense, Length; no paper's average"]
 
 
 def test_bad_probing_files(tmp_path):
@@ -47,10 +71,10 @@ def test_bad_probing_files(tmp_path):
     assert "past_present.txt: no line of part te" in tense
     assert "parts tr, va and te have no label in common" in number
     assert "tree_depth.txt: missing" in depth
-    assert report.notes == [
+    assert report.notes[:2] == [
         "subj_number.txt: skipped 1 lines, malformed or with a label that part tr lacks",
         "odd_man_out.txt: skipped 1 lines, malformed or with a label that part tr lacks",
     ]
-    assert [score.task for score in report.scores] == ["OddManOut"]
+    assert {score.task for score in report.scores} == {"OddManOut"}
     with pytest.raises(ValueError, match="tasks.0. must be one of Length.* got 'Voice'"):
         probing_suite.Options(tasks=["Voice"])

@@ -1,5 +1,7 @@
 """SentEval's transfer tasks end to end on toy files."""
 
+import functools
+
 import numpy as np
 import pytest
 
@@ -7,10 +9,13 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.senteval import TASKS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.metrics import cross_validation
+from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig
+from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites.senteval import Options, PairFeatures
-from tests.evaluation import toy
+from tests.evaluation import coco_files, toy
 
 
 @pytest.fixture(scope="module")
@@ -34,14 +39,108 @@ def test_every_task_is_scored(results):
     report, _ = results
     assert report.failures == []
     found = {(score.task, score.metric): score for score in report.scores}
-    correlations = ["pearson", "spearman"]
-    metrics = {"MRPC": ["accuracy", "f1"], "SICK-R": correlations, "STS-B": correlations}
-    wanted = {(name, metric) for name in TASKS for metric in metrics.get(name, ["accuracy"])}
+    accuracies = ["accuracy", "dev_accuracy"]
+    correlations = ["pearson", "spearman", "dev_pearson"]
+    metrics = {"MRPC": [*accuracies, "f1"], "SICK-R": correlations, "STS-B": correlations}
+    wanted = {(name, metric) for name in TASKS for metric in metrics.get(name, accuracies)}
     assert set(found) == wanted | {("average", "cmlm")}
-    assert all(found[key].value > 80 for key in found if key != ("SST5", "accuracy")), found
-    assert found["MR", "accuracy"].count == 120
+    assert all(found[key].value > 80 for key in found if key[0] != "SST5"), found
+    assert found["MR", "accuracy"].count == found["MR", "dev_accuracy"].count == 120
+    assert found["TREC", "accuracy"].count == 20
+    assert found["TREC", "dev_accuracy"].count == 240
     assert found["SST2", "accuracy"].count == 60
     assert found["SNLI", "accuracy"].count == 59
+
+
+def test_development_scores_are_of_their_own_set(tmp_path):
+    """Sets whose labels are turned around: one is all right, the other all wrong."""
+    toy.write_senteval(tmp_path)
+    for path in (tmp_path / "SST/binary/sentiment-test", tmp_path / "SNLI/labels.test"):
+        turned = {"0": "1", "1": "0", "entailment": "contradiction", "contradiction": "entailment"}
+        lines = [line.rpartition("\t") for line in path.read_text().splitlines()]
+        toy.write(path, [f"{a}{b}{turned.get(c, c)}" for a, b, c in lines])
+    path = tmp_path / "SICK/SICK_test_annotated.txt"
+    path.write_text(path.read_text().replace("\t5\t", "\t?\t").replace("\t1\t", "\t5\t"))
+    path.write_text(path.read_text().replace("\t?\t", "\t1\t"))
+    report = SuiteReport()
+    options = Options(tasks=["SST2", "SNLI", "SICK-R"])
+    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    assert report.failures == []
+    for task in ("SST2", "SNLI"):
+        assert report.get(task, "dev_accuracy") > 80
+        assert report.get(task, "accuracy") < 20
+    assert report.get("SICK-R", "dev_pearson") > 80
+    assert report.get("SICK-R", "pearson") < -80
+
+
+def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
+    """At most 16 epochs, evaluated after each, no weight decay; batches are the configuration's."""
+    seen = []
+    fit = cross_validation.MiniBatchSolver.fit
+
+    def recording(self, train, dev, num_classes, strengths, seed):
+        seen.append((self.config, list(strengths)))
+        return fit(self, train, dev, num_classes, strengths, seed)
+
+    monkeypatch.setattr(cross_validation.MiniBatchSolver, "fit", recording)
+    options = Options("literature", tasks=["SNLI", "SST2"])
+    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, SuiteReport())
+    (snli, strengths), (other, _) = seen
+    assert snli == ClassifierConfig("adam", 64, tenacity=5, epoch_size=1, max_epoch=15)
+    assert strengths == [1e-9]
+    assert other == ClassifierConfig("adam", 64, tenacity=5, epoch_size=4, max_epoch=200)
+
+
+def test_configuration_is_told(toy_data):
+    """What stands beside scores that are compared with a paper's."""
+    report, options = SuiteReport(), Options(tasks=["SST2"])
+    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+    assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
+    options = Options("literature", seeds=5)
+    assert options.described == "literature: 10 folds, adam, batches of 64, 5 seeds"
+    options = Options("hub", "logistic_regression")
+    assert options.described == "hub: 10 folds, logistic regression, 1 seed"
+
+
+def test_average_of_chosen_tasks(toy_data):
+    """It is named as such; what was not chosen is neither missing nor a failure."""
+    report, options = SuiteReport(), Options(tasks=["SST2", "SICK-R"])
+    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+    mean = (report.get("SST2", "accuracy") + report.get("SICK-R", "pearson")) / 2
+    assert report.get("average_of_chosen", "main_metrics") == pytest.approx(mean)
+    assert "average" not in {score.task for score in report.scores}
+    assert report.unscored == []
+    assert report.notes == [
+        "average_of_chosen: the mean of SST2 (accuracy), SICK-R (pearson); no paper's average"
+    ]
+    report = SuiteReport()
+    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), Options(tasks=["SST2"]), report)
+    assert {score.task for score in report.scores} == {"SST2"}
+
+
+def test_coco(tmp_path, monkeypatch):
+    """Ranked in both directions; the mean of six figures, that of the development set apart."""
+    coco_files.write_coco(tmp_path)
+    small = functools.partial(RankingConfig, projection=8, batch_size=20, negatives=4)
+    monkeypatch.setattr(senteval_suite, "RankingConfig", small)
+    report, ticks = (
+        SuiteReport(progress=lambda what, total: ticks.append((what, total)) or done),
+        [],
+    )
+    done = ticks.append
+    options = Options(tasks=["COCO"], seeds=2)
+    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    assert report.unscored == []
+    found = {score.metric: score for score in report.scores}
+    six = [f"{of}_recall@{k}" for of in ("caption", "image") for k in (1, 5, 10)]
+    assert list(found) == ["mean_recall", "dev_mean_recall", *six]
+    assert all(score.task == "COCO" and score.count == 200 for score in report.scores)
+    mean = np.mean([found[name].value for name in six])
+    assert found["mean_recall"].value == pytest.approx(mean)
+    assert found["image_recall@10"].value > 50
+    assert found["mean_recall"].deviation is not None
+    assert ticks[0] == ("COCO", 42)
+    assert sum(ticks[1:]) == 42
 
 
 def test_average_is_that_of_the_nine(results):
@@ -59,27 +158,51 @@ def test_no_sentence_is_encoded_twice(results):
     assert encoder.encoded < encoder.asked / 4
 
 
-def test_declutr_average(toy_data):
-    """MRPC counts by the mean of accuracy and F1, SICK-R and STS-B by Spearman, years by `mean`."""
-    folder = toy_data / "senteval/downstream/STS"
+def test_declutr_averages(toy_data, tmp_path):
+    """Each task by the paper's metric; development sets by the metrics of the authors' code."""
+    folder = tmp_path / "STS"
     for year in senteval_suite.DECLUTR_STS:
         toy.write_year(folder / f"{year}-en-test", ["5", "4", "1", "0"])
     values = {(task, "accuracy"): 50.0 for task in senteval_suite.DECLUTR_TASKS}
-    values |= {("MRPC", "accuracy"): 60.0, ("MRPC", "f1"): 80.0}
-    values |= {("SICK-R", "spearman"): 10.0, ("SICK-R", "pearson"): 99.0}
-    values |= {("STS-B", "spearman"): 20.0, ("STS-B", "pearson"): 99.0}
-    report = SuiteReport()
-    for (task, metric), value in values.items():
-        report.add(task, metric, value, 1)
-    data, root = DataFolder(toy_data), toy_data / "senteval/downstream"
-    senteval_suite._averages(toy.encode, data, root, Options(), report)
+    values |= {(task, "dev_accuracy"): 40.0 for task in senteval_suite.DECLUTR_TASKS}
+    values |= {("MRPC", "accuracy"): 60.0, ("MRPC", "f1"): 80.0, ("MRPC", "dev_accuracy"): 61.0}
+    for task, spearman, dev in (("SICK-R", 10.0, 11.0), ("STS-B", 20.0, 21.0)):
+        values |= {
+            (task, "spearman"): spearman,
+            (task, "dev_pearson"): dev,
+            (task, "pearson"): 99.0,
+        }
+    values |= {("SNLI", "accuracy"): 99.0, ("SNLI", "dev_accuracy"): 70.0}
+    values |= {("COCO", "mean_recall"): 30.0, ("COCO", "dev_mean_recall"): 31.0}
+    for task in ("SICK-R", "STS-B"):
+        del values[task, "accuracy"], values[task, "dev_accuracy"]
+
+    def averages(tasks):
+        report = SuiteReport()
+        for (task, metric), value in values.items():
+            report.add(task, metric, value, 1)
+        options = Options(tasks=list(tasks))
+        senteval_suite._averages(toy.encode, DataFolder(tmp_path), tmp_path, options, report)
+        return {s.metric: s.value for s in report.scores if s.task == "average"}
+
     gold = np.array([5, 4, 1, 0])
     vectors = toy.encode([*toy.GOOD, *toy.BAD])
     vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
     ranks = np.argsort(np.argsort(vectors @ vectors[0]))
-    year = 100 * np.corrcoef(ranks, np.argsort(np.argsort(gold)))[0, 1]
-    expected = (8 * 50 + 70 + 10 + 20 + 5 * year) / 16
-    assert report.get("average", "declutr_without_coco") == pytest.approx(expected)
+    years = 5 * 100 * np.corrcoef(ranks, np.argsort(np.argsort(gold)))[0, 1]
+    found = averages(senteval_suite.TASKS)
+    test, dev = 8 * 50 + 70 + 10 + 20 + years, 8 * 40 + 61 + 11 + 21 + years
+    assert found.pop("cmlm") == pytest.approx((7 * 50 + 60 + 99) / 9)
+    expected = {
+        "declutr_without_coco": test / 16,
+        "declutr": (test + 30) / 17,
+        "declutr_dev_without_coco": dev / 16,
+        "declutr_dev": (dev + 31) / 17,
+        "declutr_dev_with_snli": (dev + 31 + 70) / 18,
+    }
+    assert found == pytest.approx(expected)
+    assert set(averages(TASKS)) == {"cmlm", "declutr_without_coco", "declutr_dev_without_coco"}
+    assert set(averages(senteval_suite.CMLM_TASKS)) == {"cmlm"}
 
 
 def test_several_seeds_have_a_deviation(toy_data):

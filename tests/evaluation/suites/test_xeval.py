@@ -1,34 +1,70 @@
 """XEVAL: languages, their averages, and missing folders."""
 
+import shutil
+
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites import xeval as xeval_suite
 from tests.evaluation import toy
 
 
+def test_xeval_averages_the_papers_tasks(tmp_path):
+    """Nine tasks, also where others are scored; a mean over other languages is named so."""
+    toy.write_senteval(tmp_path / "xeval/de")
+    for language in ("fr", "pl"):
+        shutil.copytree(tmp_path / "xeval/de", tmp_path / "xeval" / language)
+    report = SuiteReport()
+    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), xeval_suite.Options(), report)
+    assert report.unscored == []
+    assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
+    nine = ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E"]
+    german = [report.get(f"de.{name}", "accuracy") for name in nine]
+    german.append(report.get("de.SICK-R", "pearson"))
+    assert report.get("de", "average") == pytest.approx(np.mean(german))
+    assert report.get("de.SNLI", "accuracy") is not None
+    assert report.get("pl", "average") is not None
+    # Polish is no language of the paper; 13 of its languages are not here.
+    assert report.get("mean", "average") is None
+    assert report.get("mean", "average_of_part") == pytest.approx(report.get("de", "average"))
+    assert report.notes[-1] == "mean: average_of_part over de, fr"
+
+
 def test_xeval_scores_each_language(tmp_path):
-    """A language is averaged over the tasks that it has; languages count alike in the mean."""
+    """A language without all nine tasks has an average of its own name, and is in no mean."""
     toy.write_senteval(tmp_path / "xeval/de")
     toy.write_senteval(tmp_path / "full")
     for name in ("MR", "CR", "SICK"):
         (tmp_path / "xeval/fr").mkdir(exist_ok=True)
         (tmp_path / "full" / name).rename(tmp_path / "xeval/fr" / name)
     report = SuiteReport()
-    options = xeval_suite.Options(tasks=["MR", "SICK-R", "SST2"])
+    options = xeval_suite.Options(tasks=["MR", "SICK-R", "SST2", "SST5"])
     xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
     assert report.failures == []
     german = [report.get("de.MR", "accuracy"), report.get("de.SST2", "accuracy")]
     german.append(report.get("de.SICK-R", "pearson"))
-    assert report.get("de", "average") == pytest.approx(np.mean(german))
+    assert report.get("de", "average_of_part") == pytest.approx(np.mean(german))
     french = [report.get("fr.MR", "accuracy"), report.get("fr.SICK-R", "pearson")]
-    assert report.get("fr", "average") == pytest.approx(np.mean(french))
+    assert report.get("fr", "average_of_part") == pytest.approx(np.mean(french))
     assert report.get("fr.SST2", "accuracy") is None
-    mean = np.mean([report.get("de", "average"), report.get("fr", "average")])
-    assert report.get("mean", "average") == pytest.approx(mean)
+    assert report.get("de.SST5", "accuracy") is not None
+    assert not {"average"} & {score.metric for score in report.scores}
+    assert "mean" not in {score.task for score in report.scores}
+
+
+def test_mean_of_all_languages():
+    """The paper's mean needs each of its languages, and counts no other."""
+    report = SuiteReport()
+    averages = {language: float(i) for i, language in enumerate(xeval_suite.LANGUAGES)}
+    averages["pl"] = 99.0
+    parts = dict.fromkeys(averages, senteval_suite.CMLM_TASKS)
+    xeval_suite._mean(averages, parts, report)
+    assert report.get("mean", "average") == pytest.approx(7.0)
+    assert report.notes == []
 
 
 def test_xeval_without_data(tmp_path):
@@ -53,7 +89,7 @@ def test_xeval_languages_that_were_chosen(tmp_path):
     options = xeval_suite.Options(tasks=["MR"], languages=["fr", "DE"])
     xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
     assert {score.task for score in report.scores} == {"de.MR", "fr.MR", "de", "fr", "mean"}
-    assert "mean is over a part that was chosen: de fr" in report.notes
+    assert "mean: average_of_part over de, fr" in report.notes
     assert not report.missing and not report.failures
 
 
@@ -64,6 +100,6 @@ def test_xeval_without_its_folder(tmp_path):
     report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR", "SST2"])
     xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
-    assert report.get("de", "average") == report.get("de.MR", "accuracy")
-    assert "de: average over MR" in report.notes
+    assert report.get("de", "average_of_part") == report.get("de.MR", "accuracy")
+    assert "de: average_of_part over MR" in report.notes
     assert [one.task for one in report.missing] == ["de.SST2"]

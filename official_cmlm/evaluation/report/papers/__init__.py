@@ -1,10 +1,10 @@
 """The papers' tables, copied as printed, with the scores that belong in their columns.
 
 Each `*.json` beside this file has the tables of one paper. A column's `id` is a score of a suite,
-`task/metric`; several ids separated by `|` mean the first that was scored; `=mean` is the mean of
-the row's other columns; null is a figure that no suite computes. A `*` in an id is replaced by each
-of the table's `variants` in turn, which gives a row each: for a protocol that the paper does not
-state, every candidate is shown.
+`task/metric`; several ids separated by `|` mean the first that was scored; `task/metric - 79.1` is
+the difference to a printed value; `=mean` is the mean of the row's other columns; null is a figure
+that no suite computes. A `*` in an id is replaced by each of the table's `variants` in turn, which
+gives a row each: for a protocol that the paper does not state, every candidate is shown.
 """
 
 import dataclasses
@@ -84,9 +84,10 @@ def own_values(
     """
     values: list[float | None] = []
     for _, column in table.columns:
-        ids = (column or "").replace("*", variant).split("|")
+        column, _, subtracted = (column or "").replace("*", variant).partition(" - ")
+        ids = column.split("|")
         hits = [found[i] for i in ids if found.get(i) is not None and math.isfinite(found[i])]
-        values.append(hits[0] if hits else None)
+        values.append(hits[0] - float(subtracted or 0) if hits else None)
     others = [value for value, (_, column) in zip(values, table.columns) if column != "=mean"]
     mean = sum(others) / len(others) if None not in others else None
     return [

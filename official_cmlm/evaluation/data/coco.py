@@ -1,0 +1,135 @@
+"""SentEval's COCO: features of images and five captions of each (Conneau and Kiela 2018)."""
+
+import dataclasses
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.pickled_arrays import Refused, array, read_pickle
+
+CAPTIONS = 5
+HINT = (
+    "train.pkl, valid.pkl and test.pkl of SentEval's COCO (dl.fbaipublicfiles.com/senteval/"
+    "coco_r101_feat) belong into DATA_DIR/senteval/downstream/COCO"
+)
+_FORM = "it must be a dict of features, captions and image_to_caption_ids, as SentEval publishes it"
+# A guard for files that name one long string many times.
+_LONGEST_CAPTION = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Captioned:
+    """One part of the data.
+
+    Attributes:
+      images: float32 `[n, dim]`.
+      captions: 5 n sentences, those of image i at 5 i to 5 i + 4.
+    """
+
+    images: np.ndarray
+    captions: list[str]
+
+
+def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
+    """Reads `train`, `dev` and `test` of a downstream folder.
+
+    Raises:
+      MissingData: if a file is missing.
+      UserError: if it is no pickle of arrays, lists and strings, or has another structure.
+    """
+    parts = {
+        part: _read(data, root / "COCO" / f"{name}.pkl")
+        for part, name in (("train", "train"), ("dev", "valid"), ("test", "test"))
+    }
+    widths = {part: found.images.shape[1] for part, found in parts.items()}
+    if len(set(widths.values())) > 1:
+        raise UserError(f"{root / 'COCO'}: images of different widths, {widths}; {HINT}")
+    return parts
+
+
+def _read(data: DataFolder, path: Path) -> Captioned:
+    with data.open(path, HINT) as file:
+        try:
+            found = read_pickle(file)
+        except Refused as error:
+            raise UserError(
+                f"{path}: {error}; a pickle of arrays, lists and strings is expected; {HINT}"
+            ) from None
+    try:
+        return _captioned(found, path.stat().st_size)
+    except Refused as error:
+        raise UserError(f"{path}: {error}; {_FORM}; {HINT}") from None
+
+
+def _captioned(found: Any, size: int) -> Captioned:
+    """The part that a pickle of `size` bytes holds."""
+    if not isinstance(found, dict):
+        raise Refused(f"found a {type(found).__name__}")
+    wanted = ("features", "captions", "image_to_caption_ids")
+    if lacking := [key for key in wanted if key not in found]:
+        keys = ", ".join(str(key)[:20] for key in list(found)[:5])
+        raise Refused(f"found keys {keys or 'none'}, but not {', '.join(lacking)}")
+    images = _images(found["features"], size)
+    ids, captions = (_plain(found[key]) for key in ("image_to_caption_ids", "captions"))
+    sentences = []
+    for image in range(len(images)):
+        chosen = _plain(_item(ids, image, "image_to_caption_ids"))
+        if not isinstance(chosen, list | tuple) or len(chosen) < CAPTIONS:
+            raise Refused(f"image {image} has no {CAPTIONS} captions")
+        for key in chosen[:CAPTIONS]:
+            sentences.append(_caption(_item(captions, key, "captions")))
+    return Captioned(images, sentences)
+
+
+def _plain(value: Any) -> Any:
+    """An array as a list, and anything else as it is."""
+    numbers = array(value)
+    return value if numbers is None else numbers.tolist()
+
+
+def _item(container: Any, key: Any, name: str) -> Any:
+    """`container[key]` of a list, or of a dict by number."""
+    if type(key) is int:
+        if isinstance(container, dict) and key in container:
+            return container[key]
+        if isinstance(container, list | tuple) and 0 <= key < len(container):
+            return container[key]
+    raise Refused(f"{name} has no entry {str(key)[:20]}")
+
+
+def _images(features: Any, size: int) -> np.ndarray:
+    images = array(features)
+    if images is None:
+        if not isinstance(features, list | tuple) or not features:
+            raise Refused(f"features is a {type(features).__name__}, not rows of numbers")
+        rows = [array(row) for row in features]
+        shapes = {None if row is None else row.shape for row in rows}
+        if None in shapes or len(shapes) > 1:
+            raise Refused("features is no list of arrays of one shape")
+        # Whoever names one row many times makes more of it than a file can hold.
+        if len(rows) * rows[0].nbytes > size:
+            raise Refused(f"features has {len(rows)} rows, more than its file holds")
+        images = np.stack(rows)
+    if images.ndim != 2 or not images.size:
+        raise Refused(f"features has the shape {images.shape}, not [images, width]")
+    with np.errstate(over="ignore"):
+        images = np.asarray(images, np.float32)
+    if not np.isfinite(images).all():
+        raise Refused("features has values that are not finite")
+    return images
+
+
+def _caption(entry: Any) -> str:
+    """The toolkit's sentence: the cleaned caption and a full stop, words separated by spaces."""
+    text = entry.get("cleaned_caption") if isinstance(entry, dict) else None
+    if not isinstance(text, str) or len(text) > _LONGEST_CAPTION:
+        raise Refused("a caption without a string cleaned_caption of at most 10,000 characters")
+    try:
+        # Strings of Python 2 were read as Latin-1; most are UTF-8.
+        text = text.encode("latin-1").decode("utf-8")
+    except UnicodeError:
+        pass
+    return " ".join([*text.split(), "."])

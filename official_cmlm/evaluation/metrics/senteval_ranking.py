@@ -1,0 +1,261 @@
+"""SentEval's ranking of captions and images: two linear projections into one space.
+
+The toolkit (`tools/ranking.py`) trains them in PyTorch by a hinge loss: the cosine of an image and
+its caption is to exceed by a margin those with 30 other captions, and with 30 other images, drawn
+at random for each pair. This is the same in NumPy: the toolkit's order and drawing (NumPy's legacy
+generator), Adam, and early stopping on the development set; only the initial weights come from
+another generator.
+"""
+
+import dataclasses
+from collections.abc import Callable
+
+import numpy as np
+
+from official_cmlm.evaluation.metrics.senteval_classifier import adam
+
+# Captions of an image, images ranked at a time, and how many such folds the toolkit averages.
+CAPTIONS = 5
+FOLD = 1000
+FOLDS = 5
+RANKS = (1, 5, 10)
+_TENACITY = 3
+
+Part = tuple[np.ndarray, np.ndarray]
+"""Images, float32 `[n, width]`, and captions, `[5 n, dim]`; those of image i are 5 i to 5 i + 4."""
+
+
+@dataclasses.dataclass(frozen=True)
+class RankingConfig:
+    """How the projections are trained; the defaults are the toolkit's.
+
+    Attributes:
+      projection: dimension of the common space.
+      margin: of the hinge loss, in cosine.
+      batch_size: pairs of image and caption per step.
+      negatives: other captions, and other images, for each pair.
+      max_epoch: training ends with the first epoch after this number.
+    """
+
+    projection: int = 1000
+    margin: float = 0.2
+    batch_size: int = 128
+    negatives: int = 30
+    max_epoch: int = 20
+
+
+Recalls = dict[str, float]
+"""`caption_recall@k` (captions found by an image) and `image_recall@k`, shares from 0 to 1."""
+
+
+def rank_captions(
+    train: Part,
+    dev: Part,
+    test: Part,
+    seed: int,
+    config: RankingConfig = RankingConfig(),
+    tick: Callable[[int], None] = lambda done: None,
+) -> tuple[Recalls, Recalls]:
+    """Trains the projections and ranks the development and the test set.
+
+    Args:
+      train, dev, test: images and captions.
+      seed: of the initial weights, the order of pairs and the drawing of negatives.
+      config: settings of the training.
+      tick: called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
+
+    Returns:
+      Recalls on `dev`, by whose sum the training was stopped, and on `test`.
+
+    Raises:
+      ValueError: if there are not five captions for each image, or no pair outside of a batch.
+    """
+    for images, captions in (train, dev, test):
+        if len(captions) != CAPTIONS * len(images) or not len(images):
+            raise ValueError(f"{len(images)} images need {CAPTIONS} captions each")
+    images, captions = train
+    # The toolkit's last batch, too, is to leave pairs to draw from.
+    if len(captions) <= config.batch_size:
+        raise ValueError(f"{len(captions)} captions are no more than a batch")
+    rng = np.random.default_rng(seed)
+    sides = [_Projection(part.shape[1], config.projection, rng) for part in train]
+    order = np.random.RandomState(seed)
+    best, best_sum, waited = None, -1.0, 0
+    for _ in range(config.max_epoch + 1):
+        mixed = order.permutation(len(captions))
+        for start in range(0, len(mixed), config.batch_size):
+            batch = mixed[start : start + config.batch_size]
+            others = [_others(order, mixed, start, len(batch), config) for _ in sides]
+            rows = (
+                np.concatenate([batch, others[0]]) // CAPTIONS,
+                np.concatenate([batch, others[1]]),
+            )
+            _step(*sides, images[rows[0]], captions[rows[1]], len(batch), config.margin)
+        tick(1)
+        found = recalls(*sides, dev)
+        if sum(found.values()) > best_sum:
+            best_sum = sum(found.values())
+            best = found, [side.copy() for side in sides]
+        elif waited >= _TENACITY:
+            break
+        else:
+            waited += 1
+    return best[0], recalls(*best[1], test)
+
+
+def _others(
+    order: np.random.RandomState, mixed: np.ndarray, start: int, count: int, config: RankingConfig
+) -> np.ndarray:
+    """Negatives for a batch, drawn from all pairs outside of it: `[count * negatives]`."""
+    drawn = order.randint(0, len(mixed) - count, count * config.negatives)
+    return mixed[np.where(drawn < start, drawn, drawn + count)]
+
+
+class _Projection:
+    """A linear layer and the state of its optimizer.
+
+    Attributes:
+      weights: float32 `[width, projection]`.
+      bias: float32 `[projection]`.
+    """
+
+    def __init__(self, width: int, size: int, rng: np.random.Generator) -> None:
+        bound = 1.0 / np.sqrt(width)
+        self.weights = rng.uniform(-bound, bound, [width, size]).astype(np.float32)
+        self.bias = rng.uniform(-bound, bound, size).astype(np.float32)
+        self._moments = [np.zeros_like(part) for part in (self.weights, self.bias) for _ in "12"]
+        self._steps = 0
+
+    def copy(self) -> "_Projection":
+        """The weights alone, for predictions."""
+        copied = object.__new__(_Projection)
+        copied.weights, copied.bias = self.weights.copy(), self.bias.copy()
+        return copied
+
+    def project(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Projections of length 1, `[n, projection]`, and what they were divided by, `[n, 1]`."""
+        projected = rows @ self.weights
+        projected += self.bias
+        lengths = np.sqrt(np.einsum("ij,ij->i", projected, projected))[:, np.newaxis]
+        # Only the projection of one point in the whole space is 0; the toolkit divides by it.
+        np.maximum(lengths, np.float32(1e-12), out=lengths)
+        projected /= lengths
+        return projected, lengths
+
+    def update(self, gradient: np.ndarray, bias_gradient: np.ndarray) -> None:
+        """A step of Adam; the gradients are overwritten."""
+        self._steps += 1
+        adam(self.weights, gradient, *self._moments[:2], self._steps)
+        adam(self.bias, bias_gradient, *self._moments[2:], self._steps)
+
+
+def _step(
+    images: _Projection,
+    captions: _Projection,
+    image_rows: np.ndarray,
+    caption_rows: np.ndarray,
+    pairs: int,
+    margin: float,
+) -> None:
+    """One update; see `gradients` for the arguments."""
+    found = gradients(images, captions, image_rows, caption_rows, pairs, margin)[1]
+    for side, gradient in zip((images, captions), found):
+        side.update(*gradient)
+
+
+def gradients(
+    images: _Projection,
+    captions: _Projection,
+    image_rows: np.ndarray,
+    caption_rows: np.ndarray,
+    pairs: int,
+    margin: float,
+) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
+    """The hinge loss of a batch, and its gradients.
+
+    Args:
+      images, captions: projections.
+      image_rows: features of the `pairs` images, then of the negatives of the first pair, of the
+        second and so on.
+      caption_rows: the same for captions.
+      pairs: number of pairs.
+      margin: of the loss.
+
+    Returns:
+      The loss, summed over pairs and negatives, and for each projection the gradients of weights
+      and bias.
+    """
+    sides = []
+    for projection, rows in ((images, image_rows), (captions, caption_rows)):
+        projected, lengths = projection.project(rows)
+        sides.append((rows, projected, lengths))
+    anchors = [projected[:pairs] for _, projected, _ in sides]
+    cosines = np.einsum("ij,ij->i", *anchors)[:, np.newaxis]
+    loss, hits, found = 0.0, 0, []
+    pulls = [np.zeros_like(anchor) for anchor in anchors]
+    violating = []
+    for side, (_, projected, _) in enumerate(sides):
+        # Negative images stand against the pair's caption, negative captions against its image.
+        negatives = projected[pairs:].reshape(pairs, -1, projected.shape[1])
+        other = anchors[1 - side]
+        costs = (negatives @ other[..., np.newaxis])[..., 0] - cosines + np.float32(margin)
+        active = costs > 0
+        loss += float(costs[active].sum(dtype=np.float64))
+        hits = hits + active.sum(axis=1, keepdims=True).astype(np.float32)
+        pulls[1 - side] += (active[:, np.newaxis].astype(np.float32) @ negatives)[:, 0]
+        violating.append(np.nonzero(active))
+    for side, (rows, projected, lengths) in enumerate(sides):
+        other = anchors[1 - side]
+        pulls[side] -= hits * other
+        # Only negatives that cost something have a gradient.
+        pair, number = violating[side]
+        apart = pairs + pair * ((len(rows) - pairs) // pairs) + number
+        chosen = np.concatenate([np.arange(pairs), apart])
+        slopes = np.concatenate([pulls[side], other[pair]])
+        directions = projected[chosen]
+        slopes -= np.einsum("ij,ij->i", slopes, directions)[:, np.newaxis] * directions
+        slopes /= lengths[chosen]
+        found.append((rows[chosen].T @ slopes, slopes.sum(axis=0)))
+    return loss, found
+
+
+def recalls(images: _Projection, captions: _Projection, part: Part) -> Recalls:
+    """Recalls of a part, the mean over its folds of 1,000 images, at most five of them."""
+    image_rows, caption_rows = part
+    found: dict[str, list[float]] = {}
+    for start in range(0, min(len(image_rows), FOLDS * FOLD), FOLD):
+        chosen = image_rows[start : start + FOLD]
+        mine = caption_rows[CAPTIONS * start : CAPTIONS * (start + len(chosen))]
+        similarities = images.project(chosen)[0] @ captions.project(mine)[0].T
+        for name, ranks in (
+            ("caption", caption_ranks(similarities)),
+            ("image", image_ranks(similarities)),
+        ):
+            for k in RANKS:
+                found.setdefault(f"{name}_recall@{k}", []).append(float(np.mean(ranks < k)))
+    return {name: float(np.mean(values)) for name, values in found.items()}
+
+
+def caption_ranks(similarities: np.ndarray) -> np.ndarray:
+    """For each image the rank of the best of its captions among all, from 0: int `[n]`.
+
+    Args:
+      similarities: `[n, 5 n]`, higher is nearer. Of equal ones the last comes first, as where the
+        toolkit reverses an ascending order; what is no number comes before all.
+    """
+    own = CAPTIONS * np.arange(len(similarities))
+    return np.min([_ranks(similarities, own + i) for i in range(CAPTIONS)], axis=0)
+
+
+def image_ranks(similarities: np.ndarray) -> np.ndarray:
+    """For each caption its image's rank among all, from 0: int `[5 n]`; see `caption_ranks`."""
+    return _ranks(similarities.T, np.arange(similarities.shape[1]) // CAPTIONS)
+
+
+def _ranks(similarities: np.ndarray, own: np.ndarray) -> np.ndarray:
+    """For each row the rank of its column `own`, from 0 for the highest."""
+    wanted = np.take_along_axis(similarities, own[:, np.newaxis], axis=1)
+    before = ~(similarities <= wanted)
+    before |= (similarities == wanted) & (np.arange(similarities.shape[1]) > own[:, np.newaxis])
+    # An own value that is no number would have all others before it, itself included.
+    return np.minimum(before.sum(axis=1), similarities.shape[1] - 1)
