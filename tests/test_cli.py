@@ -26,6 +26,7 @@ BINARIES = [
     "benchmarks.real_text",
     "benchmarks.scaling",
     "benchmarks.senteval",
+    "benchmarks.senteval_training",
     "benchmarks.train_step",
     "benchmarks.train_step_examples",
     "benchmarks.train_step_side",
