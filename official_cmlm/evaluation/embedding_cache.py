@@ -1,15 +1,22 @@
 """A cache of embeddings, in memory and on disk: no text is embedded twice."""
 
 import contextlib
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, checked
+from official_cmlm.evaluation.encoding import (
+    Encode,
+    EncoderError,
+    FineTune,
+    Role,
+    checked,
+)
 from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
@@ -37,6 +44,7 @@ class CachedEncoder:
       encoded: number of texts passed to the encoder.
       asked: number of texts requested.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+      roles: by name; their embeddings are kept apart, in the same store.
     """
 
     def __init__(
@@ -45,6 +53,7 @@ class CachedEncoder:
         folder: Path | None = None,
         progress: Callable[[int], Callable[[int], None]] | None = None,
         fine_tune: FineTune | None = None,
+        roles: Mapping[str, Role] | None = None,
     ) -> None:
         """Opens or creates the store.
 
@@ -55,11 +64,18 @@ class CachedEncoder:
           progress: called with the number of texts to encode; returns a function to call with the
             number just encoded. Default: silent.
           fine_tune: see the class. Default: none.
+          roles: other ways to embed, by name. Default: none.
 
         Raises:
           UserError: if the folder's files are invalid, or another run uses them.
         """
-        self._encode = checked(encode)
+        roles = roles or {}
+        self._encode = {"": checked(encode)}
+        self._encode |= {name: checked(role.encode) for name, role in roles.items()}
+        self.roles = {
+            name: Role(functools.partial(self._embed, name), role.prompt)
+            for name, role in roles.items()
+        }
         self._progress = progress or (lambda total: lambda done: None)
         self.fine_tune = fine_tune
         self._folder = folder
@@ -89,7 +105,12 @@ class CachedEncoder:
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts: float32 `[n, dim]` in their order."""
-        keys = [_key(text) for text in texts]
+        return self._embed("", texts)
+
+    def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
+        """Embeds texts of a role; "": without one."""
+        encode = self._encode[role]
+        keys = [_key(text, role) for text in texts]
         new = {key: text for key, text in zip(keys, texts) if key not in self._rows}
         self.asked += len(keys)
         report = self._progress(len(new)) if new else None
@@ -97,10 +118,10 @@ class CachedEncoder:
         order = sorted(new, key=lambda key: -len(new[key]))
         for start in range(0, len(order), _CHUNK):
             chunk = order[start : start + _CHUNK]
-            self._add(chunk, self._encode([new[key] for key in chunk]))
+            self._add(chunk, encode([new[key] for key in chunk]))
             report(len(chunk))
         if not keys:
-            width = self.dimension or self._encode([""]).shape[1]
+            width = self.dimension or encode([""]).shape[1]
             return np.zeros([0, width], np.float32)
         return self._gather(np.array([self._rows[key] for key in keys]))
 
@@ -177,5 +198,8 @@ def _split(names: bytes) -> Iterator[bytes]:
         yield names[start : start + _KEY_BYTES]
 
 
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+def _key(text: str, role: str = "") -> bytes:
+    # Of another role, the same text has another vector.
+    secret = hashlib.sha256(role.encode("utf-8", "surrogatepass")).digest() if role else b""
+    content = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=_KEY_BYTES, key=secret).digest()

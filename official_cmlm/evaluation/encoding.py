@@ -2,7 +2,7 @@
 
 import dataclasses
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
@@ -16,6 +16,40 @@ FineTune = Callable[[list[str], np.ndarray, int, int], Callable[[list[str]], np.
 
 
 @dataclasses.dataclass(frozen=True)
+class Role:
+    """How an encoder embeds texts of one role, such as queries, where that is a way of its own.
+
+    Attributes:
+      encode: n strings, without the prompt -> float array `[n, dim]`.
+      prompt: what it puts before each text; empty if that is not known, or another model embeds.
+    """
+
+    encode: Encode
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        if self.prompt:
+            return f"the encoder's prompt {self.prompt!r} stands before each"
+        return "the encoder has a way of its own to embed them"
+
+
+def prompted(encode: Encode, prompt: str) -> Role:
+    """The role of texts that get a prompt: a string before each of them."""
+    return Role(lambda texts: encode([prompt + text for text in texts]), prompt)
+
+
+def roles_of(encode: Encode) -> Mapping[str, Role]:
+    """Name -> role of an encoder: its attribute `roles`; nothing for a plain function."""
+    return getattr(encode, "roles", {})
+
+
+def for_role(encode: Encode, *names: str) -> Encode:
+    """The function for the first of these roles that the encoder has; else `encode` itself."""
+    roles = roles_of(encode)
+    return next((roles[name].encode for name in names if name in roles), encode)
+
+
+@dataclasses.dataclass(frozen=True)
 class OpenedEncoder:
     """An encoder with what identifies it in results; `official_cmlm.encoders` opens one.
 
@@ -25,6 +59,7 @@ class OpenedEncoder:
       fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+      roles: by name, such as `query` and `document`, or a task of mteb.
     """
 
     name: str
@@ -32,6 +67,7 @@ class OpenedEncoder:
     fingerprint: str
     encode: Encode
     fine_tune: FineTune | None = None
+    roles: Mapping[str, Role] = dataclasses.field(default_factory=dict)
 
 
 class EncoderError(UserError):

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.encoding import EncoderError, Role, for_role
 
 
 class _Encoder:
@@ -160,6 +160,38 @@ def test_fine_tune_is_handed_on():
     """None unless given."""
     assert CachedEncoder(_Encoder()).fine_tune is None
     assert CachedEncoder(_Encoder(), fine_tune=print).fine_tune is print
+
+
+def test_roles_are_kept_apart(tmp_path):
+    """The same text has a vector of each role, also in the next run; no text is encoded twice."""
+    calls = []
+
+    def role(name, factor):
+        def encode(texts):
+            calls.extend((name, text) for text in texts)
+            return factor * _Encoder()(texts)
+
+        return Role(encode, name)
+
+    for expected in (["query", "document", "query"], []):
+        roles = {"query": role("query", 2), "document": role("document", 3)}
+        cached = CachedEncoder(_Encoder(), tmp_path, roles=roles)
+        texts = ["a", "bb"]
+        assert np.array_equal(for_role(cached, "query")(texts), 2 * _vectors(texts))
+        assert np.array_equal(for_role(cached, "document")(["a"]), 3 * _vectors(["a"]))
+        assert np.array_equal(for_role(cached, "other", "query")(["a"]), 2 * _vectors(["a"]))
+        assert np.array_equal(for_role(cached, "other")(texts), _vectors(texts))
+        assert sorted(name for name, _ in calls) == sorted(expected)
+        assert cached.roles["query"].prompt == "query"
+        calls.clear()
+        cached.close()
+
+
+def test_faults_of_a_role():
+    """What a role returns is checked as well."""
+    cached = CachedEncoder(_Encoder(), roles={"query": Role(lambda texts: np.ones([1, 2]))})
+    with pytest.raises(EncoderError, match="array of shape"):
+        for_role(cached, "query")(["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["width", "names.bin", "vectors.f32"])

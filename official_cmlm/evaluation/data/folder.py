@@ -84,6 +84,23 @@ class DataFolder:
         self._remember(path, content, len(lines), rows)
         return lines
 
+    def file(self, path: Path, hint: str) -> Path:
+        """`path` itself, for a reader that does not need a whole file in memory.
+
+        Its checksum is kept as by `lines`.
+
+        Raises:
+          MissingData: if the file is missing.
+        """
+        name = path.relative_to(self.root).as_posix()
+        if name not in self.files:
+            try:
+                with path.open("rb") as file:
+                    self.files[name] = hashlib.file_digest(file, "sha256").hexdigest()
+            except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+                raise MissingData(path, hint) from None
+        return path
+
     def _remember(self, path: Path, content: bytes, found: int, rows: int | None) -> None:
         name = path.relative_to(self.root).as_posix()
         if name not in self.files:

@@ -113,6 +113,7 @@ def run(
         output_dir / "embeddings" / encoder.fingerprint,
         lambda total: progress.counter(total, "text", "encode"),
         encoder.fine_tune,
+        encoder.roles,
     )
     results: dict[str, Any] = {
         "encoder": {
