@@ -16,6 +16,7 @@ import numpy as np
 from official_cmlm import progress
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import (
+    CountTokens,
     Encode,
     OpenedEncoder,
     Role,
@@ -103,6 +104,8 @@ def _encoder_directory(
         encoder.encode,
         functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
         _prompt_roles(str(description), prompts, encoder.encode),
+        encoder.max_seq_length,
+        encoder.count_tokens,
     )
 
 
@@ -143,9 +146,21 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     def encode(texts: list[str]) -> np.ndarray:
         return encoder(inputs(texts))["default"].numpy()
 
+    def count_tokens(texts: list[str]) -> np.ndarray:
+        tokens = preprocess.tokenize(tf.constant(utf8(texts), tf.string))
+        # Tokens of words, or of texts; two special ones are added later.
+        tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
+        return tokens.row_lengths().numpy() + 2
+
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    name = folder.resolve().name
-    return OpenedEncoder(name, "tfhub", _digest(files, settings), _by_length(encode))
+    return OpenedEncoder(
+        folder.resolve().name,
+        "tfhub",
+        _digest(files, settings),
+        _by_length(encode),
+        max_seq_length=int(inputs([""])["input_word_ids"].shape[1]),
+        count_tokens=count_tokens,
+    )
 
 
 def _sentence_transformers(
@@ -169,7 +184,24 @@ def _sentence_transformers(
         _digest(files, settings),
         encode,
         roles=_sentence_transformers_roles(model, encode),
+        max_seq_length=getattr(model, "max_seq_length", None),
+        count_tokens=_tokens_of(getattr(model, "tokenizer", None)),
     )
+
+
+def _tokens_of(tokenizer: Any) -> CountTokens | None:
+    """Counts tokens by a tokenizer of the package transformers; None for other tokenizers."""
+
+    def count_tokens(texts: list[str]) -> np.ndarray:
+        # `verbose` is the warning that a text is longer than the model reads.
+        found = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
+        return np.array([len(ids) for ids in found["input_ids"]])
+
+    try:
+        return count_tokens if count_tokens(["a", ""]).shape == (2,) else None
+    except Exception:
+        # A model may have anything in this place, such as a splitter at white space.
+        return None
 
 
 def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:

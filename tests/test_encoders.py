@@ -44,6 +44,24 @@ def test_directory_and_modules_agree(exported):
     assert open_encoder(str(exported[0])).name == "model"
 
 
+def test_lengths_of_texts(exported):
+    """Directory and exported pair count the same tokens, whatever they cut."""
+    for length in (None, 6):
+        ours, theirs = (open_encoder(str(path), length) for path in exported)
+        texts = [*TEXTS, "the cat " * 300]
+        counts = ours.count_tokens(texts)
+        assert counts[3] == 2 and counts[4] == 602
+        assert theirs.count_tokens(texts).tolist() == counts.tolist()
+        assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
+        # What is cut does not change the vector; what is not, does.
+        limit = ours.max_seq_length - 2
+        longer, whole, shorter = (
+            ours.encode(["the " * count])[0] for count in (limit + 3, limit, limit - 1)
+        )
+        np.testing.assert_allclose(longer, whole, atol=1e-6)
+        assert not np.allclose(shorter, whole, atol=1e-6)
+
+
 def test_fingerprint_follows_weights_and_settings(encoder_dir, vocabulary, tmp_path):
     """Equal for a second look; another for other weights, length or precision, not for logs."""
     first = open_encoder(str(encoder_dir)).fingerprint
@@ -148,6 +166,11 @@ class _SentenceTransformer(list):
     """What of that library's class is used; a list of modules, as it is one."""
 
     prompts, default_prompt_name, modules = {}, None, []
+    max_seq_length = 512
+
+    def tokenizer(self, texts, truncation, padding, verbose):
+        assert not (truncation or padding or verbose)
+        return {"input_ids": [[2, *map(len, text.split()), 3] for text in texts]}
 
     def __init__(self, folder):
         super().__init__(self.modules)
@@ -189,10 +212,22 @@ def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
     (tmp_path / "modules.json").write_text("[]")
     opened = open_encoder(str(tmp_path))
     assert {name: role.prompt for name, role in opened.roles.items()} == roles
+    assert opened.max_seq_length == 512
+    assert opened.count_tokens(["a b c", "", "a"]).tolist() == [5, 2, 3]
     for name, number in (("query", 2), ("document", 3), ("STS", 1)):
         if name in roles:
             expected = [len(roles[name]) + 1, number]
             assert opened.roles[name].encode(["a"]).tolist() == [expected]
+
+
+def test_other_tokenizers_count_nothing(tmp_path, monkeypatch):
+    """A sentence-transformers model may have one that cannot be asked."""
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = type("Bag", (_SentenceTransformer,), {"tokenizer": "none"})
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (tmp_path / "modules.json").write_text("[]")
+    opened = open_encoder(str(tmp_path), max_seq_length=9)
+    assert opened.count_tokens is None and opened.max_seq_length == 9
 
 
 def test_no_encoder(tmp_path):

@@ -14,6 +14,9 @@ Encode = Callable[[list[str]], np.ndarray]
 FineTune = Callable[[list[str], np.ndarray, int, int], Callable[[list[str]], np.ndarray]]
 """(texts, int labels `[n]`, number of classes, seed) -> trained function from texts to labels."""
 
+CountTokens = Callable[[list[str]], np.ndarray]
+"""n strings -> int array `[n]`, tokens of each before it is cut, special ones included."""
+
 
 @dataclasses.dataclass(frozen=True)
 class Role:
@@ -60,6 +63,8 @@ class OpenedEncoder:
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
       roles: by name, such as `query` and `document`, or a task of mteb.
+      max_seq_length: longer texts are cut to so many tokens; None if that is not known.
+      count_tokens: lengths of texts in the encoder's own tokens; None if it cannot say them.
     """
 
     name: str
@@ -68,6 +73,8 @@ class OpenedEncoder:
     encode: Encode
     fine_tune: FineTune | None = None
     roles: Mapping[str, Role] = dataclasses.field(default_factory=dict)
+    max_seq_length: int | None = None
+    count_tokens: CountTokens | None = None
 
 
 class EncoderError(UserError):

@@ -20,7 +20,7 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import OpenedEncoder
-from official_cmlm.evaluation.scores import Missing, MissingData, SuiteReport
+from official_cmlm.evaluation.scores import Missing, MissingData, SuiteReport, TextLengths
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -114,6 +114,7 @@ def run(
         lambda total: progress.counter(total, "text", "encode"),
         encoder.fine_tune,
         encoder.roles,
+        encoder.count_tokens,
     )
     results: dict[str, Any] = {
         "encoder": {
@@ -135,7 +136,9 @@ def run(
             key = _key(encoder.fingerprint, suite, options[suite], strict, state)
             found = _finished(kept, key, data_dir)
             if found is None:
-                found = {"key": key} | run_suite(suite, cached, data_dir, options[suite], strict)
+                longest = encoder.max_seq_length
+                found = run_suite(suite, cached, data_dir, options[suite], strict, longest)
+                found = {"key": key} | found
                 _write(kept, json.dumps(found, indent=1))
             results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
             results["encoder"]["dimension"] = cached.dimension
@@ -145,14 +148,25 @@ def run(
 
 
 def run_suite(
-    name: str, encode: CachedEncoder, data_dir: Path, options: Any, strict: bool
+    name: str,
+    encode: CachedEncoder,
+    data_dir: Path,
+    options: Any,
+    strict: bool,
+    longest: int | None = None,
 ) -> dict[str, Any]:
-    """Runs one suite; missing data become `missing`, exceptions `failures`."""
+    """Runs one suite; missing data become `missing`, exceptions `failures`.
+
+    With `longest`, the tokens that the encoder reads of a text, `cut` says by task how many
+    texts it was asked for and how many it cut.
+    """
     module = suites.suite(name)
     report = SuiteReport(
         progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
     )
     data = DataFolder(data_dir, strict)
+    lengths = TextLengths(report, longest)
+    encode.observer = lengths if longest is not None else None
     began = time.monotonic()
     try:
         module.evaluate(encode, data, options, report)
@@ -164,6 +178,8 @@ def run_suite(
         # An unexpected exception must not cost the hours of other suites; its trace is printed.
         report.traces.append(traceback.format_exc())
         report.failures.append(f"stopped by {type(error).__name__}: {error}")
+    finally:
+        encode.observer = None
     for trace in report.traces:
         print(trace, file=sys.stderr)
     for warning in data.warnings:
@@ -174,7 +190,8 @@ def run_suite(
         "seeds": report.seeds,
         "scores": [dataclasses.asdict(score) for score in report.scores],
         "figures": report.figures,
-        "notes": [*report.notes, *data.warnings],
+        "notes": [*report.notes, *data.warnings, *lengths.notes()],
+        "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
         "missing": [dataclasses.asdict(one) for one in report.missing],
         "failures": report.failures,
         "files": data.files,

@@ -242,6 +242,25 @@ def test_prompts_reach_the_suites(tmp_path):
     assert "nDCG@10" in (tmp_path / "out/report.html").read_text()
 
 
+def test_cut_texts_are_told(tmp_path):
+    """By task, in the results and in a note; a run that goes on says the same."""
+    _collection(tmp_path / "data/beir/mine")
+    encoder = OpenedEncoder(
+        *("toy", "python", "0123456789abcdef", toy.encode),
+        max_seq_length=3,
+        count_tokens=lambda texts: np.array([len(text.split()) for text in texts]),
+    )
+    options = driver.parse_options(["retrieval"], [])
+    paths = (tmp_path / "data", tmp_path / "out")
+    for _ in range(2):
+        found = driver.run(encoder, "toy", "toy", *paths, options)["suites"]["retrieval"]
+        lengths = {"texts": 4, "cut": 1, "tokens": 8, "tokens_cut": 1}
+        assert found["cut"] == {"mine": lengths}
+        wanted = "texts of more than 3 tokens were cut (--max_seq_length changes the length): "
+        assert f"{wanted}mine 1 of 4 texts (12 % of the tokens)" in found["notes"]
+        shutil.rmtree(tmp_path / "out/suites")
+
+
 def _collection(folder):
     """A data set of retrieval with two documents."""
     for name, texts in (
