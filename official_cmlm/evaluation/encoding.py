@@ -46,10 +46,10 @@ def roles_of(encode: Encode) -> Mapping[str, Role]:
     return getattr(encode, "roles", {})
 
 
-def for_role(encode: Encode, *names: str) -> Encode:
-    """The function for the first of these roles that the encoder has; else `encode` itself."""
+def for_role(encode: Encode, name: str) -> Encode:
+    """The function for texts of a role; `encode` itself if the encoder has no such role."""
     roles = roles_of(encode)
-    return next((roles[name].encode for name in names if name in roles), encode)
+    return roles[name].encode if name in roles else encode
 
 
 @dataclasses.dataclass(frozen=True)

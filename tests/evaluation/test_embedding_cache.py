@@ -179,7 +179,6 @@ def test_roles_are_kept_apart(tmp_path):
         texts = ["a", "bb"]
         assert np.array_equal(for_role(cached, "query")(texts), 2 * _vectors(texts))
         assert np.array_equal(for_role(cached, "document")(["a"]), 3 * _vectors(["a"]))
-        assert np.array_equal(for_role(cached, "other", "query")(["a"]), 2 * _vectors(["a"]))
         assert np.array_equal(for_role(cached, "other")(texts), _vectors(texts))
         assert sorted(name for name, _ in calls) == sorted(expected)
         assert cached.roles["query"].prompt == "query"
