@@ -1,6 +1,7 @@
 """BEIR's and NanoBEIR's files, as they are downloaded and as somebody damaged them."""
 
 import json
+import sys
 
 import pyarrow
 import pytest
@@ -193,3 +194,11 @@ def test_collections_of_a_folder(tmp_path):
     assert beir.collections_in(tmp_path) == found | {"NanoX": tmp_path / "nanobeir/NanoX"}
     assert beir.collections_in(root) == found
     assert beir.collections_in(root / "scifact") == {"scifact": root / "scifact"}
+
+
+def test_without_pyarrow(tmp_path, monkeypatch):
+    """Only parquet files need it; the line says what to install."""
+    folder = _nano(tmp_path / "NanoX")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UserError, match=r"pyarrow is not installed.*\[data\]"):
+        _read(folder)
