@@ -484,6 +484,59 @@ class Results(Files):
         read_results(folder / "results.json")
 
 
+class Retrieval(Files):
+    """A data set in BEIR's form, and one in NanoBEIR's."""
+
+    name = "data sets of retrieval"
+    # Slower than the others.
+    share = 0.5
+    files = {  # noqa: RUF012
+        "a/corpus.jsonl": 3,
+        "a/queries.jsonl": 1,
+        "a/qrels/test.tsv": 2,
+        "b/corpus/train-00000-of-00001.parquet": 2,
+        "b/queries/train-00000-of-00001.parquet": 1,
+        "b/qrels/train-00000-of-00001.parquet": 1,
+    }
+
+    def write(self, folder: Path) -> None:
+        import pyarrow
+        from pyarrow import parquet
+
+        ids, texts = [f"d{n}" for n in range(6)], [" ".join(_WORDS[n : n + 5]) for n in range(6)]
+        (folder / "a/qrels").mkdir(parents=True)
+        for part in ("corpus", "queries"):
+            rows = [{"_id": i, "title": "", "text": text} for i, text in zip(ids, texts)]
+            lines = "".join(json.dumps(row) + "\n" for row in rows)
+            (folder / f"a/{part}.jsonl").write_text(lines)
+        judged = "".join(f"{i}\td{n % 4}\t{n % 3}\n" for n, i in enumerate(ids))
+        (folder / "a/qrels/test.tsv").write_text(f"query-id\tcorpus-id\tscore\n{judged}")
+        tables = {
+            "corpus": {"_id": ids, "text": texts},
+            "queries": {"_id": ids, "text": texts},
+            "qrels": {"query-id": ids, "corpus-id": ids[::-1]},
+        }
+        for part, columns in tables.items():
+            (folder / "b" / part).mkdir(parents=True)
+            path = folder / "b" / part / "train-00000-of-00001.parquet"
+            parquet.write_table(pyarrow.table(columns), path)
+
+    def read(self, folder: Path, name: str) -> None:
+        import numpy as np
+
+        from official_cmlm.evaluation.data import beir
+        from official_cmlm.evaluation.data.folder import DataFolder
+        from official_cmlm.evaluation.suites.retrieval import Options, score
+
+        def encode(texts: list[str]) -> np.ndarray:
+            return np.array([[len(text), text.count("a"), 1.0] for text in texts], np.float32)
+
+        found = beir.read(DataFolder(folder), folder / name.partition("/")[0], "test")
+        values = score(encode, found, Options(k=100)).values()
+        if not all(0 <= value <= 100 + 1e-9 for value in values):
+            raise ArithmeticError("a measure outside of 0 to 100")
+
+
 class WordPairs(Files):
     """Multi-SimLex and SimLex-999 as published, and in other tables."""
 
@@ -755,6 +808,7 @@ FILES: list[Target] = [
     Results(),
     Experiment(),
     HuggingFace(),
+    Retrieval(),
     Texts(),
     ScoredTexts(),
     WordPairs(),

@@ -10,7 +10,7 @@ import hashlib
 import multiprocessing
 import os
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -20,12 +20,22 @@ import numpy as np
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, fingerprint
+from official_cmlm.evaluation.encoding import (
+    CountTokens,
+    Encode,
+    OpenedEncoder,
+    Role,
+    fingerprint,
+    prompted,
+)
+from official_cmlm.files import read_object
 from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
 
 _HASH_CHUNK = 1 << 22
+# The roles of retrieval; `document` is also called by the other names.
+_QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
 
 
 def by_language(text: str) -> dict[str, str]:
@@ -63,7 +73,9 @@ def open_encoder(
     Args:
       path: an encoder directory (of a running training: its latest checkpoint), a folder of
         `export.export_tfhub`, a sentence-transformers folder, or `package.module:object`, where
-        the object is a function, has a method `encode`, or is a class whose instances do.
+        the object is a function, has a method `encode`, or is a class whose instances do. Queries
+        and documents of retrieval are embedded by its methods `encode_query` and
+        `encode_document`, or with its `prompts`, if it has them.
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
       precision, pooling, sentence_vector: for encoder directories, see `SentenceEncoder.load`.
       workers: number of processes that embed. Default 1: this one.
@@ -75,7 +87,11 @@ def open_encoder(
         settings = (path, max_seq_length, precision, pooling, sentence_vector)
         opened = open_encoder(*settings)
         encode = _Processes(workers, settings).encode
-        return dataclasses.replace(opened, encode=encode, workers=workers)
+        # A prompt is a string before a text, wherever it is embedded; other ways stay here.
+        roles = dict(opened.roles)
+        if opened.kind == "encoder_directory":
+            roles = {name: prompted(encode, role.prompt) for name, role in roles.items()}
+        return dataclasses.replace(opened, encode=encode, roles=roles, workers=workers)
     folder = Path(os.path.expanduser(path))
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
@@ -166,12 +182,17 @@ def _encoder_directory(
     digest = directory_fingerprint(folder, settings)
     encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
     config = FineTuningConfig(max_seq_length=max_seq_length, readout=readout)
+    description = folder / "encoder_config.json"
+    prompts = read_object(description, "write it again from its source").get("prompts")
     return OpenedEncoder(
         name,
         "encoder_directory",
         digest,
         encoder.encode,
         functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
+        _prompt_roles(str(description), prompts, encoder.encode),
+        encoder.max_seq_length,
+        encoder.count_tokens,
     )
 
 
@@ -212,9 +233,21 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     def encode(texts: list[str]) -> np.ndarray:
         return encoder(inputs(texts))["default"].numpy()
 
+    def count_tokens(texts: list[str]) -> np.ndarray:
+        tokens = preprocess.tokenize(tf.constant(utf8(texts), tf.string))
+        # Tokens of words, or of texts; two special ones are added later.
+        tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
+        return tokens.row_lengths().numpy() + 2
+
     files = sorted(path for path in folder.rglob("*") if path.is_file())
-    name = folder.resolve().name
-    return OpenedEncoder(name, "tfhub", _digest(files, settings), _by_length(encode))
+    return OpenedEncoder(
+        folder.resolve().name,
+        "tfhub",
+        _digest(files, settings),
+        _by_length(encode),
+        max_seq_length=int(inputs([""])["input_word_ids"].shape[1]),
+        count_tokens=count_tokens,
+    )
 
 
 def _sentence_transformers(
@@ -232,8 +265,77 @@ def _sentence_transformers(
         model.max_seq_length = max_seq_length
     files = sorted(path for path in folder.rglob("*") if path.is_file())
     encode = functools.partial(model.encode, show_progress_bar=False, convert_to_numpy=True)
-    name = folder.resolve().name
-    return OpenedEncoder(name, "sentence_transformers", _digest(files, settings), encode)
+    return OpenedEncoder(
+        folder.resolve().name,
+        "sentence_transformers",
+        _digest(files, settings),
+        encode,
+        roles=_sentence_transformers_roles(model, encode),
+        max_seq_length=getattr(model, "max_seq_length", None),
+        count_tokens=_tokens_of(getattr(model, "tokenizer", None)),
+    )
+
+
+def _tokens_of(tokenizer: Any) -> CountTokens | None:
+    """Counts tokens by a tokenizer of the package transformers; None for other tokenizers."""
+
+    def count_tokens(texts: list[str]) -> np.ndarray:
+        # `verbose` is the warning that a text is longer than the model reads.
+        found = tokenizer(list(texts), truncation=False, padding=False, verbose=False)
+        return np.array([len(ids) for ids in found["input_ids"]])
+
+    try:
+        return count_tokens if count_tokens(["a", ""]).shape == (2,) else None
+    except Exception:
+        # A model may have anything in this place, such as a splitter at white space.
+        return None
+
+
+def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:
+    """The prompts of `config_sentence_transformers.json`, used by the library itself.
+
+    A prompt may be left out of the mean of tokens, and a model may have parts of its own for
+    queries and documents; where neither is so and there is no prompt, there is no role.
+    """
+    prompts = {name: prompt for name, prompt in (model.prompts or {}).items() if prompt}
+    roles = {
+        name: Role(functools.partial(encode, prompt_name=name), prompt)
+        for name, prompt in prompts.items()
+    }
+    has_parts = any(type(module).__name__ in ("Router", "Asym") for module in model)
+    for name in (_QUERY, _DOCUMENT):
+        method = getattr(model, f"encode_{name}", None)
+        others = _DOCUMENT_TOO if name == _DOCUMENT else ()
+        # The library itself takes an empty prompt `document` before one called `passage`.
+        key = next((key for key in (name, *others) if key in prompts), None)
+        # Without a prompt for queries, `encode_query` leaves out the default prompt too.
+        if method and (key or has_parts or getattr(model, "default_prompt_name", None)):
+            method = functools.partial(method, show_progress_bar=False, convert_to_numpy=True)
+            roles[name] = Role(functools.partial(method, prompt_name=key), prompts.get(key, ""))
+    return _with_document(roles)
+
+
+def _prompt_roles(source: str, prompts: object, encode: Encode) -> dict[str, Role]:
+    """Roles of prompts that are strings before the texts.
+
+    Raises:
+      UserError: unless `prompts` is nothing, or a mapping of strings to strings.
+    """
+    if prompts is None:
+        return {}
+    if not isinstance(prompts, Mapping) or not all(
+        isinstance(name, str) and isinstance(prompt, str | None) for name, prompt in prompts.items()
+    ):
+        raise UserError(f"{source}: prompts must be name -> string, got {prompts!r:.80}")
+    return _with_document(
+        {name: prompted(encode, prompt) for name, prompt in prompts.items() if prompt}
+    )
+
+
+def _with_document(roles: dict[str, Role]) -> dict[str, Role]:
+    """The roles, with one for documents if it has another name."""
+    same = [roles[name] for name in (_DOCUMENT, *_DOCUMENT_TOO) if name in roles]
+    return roles | ({_DOCUMENT: same[0]} if same else {})
 
 
 def _python_object(path: str) -> OpenedEncoder:
@@ -251,10 +353,16 @@ def _python_object(path: str) -> OpenedEncoder:
     encode = getattr(found, "encode", found)
     if not callable(encode):
         raise UserError(f"{path}: neither a function nor anything with encode(list of str)")
+    roles = _prompt_roles(path, getattr(found, "prompts", None), encode)
+    settings = "".join(f" {name}={role.prompt}" for name, role in roles.items())
+    for name in (_QUERY, _DOCUMENT):
+        if callable(method := getattr(found, f"encode_{name}", None)):
+            roles[name] = Role(method, roles[name].prompt if name in roles else "")
+            settings += f" {name} {fingerprint(method)}"
     # All that is known of it: some of its vectors, and the source of its module.
     source = getattr(module, "__file__", None)
-    digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}")
-    return OpenedEncoder(path, "python", digest, encode)
+    digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}{settings}")
+    return OpenedEncoder(path, "python", digest, encode, roles=roles)
 
 
 def _by_length(encode: Encode, batch_size: int = 64) -> Encode:

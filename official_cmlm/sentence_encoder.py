@@ -131,7 +131,7 @@ class SentenceEncoder:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         embeddings = np.zeros([len(sentences), self.dimension], np.float32)
         rows = self._token_rows(sentences)
-        lengths = np.diff(rows.row_splits) + 2
+        lengths = _lengths(rows)
 
         def run(chosen: np.ndarray) -> np.ndarray:
             ids = self._pad(rows, chosen, lengths[chosen])
@@ -151,6 +151,18 @@ class SentenceEncoder:
             np.divide(embeddings, norms[:, np.newaxis], out=embeddings, casting="same_kind")
         return embeddings
 
+    def count_tokens(self, sentences: Sequence[str]) -> np.ndarray:
+        """Tokens of each sentence before it is cut, `[CLS]` and `[SEP]` included: int64 `[n]`.
+
+        Sentences with more than `max_seq_length` are cut by `encode`.
+
+        Raises:
+          TypeError: as `encode`.
+        """
+        _check_sentences(sentences)
+        chunks = (self._tokenizer.tokenize(chunk) for chunk in _chunks(sentences, None))
+        return np.concatenate([np.zeros([0], np.int64), *map(_lengths, chunks)])
+
     def inputs(self, sentences: Sequence[str]) -> dict[str, tf.Tensor]:
         """The inputs of `model` for these sentences, e.g. to train it further.
 
@@ -163,7 +175,7 @@ class SentenceEncoder:
         """
         _check_sentences(sentences)
         rows = self._token_rows(sentences)
-        lengths = np.diff(rows.row_splits) + 2
+        lengths = _lengths(rows)
         ids = self._pad(rows, np.arange(len(sentences)), lengths)
         mask = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
         return {
@@ -196,6 +208,11 @@ class SentenceEncoder:
         ids[:, 0] = ids_of["cls"]
         ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
         return ids
+
+
+def _lengths(rows: TokenRows) -> np.ndarray:
+    """Tokens of each row with its two special ones: int64 `[n]`."""
+    return np.diff(rows.row_splits) + 2
 
 
 def _chunks(sentences: Sequence[str], most: int | None) -> Iterator[list[str]]:

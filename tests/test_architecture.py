@@ -32,7 +32,7 @@ MAY_IMPORT = {
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
     "official_cmlm.evaluation": "errors extras files limits progress",
-    "official_cmlm.evaluation.data": "errors evaluation.scores",
+    "official_cmlm.evaluation.data": "errors extras evaluation.scores",
     "official_cmlm.evaluation.metrics": "errors limits evaluation.encoding evaluation.data",
     "official_cmlm.evaluation.suites": (
         "errors limits evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"

@@ -1,5 +1,10 @@
 """Encoders of every kind: the same embeddings, fingerprints that tell them apart, fine-tuning."""
 
+import json
+import shutil
+import sys
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -37,6 +42,24 @@ def test_directory_and_modules_agree(exported):
         np.testing.assert_allclose(theirs.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
         assert ours.fingerprint != theirs.fingerprint
     assert open_encoder(str(exported[0])).name == "model"
+
+
+def test_lengths_of_texts(exported):
+    """Directory and exported pair count the same tokens, whatever they cut."""
+    for length in (None, 6):
+        ours, theirs = (open_encoder(str(path), length) for path in exported)
+        texts = [*TEXTS, "the cat " * 300]
+        counts = ours.count_tokens(texts)
+        assert counts[3] == 2 and counts[4] == 602
+        assert theirs.count_tokens(texts).tolist() == counts.tolist()
+        assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
+        # What is cut does not change the vector; what is not, does.
+        limit = ours.max_seq_length - 2
+        longer, whole, shorter = (
+            ours.encode(["the " * count])[0] for count in (limit + 3, limit, limit - 1)
+        )
+        np.testing.assert_allclose(longer, whole, atol=1e-6)
+        assert not np.allclose(shorter, whole, atol=1e-6)
 
 
 def test_fingerprint_follows_weights_and_settings(encoder_dir, vocabulary, tmp_path):
@@ -84,6 +107,127 @@ def test_python_objects(tmp_path, monkeypatch):
         open_encoder("my_encoders:one", max_seq_length=8)
     with pytest.raises(UserError, match="is for encoder directories"):
         open_encoder("my_encoders:one", precision="bfloat16")
+
+
+def test_prompts_of_python_objects(tmp_path, monkeypatch):
+    """An attribute `prompts`, methods of their own, neither; each has another fingerprint."""
+    (tmp_path / "prompted.py").write_text(
+        "import numpy as np\n"
+        "class Plain:\n"
+        "    def encode(self, texts): return np.array([[len(t), 1.0] for t in texts])\n"
+        "class Prompts(Plain):\n"
+        "    prompts = {'query': 'query: ', 'passage': 'p: ', 'STS': '', 'none': None}\n"
+        "class Others(Prompts):\n"
+        "    prompts = {'query': 'question: '}\n"
+        "class Methods(Plain):\n"
+        "    def encode_query(self, texts): return 2 * self.encode(texts)\n"
+        "    def encode_document(self, texts): return 3 * self.encode(texts)\n"
+        "class Wrong(Plain):\n"
+        "    prompts = ['query: ']\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    opened = {
+        name: open_encoder(f"prompted:{name}") for name in ("Plain", "Prompts", "Others", "Methods")
+    }
+    assert {name: sorted(encoder.roles) for name, encoder in opened.items()} == {
+        "Plain": [],
+        "Prompts": ["document", "passage", "query"],
+        "Others": ["query"],
+        "Methods": ["document", "query"],
+    }
+
+    def both(name, text):
+        roles = opened[name].roles
+        return [roles[role].encode([text])[0][0] for role in ("query", "document")]
+
+    assert both("Prompts", "a") == [8, 4] and both("Methods", "a") == [2, 3]
+    assert len({encoder.fingerprint for encoder in opened.values()}) == 4
+    with pytest.raises(UserError, match="prompted:Wrong: prompts must be name -> string"):
+        open_encoder("prompted:Wrong")
+
+
+def test_prompts_of_an_encoder_directory(encoder_dir, tmp_path):
+    """An entry of `encoder_config.json`; without it there is none."""
+    assert open_encoder(str(encoder_dir)).roles == {}
+    folder = tmp_path / "prompted"
+    shutil.copytree(encoder_dir, folder)
+    path = folder / "encoder_config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": "the "}}))
+    opened = open_encoder(str(folder))
+    vectors = opened.roles["query"].encode(["dog"])
+    assert np.array_equal(vectors, opened.encode(["the dog"]))
+    assert opened.fingerprint != open_encoder(str(encoder_dir)).fingerprint
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": 3}}))
+    with pytest.raises(UserError, match="encoder_config.json: prompts must be"):
+        open_encoder(str(folder))
+
+
+class _SentenceTransformer(list):
+    """What of that library's class is used; a list of modules, as it is one."""
+
+    prompts, default_prompt_name, modules = {}, None, []
+    max_seq_length = 512
+
+    def tokenizer(self, texts, truncation, padding, verbose):
+        assert not (truncation or padding or verbose)
+        return {"input_ids": [[2, *map(len, text.split()), 3] for text in texts]}
+
+    def __init__(self, folder):
+        super().__init__(self.modules)
+        self.prompts = {"query": "", "document": ""} | self.prompts
+
+    def encode(self, texts, prompt_name=None, show_progress_bar=None, convert_to_numpy=True):
+        prompt = self.prompts.get(prompt_name or self.default_prompt_name) or ""
+        return np.array([[len(prompt + text), 1.0] for text in texts])
+
+    def encode_query(self, texts, prompt_name=None, **kwargs):
+        return self.encode(texts, prompt_name or "query", **kwargs) * [1, 2]
+
+    def encode_document(self, texts, prompt_name=None, **kwargs):
+        return self.encode(texts, prompt_name or "document", **kwargs) * [1, 3]
+
+
+@pytest.mark.parametrize(
+    ("values", "roles"),
+    [
+        ({"prompts": {"query": "", "document": ""}}, {}),
+        ({"prompts": {"query": "q: ", "document": ""}}, {"query": "q: "}),
+        (
+            {"prompts": {"query": "q: ", "passage": "p: ", "STS": "s: "}},
+            {"query": "q: ", "passage": "p: ", "STS": "s: ", "document": "p: "},
+        ),
+        (
+            {"prompts": {"STS": "s: "}, "default_prompt_name": "STS"},
+            {"STS": "s: ", "query": "", "document": ""},
+        ),
+        ({"modules": [type("Router", (), {})()]}, {"query": "", "document": ""}),
+    ],
+)
+def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
+    """By the library's own methods, where they do anything else than `encode` does."""
+    model = type("SentenceTransformer", (_SentenceTransformer,), values)
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = model
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (tmp_path / "modules.json").write_text("[]")
+    opened = open_encoder(str(tmp_path))
+    assert {name: role.prompt for name, role in opened.roles.items()} == roles
+    assert opened.max_seq_length == 512
+    assert opened.count_tokens(["a b c", "", "a"]).tolist() == [5, 2, 3]
+    for name, number in (("query", 2), ("document", 3), ("STS", 1)):
+        if name in roles:
+            expected = [len(roles[name]) + 1, number]
+            assert opened.roles[name].encode(["a"]).tolist() == [expected]
+
+
+def test_other_tokenizers_count_nothing(tmp_path, monkeypatch):
+    """A sentence-transformers model may have one that cannot be asked."""
+    library = types.ModuleType("sentence_transformers")
+    library.SentenceTransformer = type("Bag", (_SentenceTransformer,), {"tokenizer": "none"})
+    monkeypatch.setitem(sys.modules, "sentence_transformers", library)
+    (tmp_path / "modules.json").write_text("[]")
+    opened = open_encoder(str(tmp_path), max_seq_length=9)
+    assert opened.count_tokens is None and opened.max_seq_length == 9
 
 
 def test_no_encoder(tmp_path):

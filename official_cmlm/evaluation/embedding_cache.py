@@ -1,15 +1,23 @@
 """A cache of embeddings, in memory and on disk: no text is embedded twice."""
 
 import contextlib
+import functools
 import hashlib
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, checked
+from official_cmlm.evaluation.encoding import (
+    CountTokens,
+    Encode,
+    EncoderError,
+    FineTune,
+    Role,
+    checked,
+)
 from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
@@ -37,6 +45,9 @@ class CachedEncoder:
       encoded: number of texts passed to the encoder.
       asked: number of texts requested.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+      roles: by name; their embeddings are kept apart, in the same store.
+      observer: called after each request with the number of each text in the store, int `[n]`, and
+        its number of tokens, int `[n]`. None, or without `count_tokens`: tokens are not counted.
     """
 
     def __init__(
@@ -45,6 +56,8 @@ class CachedEncoder:
         folder: Path | None = None,
         progress: Callable[[int], Callable[[int], None]] | None = None,
         fine_tune: FineTune | None = None,
+        roles: Mapping[str, Role] | None = None,
+        count_tokens: CountTokens | None = None,
         workers: int = 1,
     ) -> None:
         """Opens or creates the store.
@@ -56,13 +69,25 @@ class CachedEncoder:
           progress: called with the number of texts to encode; returns a function to call with the
             number just encoded. Default: silent.
           fine_tune: see the class. Default: none.
+          roles: other ways to embed, by name. Default: none.
+          count_tokens: lengths of texts, for `observer`. Default: not known.
           workers: number of processes among which `encode` divides its texts; a call has so many
             times 2,048. Default 1.
 
         Raises:
           UserError: if the folder's files are invalid, or another run uses them.
         """
-        self._encode = checked(encode)
+        roles = roles or {}
+        self._encode = {"": checked(encode)}
+        self._encode |= {name: checked(role.encode) for name, role in roles.items()}
+        self.roles = {
+            name: Role(functools.partial(self._embed, name), role.prompt)
+            for name, role in roles.items()
+        }
+        self.observer: Callable[[np.ndarray, np.ndarray], None] | None = None
+        self._count_tokens = count_tokens
+        # Of the rows of the store; -1: not counted.
+        self._tokens = np.zeros([0], np.int32)
         self._progress = progress or (lambda total: lambda done: None)
         self.fine_tune = fine_tune
         self._chunk = _CHUNK * workers
@@ -91,26 +116,59 @@ class CachedEncoder:
         """Width of the vectors; None before the first one."""
         return self._blocks[0].shape[1] if self._blocks else None
 
-    def prepare(self, texts: Iterable[str]) -> None:
-        """Embeds texts that later calls will ask for, all together, so that each batch is full."""
-        new = {key: text for text in texts if (key := _key(text)) not in self._rows}
-        report = self._progress(len(new)) if new else None
-        # Longest first: similar lengths share a batch, and the estimated time left is not too low.
-        order = sorted(new, key=lambda key: -len(new[key]))
-        for start in range(0, len(order), self._chunk):
-            chunk = order[start : start + self._chunk]
-            self._add(chunk, self._encode([new[key] for key in chunk]))
-            report(len(chunk))
+    def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
+        """Embeds texts that later calls will ask for, all together, so that each batch is full.
+
+        Args:
+          wanted: (role, texts); the role is "" for texts without one.
+        """
+        by_role: dict[str, dict[bytes, str]] = {}
+        for role, texts in wanted:
+            new = by_role.setdefault(role, {})
+            new |= {key: text for text in texts if (key := _key(text, role)) not in self._rows}
+        total = sum(map(len, by_role.values()))
+        report = self._progress(total) if total else None
+        for role, new in by_role.items():
+            # Longest first: similar lengths share a batch, and the time left is not estimated too
+            # low.
+            order = sorted(new, key=lambda key, new=new: -len(new[key]))
+            for start in range(0, len(order), self._chunk):
+                chunk = order[start : start + self._chunk]
+                self._add(chunk, self._encode[role]([new[key] for key in chunk]))
+                report(len(chunk))
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts: float32 `[n, dim]` in their order."""
+        return self._embed("", texts)
+
+    def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
+        """Embeds texts of a role; "": without one."""
         self.asked += len(texts)
-        self.prepare(texts)
-        keys = [_key(text) for text in texts]
+        self.prepare([(role, texts)])
+        keys = [_key(text, role) for text in texts]
         if not keys:
-            width = self.dimension or self._encode([""]).shape[1]
+            width = self.dimension or self._encode[role]([""]).shape[1]
             return np.zeros([0, width], np.float32)
-        return self._gather(np.array([self._rows[key] for key in keys]))
+        rows = np.array([self._rows[key] for key in keys])
+        if self.observer is not None and self._count_tokens is not None:
+            prompt = self.roles[role].prompt if role else ""
+            self.observer(rows, self._lengths(rows, texts, prompt))
+        return self._gather(rows)
+
+    def _lengths(self, rows: np.ndarray, texts: Sequence[str], prompt: str) -> np.ndarray:
+        """Tokens of texts, int32 `[n]`; each is counted once."""
+        if (lacking := len(self._rows) - len(self._tokens)) > 0:
+            # Room to grow, since small requests are many.
+            room = np.full(lacking + len(self._rows), -1, np.int32)
+            self._tokens = np.append(self._tokens, room)
+        unknown = np.flatnonzero(self._tokens[rows] < 0)
+        _, first = np.unique(rows[unknown], return_index=True)
+        new = unknown[first]
+        for start in range(0, len(new), _CHUNK):
+            chunk = new[start : start + _CHUNK]
+            counts = self._count_tokens([prompt + texts[i] for i in chunk])
+            self._tokens[rows[chunk]] = counts
+        return self._tokens[rows]
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         found = np.empty([len(rows), self._blocks[0].shape[1]], np.float32)
@@ -185,5 +243,8 @@ def _split(names: bytes) -> Iterator[bytes]:
         yield names[start : start + _KEY_BYTES]
 
 
-def _key(text: str) -> bytes:
-    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=_KEY_BYTES).digest()
+def _key(text: str, role: str = "") -> bytes:
+    # Of another role, the same text has another vector.
+    secret = hashlib.sha256(role.encode("utf-8", "surrogatepass")).digest() if role else b""
+    content = text.encode("utf-8", "surrogatepass")
+    return hashlib.blake2b(content, digest_size=_KEY_BYTES, key=secret).digest()

@@ -1,6 +1,7 @@
 """The protocol of an encoder, the checks of what it returns, and its fingerprint."""
 
 import dataclasses
+import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -14,6 +15,43 @@ Encode = Callable[[list[str]], np.ndarray]
 FineTune = Callable[[list[str], np.ndarray, int, int], Callable[[list[str]], np.ndarray]]
 """(texts, int labels `[n]`, number of classes, seed) -> trained function from texts to labels."""
 
+CountTokens = Callable[[list[str]], np.ndarray]
+"""n strings -> int array `[n]`, tokens of each before it is cut, special ones included."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Role:
+    """How an encoder embeds texts of one role, such as queries, where that is a way of its own.
+
+    Attributes:
+      encode: n strings, without the prompt -> float array `[n, dim]`.
+      prompt: what it puts before each text; empty if that is not known, or another model embeds.
+    """
+
+    encode: Encode
+    prompt: str = ""
+
+    def __str__(self) -> str:
+        if self.prompt:
+            return f"the encoder's prompt {self.prompt!r} stands before each"
+        return "the encoder has a way of its own to embed them"
+
+
+def prompted(encode: Encode, prompt: str) -> Role:
+    """The role of texts that get a prompt: a string before each of them."""
+    return Role(lambda texts: encode([prompt + text for text in texts]), prompt)
+
+
+def roles_of(encode: Encode) -> Mapping[str, Role]:
+    """Name -> role of an encoder: its attribute `roles`; nothing for a plain function."""
+    return getattr(encode, "roles", {})
+
+
+def for_role(encode: Encode, name: str) -> Encode:
+    """The function for texts of a role; `encode` itself if the encoder has no such role."""
+    roles = roles_of(encode)
+    return roles[name].encode if name in roles else encode
+
 
 @dataclasses.dataclass(frozen=True)
 class OpenedEncoder:
@@ -25,6 +63,9 @@ class OpenedEncoder:
       fingerprint: sixteen hexadecimal digits; equal for equal weights and settings.
       encode: n strings -> float array `[n, dim]`.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
+      roles: by name, such as `query` and `document`, or a task of mteb.
+      max_seq_length: longer texts are cut to so many tokens; None if that is not known.
+      count_tokens: lengths of texts in the encoder's own tokens; None if it cannot say them.
       workers: number of processes among which `encode` divides its texts.
     """
 
@@ -33,6 +74,9 @@ class OpenedEncoder:
     fingerprint: str
     encode: Encode
     fine_tune: FineTune | None = None
+    roles: Mapping[str, Role] = dataclasses.field(default_factory=dict)
+    max_seq_length: int | None = None
+    count_tokens: CountTokens | None = None
     workers: int = 1
 
 
@@ -47,29 +91,45 @@ class Gatherer:
     embed, provided that each task asks for all of its texts in one call, or calls `prepare` first.
 
     Attributes:
-      texts: what was asked for, each text once, in that order.
+      texts: role -> what was asked for, each text once, in that order; "" for texts without a role.
+      roles: those of the encoder that will embed.
     """
 
-    def __init__(self) -> None:
-        self.texts: dict[str, None] = {}
+    def __init__(self, roles: Mapping[str, Role] | None = None) -> None:
+        self.texts: dict[str, dict[str, None]] = {}
+        self.roles = {
+            name: Role(functools.partial(self._embed, name), role.prompt)
+            for name, role in (roles or {}).items()
+        }
 
-    def prepare(self, texts: Iterable[str]) -> None:
-        """Notes texts; raises `Gathered`."""
-        self.texts.update(dict.fromkeys(texts))
+    def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
+        """Notes texts by role; raises `Gathered`."""
+        for role, texts in wanted:
+            self.texts.setdefault(role, {}).update(dict.fromkeys(texts))
         raise Gathered
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        self.prepare(texts)
+        return self._embed("", texts)
+
+    def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
+        self.prepare([(role, texts)])
 
 
-def prepare(encode: Encode, *lists: Iterable[str]) -> None:
+def prepare(encode: Encode, *lists: Iterable[str], **by_role: Iterable[str]) -> None:
     """Tells an encoder which texts the next calls will ask for, if it can use that.
 
     A suite calls this before the first of several calls of `encode` in a task. So a `Gatherer` sees
     all of the task's texts, and `CachedEncoder` embeds them together, similar lengths in a batch.
+
+    Args:
+      encode: the encoder.
+      *lists: texts for `encode` itself.
+      **by_role: texts for `for_role(encode, role)`.
     """
     if hasattr(encode, "prepare"):
-        encode.prepare(text for texts in lists for text in texts)
+        roles = {name: name if name in roles_of(encode) else "" for name in by_role}
+        wanted = [("", texts) for texts in lists]
+        encode.prepare(wanted + [(roles[name], texts) for name, texts in by_role.items()])
 
 
 class LanguageEncoders:

@@ -11,6 +11,9 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import EncoderError, Gathered
 
+# Tasks that a note lists.
+_MOST_NAMED = 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Score:
@@ -78,6 +81,7 @@ class SuiteReport:
       configuration: settings of trainings on which every score depends, to stand beside the scores
         where they are compared with published ones; empty: none.
       traces: stack traces of unexpected exceptions, for developers.
+      current: the task whose block runs; empty outside of all.
       progress: called with (title, number of steps) before long work other than encoding; returns
         a function to call with the number of steps just finished. Default: silent.
     """
@@ -92,6 +96,7 @@ class SuiteReport:
     keep: Callable[[], None] = lambda: None
     configuration: str = ""
     traces: list[str] = dataclasses.field(default_factory=list)
+    current: str = ""
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
     def add(self, task: str, metric: str, values: float | list[float], count: int) -> None:
@@ -141,6 +146,7 @@ class SuiteReport:
         re-raised, since it concerns every task; `Gathered` ends the block. The stack trace of an
         unexpected exception is kept in `traces`.
         """
+        around, self.current = self.current, name
         try:
             yield
         except EncoderError:
@@ -154,3 +160,80 @@ class SuiteReport:
         except Exception as error:
             self.failures.append(f"{name}: stopped by {type(error).__name__}: {error}")
             self.traces.append(traceback.format_exc())
+        finally:
+            self.current = around
+
+
+@dataclasses.dataclass
+class TaskLengths:
+    """Lengths of a task's texts; a text counts once.
+
+    Attributes:
+      texts: number of texts.
+      cut: of them, longer than the encoder reads.
+      tokens: of all texts.
+      tokens_cut: of them, cut off.
+    """
+
+    texts: int = 0
+    cut: int = 0
+    tokens: int = 0
+    tokens_cut: int = 0
+
+
+class TextLengths:
+    """Counts, by task, the texts that an encoder is asked for and those that it cuts.
+
+    Attributes:
+      tasks: task -> lengths of its texts; the task is empty outside of all.
+    """
+
+    def __init__(self, report: SuiteReport, longest: int | None) -> None:
+        """Counts for the current task of `report`; `longest`: tokens that the encoder reads."""
+        self._report, self._longest = report, longest
+        self._seen: dict[str, np.ndarray] = {}
+        self.tasks: dict[str, TaskLengths] = {}
+
+    def __call__(self, texts: np.ndarray, tokens: np.ndarray) -> None:
+        """Adds texts.
+
+        Args:
+          texts: int `[n]`, a number for each different text.
+          tokens: int `[n]`, their lengths.
+        """
+        if self._longest is None:
+            return
+        task = self._report.current
+        seen = self._seen.get(task, np.zeros([0], bool))
+        if (lacking := int(texts.max(initial=-1)) + 1 - len(seen)) > 0:
+            # Room to grow, since the numbers grow with every request.
+            seen = np.append(seen, np.zeros(lacking + len(seen), bool))
+            self._seen[task] = seen
+        texts, first = np.unique(texts, return_index=True)
+        tokens = tokens[first][~seen[texts]].astype(np.int64)
+        seen[texts] = True
+        excess = np.maximum(tokens - self._longest, 0)
+        found = self.tasks.setdefault(task, TaskLengths())
+        found.texts += len(tokens)
+        found.cut += int((excess > 0).sum())
+        found.tokens += int(tokens.sum())
+        found.tokens_cut += int(excess.sum())
+
+    def notes(self) -> list[str]:
+        """One line on what was cut, the task with the most first; nothing if nothing was."""
+        cut = {task: found for task, found in self.tasks.items() if found.cut}
+        if not cut:
+            return []
+        ordered = sorted(cut, key=lambda task: -cut[task].tokens_cut / cut[task].tokens)
+        shares = [f"{task or 'other texts'} {_cut_share(cut[task])}" for task in ordered]
+        more = len(shares) - _MOST_NAMED
+        named = "; ".join(shares[:_MOST_NAMED]) + (f"; and {more} more tasks" if more > 0 else "")
+        return [
+            f"texts of more than {self._longest} tokens were cut (--max_seq_length changes the "
+            f"length): {named}"
+        ]
+
+
+def _cut_share(found: TaskLengths) -> str:
+    share = 100.0 * found.tokens_cut / found.tokens
+    return f"{found.cut:,} of {found.texts:,} texts ({share:.2g} % of the tokens)"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.encoding import EncoderError, Role, for_role, prompted
 
 
 class _Encoder:
@@ -160,6 +160,66 @@ def test_fine_tune_is_handed_on():
     """None unless given."""
     assert CachedEncoder(_Encoder()).fine_tune is None
     assert CachedEncoder(_Encoder(), fine_tune=print).fine_tune is print
+
+
+def test_roles_are_kept_apart(tmp_path):
+    """The same text has a vector of each role, also in the next run; no text is encoded twice."""
+    calls = []
+
+    def role(name, factor):
+        def encode(texts):
+            calls.extend((name, text) for text in texts)
+            return factor * _Encoder()(texts)
+
+        return Role(encode, name)
+
+    for expected in (["query", "document", "query"], []):
+        roles = {"query": role("query", 2), "document": role("document", 3)}
+        cached = CachedEncoder(_Encoder(), tmp_path, roles=roles)
+        texts = ["a", "bb"]
+        assert np.array_equal(for_role(cached, "query")(texts), 2 * _vectors(texts))
+        assert np.array_equal(for_role(cached, "document")(["a"]), 3 * _vectors(["a"]))
+        assert np.array_equal(for_role(cached, "other")(texts), _vectors(texts))
+        assert sorted(name for name, _ in calls) == sorted(expected)
+        assert cached.roles["query"].prompt == "query"
+        calls.clear()
+        cached.close()
+
+
+def test_lengths_are_counted_once(tmp_path):
+    """The observer hears of each request; a tokenizer sees no text twice, but with its prompt."""
+    tokenized, heard = [], []
+
+    def count_tokens(texts):
+        tokenized.extend(texts)
+        return np.array([len(text) for text in texts])
+
+    encoder = _Encoder()
+    cached = CachedEncoder(
+        encoder, tmp_path, roles={"query": prompted(encoder, "q: ")}, count_tokens=count_tokens
+    )
+    cached(["before"])
+    assert tokenized == []
+    cached.observer = lambda rows, tokens: heard.append((rows.tolist(), tokens.tolist()))
+    cached(["a", "bb", "a"])
+    cached(["before", "bb", *(f"{i:03}" for i in range(9))])
+    for_role(cached, "query")(["a"])
+    cached([])
+    (first, second, third) = heard
+    assert first[1] == [1, 2, 1] and first[0][0] == first[0][2] != first[0][1]
+    assert second[1] == [6, 2] + [3] * 9 and second[0][1] == first[0][1]
+    assert third[1] == [4] and third[0][0] not in first[0] + second[0]
+    assert len(tokenized) == len(set(tokenized)) == 13 and "q: a" in tokenized
+    cached.observer = None
+    cached(["new"])
+    assert len(heard) == 3 and "new" not in tokenized
+
+
+def test_faults_of_a_role():
+    """What a role returns is checked as well."""
+    cached = CachedEncoder(_Encoder(), roles={"query": Role(lambda texts: np.ones([1, 2]))})
+    with pytest.raises(EncoderError, match="array of shape"):
+        for_role(cached, "query")(["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["width", "names.bin", "vectors.f32"])

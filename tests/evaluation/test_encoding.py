@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError, checked, fingerprint
+from official_cmlm.evaluation.encoding import (
+    EncoderError,
+    Role,
+    checked,
+    fingerprint,
+    for_role,
+    prompted,
+    roles_of,
+)
 
 
 def _encode(texts):
@@ -52,6 +60,14 @@ def test_changing_width():
 def test_integers_become_floats():
     """An encoder of whole numbers is one too."""
     assert checked(lambda texts: np.ones([1, 2], int))(["a"]).dtype == np.float32
+
+
+def test_prompts_are_put_before_texts():
+    """Of every text; a plain function has no role."""
+    role = prompted(_encode, "query: ")
+    assert role.encode(["a", ""]).tolist() == _encode(["query: a", "query: "]).tolist()
+    assert "'query: '" in str(role) and "own" in str(Role(_encode))
+    assert roles_of(_encode) == {} and for_role(_encode, "query") is _encode
 
 
 def test_fingerprint():

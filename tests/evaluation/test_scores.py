@@ -1,11 +1,19 @@
 """The report: scores, their deviation over seeds, and which errors a task keeps to itself."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import EncoderError
-from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport
+from official_cmlm.evaluation.scores import (
+    Missing,
+    MissingData,
+    Score,
+    SuiteReport,
+    TextLengths,
+)
 
 
 def test_one_value():
@@ -104,6 +112,60 @@ def test_other_errors_are_passed_on(error):
         with report.task("one"):
             raise error
     assert not report.failures
+
+
+def test_current_task():
+    """Only inside its block, also where blocks are nested or fail."""
+    report = SuiteReport()
+    seen = [report.current]
+    with report.task("outer"):
+        with report.task("inner"):
+            seen.append(report.current)
+            raise UserError("bad")
+        seen.append(report.current)
+    assert [*seen, report.current] == ["", "inner", "outer", ""]
+
+
+def test_cut_texts_are_counted_by_task():
+    """A text counts once a task, and again in another one."""
+    report = SuiteReport()
+    lengths = TextLengths(report, 10)
+    requests = {"MR": ([0, 1, 2, 1], [5, 12, 10, 12]), "CR": ([1, 7], [12, 110])}
+    for task, (texts, tokens) in requests.items():
+        with report.task(task):
+            for _ in range(2):
+                lengths(np.array(texts), np.array(tokens))
+    lengths(np.array([3]), np.array([10]))
+    assert {task: dataclasses.astuple(found) for task, found in lengths.tasks.items()} == {
+        "MR": (3, 1, 27, 2),
+        "CR": (2, 2, 122, 102),
+        "": (1, 0, 10, 0),
+    }
+    (note,) = lengths.notes()
+    assert note.startswith("texts of more than 10 tokens were cut (--max_seq_length ")
+    assert note.endswith(
+        ": CR 2 of 2 texts (84 % of the tokens); MR 1 of 3 texts (7.4 % of the tokens)"
+    )
+
+
+def test_many_cut_tasks_make_a_note_of_bounded_length():
+    """Twenty are named, the rest counted."""
+    report = SuiteReport()
+    lengths = TextLengths(report, 1)
+    for number in range(25):
+        with report.task(f"task {number}"):
+            lengths(np.arange(1000), np.full(1000, 2))
+    (note,) = lengths.notes()
+    assert note.count("1,000 of 1,000 texts") == 20 and note.endswith("; and 5 more tasks")
+
+
+def test_nothing_cut_is_no_note():
+    """Nor is anything counted for an encoder whose length is not known."""
+    for longest, tasks in ((9, 1), (None, 0)):
+        lengths = TextLengths(SuiteReport(), longest)
+        lengths(np.array([0, 1]), np.array([9, 3]))
+        lengths(np.array([], int), np.array([], int))
+        assert lengths.notes() == [] and len(lengths.tasks) == tasks
 
 
 def test_reports_share_nothing():

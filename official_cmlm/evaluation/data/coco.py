@@ -51,7 +51,7 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
 
 
 def _read(data: DataFolder, path: Path) -> Captioned:
-    with data.open(path, HINT) as file:
+    with data.file(path, HINT).open("rb") as file:
         try:
             found = read_pickle(file)
         except Refused as error:

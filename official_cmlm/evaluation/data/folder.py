@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path, PurePosixPath
-from typing import BinaryIO
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.scores import MissingData
@@ -108,24 +107,22 @@ class DataFolder:
             raise MissingData(path, hint) from None
         return content, _split(_decode(content, path, encodings))
 
-    def open(self, path: Path, hint: str) -> BinaryIO:
-        """Opens a file that is not text, for reading, once its checksum is known.
+    def file(self, path: Path, hint: str) -> Path:
+        """`path` itself, for a reader that does not need a whole file in memory.
+
+        Its checksum is kept as by `lines`.
 
         Raises:
           MissingData: if the file is missing.
           UserError: with `strict`, if it differs from the published one.
         """
         try:
-            file = path.open("rb")
+            with path.open("rb") as file:
+                digest = hashlib.file_digest(file, "sha256").hexdigest()
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
             raise MissingData(path, hint) from None
-        try:
-            self._remember(path, hashlib.file_digest(file, "sha256").hexdigest(), None, None)
-        except BaseException:
-            file.close()
-            raise
-        file.seek(0)
-        return file
+        self._remember(path, digest, None, None)
+        return path
 
     def _remember(self, path: Path, digest: str, found: int | None, rows: int | None) -> None:
         name = path.relative_to(self.root).as_posix()

@@ -25,8 +25,9 @@ from official_cmlm.evaluation.encoding import (
     Gatherer,
     LanguageEncoders,
     OpenedEncoder,
+    Role,
 )
-from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport
+from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport, TextLengths
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -140,12 +141,13 @@ def run(
             for language, one in encoders.items()
         }
         first = next(iter(cached.values()))
+        longest = next(iter(encoders.values())).max_seq_length
         encode = first if "" in cached else LanguageEncoders(cached)
         # A faulty encoder fails again in the suites, which report it.
         with contextlib.suppress(EncoderError):
             if encode is first:
                 waiting = {suite: options[suite] for suite in options if earlier[suite] is None}
-                first.prepare(texts_of(waiting, data_dir))
+                first.prepare(texts_of(waiting, data_dir, first.roles).items())
         for suite in options:
             found = earlier[suite]
             if found is None:
@@ -156,6 +158,7 @@ def run(
                     options[suite],
                     strict,
                     _Partial(kept[suite], keys[suite]),
+                    longest,
                 )
                 _write(kept[suite], json.dumps(found, indent=1))
             results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
@@ -171,13 +174,20 @@ def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
         output_dir / "embeddings" / encoder.fingerprint,
         lambda total: progress.counter(total, "text", "encode"),
         encoder.fine_tune,
+        encoder.roles,
+        encoder.count_tokens,
         encoder.workers,
     )
 
 
-def texts_of(options: Mapping[str, Any], data_dir: Path) -> Iterable[str]:
-    """The texts that suites will embed, each once; none of mteb, which downloads when it runs."""
-    gatherer = Gatherer()
+def texts_of(
+    options: Mapping[str, Any], data_dir: Path, roles: Mapping[str, Role] | None = None
+) -> Mapping[str, Iterable[str]]:
+    """The texts that suites will embed, by role ("": none), each once.
+
+    Without those of mteb, which downloads when it runs.
+    """
+    gatherer = Gatherer(roles)
     for name in options:
         if name != "mteb":
             # Whatever fails here fails again where it is reported.
@@ -231,6 +241,7 @@ def run_suite(
     options: Any,
     strict: bool,
     partial: _Partial | None = None,
+    longest: int | None = None,
 ) -> dict[str, Any]:
     """Runs one suite; missing data become `missing`, exceptions `failures`.
 
@@ -241,12 +252,17 @@ def run_suite(
       options: of the suite.
       strict: whether data that differs from the published files is an error.
       partial: keeps finished tasks for a later run. Default: none are kept.
+      longest: tokens that the encoder reads of a text; then `cut` says by task how many texts it
+        was asked for and how many it cut. Default: not known.
     """
     module = suites.suite(name)
     report = SuiteReport(
         progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
     )
     data = DataFolder(data_dir, strict)
+    lengths = TextLengths(report, longest)
+    if isinstance(encode, CachedEncoder) and longest is not None:
+        encode.observer = lengths
     if partial:
         partial.restore(report, data)
         report.keep = lambda: partial.keep(report, data)
@@ -261,6 +277,9 @@ def run_suite(
         # An unexpected exception must not cost the hours of other suites; its trace is printed.
         report.traces.append(traceback.format_exc())
         report.failures.append(f"stopped by {type(error).__name__}: {error}")
+    finally:
+        if isinstance(encode, CachedEncoder):
+            encode.observer = None
     if partial and not report.unscored:
         partial.remove()
     for trace in report.traces:
@@ -274,7 +293,8 @@ def run_suite(
         "configuration": report.configuration,
         "scores": [dataclasses.asdict(score) for score in report.scores],
         "figures": report.figures,
-        "notes": [*report.notes, *data.warnings],
+        "notes": [*report.notes, *data.warnings, *lengths.notes()],
+        "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
         "missing": [dataclasses.asdict(one) for one in report.missing],
         "failures": report.failures,
         "files": data.files,

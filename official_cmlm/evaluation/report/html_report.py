@@ -67,6 +67,7 @@ BARS = {
     "entity_linking": Bars(
         ("accuracy@1",), "accuracy at 1, %", "Mentions linked to the right entity"
     ),
+    "retrieval": Bars(("ndcg_at_10",), "nDCG@10 × 100", "Documents found by queries"),
     "geometry": Bars(
         ("isotropy",), "isotropy score, 0 to 1", "Isotropy, by set of texts", decimals=3
     ),

@@ -35,6 +35,7 @@ SUITES = {
     "bli": "bilingual lexicon induction",
     "entity_linking": "entities found by their mentions",
     "qnli": "questions and sentences that answer them, without training",
+    "retrieval": "documents found by queries, in BEIR's form",
     "geometry": "isotropy, alignment and uniformity of embeddings",
     "mteb": "tasks of the mteb package",
 }

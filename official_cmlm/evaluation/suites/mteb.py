@@ -14,7 +14,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.encoding import Encode, Role, roles_of
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 
@@ -37,12 +37,14 @@ class MtebEncoder:
 
     Attributes:
       encoded: number of texts requested.
+      used: name -> role of the encoder that was taken for texts.
       mteb_model_meta: description of the model that mteb 2 requires.
     """
 
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
         self.encoded = 0
+        self.used: dict[str, Role] = {}
 
     def encode(
         self, inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]], **kwargs: Any
@@ -51,14 +53,20 @@ class MtebEncoder:
 
         Args:
           inputs: strings (mteb 1), or batches with their strings under `text` (mteb 2).
-          **kwargs: task, split, prompt and batch size; ignored.
+          **kwargs: task, split, whether the texts are queries or documents, and batch size. Texts
+            are embedded in the first of the encoder's roles that `role_names` gives.
 
         Raises:
           UserError: for inputs other than text.
         """
         texts = texts_of(inputs)
         self.encoded += len(texts)
-        return self._encode(texts)
+        roles = roles_of(self._encode)
+        name = next((name for name in role_names(kwargs) if name in roles), None)
+        if name is None:
+            return self._encode(texts)
+        self.used[name] = roles[name]
+        return roles[name].encode(texts)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Cosines of all rows of `[n, dim]` with all rows of `[m, dim]`: float32 `[n, m]`."""
@@ -67,6 +75,24 @@ class MtebEncoder:
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Cosine of row i of one array `[n, dim]` with row i of the other: float32 `[n]`."""
         return np.einsum("nd,nd->n", _unit_rows(embeddings1), _unit_rows(embeddings2))
+
+
+def role_names(kwargs: Mapping[str, Any]) -> list[str]:
+    """Names of roles for texts of a task, the best first: those of prompts in mteb, in its order.
+
+    Args:
+      kwargs: of `encode`: `task_metadata` (mteb 2) or `task_name` (mteb 1), and `prompt_type`.
+    """
+    metadata, kind = kwargs.get("task_metadata"), kwargs.get("prompt_type")
+    tasks = [kwargs.get("task_name"), getattr(metadata, "name", None)]
+    tasks.append(getattr(metadata, "type", None))
+    kind = getattr(kind, "value", kind)
+    # The name of documents in mteb 1, and in many lists of prompts.
+    kinds = ["document", "passage"] if kind in ("document", "passage") else [kind] if kind else []
+    names = []
+    for task in filter(None, tasks):
+        names += [*(f"{task}-{kind}" for kind in kinds), task]
+    return names + kinds
 
 
 def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> list[str]:
@@ -108,6 +134,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             adapter = MtebEncoder(encode)
             scores = _run(mteb, name, adapter)
             values = [value for _, _, value in scores]
+            report.notes += [f"{name}: {used} texts: {adapter.used[used]}" for used in adapter.used]
             report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)
             splits = {part for part, _, _ in scores}
             for part, subset, value in scores if len(scores) > 1 else ():

@@ -12,7 +12,7 @@ import pytest
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
-from official_cmlm.evaluation.encoding import OpenedEncoder
+from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from tests.evaluation import toy
@@ -272,3 +272,49 @@ def test_lists_suites():
     assert "tatoeba: retrieval of translations" in ended.stdout
     ended = _binary("--suites=senteval,?", cwd=ROOT)
     assert "configuration: folds and training: `fast` (default)" in ended.stdout
+
+
+def test_prompts_reach_the_suites(tmp_path):
+    """What an encoder does with queries is done in a run, and said."""
+    for name in ("mine", "yours"):
+        _collection(tmp_path / "data/beir" / name)
+    encoder = OpenedEncoder(
+        *("toy", "python", "0123456789abcdef", toy.encode),
+        roles={"query": prompted(toy.encode, "find: ")},
+    )
+    options = driver.parse_options(["retrieval"], [])
+    paths = (tmp_path / "data", tmp_path / "out")
+    found = driver.run(encoder, "toy", "toy", *paths, options)["suites"]["retrieval"]
+    assert {score["task"] for score in found["scores"]} == {"mine", "yours", "macro"}
+    assert any("'find: '" in note for note in found["notes"])
+    assert "nDCG@10" in (tmp_path / "out/report.html").read_text()
+
+
+def test_cut_texts_are_told(tmp_path):
+    """By task, in the results and in a note; a run that goes on says the same."""
+    _collection(tmp_path / "data/beir/mine")
+    encoder = OpenedEncoder(
+        *("toy", "python", "0123456789abcdef", toy.encode),
+        max_seq_length=3,
+        count_tokens=lambda texts: np.array([len(text.split()) for text in texts]),
+    )
+    options = driver.parse_options(["retrieval"], [])
+    paths = (tmp_path / "data", tmp_path / "out")
+    for _ in range(2):
+        found = driver.run(encoder, "toy", "toy", *paths, options)["suites"]["retrieval"]
+        lengths = {"texts": 4, "cut": 1, "tokens": 8, "tokens_cut": 1}
+        assert found["cut"] == {"mine": lengths}
+        wanted = "texts of more than 3 tokens were cut (--max_seq_length changes the length): "
+        assert f"{wanted}mine 1 of 4 texts (12 % of the tokens)" in found["notes"]
+        shutil.rmtree(tmp_path / "out/suites")
+
+
+def _collection(folder):
+    """A data set of retrieval with two documents."""
+    for name, texts in (
+        ("corpus", ("cats sleep by day", "dogs bark")),
+        ("queries", ("cats", "dogs")),
+    ):
+        rows = [json.dumps({"_id": f"{i}{name[0]}", "text": text}) for i, text in enumerate(texts)]
+        toy.write(folder / f"{name}.jsonl", rows)
+    toy.write(folder / "qrels/test.tsv", ["query-id\tcorpus-id\tscore", "0q\t0c\t1", "1q\t1c\t1"])

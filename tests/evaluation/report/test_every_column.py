@@ -1,11 +1,13 @@
 """All suites on a folder with toy data for everything: each column of the papers is filled."""
 
 import dataclasses
+import json
 
 import pytest
 
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import prompted
 from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
@@ -83,6 +85,11 @@ def _write_everything(root):
     for corpus in ("ncbi-disease", "bc5cdr-disease", "bc5cdr-chemical", "askapatient", "cometa"):
         toy.write(root / corpus / "entities.txt", [f"D{i}\tname {i}" for i in range(8)])
         toy.write(root / corpus / "mentions.tsv", ["name 1\tD1", "names 2\tD2"])
+    for part in ("corpus", "queries"):
+        rows = [json.dumps({"_id": f"{part[0]}{i}", "text": f"{part} {i}"}) for i in range(4)]
+        toy.write(root / f"beir/toy/{part}.jsonl", rows)
+    judged = [f"q{i}\tc{i}\t1" for i in range(4)]
+    toy.write(root / "beir/toy/qrels/test.tsv", ["query-id\tcorpus-id\tscore", *judged])
     header = "index\tquestion\tsentence\tlabel"
     answers = [f"{i}\tq {i}\ts {i}\t{('entailment', 'not_entailment')[i % 2]}" for i in range(6)]
     toy.write(root / "qnli/dev.tsv", [header, *answers])
@@ -115,8 +122,10 @@ def found(data):
     options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
     results = {}
     for name, chosen in options.items():
-        cached = CachedEncoder(toy.encode, fine_tune=_fine_tune)
-        cached.prepare(driver.texts_of({name: chosen}, data))
+        cached = CachedEncoder(
+            toy.encode, fine_tune=_fine_tune, roles={"query": prompted(toy.encode, "query: ")}
+        )
+        cached.prepare(driver.texts_of({name: chosen}, data, cached.roles).items())
         announced = cached.encoded
         results[name] = driver.run_suite(name, cached, data, chosen, strict=False)
         results[name] |= {"announced": announced, "late": cached.encoded - announced}

@@ -1,5 +1,6 @@
 """The adapter for mteb, called as both of its major versions do, and a stand-in for the package."""
 
+import enum
 import sys
 import types
 
@@ -9,7 +10,7 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.encoding import EncoderError, prompted
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, evaluate, main_scores
 
@@ -65,7 +66,8 @@ def mteb2(monkeypatch):
     def run(model, tasks, cache="default"):
         assert model.mteb_model_meta == "empty" and cache is None
         batches = [{"text": ["a", "bb"]}, {"text": ["ccc"]}]
-        model.encode(batches, task_metadata=None, hf_split="test", hf_subset="de", prompt_type=None)
+        about = {"task_metadata": types.SimpleNamespace(name=tasks[0].name, type="STS")}
+        model.encode(batches, hf_split="test", hf_subset="de", prompt_type=None, **about)
         results = [_scores(task.name) for task in tasks]
         return types.SimpleNamespace(task_results=results)
 
@@ -109,6 +111,55 @@ def test_texts_and_batches():
     assert adapter.encoded == 12
 
 
+class _PromptType(enum.StrEnum):
+    """As mteb 2 has it."""
+
+    query = "query"
+    document = "document"
+
+
+@pytest.mark.parametrize(
+    ("roles", "task", "kind", "used"),
+    [
+        ("query document", "NQ Retrieval", "query", "query"),
+        ("query document", "NQ Retrieval", "document", "document"),
+        ("query passage", "NQ Retrieval", "document", "passage"),
+        ("query document STS", "STS12 STS", None, "STS"),
+        ("query Retrieval", "NQ Retrieval", "query", "Retrieval"),
+        ("Retrieval-query Retrieval", "NQ Retrieval", "query", "Retrieval-query"),
+        ("NQ Retrieval-query", "NQ Retrieval", "query", "NQ"),
+        ("NQ-query NQ", "NQ Retrieval", "query", "NQ-query"),
+        ("NQ-query", "NQ Retrieval", "document", None),
+        ("query document", "STS12 STS", None, None),
+        ("", "NQ Retrieval", "query", None),
+    ],
+)
+def test_prompts_are_chosen_as_mteb_chooses(roles, task, kind, used):
+    """The task's before those of its type, both before queries' and documents'."""
+    encode = CachedEncoder(_encode, roles={name: prompted(_encode, name) for name in roles.split()})
+    name, of = task.split()
+    metadata = types.SimpleNamespace(name=name, type=of)
+    adapter = MtebEncoder(encode)
+    found = adapter.encode(
+        [{"text": ["abc"]}],
+        task_metadata=metadata,
+        hf_split="test",
+        hf_subset="default",
+        prompt_type=kind and _PromptType(kind),
+        batch_size=32,
+    )
+    assert found[0][0] == 3 + len(used or "") and list(adapter.used) == [used] * bool(used)
+
+
+def test_prompts_in_version_1():
+    """The task's name and a prompt type that may be called `passage`."""
+    roles = {"document": prompted(_encode, "1234: "), "NQ": prompted(_encode, "1")}
+    adapter = MtebEncoder(CachedEncoder(_encode, roles=roles))
+    passage = types.SimpleNamespace(value="passage")
+    assert adapter.encode(["a"], task_name="SciFact", prompt_type=passage)[0][0] == 7
+    assert adapter.encode(["a"], task_name="NQ", prompt_type=passage)[0][0] == 2
+
+
 def test_no_texts():
     """An empty list keeps the width."""
     assert MtebEncoder(CachedEncoder(_encode)).encode([]).shape == (0, 2)
@@ -144,6 +195,14 @@ def test_version_2(tmp_path, mteb2):
         "Splits.test.de": 90.0,
     }
     assert {(score.metric, score.count) for score in report.scores} == {("main_score", 3)}
+
+
+def test_prompts_that_were_used_are_told(tmp_path, mteb2):
+    """One line for each task; none for an encoder without prompts."""
+    encode = CachedEncoder(_encode, roles={"STS": prompted(_encode, "same: ")})
+    (note,) = _run(tmp_path, encode, tasks=["One"]).notes
+    assert note.startswith("One: STS texts: ") and "'same: '" in note
+    assert _run(tmp_path, tasks=["One"]).notes == []
 
 
 def test_version_1(tmp_path, mteb1):

@@ -1,0 +1,267 @@
+"""Retrieval data sets in BEIR's form (Thakur et al. 2021), and in NanoBEIR's as downloaded.
+
+corpus.jsonl     {"_id": …, "title": …, "text": …} a line; or corpus/*.parquet
+queries.jsonl    {"_id": …, "text": …} a line; or queries/*.parquet
+qrels/test.tsv   header query-id, corpus-id, score; also dev, train; or qrels/test-*.parquet,
+                 without a column score where all judged documents are relevant
+"""
+
+import collections
+import csv
+import dataclasses
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.scores import MissingData
+from official_cmlm.extras import check_extra
+
+HINT = (
+    "a data set of BEIR (github.com/beir-cellar/beir: corpus.jsonl, queries.jsonl, qrels/test.tsv) "
+    "or NanoBEIR (huggingface.co, zeta-alpha-ai: corpus, queries and qrels with parquet files) "
+    "belongs into DATA_DIR/beir/<name>"
+)
+SPLITS = ("test", "dev", "train")
+# How files of a split begin; Hugging Face calls development data `validation`.
+_SPLIT_NAMES = {"test": ("test",), "dev": ("dev", "validation"), "train": ("train",)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Collection:
+    """Documents, queries and judgements.
+
+    Attributes:
+      documents: id -> title and text, joined by a space, in the order of the file.
+      queries: id -> text, of the queries that have judgements.
+      judgements: id of a query of `queries` -> id of a document -> score; also documents that are
+        not in the corpus, as BEIR counts them.
+      notes: what was left out, one line each.
+    """
+
+    documents: dict[str, str]
+    queries: dict[str, str]
+    judgements: dict[str, dict[str, int]]
+    notes: list[str]
+
+
+def collections_in(root: Path) -> dict[str, Path]:
+    """Name -> folder of each data set: below `beir` or `nanobeir`, or else below `root`, or `root`.
+
+    One that has parts is a folder of theirs (BEIR's CQADupStack: `cqadupstack/android` …).
+    """
+    bases = [root / name for name in ("beir", "nanobeir") if (root / name).is_dir()]
+    if not bases and _is_collection(root):
+        return {root.resolve().name: root}
+    found = {}
+    for base in bases or [root]:
+        for path in sorted([*base.glob("*"), *base.glob("*/*")]):
+            name = path.relative_to(base).as_posix()
+            # A folder inside of a data set is no data set.
+            if name.partition("/")[0] not in found and _is_collection(path):
+                found[name] = path
+    return found
+
+
+def read(data: DataFolder, folder: Path, split: str) -> Collection:
+    """Reads a data set.
+
+    Malformed lines, and judgements of queries that are not there, are left out and counted.
+
+    Args:
+      data: opens the files.
+      folder: one of `collections_in`.
+      split: of the judgements: `test`, `dev` or `train`.
+
+    Raises:
+      MissingData: if a file is missing.
+      UserError: if a file has another format, or no query is left.
+    """
+    reader = _Reader(data, folder)
+    judgements = reader.judgements(split)
+    queries = reader.texts("queries")
+    unknown = judgements.keys() - queries.keys()
+    if len(unknown) == len(judgements):
+        raise UserError(
+            f"{folder}: none of the {len(judgements)} judged queries is in queries; both must have "
+            f"the same ids; {HINT}"
+        )
+    kept = {query: found for query, found in judgements.items() if query not in unknown}
+    if unknown:
+        reader.notes.append(
+            f"{len(unknown)} of {len(judgements)} judged queries are not in queries; left out"
+        )
+    documents = reader.texts("corpus")
+    pairs = [(query, document) for query, found in kept.items() for document in found]
+    if absent := sum(document not in documents for _, document in pairs):
+        reader.notes.append(
+            f"{absent} of {len(pairs)} judged documents are not in the corpus; they count as not "
+            "found"
+        )
+    if empty := sum(not text for text in documents.values()):
+        reader.notes.append(f"{empty} of {len(documents)} documents are empty; they stay in")
+    return Collection(documents, {query: queries[query] for query in kept}, kept, reader.notes)
+
+
+class _Reader:
+    """Reads the files of one data set and collects what was left out."""
+
+    def __init__(self, data: DataFolder, folder: Path) -> None:
+        self._data, self._folder = data, folder
+        self.notes: list[str] = []
+
+    def texts(self, part: str) -> dict[str, str]:
+        """Id -> text of `corpus` or `queries`; of equal ids the last counts, as in BEIR."""
+        found: dict[str, str] = {}
+        malformed = repeated = total = 0
+        for path, row in self._rows(self._text_files(part)):
+            total += 1
+            name, text = _id(row.get("_id", row.get("id"))), row.get("text")
+            title = row.get("title") or ""
+            if name is None or not isinstance(text, str) or not isinstance(title, str):
+                malformed += 1
+                keys = ", ".join(map(str, row)) or "no object"
+                example = f"{path}: {keys}"
+                continue
+            repeated += name in found
+            found[name] = f"{title} {text}".strip() if part == "corpus" else text
+        if not found:
+            seen = f"found {example}" if malformed else f"{self._folder / part} is empty"
+            raise UserError(
+                f"{self._folder}: no entry of {part} with _id and text ({seen}); {HINT}"
+            )
+        self._note(malformed, total, f"entries of {part} are malformed; left out")
+        self._note(repeated, total, f"entries of {part} repeat an id; the last one counts")
+        return found
+
+    def judgements(self, split: str) -> dict[str, dict[str, int]]:
+        """Id of a query -> id of a document -> score."""
+        found: dict[str, dict[str, int]] = collections.defaultdict(dict)
+        malformed = total = 0
+        for _, row in self._rows(self._judgement_files(split)):
+            total += 1
+            query, document = _id(row.get("query-id")), _id(row.get("corpus-id"))
+            score = _whole(row.get("score", 1))
+            if query is None or document is None or score is None:
+                malformed += 1
+                continue
+            found[query][document] = score
+        if not found:
+            raise UserError(
+                f"{self._folder}/qrels: no judgement of {split} with query-id, corpus-id and a "
+                f"whole score among {total} lines; {HINT}"
+            )
+        self._note(malformed, total, "judgements are malformed; left out")
+        return dict(found)
+
+    def _note(self, count: int, total: int, what: str) -> None:
+        if count:
+            self.notes.append(f"{count} of {total} {what}")
+
+    def _text_files(self, part: str) -> list[Path]:
+        lines = self._folder / f"{part}.jsonl"
+        tables = sorted((self._folder / part).glob("*.parquet"))
+        if lines.is_file() or not tables:
+            return [lines]
+        return tables
+
+    def _judgement_files(self, split: str) -> list[Path]:
+        found = collections.defaultdict(list)
+        for path in sorted((self._folder / "qrels").glob("*.*")):
+            if path.suffix in _ROWS:
+                found[path.stem.partition("-")[0]].append(path)
+        for name in _SPLIT_NAMES[split]:
+            if name in found:
+                return found[name]
+        if split == "test" and list(found) == ["train"] and found["train"][0].suffix == ".parquet":
+            self.notes.append("judgements are those of train, the only ones, as in NanoBEIR")
+            return found["train"]
+        have = f"there are judgements of {', '.join(found)} (retrieval.split)" if found else HINT
+        raise MissingData(self._folder / "qrels" / f"{split}.tsv", have)
+
+    def _rows(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
+        """(file, row) of all files; an empty mapping for a line that is no row."""
+        for path in paths:
+            for row in _ROWS[path.suffix](self._data.file(path, HINT)):
+                yield path, row
+
+
+def _is_collection(folder: Path) -> bool:
+    return (folder / "corpus.jsonl").is_file() or any((folder / "corpus").glob("*.parquet"))
+
+
+def _json_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open("rb") as file:
+        for line in file:
+            if not line.strip():
+                continue
+            try:
+                row = json.loads(line)
+            except (ValueError, RecursionError):
+                row = None
+            yield row if isinstance(row, dict) else {}
+
+
+def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    with path.open("rb") as file:
+        header = _cells(file.readline().removeprefix(b"\xef\xbb\xbf"))
+        if header is None or not {"query-id", "corpus-id", "score"} <= set(header):
+            raise UserError(
+                f"{path}: begins with {'|'.join(header or [])[:80]!r}; known is a header query-id, "
+                f"corpus-id, score, tab-separated; {HINT}"
+            )
+        for line in file:
+            if line.strip():
+                cells = _cells(line)
+                yield dict(zip(header, cells)) if cells and len(cells) == len(header) else {}
+
+
+def _cells(line: bytes) -> list[str] | None:
+    """Cells of a line; one by one, so that an unclosed quotation mark spoils one line only."""
+    try:
+        return next(csv.reader([line.decode().rstrip("\r\n")], delimiter="\t"), [])
+    except (UnicodeDecodeError, csv.Error):
+        return None
+
+
+def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
+    check_extra("data", "pyarrow")
+    import pyarrow
+    from pyarrow import parquet
+
+    try:
+        with parquet.ParquetFile(path) as file:
+            for batch in file.iter_batches():
+                names = batch.schema.names
+                for values in zip(*(column.to_pylist() for column in batch.columns)):
+                    yield dict(zip(names, values))
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: not readable as parquet ({type(error).__name__}: {str(error)[:80]}); "
+            "download it again"
+        ) from None
+
+
+def _id(value: object) -> str | None:
+    """An id as text; numbers are as good, other values are none."""
+    if isinstance(value, bool) or not isinstance(value, str | int):
+        return None
+    try:
+        return str(value) or None
+    except ValueError:
+        # A number of thousands of digits.
+        return None
+
+
+def _whole(value: object) -> int | None:
+    """A whole number of at most 32 bits, as trec_eval's relevance; None if it is none."""
+    try:
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return int(number) if number.is_integer() and abs(number) < 2**31 else None
+
+
+_ROWS = {".jsonl": _json_rows, ".tsv": _table_rows, ".parquet": _parquet_rows}

@@ -1,0 +1,149 @@
+"""Rankings of documents: exact search over a corpus in parts, and measures as trec_eval has them.
+
+nDCG, average precision, reciprocal rank and recall as `ndcg_cut`, `map_cut`, `recip_rank` and
+`recall` of trec_eval (NIST), which BEIR (Thakur et al. 2021) calls through pytrec_eval: the gain of
+a document is its score, a document with a positive gain is relevant, one without a judgement is
+not, and a query without a relevant document scores 0.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from official_cmlm.evaluation.metrics.nearest import nearest
+
+
+def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarray:
+    """The k documents with the largest inner product of each query, best first.
+
+    Beside the queries, one part, one block of similarities (`metrics.nearest`) and about 40 bytes
+    for each of the n × k results are in memory at a time.
+
+    Args:
+      queries: float `[n, dim]`; give unit rows, of the parts too, for cosines.
+      parts: float `[m, dim]` each; together the corpus.
+      k: results for each query.
+
+    Returns:
+      int64 `[n, min(k, documents)]`: places in the corpus. Ties are ordered by place.
+
+    Raises:
+      ValueError: if k is below 1 or there are no documents.
+    """
+    if k < 1:
+        raise ValueError(f"k must be at least 1, got {k}")
+    found = np.empty([len(queries), 0], np.int64)
+    similarity = np.empty([len(queries), 0], np.float32)
+    start = 0
+    for part in parts:
+        if not len(part):
+            continue
+        places, values = nearest(queries, part, min(k, len(part)))
+        # Earlier places come first, and the sort is stable, so ties stay ordered by place.
+        found = np.concatenate([found, places + start], axis=1)
+        similarity = np.concatenate([similarity, values], axis=1)
+        order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
+        found = np.take_along_axis(found, order, axis=1)
+        similarity = np.take_along_axis(similarity, order, axis=1)
+        start += len(part)
+    if not start:
+        raise ValueError("there are no documents to search")
+    return found
+
+
+def ranked_gains(
+    ranking: np.ndarray,
+    judged: Sequence[Mapping[int, int]],
+    k: int,
+    ignored: Sequence[int] | None = None,
+) -> np.ndarray:
+    """Gains of the documents at each rank.
+
+    Args:
+      ranking: int `[n, depth]`, places of documents, best first.
+      judged: of each query, place of a document -> its gain; negative gains count as 0.
+      k: ranks of the result.
+      ignored: of each query, a place that is left out of its ranking, or -1. Default: none.
+
+    Returns:
+      float64 `[n, k]`; 0 for documents without a judgement and behind the last rank.
+    """
+    gains = np.zeros([len(ranking), k])
+    # By place, filled for one query at a time.
+    gain_at = np.zeros(1 + int(ranking.max(initial=-1)))
+    for query, row in enumerate(ranking):
+        if ignored is not None and ignored[query] >= 0:
+            row = row[row != ignored[query]]
+        known = [(place, gain) for place, gain in judged[query].items() if place < len(gain_at)]
+        places = np.array([place for place, _ in known], np.int64)
+        gain_at[places] = [max(gain, 0) for _, gain in known]
+        gains[query, : len(row[:k])] = gain_at[row[:k]]
+        gain_at[places] = 0
+    return gains
+
+
+def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
+    """The k largest positive gains of each query, largest first: float64 `[n, k]`, else 0.
+
+    Args:
+      judged: the gains of all judged documents of each query, also of those not in the corpus.
+      k: ranks.
+    """
+    ideal = np.zeros([len(judged), k])
+    for row, gains in zip(ideal, judged):
+        best = sorted((gain for gain in gains if gain > 0), reverse=True)[:k]
+        row[: len(best)] = best
+    return ideal
+
+
+def ndcg(gains: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
+    """Normalised discounted cumulative gain of the first k ranks, 0 to 1: float64 `[n]`.
+
+    The gain at rank r is divided by log2(r + 1), the sum by that of the ideal ranking.
+
+    Args:
+      gains: float `[n, ranks]`, from `ranked_gains`.
+      ideal: float `[n, ranks]`, from `ideal_gains`.
+      k: at most the number of ranks of both.
+    """
+    discounts = 1.0 / np.log2(np.arange(k) + 2)
+    return _shares(gains[:, :k] @ discounts, ideal[:, :k] @ discounts)
+
+
+def reciprocal_rank(gains: np.ndarray, k: int | None = None) -> np.ndarray:
+    """1 / rank of the first relevant document, 0 where none is in the first k: float64 `[n]`.
+
+    Args:
+      gains: float `[n, ranks]`.
+      k: ranks that count. Default: all.
+    """
+    relevant = gains[:, :k] > 0
+    first = relevant.argmax(axis=1) if relevant.shape[1] else np.zeros(len(gains), np.int64)
+    return np.where(relevant.any(axis=1), 1.0 / (first + 1), 0.0)
+
+
+def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
+    """Share of a query's relevant documents in the first k ranks: float64 `[n]`.
+
+    Args:
+      gains: float `[n, ranks]`.
+      relevant: int `[n]`, number of relevant documents, also of those not in the corpus.
+      k: ranks.
+    """
+    return _shares((gains[:, :k] > 0).sum(axis=1), relevant)
+
+
+def average_precision(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
+    """Sum of the precision at each relevant document of the first k ranks, by their number.
+
+    Args, result: as `recall`.
+    """
+    hits = gains[:, :k] > 0
+    precision = np.cumsum(hits, axis=1) / (np.arange(hits.shape[1]) + 1)
+    return _shares((precision * hits).sum(axis=1), relevant)
+
+
+def _shares(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
+    """Quotients, 0 where the whole is 0."""
+    parts, wholes = np.asarray(parts, np.float64), np.asarray(wholes, np.float64)
+    return np.divide(parts, wholes, out=np.zeros_like(parts), where=wholes > 0)

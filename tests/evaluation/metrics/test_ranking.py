@@ -1,0 +1,111 @@
+"""Measures of rankings: a plain second computation, values by hand, search in parts."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from official_cmlm.evaluation.metrics.nearest import nearest
+from official_cmlm.evaluation.metrics.ranking import (
+    average_precision,
+    ideal_gains,
+    ndcg,
+    ranked_gains,
+    recall,
+    reciprocal_rank,
+    search,
+)
+
+
+@st.composite
+def _rankings(draw):
+    """(documents in their order, judged gains, a document that is left out) of one query."""
+    documents = draw(st.permutations(range(12)))[: draw(st.integers(1, 12))]
+    # Some judged documents were not retrieved.
+    judged = draw(st.dictionaries(st.integers(0, 15), st.integers(-1, 4), max_size=10))
+    return list(documents), judged, draw(st.integers(-1, 11))
+
+
+def _by_loops(documents, judged, ignored, k):
+    """All measures of one query, from their definitions."""
+    ranked = [judged.get(d, 0) for d in documents if d != ignored][:k]
+    relevant = sum(gain > 0 for gain in judged.values())
+    best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:k]
+
+    def discounted(gains):
+        return sum(max(gain, 0) / math.log2(rank + 2) for rank, gain in enumerate(gains))
+
+    hits = [rank for rank, gain in enumerate(ranked, 1) if gain > 0]
+    precisions = [sum(other <= rank for other in hits) / rank for rank in hits]
+    return (
+        discounted(ranked) / discounted(best) if best else 0.0,
+        1 / hits[0] if hits else 0.0,
+        len(hits) / relevant if relevant else 0.0,
+        sum(precisions) / relevant if relevant else 0.0,
+    )
+
+
+@settings(deadline=None)
+@given(_rankings(), _rankings(), st.integers(1, 12))
+def test_measures_are_those_of_plain_loops(first, second, k):
+    """Of two queries at once, whatever is judged, retrieved and left out."""
+    depth = min(len(first[0]), len(second[0]))
+    ranking = np.array([first[0][:depth], second[0][:depth]])
+    judged = [first[1], second[1]]
+    gains = ranked_gains(ranking, judged, 12, [first[2], second[2]])
+    relevant = np.array([sum(gain > 0 for gain in each.values()) for each in judged])
+    ideal = ideal_gains([each.values() for each in judged], 12)
+    found = (
+        ndcg(gains, ideal, k),
+        reciprocal_rank(gains, k),
+        recall(gains, relevant, k),
+        average_precision(gains, relevant, k),
+    )
+    for i, (documents, each, ignored) in enumerate((first, second)):
+        expected = _by_loops(documents[:depth], each, ignored, k)
+        assert [values[i] for values in found] == pytest.approx(expected)
+
+
+def test_by_hand():
+    """Relevant at ranks 2 and 3 with gains 1 and 2, a third relevant document not found."""
+    gains = np.array([[0.0, 1, 2, 0]])
+    ideal = ideal_gains([[1, 2, 1, 0, -1]], 4)
+    assert ideal.tolist() == [[2, 1, 1, 0]]
+    dcg = 1 / math.log2(3) + 2 / 2
+    assert ndcg(gains, ideal, 4)[0] == pytest.approx(dcg / (2 + 1 / math.log2(3) + 1 / 2))
+    assert reciprocal_rank(gains).tolist() == [0.5]
+    assert reciprocal_rank(gains, 1).tolist() == [0.0]
+    assert recall(gains, np.array([3]), 2)[0] == pytest.approx(1 / 3)
+    assert average_precision(gains, np.array([3]), 4)[0] == pytest.approx((1 / 2 + 2 / 3) / 3)
+
+
+def test_nothing_relevant():
+    """0, not NaN."""
+    gains, none = np.zeros([1, 10]), np.array([0])
+    values = (ndcg(gains, gains, 10), recall(gains, none, 10), average_precision(gains, none, 10))
+    assert [value.tolist() for value in values] == [[0], [0], [0]]
+    assert reciprocal_rank(gains).tolist() == [0]
+
+
+@pytest.mark.parametrize("sizes", [[40], [1, 39], [13, 0, 13, 14], [1] * 40])
+@pytest.mark.parametrize("k", [1, 7, 40, 99])
+def test_search_in_parts_is_search_at_once(sizes, k):
+    """Whole numbers, so that many products are equal: ties stay ordered by place."""
+    rng = np.random.default_rng(0)
+    queries = rng.integers(-1, 2, [9, 3]).astype(np.float32)
+    documents = rng.integers(-1, 2, [40, 3]).astype(np.float32)
+    parts = np.split(documents, np.cumsum(sizes)[:-1])
+    expected, _ = nearest(queries, documents, min(k, 40))
+    found = search(queries, iter(parts), k)
+    assert found.dtype == np.int64
+    np.testing.assert_array_equal(found, expected)
+
+
+def test_search_needs_documents():
+    """And at least one result."""
+    with pytest.raises(ValueError, match="no documents"):
+        search(np.ones([1, 2]), [], 3)
+    with pytest.raises(ValueError, match="at least 1"):
+        search(np.ones([1, 2]), [np.ones([1, 2])], 0)

@@ -1,0 +1,264 @@
+"""Retrieval: the numbers of trec_eval, BEIR's conventions, splits, means and prompts."""
+
+import json
+
+import numpy as np
+import pytest
+
+from official_cmlm.evaluation import suites
+from official_cmlm.evaluation.data import beir
+from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.embedding_cache import CachedEncoder
+from official_cmlm.evaluation.encoding import EncoderError, Role, prompted
+from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import retrieval
+from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, evaluate, score
+from tests.evaluation import toy
+
+# Similarity of each query (row) with the documents d1 to d6: ties, also at the first rank.
+SIMILARITY = np.array(
+    [
+        [0.5, 0.5, 0.5, 0.9, 0.1, 0.0],
+        [0.3, 0.2, 0.2, 0.3, 0.3, 0.1],
+        [0.9, 0.1, 0.0, 0.8, 0.8, 0.8],
+        [0.2, 0.4, 0.6, 0.8, 1.0, 1.0],
+    ],
+    np.float32,
+)
+# Graded, negative, of a document that is not there, and one query without a relevant document.
+JUDGED = {
+    "q1": {"d1": 1, "d2": 0, "d3": 2, "lost": 3},
+    "q2": {"d2": 0, "d3": 0},
+    "q3": {"d1": -1, "d4": 1, "d6": 2},
+    "q4": {"d1": 1, "d2": 1, "d6": 3},
+}
+# Means over the four queries of pytrec_eval-terrier 0.5.11 (trec_eval) for this run.
+TREC_EVAL = {
+    "ndcg_at_10": 47.62160753960146,
+    "mrr_at_10": 50.0,
+    "mrr": 50.0,
+    "map_at_100": 36.666666666666664,
+    "recall_at_1": 8.333333333333332,
+    "recall_at_5": 58.33333333333333,
+    "recall_at_10": 66.66666666666666,
+    "recall_at_100": 66.66666666666666,
+}
+
+
+def _collection(judged=JUDGED):
+    documents = {f"d{i + 1}": f"document {i}" for i in range(6)}
+    return beir.Collection(documents, {q: f"query {q[1:]}" for q in judged}, judged, [])
+
+
+def _by_table(texts):
+    """Queries are rows of the table, documents unit vectors, so products are its cells."""
+    rows = []
+    for text in texts:
+        kind, number = text.split()
+        rows.append(SIMILARITY[int(number) - 1] if kind == "query" else np.eye(6)[int(number)])
+    return np.array(rows, np.float32)
+
+
+def _lines(path, rows):
+    toy.write(path, [json.dumps(row) for row in rows])
+
+
+def _write(folder, queries=("q1", "q2"), splits=("test",)):
+    """A data set whose query i has document i as its only relevant one."""
+    documents = [
+        {"_id": "d0", "title": "Cats", "text": "cats sleep by day", "metadata": {}},
+        {"_id": "d1", "title": "", "text": "dogs bark at night", "metadata": {}},
+        {"_id": "d2", "title": "Fish", "text": "fish swim", "metadata": {}},
+    ]
+    _lines(folder / "corpus.jsonl", documents)
+    texts = ["cats sleep", "dogs bark"]
+    _lines(folder / "queries.jsonl", [{"_id": q, "text": t} for q, t in zip(queries, texts)])
+    for split in splits:
+        rows = [f"{query}\td{i}\t1" for i, query in enumerate(queries)]
+        toy.write(folder / f"qrels/{split}.tsv", ["query-id\tcorpus-id\tscore", *rows])
+
+
+def _run(root, encode=toy.encode, **options):
+    report = SuiteReport()
+    evaluate(encode, DataFolder(root), Options(**options), report)
+    return report
+
+
+@pytest.mark.parametrize("part", [1, 2, 4, 50_000])
+def test_numbers_of_trec_eval(monkeypatch, part):
+    """Graded gains, ties by falling id, documents without judgement, however the corpus is cut."""
+    monkeypatch.setattr(retrieval, "_PART", part)
+    found = score(_by_table, _collection(), Options(score="dot"))
+    assert found == pytest.approx(TREC_EVAL, abs=1e-9)
+
+
+def test_own_document_is_left_out():
+    """As in BEIR: a query that is a document does not find itself, unless that is wanted."""
+    documents = {"a": "cats sleep by day", "b": "cats sleep", "c": "dogs bark"}
+    collection = beir.Collection(documents, {"a": "cats sleep by day"}, {"a": {"b": 1}}, [])
+    assert score(toy.encode, collection, Options())["mrr"] == 100
+    kept = score(toy.encode, collection, Options(ignore_identical_ids=False))
+    assert kept["mrr"] == 50
+
+
+def test_own_document_takes_no_rank():
+    """The hundredth of the others is still found among a hundred."""
+    documents = {f"{i:03}": f"document {i}" for i in range(101)}
+    collection = beir.Collection(documents, {"000": "query"}, {"000": {"100": 1}}, [])
+
+    def encode(texts):
+        return np.array([[-float(text.partition(" ")[2] or -1)] for text in texts], np.float32)
+
+    found = score(encode, collection, Options(score="dot", k=100))
+    assert (found["recall_at_100"], found["mrr"]) == (100, pytest.approx(1))
+
+
+def test_cosine_or_dot():
+    """A long vector wins by its inner product only."""
+    vectors = {"q": [1, 0], "near": [1, 0.1], "long": [5, 5]}
+    collection = beir.Collection({"n": "near", "l": "long"}, {"q": "q"}, {"q": {"n": 1}}, [])
+
+    def encode(texts):
+        return np.array([vectors[text] for text in texts], np.float32)
+
+    assert score(encode, collection, Options())["mrr"] == 100
+    assert score(encode, collection, Options(score="dot"))["mrr"] == 50
+
+
+def test_a_folder_of_beir(tmp_path):
+    """Every data set below `beir`, all metrics, queries as count, and the mean over data sets."""
+    for name in ("scifact", "nfcorpus"):
+        _write(tmp_path / "beir" / name)
+    report = _run(tmp_path)
+    assert not report.failures and not report.missing
+    assert [s.task for s in report.scores if s.metric == "ndcg_at_10"] == [
+        *("nfcorpus", "scifact", "macro"),
+    ]
+    assert {s.metric for s in report.scores} == set(TREC_EVAL)
+    assert {s.task: s.count for s in report.scores} == {"nfcorpus": 2, "scifact": 2, "macro": 2}
+    assert report.get("macro", "recall_at_1") == report.get("scifact", "recall_at_1") == 100
+    assert "macro: mean over nfcorpus, scifact" in report.notes
+
+
+def test_a_single_folder(tmp_path):
+    """The data folder may be one data set; there is nothing to average then."""
+    _write(tmp_path / "mine")
+    assert {s.task for s in _run(tmp_path / "mine").scores} == {"mine"}
+
+
+def test_development_scores_have_names_of_their_own(tmp_path):
+    """`dev` is never shown under the name of `test`."""
+    for name in ("a", "b"):
+        _write(tmp_path / "beir" / name, splits=("dev", "test"))
+    assert {s.task for s in _run(tmp_path, split="dev").scores} == {"a-dev", "b-dev", "macro-dev"}
+    report = _run(tmp_path, split="train")
+    assert not report.scores
+    assert [one.task for one in report.missing] == ["a-train", "b-train"]
+    assert "there are judgements of dev, test" in report.missing[0].hint
+
+
+def test_parts_count_as_one_data_set(tmp_path):
+    """CQADupStack's score is the mean of its parts, and counts once in the mean."""
+    for name in ("cqadupstack/android", "cqadupstack/english", "scifact"):
+        _write(tmp_path / "beir" / name)
+    toy.write(
+        tmp_path / "beir/cqadupstack/english/qrels/test.tsv",
+        ["query-id\tcorpus-id\tscore", "q1\td1\t1", "q2\td0\t1"],
+    )
+    report = _run(tmp_path)
+    counts = {s.task: s.count for s in report.scores}
+    assert counts == {
+        "cqadupstack/android": 2,
+        "cqadupstack/english": 2,
+        "scifact": 2,
+        "cqadupstack": 2,
+        "macro": 2,
+    }
+    assert report.get("cqadupstack/english", "recall_at_1") == 0
+    assert report.get("cqadupstack", "recall_at_1") == 50
+    assert report.get("macro", "recall_at_1") == 75
+    chosen = _run(tmp_path, tasks=["cqadupstack", "cqadupstack/android"])
+    assert {s.task for s in chosen.scores} == counts.keys() - {"scifact", "macro"}
+
+
+def test_nano_beir_has_a_mean_when_all_are_there(tmp_path):
+    """Over its 13 data sets, apart from what else is there."""
+    for name in (*NANO_BEIR, "mine"):
+        _write(tmp_path / "beir" / name)
+    counts = {s.task: s.count for s in _run(tmp_path).scores}
+    assert (counts["NanoBEIR"], counts["macro"]) == (13, 14)
+    assert "NanoBEIR" not in {s.task for s in _run(tmp_path, tasks=list(NANO_BEIR[:12])).scores}
+
+
+def test_what_is_not_chosen_is_no_failure(tmp_path):
+    """Only named data sets are read; one that is not there is missing, with those that are."""
+    for name in ("scifact", "broken"):
+        _write(tmp_path / "beir" / name)
+    (tmp_path / "beir/broken/corpus.jsonl").write_text("{")
+    report = _run(tmp_path, tasks=["scifact"])
+    assert not report.failures and not report.missing
+    report = _run(tmp_path, tasks=["scifact", "nq"])
+    assert [one.task for one in report.missing] == ["nq"]
+    assert "there are broken, scifact" in report.missing[0].hint
+    report = _run(tmp_path)
+    assert len(report.failures) == 1 and report.failures[0].startswith("broken: ")
+
+
+def test_no_data(tmp_path):
+    """The hint says where a data set belongs."""
+    from official_cmlm.evaluation.scores import MissingData
+
+    with pytest.raises(MissingData, match="belongs into DATA_DIR/beir/<name>"):
+        _run(tmp_path)
+
+
+def test_prompts_reach_queries_and_documents(tmp_path):
+    """Prefixes go through the same cache; the suite says which were used."""
+    _write(tmp_path / "beir/mine")
+    seen = []
+
+    def encode(texts):
+        seen.extend(texts)
+        return toy.encode(texts)
+
+    roles = {"query": prompted(encode, "query: "), "document": prompted(encode, "passage: ")}
+    cached = CachedEncoder(encode, roles=roles)
+    report = _run(tmp_path, cached)
+    assert sorted(seen) == [
+        "passage: Cats cats sleep by day",
+        "passage: Fish fish swim",
+        "passage: dogs bark at night",
+        "query: cats sleep",
+        "query: dogs bark",
+    ]
+    assert any("query: " in note for note in report.notes)
+    assert any("passage: " in note for note in report.notes)
+    before = len(seen)
+    _run(tmp_path, cached)
+    assert len(seen) == before
+
+
+def test_functions_of_their_own_are_called_apart(tmp_path):
+    """`encode_query` that is no prefix: equal texts of two roles have two vectors."""
+    cached = CachedEncoder(toy.encode, roles={"query": Role(lambda texts: -toy.encode(texts))})
+    _write(tmp_path / "beir/mine")
+    # Turned round, a query finds its own document last.
+    assert _run(tmp_path, cached).get("mine", "mrr") == pytest.approx(100 / 3)
+    assert _run(tmp_path, CachedEncoder(toy.encode)).get("mine", "mrr") == 100
+
+
+def test_faults_of_the_encoder_are_passed_on(tmp_path):
+    """They concern every data set."""
+    _write(tmp_path / "beir/mine")
+    with pytest.raises(EncoderError):
+        _run(tmp_path, CachedEncoder(lambda texts: np.full([len(texts), 2], np.nan)))
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [({"split": "validation"}, "split"), ({"score": "l2"}, "score"), ({"k": 10}, "k must be")],
+)
+def test_options(values, message):
+    """Each is refused with what is possible."""
+    with pytest.raises(ValueError, match=message):
+        suites.options("retrieval", values)
