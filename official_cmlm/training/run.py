@@ -41,6 +41,7 @@ from official_cmlm.training.config import (
     check_start,
     chosen_objectives,
 )
+from official_cmlm.training.curve import write_curve
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
@@ -376,6 +377,7 @@ def train(
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
+        write_curve(model_dir)
     if stopped:
         step = int(trainer.global_step.numpy())
         where = f"saved as {checkpoint}" if chief else "saved by the chief worker"

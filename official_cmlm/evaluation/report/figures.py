@@ -6,6 +6,7 @@ import io
 import itertools
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -166,7 +167,7 @@ def bars(
     thick = pitch / step
     first_apart = len(labels) - apart
     rows = [row + (0.45 if apart and row >= first_apart else 0.0) for row in range(len(labels))]
-    deviates = any(value for one in series for value in one.deviations)
+    deviates = any(value for one in series for value in one.deviations or ())
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -197,9 +198,12 @@ def bars(
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.03)
-        axes.set_xlabel(
-            f"{axis}\nthin lines: ± standard deviation over seeds" if deviates else axis
-        )
+        lines = [
+            *textwrap.wrap(axis, 60),
+            *(["thin lines: ± standard deviation over seeds"] * deviates),
+        ]
+        # Below the names too: long ones leave less width to the bars than the text needs.
+        figure.supxlabel("\n".join(lines), fontsize=9)
         _legend(figure, list(handles.values()), list(handles))
 
     count = len(series) + len(references or ())
