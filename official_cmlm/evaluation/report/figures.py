@@ -287,19 +287,26 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
     return Chart(title, 0.8 + 1.25 * math.ceil(len(queries) / 2), draw)
 
 
-def embedding_map(title: str, points: Mapping[str, Any]) -> Chart:
-    """Sentences as points, coloured by language.
+def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
+    """Sentences as points, coloured by language: a row of panels for each of the maps.
 
     Args:
       title: of the chart.
-      points: `before` and perhaps `after`: language -> [x, y] of each sentence.
+      maps: name -> `before` and perhaps `after`: language -> [x, y] of each sentence.
     """
-    sides = [(name, points[key]) for key, name in SIDES.items() if points.get(key)]
+    panels = [
+        (f"{name}: {label}", points[key])
+        for name, points in maps.items()
+        for key, label in SIDES.items()
+        if points.get(key)
+    ]
+    languages = list(dict.fromkeys(language for _, side in panels for language in side))
 
     def draw(figure: Figure) -> None:
         drawn: dict[str, Any] = {}
-        for (name, side), axes in zip(sides, _panels(figure, len(sides))):
-            for i, (language, rows) in enumerate(side.items()):
+        for (name, side), axes in zip(panels, _panels(figure, len(panels))):
+            for language, rows in side.items():
+                i = languages.index(language)
                 drawn[language] = axes.scatter(
                     [row[0] for row in rows],
                     [row[1] for row in rows],
@@ -311,13 +318,13 @@ def embedding_map(title: str, points: Mapping[str, Any]) -> Chart:
                 )
             axes.set_title(name)
             axes.set_aspect("equal", adjustable="datalim")
-            axes.set_xlabel("first principal axis")
-            axes.set_ylabel("second principal axis")
             axes.tick_params(labelsize=8)
             axes.locator_params(nbins=5)
+        figure.supxlabel("first principal axis", fontsize=9)
+        figure.supylabel("second principal axis", fontsize=9)
         _legend(figure, list(drawn.values()), list(drawn))
 
-    return Chart(title, 3.6, draw)
+    return Chart(title, 0.9 + 2.7 * math.ceil(len(panels) / 2), draw)
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:

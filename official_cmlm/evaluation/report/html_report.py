@@ -66,9 +66,11 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
         if shares := data.get("language_bias"):
             title = f"Language of the nearest neighbour, by language of the query{whose}"
             drawn.append(figures.language_histograms(title, shares, color))
-        if points := data.get("embedding_map"):
-            title = f"Embeddings of translations, coloured by language{whose}"
-            drawn.append(figures.embedding_map(title, points))
+        # Results of earlier versions have one map, of another structure.
+        found = data.get("embedding_map") or {}
+        if maps := {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}:
+            title = f"Sentences and their English translations, coloured by language{whose}"
+            drawn.append(figures.embedding_map(title, maps))
         if histograms := data.get("cosine_histogram"):
             title = f"Cosines of random and of positive pairs{whose}"
             drawn.append(figures.cosine_histograms(title, histograms, color))

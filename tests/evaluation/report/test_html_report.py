@@ -65,18 +65,16 @@ def full(name="mine") -> dict:
             score("fr", "accuracy_mean", 70.0),
             score("fr", "accuracy_mean_pcr", 75.0),
             score("de", "accuracy_mean", 80.0),
+            figures={
+                "embedding_map": {
+                    language: {"before": points(5.0), "after": points(0.1)}
+                    for language in ("fr", "de")
+                }
+            },
         ),
         language_bias=suite(
             score("de", "share_own", 90.0),
-            figures={
-                "language_bias": {"before": shares(90.0), "after": shares(40.0)},
-                "embedding_map": {
-                    "languages": LANGUAGES,
-                    "sentences": [0, 1, 2, 3],
-                    "before": points(5.0),
-                    "after": points(0.1),
-                },
-            },
+            figures={"language_bias": {"before": shares(90.0), "after": shares(40.0)}},
         ),
         qnli=suite(
             score("dev", "auc", 60.0),
@@ -176,14 +174,15 @@ def test_every_figure_is_drawn():
     assert counts == {
         "senteval": 1,
         "sts": 2,
-        "tatoeba": 1,
-        "language_bias": 2,
+        "tatoeba": 2,
+        "language_bias": 1,
         "qnli": 1,
         "geometry": 2,
         "amazon": 0,
     }
     assert html_report(full()).count("<svg") == sum(counts.values())
-    assert len(charts("language_bias", full(), full("other"))) == 4
+    assert len(charts("language_bias", full(), full("other"))) == 2
+    assert len(charts("tatoeba", full(), full("other"))) == 3
     assert len(charts("senteval", full(), full("other"))) == 1
 
 
@@ -281,7 +280,7 @@ def test_an_encoder_keeps_its_colour():
     assert tuple(to_hex(bars[0].get_facecolor()) for bars in axes.containers) == seconds
     (axes,) = axes_of(charts("qnli", *parts)[-1])
     assert tuple(line.get_color() for line in axes.lines[1:]) == seconds
-    biases = charts("language_bias", *parts)[::2]
+    biases = charts("language_bias", *parts)
     found = [axes_of(chart)[0].containers[0][0].get_facecolor() for chart in biases]
     assert tuple(map(to_hex, found)) == seconds
     assert re.findall(r'class="swatch series-(\d)"', html_report(*parts)) == list("12345")
@@ -412,12 +411,40 @@ def test_missing_values_have_no_bar():
 def test_figures_before_only():
     """Without component removal there is one side, and no bars of the other."""
     mine = full()
-    data = mine["suites"]["language_bias"]["figures"]
-    del data["language_bias"]["after"], data["embedding_map"]["after"]
+    suites = mine["suites"]
+    del suites["language_bias"]["figures"]["language_bias"]["after"]
+    for points in suites["tatoeba"]["figures"]["embedding_map"].values():
+        del points["after"]
+    del suites["tatoeba"]["scores"][1]
     text = html_report(mine)
     Checker(text)
-    section = text[text.index(">language_bias</h2>") :]
-    assert "component removed" not in section[: section.index("</section>")]
+    for name in ("language_bias", "tatoeba"):
+        section = text[text.index(f">{name}</h2>") :]
+        assert "component removed" not in section[: section.index("</section>")]
+
+
+def test_maps_of_earlier_versions_are_left_out():
+    """A results.json that holds one map of another structure still makes a report."""
+    mine = full()
+    old = {"languages": LANGUAGES, "sentences": [0, 1, 2, 3], "before": points(5.0)}
+    mine["suites"]["language_bias"]["figures"]["embedding_map"] = old
+    assert len(charts("language_bias", mine)) == 1
+
+
+def test_maps_have_a_row_of_panels_a_language():
+    """Each has its language and side as title; a language has one colour in all of them."""
+    data = full()["suites"]["tatoeba"]["figures"]["embedding_map"]
+    chart = figures.embedding_map("t", data)
+    figure = figures.Figure()
+    chart.draw(figure)
+    titles = [axes.get_title(loc="left") or axes.get_title() for axes in figure.axes]
+    assert titles == [
+        f"{name}: {side}"
+        for name in ("fr", "de")
+        for side in ("embeddings as they are", "component removed")
+    ]
+    colors = [[tuple(c.get_facecolor()[0]) for c in axes.collections] for axes in figure.axes]
+    assert all(row == colors[0] for row in colors) and len(set(colors[0])) == len(LANGUAGES)
 
 
 def test_highest_bar_fits_every_panel():
@@ -434,7 +461,7 @@ def test_highest_bar_fits_every_panel():
 def test_many_languages_and_long_names():
     """More languages than colours, and names longer than a figure, still make a drawing."""
     many = [f"l{i}" for i in range(25)]
-    chart = figures.embedding_map("t", {"before": {x: [[0.0, 1.0]] for x in many}})
+    chart = figures.embedding_map("t", {"fr": {"before": {x: [[0.0, 1.0]] for x in many}}})
     assert "l24" in figures.svg(chart, "k")
     chart = figures.bars(
         "t",
