@@ -121,10 +121,12 @@ _METRICS = {
     "isotropy": "isotropy score, 0 to 1",
     "main_score": "main score × 100",
     "p@1": "precision at 1, %",
+    "p@1_centered": "precision at 1, %, centred",
     "pearson": "Pearson's r × 100",
     "share_own": "neighbours in the query's language, %",
     "spearman": "Spearman's ρ × 100",
     "spearman_all": "Spearman's ρ × 100, all pairs together",
+    "spearman_mean": "Spearman's ρ × 100, mean",
 }
 # Others are better the higher they are. What is a share of languages is neither.
 _LOWER_IS_BETTER = {"mean_vector_norm", "alignment", "uniformity", "share_own", "share_own_pcr"}
@@ -132,7 +134,7 @@ _NEITHER = re.compile(r"share_(?!own)|count")
 # More tasks of a group than these are represented in the summary by their averages; more than the
 # second number by their mean, if they have no average.
 _MOST_TASKS, _MOST_WITHOUT_AVERAGE = 7, 14
-_OTHER, _DEVELOPMENT = "other languages", "development sets"
+_OTHER, _DEVELOPMENT = "other languages", "development and training sets"
 _GROUPS = {
     "cross_lingual_simlex": "pairs of words of two languages",
     "multi_simlex": "Multi-SimLex",
@@ -241,7 +243,7 @@ def is_average(task: str) -> bool:
 
 
 def _group(suite: str, task: str) -> str:
-    if re.search(r"\bdev(elopment)?\b", task) and suite in ("sts", "senteval"):
+    if re.search(r"\b(dev|train)\b", task) and suite in ("sts", "senteval"):
         return _DEVELOPMENT
     if suite == "sts":
         return _OTHER if "." in task else ""

@@ -215,6 +215,15 @@ def test_bars_leave_out_parts_of_what_is_drawn_whole():
     assert others.title == f"{own.title}: other languages"
 
 
+def test_development_scores_are_no_test_scores():
+    """They have a chart of their own, without the papers' rows of test sets."""
+    scores = [score(f"STS-B{part}", "spearman", 50.0) for part in ("", "-dev", "-train")]
+    test, others = charts("sts", results(sts=suite(*scores)))
+    assert others.title == f"{test.title}: development and training sets"
+    assert "STS-B-dev" in figures.svg(others, "k") and "Table" not in figures.svg(others, "k")
+    assert "STS-B-dev" not in figures.svg(test, "k")
+
+
 def axes_of(chart):
     """The axes of a drawn chart."""
     figure = figures.Figure()
