@@ -453,7 +453,13 @@ class Results(Files):
 
     def write(self, folder: Path) -> None:
         scores = [
-            {"task": task, "metric": "spearman_all", "value": value, "count": 100}
+            {
+                "task": task,
+                "metric": "spearman_all",
+                "value": value,
+                "count": 100,
+                "deviation": 0.3,
+            }
             for task, value in (("STS12", 60.1), ("STS-B", 70.2), ("SICK-R", 65.3))
         ]
         suite = {
@@ -463,6 +469,7 @@ class Results(Files):
             "scores": scores,
             "figures": {},
             "notes": ["a note"],
+            "missing": [{"task": "STS13", "what": "STS13-en-test", "hint": "fetch it"}],
             "failures": [],
             "files": {},
             "seconds": 1.5,

@@ -65,8 +65,11 @@ def define_flags() -> None:
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
     )
-    flags.DEFINE_string(
-        "compare", None, "results.json of another encoder to show beside this one. Default: none."
+    flags.DEFINE_multi_string(
+        "compare",
+        [],
+        "results.json of another encoder to show beside this one; up to four, by repeating the flag"
+        " or separated by commas. Default: none.",
     )
     cli.define_import_module()
 
@@ -91,7 +94,7 @@ def main(argv: list[str]) -> int:
 
     names = suites.expanded(FLAGS.suites)
     options = driver.parse_options(names, FLAGS.set)
-    compare = driver.read_results(Path(FLAGS.compare)) if FLAGS.compare else None
+    compare = driver.read_compared(FLAGS.compare)
     paths = by_language(FLAGS.encoder)
     encoders = {
         language: open_encoder(

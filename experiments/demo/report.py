@@ -16,11 +16,6 @@ from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
 FLAGS = flags.FLAGS
-LOSSES = {
-    "cmlm/masked_token_loss": "CMLM (nats a token)",
-    "quick_thought/retrieval_loss": "adjacent-sentence retrieval (nats)",
-}
-RECALL = "quick_thought/recall_at_1"
 
 
 def define_flags() -> None:
@@ -83,34 +78,15 @@ def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list
     return [first for first, _ in chosen], [second for _, second in chosen]
 
 
-def draw(history: Path, recalls: dict[str, float], output: Path) -> None:
-    """Draws the training curve, with the held-out recalls as levels."""
-    check_extra("report", "matplotlib")
-    import matplotlib
+def draw(recalls: dict[str, float], pairs: int, output: Path) -> None:
+    """Draws the held-out recalls as bars: all are among the same candidates."""
+    from official_cmlm.evaluation.report import figures
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    lines = [json.loads(line) for line in history.read_text().splitlines()]
-    # A training that went on after an interruption has written some steps twice: the last counts.
-    by_step = {line["step"]: line for line in lines if line["split"] == "train"}
-    train = [by_step[step] for step in sorted(by_step)]
-    steps = [line["step"] for line in train]
-    figure, (left, right) = pyplot.subplots(1, 2, figsize=(11, 4))
-    for metric, label in LOSSES.items():
-        if metric in train[0]:
-            left.plot(steps, [line[metric] for line in train], label=label)
-    left.set(xlabel="step", ylabel="training loss", title="losses")
-    left.legend()
-    if RECALL in train[0]:
-        values = [100 * line[RECALL] for line in train]
-        right.plot(steps, values, label="training, inside the batch")
-    for (name, recall), style in zip(recalls.items(), ("-", ":", "--")):
-        right.axhline(100 * recall, color="black", linestyle=style, linewidth=1, label=name)
-    right.set(xlabel="step", ylabel="next sentence found, %", title="recall at 1", ylim=(0, None))
-    right.legend()
-    figure.tight_layout()
-    figure.savefig(output, dpi=120)
+    values = [100 * recall for recall in recalls.values()]
+    axis = f"next sentence found first, % of {pairs} held-out pairs"
+    series = figures.Series("recall at 1", values, figures.FIRST)
+    chart = figures.bars("Recall at 1", list(recalls), [series], axis)
+    output.write_bytes(figures.image(chart, "png", "", "white", 160))
 
 
 def main(argv: list[str]) -> None:
@@ -123,7 +99,9 @@ def main(argv: list[str]) -> None:
     from official_cmlm.evaluation.metrics.nearest import next_sentence_recall
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.sentence_encoder import SentenceEncoder
+    from official_cmlm.training.curve import write_curve
 
+    check_extra("report", "matplotlib")
     held_out = read_sentences(Path(FLAGS.held_out_records))
     first, second = sample_pairs(held_out, FLAGS.pairs)
     if len(first) < 2:
@@ -148,14 +126,16 @@ def main(argv: list[str]) -> None:
     print(f"the sentence that really follows, found first among {len(first)} held-out candidates:")
     for name, recall in recalls.items():
         print(f"  {100 * recall:5.1f} %  {name}")
-    draw(Path(FLAGS.model_dir) / "history.jsonl", recalls, output / "training_curve.png")
+    draw(recalls, len(first), output / "recall.png")
+    # One panel a quantity; what is found among a batch stands apart from what is found among all.
+    curve = write_curve(FLAGS.model_dir)
     sentences = dict.fromkeys(s for document in held_out for s in document)
     (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")
     queries = [s for s in first if 5 <= len(s.split()) <= 15][:4] or first[:4]
     (output / "queries.txt").write_text("\n".join(queries) + "\n", encoding="utf-8")
     values = {"pairs": len(first), "recall_at_1": recalls}
     (output / "results.json").write_text(json.dumps(values, indent=2) + "\n")
-    print(f"training curve: {output / 'training_curve.png'}")
+    print(f"figures: {', '.join(map(str, filter(None, [curve, output / 'recall.png'])))}")
 
 
 if __name__ == "__main__":

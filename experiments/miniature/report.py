@@ -30,6 +30,7 @@ from .study import Arm, Column, Study, paper_values
 CONFIDENCE = 0.95
 # Characters of a line below a panel.
 _LABEL_WIDTH = 36
+_FIGURE_WIDTH = 5.6  # inches; two panels beside each other, and the arms' names
 TABLE_NAME, FIGURE_NAME = "study.md", "study.png"
 # (arm, seed) -> its result.
 Results = dict[tuple[str, int], dict[str, Any]]
@@ -290,7 +291,7 @@ def _figure(study: Study, results: Results) -> Chart:
         figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
 
     height = len(columns) * (0.85 + 0.3 * len(study.arms)) + 0.55
-    return Chart(study.title, height, draw)
+    return Chart(study.title, height, draw, _FIGURE_WIDTH)
 
 
 def _rows(axes: Any, study: Study, labels: bool) -> None:

@@ -41,6 +41,7 @@ from official_cmlm.training.config import (
     check_start,
     chosen_objectives,
 )
+from official_cmlm.training.curve import write_curve
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
@@ -49,6 +50,7 @@ from official_cmlm.training.progress import (
     progress_reports,
     write_summary,
 )
+from official_cmlm.training.projector import validation_folders, write_projector
 from official_cmlm.training.runtime import create_strategy, devices, is_chief, prepared
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.start import for_sentences, length, read_start
@@ -56,8 +58,20 @@ from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer, WeightsFailed
 
 
-def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> None:
+def run(
+    params: SentenceEncoderExperimentConfig,
+    mode: str,
+    model_dir: str,
+    projector_sentences: int = 0,
+) -> None:
     """Trains and evaluates as `mode` says, and leaves an encoder directory in `model_dir`.
+
+    Args:
+      params: the experiment.
+      mode: e.g. `train_and_eval`.
+      model_dir: the folder.
+      projector_sentences: at the end TensorBoard's projector gets the embeddings of so many
+        validation sentences.
 
     Raises:
       UserError: for an invalid configuration, invalid records or an unsuitable model directory; for
@@ -67,13 +81,18 @@ def run(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> N
     stop = StopRequest()
     # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
-        _run(params, mode, model_dir, stop)
+        _run(params, mode, model_dir, stop, projector_sentences)
 
 
 def _run(
-    params: SentenceEncoderExperimentConfig, mode: str, model_dir: str, stop: StopRequest
+    params: SentenceEncoderExperimentConfig,
+    mode: str,
+    model_dir: str,
+    stop: StopRequest,
+    projector_sentences: int,
 ) -> None:
     check_start(params.task.init_checkpoint)
+    shown = validation_folders(params.task) if projector_sentences else []
     params = prepared(params)
     strategy = create_strategy(params.runtime)
     if is_chief(strategy):
@@ -108,14 +127,17 @@ def _run(
             # The optimizers create this variable lazily; the step function must not create it.
             _ = trainer.optimizer.iterations
         _check_checkpoint(checkpoint, trainer)
-        if "train" not in mode:
+        if "train" in mode:
+            if is_chief(strategy):
+                if checkpoint:
+                    _report_new_rate(params, model_dir, int(trainer.global_step.numpy()))
+                describe_run(params, task, mode, model_dir)
+            train(params, task, mode, model_dir, trainer, checkpoint)
+        else:
             runner_of(params, task, mode, model_dir, trainer).run()
-            return
-        if is_chief(strategy):
-            if checkpoint:
-                _report_new_rate(params, model_dir, int(trainer.global_step.numpy()))
-            describe_run(params, task, mode, model_dir)
-        train(params, task, mode, model_dir, trainer, checkpoint)
+        if shown and is_chief(strategy):
+            where = write_projector(model_dir, shown, task.vocabulary, projector_sentences)
+            print(f"projector: tensorboard --logdir={model_dir} shows {where}", file=sys.stderr)
 
 
 def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
@@ -376,6 +398,7 @@ def train(
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
         write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
+        write_curve(model_dir)
     if stopped:
         step = int(trainer.global_step.numpy())
         where = f"saved as {checkpoint}" if chief else "saved by the chief worker"

@@ -27,6 +27,7 @@ from official_cmlm.evaluation.encoding import (
     OpenedEncoder,
     Role,
 )
+from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport, TextLengths
 from official_cmlm.files import atomic_write_text, inside, read_object
 
@@ -80,6 +81,28 @@ def read_results(path: Path) -> dict[str, Any]:
     return results
 
 
+def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
+    """Reads the results that `--compare` names.
+
+    Args:
+      values: paths of `results.json`, each perhaps several that are separated by commas.
+
+    Raises:
+      UserError: for a file that cannot be read, or more than fit into a report.
+    """
+    paths = []
+    for value in filter(str.strip, values):
+        # A comma may also be part of a name.
+        paths += [value] if Path(value).expanduser().exists() else value.split(",")
+    paths = [path.strip() for path in paths if path.strip()]
+    if len(paths) >= MAX_ENCODERS:
+        raise UserError(
+            f"--compare: {len(paths)} results; a report shows {MAX_ENCODERS} encoders, so name "
+            f"{MAX_ENCODERS - 1} at most"
+        )
+    return [read_results(Path(path).expanduser()) for path in paths]
+
+
 def run(
     encoder: OpenedEncoder | Mapping[str, OpenedEncoder],
     path: str,
@@ -88,7 +111,7 @@ def run(
     output_dir: Path,
     options: Mapping[str, Any],
     strict: bool = False,
-    compare: dict[str, Any] | None = None,
+    compare: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
     """Runs suites and writes `results.json`, `results.md` and `report.html` after each of them.
 
@@ -104,7 +127,7 @@ def run(
       output_dir: folder of results, and of embeddings in `embeddings/<fingerprint>`.
       options: suite -> its options.
       strict: whether data that differs from the published files is an error.
-      compare: results of another encoder to show beside these.
+      compare: results of other encoders to show beside these.
 
     Returns:
       The content of `results.json`.
@@ -345,15 +368,15 @@ def _state(data_dir: Path, output_dir: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _write_all(results: dict[str, Any], folder: Path, compare: dict[str, Any] | None) -> None:
+def _write_all(results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]) -> None:
     from official_cmlm.evaluation.report.html_report import html_report
     from official_cmlm.evaluation.report.tables import markdown
 
     _write(
         folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
     )
-    _write(folder / "results.md", markdown(results, compare))
-    _write(folder / "report.html", html_report(results, compare))
+    _write(folder / "results.md", markdown(results, *compare))
+    _write(folder / "report.html", html_report(results, *compare))
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,8 +3,10 @@
 import dataclasses
 import html
 import io
+import itertools
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -24,7 +26,14 @@ PALETTE = {
 # Labels of figures before and after principal component removal.
 SIDES = {"before": "embeddings as they are", "after": "component removed"}
 _MARKERS = "osD^vP*X<>"
-_WIDTH = 5.6  # inches
+# Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
+_WIDTH = 4.4
+# Characters of a name in a legend.
+_LEGEND_NAME = 42
+# Bars that have room for a number each.
+_MOST_NUMBERS = 48
+# The colour of an encoder is that of its place among all encoders of the report.
+ENCODER_COLORS = (FIRST, SECOND, *_MORE[:3])
 _STYLE = {
     "font.size": 9.0,
     "text.color": INK,
@@ -61,11 +70,32 @@ class Chart:
       title: shown above it.
       height: inches.
       draw: draws on an empty figure.
+      width: inches.
     """
 
     title: str
     height: float
     draw: Callable[[Figure], None]
+    width: float = _WIDTH
+
+
+@dataclasses.dataclass(frozen=True)
+class Series:
+    """One bar of every group.
+
+    Attributes:
+      name: in the legend.
+      values: one per group; None where there is no bar.
+      color: from the palette.
+      deviations: standard deviation of each value; None where it is not known.
+      is_faded: whether the colour is light, to show a second series of one encoder.
+    """
+
+    name: str
+    values: Sequence[float | None]
+    color: str
+    deviations: Sequence[float | None] = ()
+    is_faded: bool = False
 
 
 def image(
@@ -76,7 +106,7 @@ def image(
     with matplotlib.rc_context(style), warnings.catch_warnings():
         # Glyphs that Matplotlib's font lacks exist in the page's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
-        figure = Figure(figsize=(_WIDTH, chart.height))
+        figure = Figure(figsize=(chart.width, chart.height))
         chart.draw(figure)
         output = io.BytesIO()
         figure.savefig(output, format=file_format, dpi=dpi)
@@ -113,51 +143,117 @@ def _for_page(tag: str, key: str) -> str:
 def bars(
     title: str,
     labels: Sequence[str],
-    series: Mapping[str, Sequence[float | None]],
+    series: Sequence[Series],
     axis: str,
     decimals: int = 1,
-    colors: Sequence[str] = (FIRST, SECOND),
+    references: Mapping[str, Sequence[float | None]] | None = None,
+    apart: int = 0,
 ) -> Chart:
     """Horizontal bars, grouped by label, one bar per series; none for a missing value.
 
     Args:
       title: of the chart.
       labels: of the groups, from top to bottom.
-      series: name -> one value or None per label; at most two series.
+      series: the bars, from top to bottom in each group.
       axis: quantity and unit.
-      decimals: of the values beside the bars.
-      colors: one per series, from the palette.
+      decimals: of the values beside the bars, which are left out if there are many bars.
+      references: name -> one value or None per label, marked by lines across the group.
+      apart: this many labels at the end, such as averages, stand below a line.
     """
-    thick = 0.8 / len(series)
+    with_numbers = len(labels) * len(series) <= _MOST_NUMBERS
+    pitch = 0.15 if with_numbers else 0.075
+    # Inches of a group and of what is between two groups.
+    step = pitch * len(series) + 0.09
+    thick = pitch / step
+    first_apart = len(labels) - apart
+    rows = [row + (0.45 if apart and row >= first_apart else 0.0) for row in range(len(labels))]
+    deviates = any(value for one in series for value in one.deviations or ())
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        drawn = []
-        for i, (values, color) in enumerate(zip(series.values(), colors)):
-            there = [(row, v) for row, v in enumerate(values) if v is not None]
-            places = [row + (i - (len(series) - 1) / 2) * thick for row, _ in there]
-            found = axes.barh(places, [v for _, v in there], thick * 0.92, color=color)
-            axes.bar_label(
-                found, [f"{v:.{decimals}f}" for _, v in there], padding=2, fontsize=7.5, color=INK
+        handles: dict[str, Any] = {}
+        for i, one in enumerate(series):
+            offset = (i - (len(series) - 1) / 2) * thick
+            places = [row + offset for row in rows]
+            handles[one.name] = _draw_series(
+                axes, one, places, thick * 0.9, decimals if with_numbers else None
             )
-            drawn.append(found)
-        axes.set_yticks(range(len(labels)), [_short(label) for label in labels])
-        axes.set_ylim(len(labels) - 0.4, -0.6)
+        for (name, values), line in zip(
+            (references or {}).items(), ("-", (0, (1.5, 1)), ":", "-.")
+        ):
+            there = [(row, value) for row, value in zip(rows, values) if value is not None]
+            half = thick * len(series) / 2
+            handles[name] = axes.vlines(
+                [value for _, value in there],
+                [row - half for row, _ in there],
+                [row + half for row, _ in there],
+                color=INK,
+                linestyles=[line],
+                lw=1.3,
+            )
+        if 0 < first_apart < len(labels):
+            axes.axhline((rows[first_apart - 1] + rows[first_apart]) / 2, color=MUTED, lw=0.8)
+        axes.set_yticks(rows, [_short(label) for label in labels])
+        axes.set_ylim(rows[-1] + 0.6, -0.6)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        axes.margins(x=0.1)
-        axes.set_xlabel(axis)
-        _legend(figure, drawn, list(series))
+        axes.margins(x=0.03)
+        lines = [
+            *textwrap.wrap(axis, 60),
+            *(["thin lines: ± standard deviation over seeds"] * deviates),
+        ]
+        # Below the names too: long ones leave less width to the bars than the text needs.
+        figure.supxlabel("\n".join(lines), fontsize=9)
+        _legend(figure, list(handles.values()), list(handles))
 
-    step = 0.21 if len(series) == 1 else 0.34
-    return Chart(title, 0.75 + step * len(labels) + 0.25 * (len(series) > 1), draw)
+    count = len(series) + len(references or ())
+    height = 0.6 + step * (rows[-1] + 1.2) + 0.17 * (count if count > 1 else 0) + 0.15 * deviates
+    return Chart(title, height, draw)
 
 
-def language_histograms(title: str, shares: Mapping[str, Any]) -> Chart:
+def _draw_series(
+    axes: Axes, series: Series, places: Sequence[float], thick: float, decimals: int | None
+) -> Any:
+    """Draws bars, their deviations and, unless `decimals` is None, their values."""
+    there = [
+        (place, value, deviation or 0.0)
+        for place, value, deviation in itertools.zip_longest(
+            places, series.values, series.deviations
+        )
+        if value is not None
+    ]
+    drawn = axes.barh(
+        [place for place, _, _ in there],
+        [value for _, value, _ in there],
+        thick,
+        color=series.color,
+        alpha=0.4 if series.is_faded else None,
+    )
+    for place, value, deviation in there:
+        if deviation:
+            axes.plot([value - deviation, value + deviation], [place, place], color=INK, lw=0.9)
+        if decimals is not None:
+            # At the edge, where no line of a reference crosses it.
+            axes.annotate(
+                f"{value:.{decimals}f}",
+                (1.0, place),
+                (3, -0.5),
+                xycoords=("axes fraction", "data"),
+                textcoords="offset points",
+                va="center",
+                fontsize=8,
+                color=INK,
+                annotation_clip=False,
+            )
+    return drawn
+
+
+def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRST) -> Chart:
     """One panel per query language: the languages of the nearest neighbours.
 
     Args:
       title: of the chart.
+      color: of the encoder.
       shares: `before` and perhaps `after`: query's language -> neighbour's language -> percent.
     """
     sides = {name: shares[key] for key, name in SIDES.items() if shares.get(key)}
@@ -172,10 +268,10 @@ def language_histograms(title: str, shares: Mapping[str, Any]) -> Chart:
         for query, axes in zip(queries, panels):
             found = list(next(iter(sides.values()))[query])
             drawn = []
-            for i, (side, color) in enumerate(zip(sides.values(), (BACKGROUND, FIRST))):
+            for i, (side, alpha) in enumerate(zip(sides.values(), (None, 0.4))):
                 places = [x + (i - (len(sides) - 1) / 2) * 0.4 for x in range(len(found))]
                 values = [side.get(query, {}).get(name, 0.0) for name in found]
-                drawn.append(axes.bar(places, values, 0.38, color=color))
+                drawn.append(axes.bar(places, values, 0.38, color=color, alpha=alpha))
             drawn.append(axes.axhline(100 / max(1, len(found)), color=INK, lw=0.8, ls="--"))
             axes.set_xticks(range(len(found)), found, rotation=90 if len(found) > 9 else 0)
             for label in axes.get_xticklabels():
@@ -222,7 +318,8 @@ def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
                 )
             axes.set_title(name)
             axes.set_aspect("equal", adjustable="datalim")
-            axes.tick_params(labelsize=7)
+            axes.tick_params(labelsize=8)
+            axes.locator_params(nbins=5)
         figure.supxlabel("first principal axis", fontsize=9)
         figure.supylabel("second principal axis", fontsize=9)
         _legend(figure, list(drawn.values()), list(drawn))
@@ -230,26 +327,27 @@ def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
     return Chart(title, 0.9 + 2.7 * math.ceil(len(panels) / 2), draw)
 
 
-def cosine_histograms(title: str, histograms: Mapping[str, Any]) -> Chart:
+def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
     """One panel per set of texts: cosines of random pairs and of positive pairs.
 
     Args:
       title: of the chart.
       histograms: set -> `edges` of n bins (n + 1 values), shares `random` and `positive` (n values
         each, or none).
+      color: of the encoder, for positive pairs.
     """
 
     def draw(figure: Figure) -> None:
         drawn: dict[str, Any] = {}
         for (name, part), axes in zip(histograms.items(), _panels(figure, len(histograms))):
             edges = part["edges"]
-            for kind, color, filled in (("random", BACKGROUND, True), ("positive", FIRST, False)):
+            for kind, of_kind in (("random", BACKGROUND), ("positive", color)):
                 shares = [100 * share for share in part.get(kind) or []]
                 if shares:
                     drawn[f"{kind} pairs"] = axes.stairs(
-                        shares, edges, color=color, fill=filled, lw=1.4
+                        shares, edges, color=of_kind, fill=kind == "random", lw=1.4
                     )
-            axes.set_title(_short(name))
+            axes.set_title(_short(name, 24), fontsize=8)
             axes.set_xlim(edges[0], edges[-1])
             axes.set_ylim(0, None)
         figure.supxlabel("cosine", fontsize=9)
@@ -259,24 +357,36 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any]) -> Chart:
     return Chart(title, 0.8 + 1.7 * math.ceil(len(histograms) / 2), draw)
 
 
-def roc_curves(title: str, curves: Mapping[str, Mapping[str, Sequence[float]]]) -> Chart:
-    """ROC curves: name -> `false_positive` and `true_positive` rates; the diagonal is chance."""
+def roc_curves(
+    title: str, curves: Mapping[str, Mapping[str, Sequence[float]]], colors: Sequence[str]
+) -> Chart:
+    """ROC curves.
+
+    Args:
+      title: of the chart.
+      curves: name -> `false_positive` and `true_positive` rates; the diagonal is chance.
+      colors: one per curve.
+    """
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         drawn = [axes.plot([0, 100], [0, 100], color=MUTED, ls="--", lw=0.9)[0]]
-        for curve, color in zip(curves.values(), (FIRST, SECOND, *_MORE)):
+        used: dict[str, int] = {}
+        for curve, color in zip(curves.values(), colors):
+            # Several curves of one encoder.
+            line = ("-", "--", "-.", ":")[used.get(color, 0) % 4]
+            used[color] = used.get(color, 0) + 1
             across, up = (
                 [100 * share for share in curve[kind]]
                 for kind in ("false_positive", "true_positive")
             )
-            drawn += axes.plot(across, up, color=color, lw=1.6)
+            drawn += axes.plot(across, up, color=color, ls=line, lw=1.6)
         axes.set_aspect("equal")
         axes.set_xlabel("false positives, %")
         axes.set_ylabel("true positives, %")
         _legend(figure, drawn, ["chance", *curves])
 
-    return Chart(title, 4.0, draw)
+    return Chart(title, 3.6 + 0.17 * len(curves), draw)
 
 
 def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
@@ -293,11 +403,13 @@ def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
 def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
     """A legend above the figure, unless there is a single name."""
     if len(names) > 1:
-        short = [_short(name) for name in names]
-        columns = max(1, min(len(names), 84 // (6 + max(map(len, short)))))
+        short = [_short(name, _LEGEND_NAME) for name in names]
+        columns = max(1, min(len(names), 70 // (7 + max(map(len, short)))))
         figure.legend(drawn, short, loc="outside upper left", ncols=columns, fontsize=8)
 
 
-def _short(name: str) -> str:
-    """A name cut to 30 characters."""
-    return name if len(name) <= 30 else name[:29] + "…"
+def _short(name: str, most: int = 30) -> str:
+    """A name cut in the middle, since many names differ at their ends."""
+    if len(name) <= most:
+        return name
+    return f"{name[: (most - 1) // 2]}…{name[-(most - 1 - (most - 1) // 2) :]}"

@@ -2,99 +2,43 @@
 
 import dataclasses
 import html
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
-from official_cmlm.evaluation.report import figures, tables
+from official_cmlm.evaluation.report import figures, main_scores, tables
+from official_cmlm.evaluation.report.main_scores import BARS, Main, Results, scores, suite_names
 from official_cmlm.evaluation.report.style import STYLE
-from official_cmlm.evaluation.report.tables import Comparison, Results
+from official_cmlm.evaluation.report.tables import Comparison, Table
 from official_cmlm.evaluation.suites import SUITES
 
-
-@dataclasses.dataclass(frozen=True)
-class Bars:
-    """The bar chart of a suite.
-
-    Attributes:
-      metrics: of a task the first of these that was scored is drawn.
-      axis: quantity and unit.
-      title: of the chart.
-      decimals: of the values beside the bars.
-    """
-
-    metrics: tuple[str, ...]
-    axis: str
-    title: str
-    decimals: int = 1
+# Longer tables of scores are folded.
+_MOST_ROWS = 12
+# Of metrics after principal component removal.
+_REMOVED = "_pcr"
 
 
-# By suite; the others have no bars.
-BARS = {
-    "senteval": Bars(
-        ("accuracy", "pearson"),
-        "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
-        "Classifiers on frozen embeddings, by task",
-    ),
-    "probing": Bars(
-        ("accuracy",), "accuracy, %", "Linguistic properties that a classifier finds in embeddings"
-    ),
-    "sts": Bars(
-        ("spearman_all", "spearman"),
-        "Spearman's ρ × 100",
-        "Correlation of cosines with human scores of sentence pairs",
-    ),
-    "tatoeba": Bars(
-        ("accuracy_mean",),
-        "accuracy, %, mean of both directions",
-        "Translations found as the nearest neighbour, by language",
-    ),
-    "xeval": Bars(("average",), "mean over tasks, %", "SentEval's tasks, by language"),
-    "amazon": Bars(
-        ("accuracy_frozen",),
-        "accuracy, %",
-        "Sentiment of reviews, learned in one language, by test language; frozen encoder",
-    ),
-    "bitext_mining": Bars(("f1_best",), "F1, %", "Translations mined from two corpora"),
-    "word_similarity": Bars(
-        ("spearman",),
-        "Spearman's ρ × 100",
-        "Correlation of cosines with human scores of word pairs",
-    ),
-    "bli": Bars(
-        ("p@1",), "precision at 1, %", "Word translation, by languages and training dictionary"
-    ),
-    "entity_linking": Bars(
-        ("accuracy@1",), "accuracy at 1, %", "Mentions linked to the right entity"
-    ),
-    "retrieval": Bars(("ndcg_at_10",), "nDCG@10 × 100", "Documents found by queries"),
-    "geometry": Bars(
-        ("isotropy",), "isotropy score, 0 to 1", "Isotropy, by set of texts", decimals=3
-    ),
-    "mteb": Bars(("main_score",), "main score × 100", "Tasks of the mteb package"),
-}
-
-
-def html_report(results: Results, compare: Results | None = None) -> str:
+def html_report(*parts: Results) -> str:
     """The whole evaluation as an HTML document without external resources.
 
     Args:
-      results: content of a `results.json`: `encoder`, `started`, `seconds` and, by name, `suites`.
-      compare: the same of a second encoder, shown beside the first.
+      *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
+        by name, `suites`.
     """
-    names = tables.encoder_names(results, compare)
-    suites = tables.suite_names(results, compare)
-    title = _text(f"Evaluation of {' and '.join(names)}")
+    names = tables.encoder_names(*parts)
+    suites = suite_names(*parts)
+    title = _text(f"Evaluation of {tables.listed(names)}")
     links = [f'<li><a href="#suite-{i}">{_text(name)}</a></li>' for i, name in enumerate(suites)]
     sections = [
-        f'<section id="suite-{i}">\n{_suite(i, name, results, compare)}\n</section>'
+        f'<section id="suite-{i}">\n{_suite(i, name, *parts)}\n</section>'
         for i, name in enumerate(suites)
     ]
     body = [
         f"<header>\n<h1>{title}</h1>",
-        *(_encoder(n, part) for n, part in zip(names, [results, *([compare] if compare else [])])),
+        _encoders(names, parts),
         "</header>",
-        _failures(tables.all_failures(results, compare)),
+        _notice("Failed", "failures", tables.failures, *parts),
+        _summary(*parts),
+        _notice("No data was given for", "missing", tables.missing, *parts),
         f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if links else "",
         *(sections or ["<p>No suite was run.</p>"]),
     ]
@@ -111,18 +55,17 @@ def html_report(results: Results, compare: Results | None = None) -> str:
     return f"{head}<body>\n<main>\n{text}\n</main>\n</body>\n</html>\n"
 
 
-def charts(suite: str, results: Results, compare: Results | None = None) -> list[figures.Chart]:
+def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     """The charts of a suite."""
-    names = tables.encoder_names(results, compare)
-    parts = [part for part in (results, compare) if part]
-    drawn = [_bars(suite, dict(zip(names, parts)))] if suite in BARS else []
-    curves = {}
-    for name, part in zip(names, parts):
+    names = tables.encoder_names(*parts)
+    drawn = _bars(suite, parts) if suite in BARS else []
+    curves, curve_colors = {}, []
+    for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
-        whose = f": {name}" if compare else ""
+        whose = f": {name}" if len(parts) > 1 else ""
         if shares := data.get("language_bias"):
             title = f"Language of the nearest neighbour, by language of the query{whose}"
-            drawn.append(figures.language_histograms(title, shares))
+            drawn.append(figures.language_histograms(title, shares, color))
         # Results of earlier versions have one map, of another structure.
         found = data.get("embedding_map") or {}
         if maps := {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}:
@@ -130,94 +73,127 @@ def charts(suite: str, results: Results, compare: Results | None = None) -> list
             drawn.append(figures.embedding_map(title, maps))
         if histograms := data.get("cosine_histogram"):
             title = f"Cosines of random and of positive pairs{whose}"
-            drawn.append(figures.cosine_histograms(title, histograms))
+            drawn.append(figures.cosine_histograms(title, histograms, color))
         for task, curve in (data.get("roc_curve") or {}).items():
-            curves[f"{task}{whose}"] = curve
+            area = scores(part, suite).get(f"{task}/auc", {}).get("value")
+            shown = f", area {area:.1f}" if main_scores.is_number(area) else ""
+            curves[f"{task}{whose}{shown}"] = curve
+            curve_colors.append(color)
     if curves:
-        drawn.append(figures.roc_curves("ROC curves of cosines", curves))
+        drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
+    return drawn
+
+
+def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
+    """A chart for each group of tasks, with a bar per task and encoder, averages apart."""
+    rows = main_scores.main_scores(suite, parts)
+    of_group = [
+        [row for row in rows if row.group == group]
+        for group in dict.fromkeys(row.group for row in rows)
+    ]
+    drawn = [_bar_chart(suite, group, parts) for group in of_group]
     return [chart for chart in drawn if chart is not None]
 
 
-def _bars(suite: str, parts: Mapping[str, Results]) -> figures.Chart | None:
+def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
     """One bar per task and encoder; for a single encoder also after component removal."""
-    chart = BARS[suite]
-    series = {name: _main_scores(suite, part, chart.metrics) for name, part in parts.items()}
-    colors = (figures.FIRST, figures.SECOND)
+    bars = BARS[suite]
+    names = tables.encoder_names(*parts)
+    series = [
+        _series(suite, name, part, rows, color)
+        for name, part, color in zip(names, parts, figures.ENCODER_COLORS)
+    ]
+    series = [one for one in series if any(value is not None for value in one.values)]
     if len(parts) == 1:
-        removed = _main_scores(
-            suite, *parts.values(), [f"{metric}_pcr" for metric in chart.metrics]
-        )
-        if removed:
-            series = dict(zip(figures.SIDES.values(), [*series.values(), removed]))
-            colors = (figures.BACKGROUND, figures.FIRST)
-    tasks = list(dict.fromkeys(task for values in series.values() for task in values))
-    if len(tasks) * len(series) < 2:
+        before, after = figures.SIDES.values()
+        removed = _series(suite, after, parts[0], rows, series[0].color, _REMOVED)
+        if any(value is not None for value in removed.values):
+            series = [dataclasses.replace(series[0], name=before), removed]
+    marked = {one.name: one.values for one in main_scores.references(suite, rows)}
+    if len(rows) * len(series) + len(marked) < 2:
         return None
-    values = {name: [found.get(task) for task in tasks] for name, found in series.items()}
-    return figures.bars(chart.title, tasks, values, chart.axis, chart.decimals, colors)
+    averages = sum(row.is_average for row in rows)
+    return figures.bars(
+        ": ".join(filter(None, [bars.title, rows[0].group])),
+        [row.label for row in rows],
+        series,
+        bars.axis,
+        bars.decimals,
+        marked,
+        apart=averages if averages < len(rows) else 0,
+    )
 
 
-def _main_scores(suite: str, part: Results, metrics: Sequence[str]) -> dict[str, float]:
-    """Task -> value of the first metric scored; without subsets of a task scored as a whole."""
-    scores = [s for s in tables.scores(part, suite).values() if s["value"] is not None]
-    found: dict[str, float] = {}
-    for metric in metrics:
-        for score in scores:
-            if score["metric"] == metric and math.isfinite(score["value"]):
-                found.setdefault(score["task"], score["value"])
-    order = [score["task"] for score in scores]
-    whole = {s["task"] for s in scores if s["metric"] == "spearman_all"}
-    return {
-        task: found[task]
-        for task in dict.fromkeys(order)
-        if task in found and task.partition(".")[0] not in whole - {task}
-    }
+def _series(
+    suite: str, name: str, part: Results, rows: Sequence[Main], color: str, suffix: str = ""
+) -> figures.Series:
+    found = [scores(part, suite).get(f"{row.task}/{row.metric}{suffix}") for row in rows]
+    found = [one if one and main_scores.is_number(one["value"]) else None for one in found]
+    return figures.Series(
+        name,
+        [one["value"] if one else None for one in found],
+        color,
+        [main_scores.deviation(one) for one in found],
+        is_faded=bool(suffix),
+    )
 
 
-def _suite(number: int, name: str, results: Results, compare: Results | None) -> str:
+def _suite(number: int, name: str, *parts: Results) -> str:
     lines = [f"<h2>{_text(name)}</h2>", f"<p>{_text(SUITES.get(name, ''))}</p>"]
-    for i, chart in enumerate(charts(name, results, compare)):
+    for i, chart in enumerate(charts(name, *parts)):
         drawing = figures.svg(chart, f"figure-{number}-{i}")
         caption = f"<figcaption>{_text(chart.title)}</figcaption>"
         lines.append(f'<figure>{caption}<div class="box">{drawing}</div></figure>')
-    found = tables.comparisons(name, results, compare)
+    if table := tables.all_scores(name, *parts):
+        title, drawn = f"All {len(table.rows)} scores", _table(table)
+        few = len(table.rows) <= _MOST_ROWS
+        lines.append(f"<h3>{title}</h3>\n{drawn}" if few else _folded(title, drawn))
+    found = tables.comparisons(name, *parts)
     lines += [_comparison(table, 3) for table in found if not table.ablation]
     if ablations := [_comparison(table, 4) for table in found if table.ablation]:
         lines.append(_folded("The papers' ablations", "\n".join(ablations)))
-    header, rows = tables.all_scores(name, results, compare)
-    if rows:
-        lines.append(_folded(f"All {len(rows)} scores", _table(header, rows, 2)))
-    lines.append(_list("Notes", tables.notes(name, results, compare)))
-    lines.append(_list("Failures", tables.failures(name, results, compare)))
-    if settings := tables.settings(name, results, compare):
+    lines.append(_list("Notes", tables.notes(name, *parts)))
+    lines.append(_list("Failed", tables.failures(name, *parts)))
+    lines.append(_list("No data", tables.missing(name, *parts)))
+    if settings := tables.settings(name, *parts):
         lines.append(_folded("Settings", _list("", settings)))
     return "\n".join(line for line in lines if line)
 
 
-def _comparison(table: Comparison, level: int) -> str:
-    rows = [[model, *cells] for model, cells in table.own + table.published]
+def _summary(*parts: Results) -> str:
+    table = tables.summary(*parts)
+    if table is None:
+        return ""
+    foot = '<p class="footnote">Bold: the best of a row.</p>' if len(parts) > 1 else ""
+    return f"<h2>Summary</h2>\n{_table(table)}\n{foot}"
+
+
+def _comparison(comparison: Comparison, level: int) -> str:
     return (
-        f"<h{level}>{_text(table.title)}</h{level}>\n"
-        f"{_table(table.header, rows, 1, own=len(table.own))}\n"
-        f'<p class="footnote">{_text(table.footnote)}</p>'
+        f"<h{level}>{_text(comparison.title)}</h{level}>\n"
+        f"{_table(comparison.table)}\n"
+        f'<p class="footnote">{_text(comparison.footnote)}</p>'
     )
 
 
-def _table(header: list[str], rows: list[list[str]], left: int, own: int = 0) -> str:
+def _table(table: Table) -> str:
     """A table in a scrolling box.
 
-    The first cell of a row is its heading, the first `left` columns are text, and the first `own`
-    rows, those of the evaluated encoders, are highlighted.
+    The first cell of a row is its heading; rows of the evaluated encoders are highlighted, and the
+    best values.
     """
-    kinds = ["text" if i < left else "number" for i in range(len(header))]
+    kinds = ["text" if i < table.left else "number" for i in range(len(table.header))]
     heads = "".join(
-        f'<th scope="col" class="{kind}">{_text(cell)}</th>' for cell, kind in zip(header, kinds)
+        f'<th scope="col" class="{kind}">{_text(cell)}</th>'
+        for cell, kind in zip(table.header, kinds)
     )
     lines = []
-    for i, row in enumerate(rows):
+    for i, row in enumerate(table.rows):
         cells = [f'<th scope="row">{_text(row[0])}</th>']
-        cells += [f'<td class="{k}">{_text(c)}</td>' for c, k in zip(row[1:], kinds[1:])]
-        start = '<tr class="own">' if i < own else "<tr>"
+        for j, (kind, cell) in enumerate(zip(kinds[1:], row[1:]), 1):
+            text = f"<strong>{_text(cell)}</strong>" if (i, j) in table.best else _text(cell)
+            cells.append(f'<td class="{kind}">{text}</td>')
+        start = '<tr class="own">' if i < table.own else "<tr>"
         lines.append(f"{start}{''.join(cells)}</tr>")
     return (
         f'<div class="box" tabindex="0"><table><thead><tr>{heads}</tr></thead>\n<tbody>\n'
@@ -226,10 +202,30 @@ def _table(header: list[str], rows: list[list[str]], left: int, own: int = 0) ->
     )
 
 
-def _encoder(name: str, part: Results) -> str:
+def _encoders(names: Sequence[str], parts: Sequence[Results]) -> str:
+    """What was evaluated; several encoders in columns, with their colours."""
+    facts = [_facts(part) for part in parts]
+    if len(parts) == 1:
+        shown = {"Encoder": names[0]} | facts[0]
+        items = [f"<dt>{k}</dt><dd>{_text(value)}</dd>" for k, value in shown.items() if value]
+        return f"<dl>{''.join(items)}</dl>"
+    heads = "".join(
+        f'<th scope="col"><span class="swatch series-{i}"></span>{_text(name)}</th>'
+        for i, name in enumerate(names, 1)
+    )
+    rows = []
+    for label in facts[0]:
+        cells = "".join(f"<td>{_text(one[label])}</td>" for one in facts)
+        rows.append(f'<tr><th scope="row">{label}</th>{cells}</tr>')
+    return (
+        '<div class="box" tabindex="0"><table class="facts"><thead><tr><th scope="col">Encoder</th>'
+        f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody></table></div>"
+    )
+
+
+def _facts(part: Results) -> dict[str, str]:
     encoder = part["encoder"]
-    facts = {
-        "Encoder": name,
+    return {
         "Path": encoder["path"],
         "Kind": f"{encoder['kind']}, {encoder['dimension']} dimensions",
         "Fingerprint": encoder["fingerprint"],
@@ -237,15 +233,18 @@ def _encoder(name: str, part: Results) -> str:
         "Started": part["started"],
         "Duration": tables.duration(part["seconds"]),
     }
-    items = [f"<dt>{label}</dt><dd>{_text(value)}</dd>" for label, value in facts.items() if value]
-    return f"<dl>{''.join(items)}</dl>"
 
 
-def _failures(failures: Iterable[tuple[str, str]]) -> str:
-    items = [f"<li><b>{_text(suite)}</b> {_text(text)}</li>" for suite, text in failures]
+def _notice(title: str, kind: str, read: Any, *parts: Results) -> str:
+    items = [
+        f"<li><b>{_text(suite)}</b> {_text(text)}</li>"
+        for suite in suite_names(*parts)
+        for text in read(suite, *parts)
+    ]
     if not items:
         return ""
-    return f'<div class="failures" role="alert"><h2>Not scored</h2><ul>{"".join(items)}</ul></div>'
+    role = ' role="alert"' if kind == "failures" else ""
+    return f'<div class="notice {kind}"{role}><h2>{title}</h2><ul>{"".join(items)}</ul></div>'
 
 
 def _list(title: str, texts: Iterable[str]) -> str:

@@ -31,12 +31,23 @@ dt { color: var(--muted); }
 dd { margin: 0; overflow-wrap: anywhere; }
 nav ul { display: flex; flex-wrap: wrap; gap: .25rem 1.25rem; list-style: none; padding: 0; }
 li { overflow-wrap: anywhere; }
-.failures {
-  border: 1px solid var(--alarm); border-left-width: 5px; border-radius: 4px;
-  background: var(--alarm-page); padding: .75rem 1rem; margin: 1rem 0;
+.notice {
+  border: 1px solid var(--grid); border-left-width: 5px; border-radius: 4px;
+  background: var(--raised); padding: .75rem 1rem; margin: 1rem 0;
 }
-.failures h2 { font-size: 1rem; color: var(--alarm); }
-.failures ul { margin: .25rem 0 0; padding-left: 1.2rem; }
+.notice h2 { font-size: 1rem; }
+.notice ul { margin: .25rem 0 0; padding-left: 1.2rem; }
+.failures { border-color: var(--alarm); background: var(--alarm-page); }
+.failures h2 { color: var(--alarm); }
+.missing { font-size: .9rem; }
+.swatch {
+  display: inline-block; width: .8em; height: .8em; border-radius: 2px; margin-right: .4em;
+}
+.series-1 { background: var(--series-1); }
+.series-2 { background: var(--series-2); }
+.series-3 { background: var(--series-3); }
+.series-4 { background: var(--series-4); }
+.series-5 { background: var(--series-5); }
 .box { overflow-x: auto; max-width: 100%; }
 table { border-collapse: collapse; font-size: .85rem; font-variant-numeric: tabular-nums; }
 th, td { padding: .25rem .6rem; white-space: nowrap; border-bottom: 1px solid var(--grid); }
@@ -44,11 +55,15 @@ th { text-align: left; font-weight: 400; }
 thead th { color: var(--muted); border-bottom: 2px solid var(--grid); vertical-align: bottom; }
 tbody th { position: sticky; left: 0; background: var(--page); }
 .number { text-align: right; }
-.own td, .own th { background: var(--own); font-weight: 600; }
+td.text { white-space: normal; overflow-wrap: anywhere; min-width: 8.5rem; }
+thead th { white-space: normal; overflow-wrap: break-word; max-width: 10rem; }
+.own td, .own th { background: var(--own); }
+strong { font-weight: 700; }
+.facts td { white-space: normal; overflow-wrap: anywhere; min-width: 9rem; vertical-align: top; }
 .footnote { font-size: .85rem; color: var(--muted); margin: .4rem 0 0; max-width: 48rem; }
 figure { margin: 1.5rem 0; }
 figcaption { font-weight: 600; margin-bottom: .5rem; }
-svg { display: block; width: 100%; max-width: 44rem; min-width: 24rem; height: auto; }
+svg { display: block; width: 100%; max-width: 35rem; min-width: 22rem; height: auto; }
 svg * { stroke-linejoin: round; stroke-linecap: butt; }
 svg text { font-family: system-ui, -apple-system, "Segoe UI", Roboto, sans-serif !important; }
 details { margin: 1.25rem 0; }

@@ -1,10 +1,11 @@
-"""Markdown tables of an encoder's scores: all of them, and beside the papers' own rows."""
+"""Tables of encoders' scores, as text: the main ones, all of them, beside the papers' own rows."""
 
 import dataclasses
-import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from official_cmlm.evaluation.report import main_scores
+from official_cmlm.evaluation.report.main_scores import Results, is_number, scores, suite_names
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
 
@@ -12,66 +13,107 @@ MISSING = "–"
 # Decimals of suites whose scores are not percentages.
 _MORE_DECIMALS = {"geometry": 4}
 
-Results = dict[str, Any]
-Row = tuple[str, list[str]]
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """A table as text.
+
+    Attributes:
+      header: headings.
+      rows: cells.
+      left: number of columns, from the first, that are text; the others are numbers.
+      own: number of rows, from the first, of the evaluated encoders beside rows of a paper.
+      best: (row, column) of the best values.
+    """
+
+    header: list[str]
+    rows: list[list[str]]
+    left: int
+    own: int = 0
+    best: frozenset[tuple[int, int]] = frozenset()
 
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """A paper's table with rows of the evaluated encoders, as text.
+    """A paper's table with rows of the evaluated encoders.
 
     Attributes:
       title: one line.
-      header: headings, first that of the models.
-      own, published: (model, one text per column).
+      table: the evaluated encoders' rows, then the paper's; its best are the best of each column.
+      scored: for each column whether an evaluated encoder has a score; true for the models.
       footnote: the protocol, and the columns without a score of the evaluated encoders.
       ablation: see `PaperTable`.
     """
 
     title: str
-    header: list[str]
-    own: list[Row]
-    published: list[Row]
+    table: Table
+    scored: list[bool]
     footnote: str
     ablation: bool
 
+    def without_unscored(self) -> Table:
+        """The table without columns, and then rows, that have nothing to compare."""
+        columns = [i for i, scored in enumerate(self.scored) if scored]
+        rows = [
+            i
+            for i, row in enumerate(self.table.rows)
+            if any(row[column] != MISSING for column in columns[1:])
+        ]
+        return dataclasses.replace(
+            self.table,
+            header=[self.table.header[i] for i in columns],
+            rows=[[self.table.rows[i][j] for j in columns] for i in rows],
+            best=frozenset(
+                (rows.index(i), columns.index(j))
+                for i, j in self.table.best
+                if i in rows and j in columns
+            ),
+        )
 
-def suite_names(results: Results, compare: Results | None = None) -> list[str]:
-    """The suites that were run, in the order of `SUITES`."""
-    names = {*results.get("suites", {}), *(compare or {}).get("suites", {})}
-    return [name for name in SUITES if name in names] + sorted(names - SUITES.keys())
 
-
-def encoder_names(results: Results, compare: Results | None = None) -> list[str]:
-    """Names of the one or two encoders; equal names get the fingerprint added."""
-    encoders = [part["encoder"] for part in (results, compare) if part]
+def encoder_names(*parts: Results) -> list[str]:
+    """Names of the encoders; equal names get the fingerprint added, then a number."""
+    encoders = [part["encoder"] for part in parts]
     names = [encoder["name"] for encoder in encoders]
-    if len(set(names)) < len(names):
-        names = [f"{encoder['name']} ({encoder['fingerprint'][:8]})" for encoder in encoders]
-    if len(set(names)) < len(names):
-        names = [names[0], f"{names[1]}, compared"]
-    return names
+    names = [
+        f"{name} ({encoder['fingerprint'][:8]})" if names.count(name) > 1 else name
+        for name, encoder in zip(names, encoders)
+    ]
+    seen: list[str] = []
+    for name in names:
+        number = 1 + names[: len(seen)].count(name)
+        seen.append(f"{name}, {number}" if number > 1 else name)
+    return seen
 
 
-def scores(results: Results | None, suite: str) -> dict[str, dict[str, Any]]:
-    """`task/metric` -> score of a suite; empty if the suite was not run."""
-    found = (results or {}).get("suites", {}).get(suite, {}).get("scores", [])
-    return {f"{score['task']}/{score['metric']}": score for score in found}
+def summary(*parts: Results) -> Table | None:
+    """The scores that stand for each suite, one column per encoder; None without any."""
+    rows, best = [], set()
+    for suite in suite_names(*parts):
+        decimals = _MORE_DECIMALS.get(suite, 2)
+        for task, metric, found in main_scores.summarized(suite, parts):
+            label = " and ".join(map(main_scores.metric_label, metric.split(" and ")))
+            cells = [_with_deviation(score, decimals) for score in found]
+            best |= _best_of_row(len(rows), 3, found, metric, decimals)
+            rows.append([suite, task, label, *cells, _counts(found)])
+    if not rows:
+        return None
+    names = encoder_names(*parts)
+    header = ["Suite", "Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
+    return Table(header, rows, left=3, best=frozenset(best))
 
 
-def comparisons(suite: str, results: Results, compare: Results | None = None) -> list[Comparison]:
-    """The papers' tables of a suite with the encoders' rows; none if no encoder has a score."""
-    parts = [part for part in (results, compare) if part]
+def comparisons(suite: str, *parts: Results) -> list[Comparison]:
+    """The papers' tables of a suite with a score of any encoder, with the encoders' rows."""
     found = [
         (
             _with_configuration(name, suite, part),
             {key: score["value"] for key, score in scores(part, suite).items()},
         )
-        for name, part in zip(encoder_names(results, compare), parts)
+        for name, part in zip(encoder_names(*parts), parts)
     ]
-    if not any(values for _, values in found):
-        return []
-    return [_compared(table, found) for table in paper_tables() if table.suite == suite]
+    compared = [_compared(table, found) for table in paper_tables() if table.suite == suite]
+    return [comparison for comparison in compared if comparison is not None]
 
 
 def _with_configuration(name: str, suite: str, part: Results) -> str:
@@ -80,127 +122,183 @@ def _with_configuration(name: str, suite: str, part: Results) -> str:
     return f"{name} ({configuration})" if configuration else name
 
 
-def _compared(table: PaperTable, found: list[tuple[str, dict[str, float | None]]]) -> Comparison:
-    own: list[Row] = []
-    there: set[str] = set()
+def _compared(
+    table: PaperTable, found: list[tuple[str, dict[str, float | None]]]
+) -> Comparison | None:
+    rows: list[tuple[str, list[float | None]]] = []
     for name, values in found:
-        rows = [(label, own_values(table, values, ids)) for label, ids in table.variants]
-        # Rows of variants without any score are left out, but one row always stays.
-        rows = [row for row in rows if any(v is not None for v in row[1])] or rows[:1]
-        for label, row in rows:
-            own.append((f"{name}, {label}" if label else name, [_text(v, table) for v in row]))
-            there |= {column[0] for column, v in zip(table.columns, row) if v is not None}
-    published = [
-        (model, [_text(None if v is None else v * table.scale, table) for v in values])
+        for label, ids in table.variants:
+            row = own_values(table, values, ids)
+            if any(value is not None for value in row):
+                rows.append((f"{name}, {label}" if label else name, row))
+    if not rows:
+        return None
+    own = len(rows)
+    scored = [any(row[i] is not None for _, row in rows) for i in range(len(table.columns))]
+    rows += [
+        (model, [None if v is None else v * table.scale for v in values])
         for model, values in table.rows
     ]
-    lacking = [label for label, column in table.columns if column and label not in there]
+    texts = [[model, *(_text(value, table) for value in row)] for model, row in rows]
+    lacking = [
+        label for (label, column), there in zip(table.columns, scored) if column and not there
+    ]
     never = [label for label, column in table.columns if not column]
     footnote = f"Protocol: {table.protocol}."
     if lacking:
-        all_of_them = len(lacking) == sum(column is not None for _, column in table.columns)
-        footnote += f" Not scored: {_listed(['all'] if all_of_them else lacking)}"
+        footnote += f" Not scored: {_listed(lacking)}"
     if never:
         footnote += f" Computed by no suite: {_listed(never)}"
     return Comparison(
         title=f"{table.paper}, {table.table}: {table.caption}",
-        header=["Model", *(label for label, _ in table.columns)],
-        own=own,
-        published=published,
+        table=Table(
+            header=["Model", *(label for label, _ in table.columns)],
+            rows=texts,
+            left=1,
+            own=own,
+            best=_best_of_columns(table, texts),
+        ),
+        scored=[True, *scored],
         footnote=footnote,
         ablation=table.ablation,
     )
 
 
-def all_scores(
-    suite: str, results: Results, compare: Results | None = None
-) -> tuple[list[str], list[list[str]]]:
-    """Header and rows of all scores of a suite; with `compare`, both values and the difference."""
-    mine, theirs = scores(results, suite), scores(compare, suite)
-    names = encoder_names(results, compare)
+def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
+    """The best of each column, as printed; of one value alone there is none."""
+    best = set()
+    for column, (_, score) in enumerate(table.columns, 1):
+        sign = main_scores.better((score or "").split("|")[0].rpartition("/")[2])
+        values = {i: sign * float(r[column]) for i, r in enumerate(rows) if r[column] != MISSING}
+        if len(values) > 1 and sign:
+            best |= {(i, column) for i, value in values.items() if value == max(values.values())}
+    return frozenset(best)
+
+
+def _best_of_row(
+    row: int, first: int, found: Sequence[dict[str, Any] | None], metric: str, decimals: int
+) -> set[tuple[int, int]]:
+    """The best of several encoders' scores; they are in the columns from `first` on."""
+    sign = main_scores.better(metric)
+    values = {
+        i: sign * round(score["value"], decimals)
+        for i, score in enumerate(found)
+        if score and is_number(score["value"])
+    }
+    if len(values) < 2 or not sign:
+        return set()
+    return {(row, first + i) for i, value in values.items() if value == max(values.values())}
+
+
+def all_scores(suite: str, *parts: Results) -> Table | None:
+    """All scores of a suite, of two encoders the difference as well; None without any."""
+    found = [scores(part, suite) for part in parts]
+    names = encoder_names(*parts)
     decimals = _MORE_DECIMALS.get(suite, 2)
-    header = ["Task", "Metric", *(names if compare else ["Value"]), "Count"]
-    if compare:
+    header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
+    if len(parts) == 2:
         header.insert(4, "Difference")
-    rows = []
-    for key in dict.fromkeys([*mine, *theirs]):
-        pair = [part.get(key) for part in ((mine, theirs) if compare else (mine,))]
-        task, metric = next((score["task"], score["metric"]) for score in pair if score)
-        row = [task, metric, *(_with_deviation(score, decimals) for score in pair)]
-        if compare:
-            values = [score["value"] if score else None for score in pair]
-            both = all(map(_is_number, values))
+    rows, best = [], set()
+    for key in dict.fromkeys(key for part in found for key in part):
+        each = [part.get(key) for part in found]
+        task, metric = next((score["task"], score["metric"]) for score in each if score)
+        row = [task, metric, *(_with_deviation(score, decimals) for score in each)]
+        if len(parts) == 2:
+            values = [score["value"] if score else None for score in each]
+            both = all(map(is_number, values))
             row.append(f"{values[0] - values[1]:+.{decimals}f}" if both else MISSING)
-        counts = dict.fromkeys(str(score["count"]) for score in pair if score)
-        rows.append([*row, " / ".join(counts)])
-    return header, rows
+        best |= _best_of_row(len(rows), 2, each, metric, decimals)
+        rows.append([*row, _counts(each)])
+    return Table(header, rows, left=2, best=frozenset(best)) if rows else None
 
 
-def markdown(results: Results, compare: Results | None = None) -> str:
-    """The whole evaluation as Markdown.
+def markdown(*parts: Results) -> str:
+    """The whole evaluation as Markdown: own scores first, the papers' tables at the end.
 
     Args:
-      results: content of a `results.json`: `encoder`, `started`, `seconds` and, by name, `suites`.
-      compare: the same of a second encoder. Differences are first minus second.
+      *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
+        by name, `suites`. Of two encoders differences are first minus second.
     """
-    names = encoder_names(results, compare)
-    lines = [f"# Evaluation of {escape(' and '.join(names))}", ""]
-    for name, part in zip(names, [results, *([compare] if compare else [])]):
+    names = encoder_names(*parts)
+    suites = suite_names(*parts)
+    lines = [f"# Evaluation of {escape(listed(names))}", ""]
+    for name, part in zip(names, parts):
         encoder = part["encoder"]
         lines.append(
             f"- {escape(name)}: {escape(encoder['kind'])}, {encoder['dimension']} dimensions, "
             f"fingerprint {escape(encoder['fingerprint'])}, {escape(part['started'])}, "
             f"{duration(part['seconds'])}"
         )
-    failed = [
-        (s, text) for s in suite_names(results, compare) for text in failures(s, results, compare)
-    ]
-    if failed:
-        lines += ["", "**Not scored:**", ""]
-        lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in failed]
-    for suite in suite_names(results, compare):
-        lines += ["", *_suite_lines(suite, results, compare)]
+    if table := summary(*parts):
+        lines += ["", "## Summary", "", *_table_lines(table)]
+        if len(parts) > 1:
+            lines += ["", "Bold: the best of a row."]
+    for title, read in (("Failed", failures), ("No data", missing)):
+        found = [(suite, text) for suite in suites for text in read(suite, *parts)]
+        if found:
+            lines += ["", f"**{title}:**", ""]
+            lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in found]
+    for suite in suites:
+        lines += _suite_lines(suite, *parts)
+    lines += _paper_lines(suites, *parts)
     return "\n".join(lines) + "\n"
 
 
-def _suite_lines(suite: str, results: Results, compare: Results | None) -> list[str]:
-    lines = [f"## {escape(suite)}", "", escape(SUITES.get(suite, ""))]
-    for comparison in comparisons(suite, results, compare):
-        own = [(f"**{escape(model)}**", cells) for model, cells in comparison.own]
-        published = [(escape(model), cells) for model, cells in comparison.published]
-        rows = [[model, *cells] for model, cells in own + published]
-        lines += ["", f"### {escape(comparison.title)}", ""]
-        lines += _table_lines(list(map(escape, comparison.header)), rows, left=1)
-        lines += ["", escape(comparison.footnote)]
-    header, rows = all_scores(suite, results, compare)
-    if rows:
-        lines += ["", "### All scores", ""]
-        lines += _table_lines(
-            list(map(escape, header)), [[*map(escape, row[:2]), *row[2:]] for row in rows], left=2
-        )
-    for title, texts in (
-        ("Settings", settings(suite, results, compare)),
-        ("Notes", notes(suite, results, compare)),
-        ("Failures", failures(suite, results, compare)),
-    ):
+def _suite_lines(suite: str, *parts: Results) -> list[str]:
+    if not any(scores(part, suite) for part in parts) and not notes(suite, *parts):
+        return []
+    lines = ["", f"## {escape(suite)}"]
+    if suite in SUITES:
+        lines += ["", escape(SUITES[suite])]
+    if table := all_scores(suite, *parts):
+        lines += ["", "### All scores", "", *_table_lines(table)]
+    for title, texts in (("Settings", settings(suite, *parts)), ("Notes", notes(suite, *parts))):
         if texts:
             lines += ["", f"### {title}", "", *(f"- {escape(text)}" for text in texts)]
     return lines
 
 
-def settings(suite: str, results: Results, compare: Results | None = None) -> list[str]:
+def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
+    """The papers' tables; of ablations, which are long, only the names."""
+    found = [comparison for suite in suites for comparison in comparisons(suite, *parts)]
+    if not found:
+        return []
+    lines = [
+        "",
+        "## Papers' tables",
+        "",
+        "The first rows, in italics, are from this evaluation. Bold: the best of a column. Columns "
+        "that were not scored are left out; report.html has them.",
+    ]
+    for comparison in found:
+        if not comparison.ablation:
+            lines += ["", f"### {escape(comparison.title)}", ""]
+            lines += _table_lines(comparison.without_unscored())
+            lines += ["", escape(comparison.footnote)]
+    if ablations := [escape(c.title) for c in found if c.ablation]:
+        lines += ["", "### Ablations", "", "These tables are in report.html:", ""]
+        lines += [f"- {title}" for title in ablations]
+    return lines
+
+
+def settings(suite: str, *parts: Results) -> list[str]:
     """How the suite was run: protocol, options, seeds and duration, one line each."""
-    return _both(_settings, suite, results, compare)
+    return _of_all(_settings, suite, *parts)
 
 
-def notes(suite: str, results: Results, compare: Results | None = None) -> list[str]:
+def notes(suite: str, *parts: Results) -> list[str]:
     """The suite's notes."""
-    return _both(lambda part: part.get("notes", []), suite, results, compare)
+    return _of_all(lambda part: part.get("notes", []), suite, *parts)
 
 
-def failures(suite: str, results: Results, compare: Results | None = None) -> list[str]:
-    """What the suite could not score."""
-    return _both(lambda part: part.get("failures", []), suite, results, compare)
+def failures(suite: str, *parts: Results) -> list[str]:
+    """What has data and could not be scored; one line for all that failed in the same way."""
+    return _of_all(lambda part: _grouped(part.get("failures", [])), suite, *parts)
+
+
+def missing(suite: str, *parts: Results) -> list[str]:
+    """What no data was given for; one line for all that lack data of the same source."""
+    return _of_all(lambda part: missing_lines(part.get("missing", [])), suite, *parts)
 
 
 def missing_lines(missing: list[dict[str, str]]) -> list[str]:
@@ -214,10 +312,17 @@ def missing_lines(missing: list[dict[str, str]]) -> list[str]:
     ]
 
 
-def all_failures(results: Results, compare: Results | None = None) -> list[tuple[str, str]]:
-    """(suite, what it could not score), of all suites."""
-    names = suite_names(results, compare)
-    return [(name, text) for name in names for text in failures(name, results, compare)]
+def _grouped(failures: list[str]) -> list[str]:
+    """Failures, with a hint that several share only once, behind the last of them."""
+    by_hint: dict[str, list[str]] = {}
+    for text in failures:
+        what, _, hint = text.partition("; ")
+        by_hint.setdefault(hint, []).append(what)
+    return [
+        f"{'; '.join(group)}; {hint}" if hint else text
+        for hint, group in by_hint.items()
+        for text in ([""] if hint else group)
+    ]
 
 
 def _settings(part: dict[str, Any]) -> list[str]:
@@ -229,25 +334,16 @@ def _settings(part: dict[str, Any]) -> list[str]:
     return [f"{label}: {text}" for label, text in lines if text]
 
 
-def _both(
-    read: Callable[[dict[str, Any]], list[str]],
-    suite: str,
-    results: Results,
-    compare: Results | None,
-) -> list[str]:
-    """Lines of one or two encoders; those that only one of two has begin with its name."""
-    mine, theirs = (
-        read((part or {}).get("suites", {}).get(suite, {})) for part in (results, compare)
-    )
-    if not compare:
-        return list(mine)
-    first, second = encoder_names(results, compare)
-    both = [text for text in mine if text in theirs]
-    return (
-        both
-        + [f"{first}: {text}" for text in mine if text not in both]
-        + [f"{second}: {text}" for text in theirs if text not in both]
-    )
+def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Results) -> list[str]:
+    """Lines of all encoders; those that not all have begin with the names of those that do."""
+    found = [read(part.get("suites", {}).get(suite, {})) for part in parts]
+    names = encoder_names(*parts)
+    lines = {}
+    for text in dict.fromkeys(text for texts in found for text in texts):
+        whose = [name for name, texts in zip(names, found) if text in texts]
+        lines[text] = "" if len(whose) == len(parts) else f"{', '.join(whose)}: "
+    shared = [text for text, whose in lines.items() if not whose]
+    return shared + [f"{whose}{text}" for text, whose in lines.items() if whose]
 
 
 def duration(seconds: float) -> str:
@@ -260,6 +356,11 @@ def duration(seconds: float) -> str:
     return f"{whole // 3600} h {whole % 3600 // 60} min"
 
 
+def listed(names: Sequence[str]) -> str:
+    """`a`, `a and b` or `a, b and c`."""
+    return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
+
+
 def escape(text: str) -> str:
     """Escapes text for Markdown and joins its lines."""
     text = " ".join(text.split())
@@ -269,10 +370,21 @@ def escape(text: str) -> str:
     return text
 
 
-def _table_lines(header: list[str], rows: list[list[str]], left: int) -> list[str]:
-    """A pipe table; the first `left` columns are left-aligned, the others right-aligned."""
-    rule = ["---" if i < left else "---:" for i in range(len(header))]
-    return ["| " + " | ".join(cells) + " |" for cells in (header, rule, *rows)]
+def _table_lines(table: Table) -> list[str]:
+    """A pipe table; text is left-aligned, numbers are right-aligned."""
+    rule = ["---" if i < table.left else "---:" for i in range(len(table.header))]
+    rows = [
+        [_cell(table, i, j, escape(text)) for j, text in enumerate(row)]
+        for i, row in enumerate(table.rows)
+    ]
+    lines = (list(map(escape, table.header)), rule, *rows)
+    return ["| " + " | ".join(cells) + " |" for cells in lines]
+
+
+def _cell(table: Table, row: int, column: int, text: str) -> str:
+    if (row, column) in table.best:
+        return f"**{text}**"
+    return f"*{text}*" if row < table.own and not column else text
 
 
 def _listed(labels: list[str]) -> str:
@@ -284,13 +396,13 @@ def _text(value: float | None, table: PaperTable) -> str:
     return MISSING if value is None else f"{value:.{table.decimals}f}"
 
 
+def _counts(found: Sequence[dict[str, Any] | None]) -> str:
+    return " / ".join(dict.fromkeys(str(score["count"]) for score in found if score))
+
+
 def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
-    if score is None or not _is_number(score["value"]):
+    if score is None or not is_number(score["value"]):
         return MISSING
     text = f"{score['value']:.{decimals}f}"
-    deviation = score.get("deviation")
+    deviation = main_scores.deviation(score)
     return text if deviation is None else f"{text} ± {deviation:.{decimals}f}"
-
-
-def _is_number(value: float | None) -> bool:
-    return value is not None and math.isfinite(value)

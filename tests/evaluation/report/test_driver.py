@@ -243,6 +243,22 @@ def test_unknown_suite_and_results(tmp_path):
         driver.read_results(tmp_path / "other.json")
 
 
+def test_compared_results(data, tmp_path):
+    """Up to four others, by repeated flags or commas; one more is too many."""
+    for name in ("a", "b,c", "d", "e"):
+        _run(Counting(), data, tmp_path / name, ("sts.subsets=false",), suites=("sts",))
+    path = {name: str(tmp_path / name / "results.json") for name in ("a", "b,c", "d", "e")}
+    found = driver.read_compared([f"{path['a']}, {path['d']}", path["b,c"], "", path["e"]])
+    assert len(found) == 4
+    assert driver.read_compared([]) == driver.read_compared([""]) == []
+    with pytest.raises(UserError, match="5 results; .* 5 encoders, so name 4 at most"):
+        driver.read_compared([path["a"]] * 5)
+    _run(Counting(), data, tmp_path / "out", FAST, compare=found)
+    table = (tmp_path / "out/results.md").read_text().split("### All scores")[2]
+    header = table.strip().splitlines()[0]
+    assert header.count("toy (01234567)") == 5 and "toy (01234567), 5" in header
+
+
 def _binary(*arguments, **kwargs):
     command = [sys.executable, "-m", "experiments.evaluate", *arguments]
     return subprocess.run(command, check=False, capture_output=True, text=True, **kwargs)
@@ -262,8 +278,13 @@ def test_binary(data, tmp_path):
     assert results["encoder"]["name"] == "bag"
     assert results["suites"]["senteval"]["failures"] == []
     arguments[3] = "--suites=senteval"
-    ended = _binary(*arguments, *settings[:1], cwd=ROOT)
+    other = f"--compare={tmp_path / 'out/results.json'}"
+    arguments[2], settings[1] = f"--output_dir={tmp_path / 'second'}", other
+    ended = _binary(*arguments, *settings, other, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
+    text = (tmp_path / "second/results.md").read_text()
+    named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
+    assert len(named) == 3 and "STS12: " in text
 
 
 def test_lists_suites():

@@ -5,17 +5,21 @@ import warnings
 from html.parser import HTMLParser
 
 import pytest
+from matplotlib.colors import to_hex
 
 from official_cmlm.evaluation.report import figures
-from official_cmlm.evaluation.report.html_report import BARS, charts, html_report
+from official_cmlm.evaluation.report.html_report import charts, html_report
+from official_cmlm.evaluation.report.main_scores import BARS, Main, references
+from official_cmlm.evaluation.report.papers import paper_tables
 from official_cmlm.evaluation.suites import SUITES
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 LANGUAGES = ["de", "en", "fr"]
 
 
-def score(task, metric, value):
-    return {"task": task, "metric": metric, "value": value, "count": 10, "deviation": None}
+def score(task, metric, value, deviation=None):
+    fields = {"task": task, "metric": metric, "value": value, "count": 10}
+    return fields | {"deviation": deviation}
 
 
 def suite(*scores, **parts):
@@ -52,7 +56,10 @@ def full(name="mine") -> dict:
         sts=suite(
             score("STS12", "spearman_all", 60.0),
             score("STS12.MSRpar", "spearman", 50.0),
+            score("SICK-R", "spearman", 55.0),
+            score("average", "spearman_all", 57.5),
             score("STS-B.de", "spearman", 40.0),
+            score("STS-B.fr", "spearman", 45.0),
         ),
         tatoeba=suite(
             score("fr", "accuracy_mean", 70.0),
@@ -91,7 +98,10 @@ def full(name="mine") -> dict:
                 }
             },
         ),
-        amazon=suite(failures=["amazon: /data/amazon: missing; fetch it"]),
+        amazon=suite(
+            missing=[{"task": "", "what": "/data/amazon", "hint": "fetch it"}],
+            failures=["de: no reviews"],
+        ),
     )
 
 
@@ -136,19 +146,20 @@ class Checker(HTMLParser):
 
 
 CASES = {
-    "one": (full(), None),
-    "two": (full(), full("other")),
-    "empty": (results(), None),
-    "empty and full": (results(), full("other")),
-    "failed": (results(sts=suite(failures=["sts: no data"])), None),
-    "unknown suite": (results(zzz=suite(score("a", "b", 1.0))), None),
+    "one": [full()],
+    "two": [full(), full("other")],
+    "five": [full(name) for name in "abcde"],
+    "empty": [results()],
+    "empty and full": [results(), full("other")],
+    "failed": [results(sts=suite(failures=["sts: no data"]))],
+    "unknown suite": [results(zzz=suite(score("a", "b", 1.0)))],
 }
 
 
-@pytest.mark.parametrize(("mine", "other"), CASES.values(), ids=CASES)
-def test_document_is_whole(mine, other):
+@pytest.mark.parametrize("parts", CASES.values(), ids=CASES)
+def test_document_is_whole(parts):
     """Tags match, ids are unique, references lead to them, nothing is loaded from outside."""
-    text = html_report(mine, other)
+    text = html_report(*parts)
     page = Checker(text)
     assert len(set(page.ids)) == len(page.ids)
     assert set(page.references) <= set(page.ids)
@@ -162,7 +173,7 @@ def test_every_figure_is_drawn():
     counts = {name: len(charts(name, full())) for name in full()["suites"]}
     assert counts == {
         "senteval": 1,
-        "sts": 1,
+        "sts": 2,
         "tatoeba": 2,
         "language_bias": 1,
         "qnli": 1,
@@ -196,9 +207,112 @@ def test_drawings_say_what_they_show():
 
 
 def test_bars_leave_out_parts_of_what_is_drawn_whole():
-    """Subsets of a year have no bar; other languages do."""
-    drawing = figures.svg(charts("sts", full())[0], "k")
-    assert "STS-B.de" in drawing and "STS12" in drawing and "MSRpar" not in drawing
+    """Subsets of a year have no bar; other languages have a chart of their own."""
+    own, others = charts("sts", full())
+    drawing = figures.svg(own, "k")
+    assert "STS12" in drawing and "MSRpar" not in drawing and "STS-B.de" not in drawing
+    assert "STS-B.de" in figures.svg(others, "k") and "average" not in figures.svg(others, "k")
+    assert others.title == f"{own.title}: other languages"
+
+
+def test_development_scores_are_no_test_scores():
+    """They have a chart of their own, without the papers' rows of test sets."""
+    scores = [score(f"STS-B{part}", "spearman", 50.0) for part in ("", "-dev", "-train")]
+    test, others = charts("sts", results(sts=suite(*scores)))
+    assert others.title == f"{test.title}: development and training sets"
+    assert "STS-B-dev" in figures.svg(others, "k") and "Table" not in figures.svg(others, "k")
+    assert "STS-B-dev" not in figures.svg(test, "k")
+
+
+def axes_of(chart):
+    """The axes of a drawn chart."""
+    figure = figures.Figure()
+    chart.draw(figure)
+    return figure.axes
+
+
+def test_averages_stand_apart():
+    """They come last, below a line, whatever the order of the scores."""
+    (axes,) = axes_of(charts("sts", full())[0])
+    assert [label.get_text() for label in axes.get_yticklabels()] == ["STS12", "SICK-R", "average"]
+    places = list(axes.get_yticks())
+    assert places[2] - places[1] > 1.3 * (places[1] - places[0])
+    (line,) = [line for line in axes.lines if len(set(line.get_ydata())) == 1]
+    assert places[1] < line.get_ydata()[0] < places[2]
+
+
+@pytest.mark.parametrize("suite_name", BARS)
+def test_references_are_rows_of_papers(suite_name):
+    """Each is a row of the suite, and has a value of the metric that is drawn."""
+    bars = BARS[suite_name]
+    tables = [table for table in paper_tables() if table.suite == suite_name]
+    ids = {
+        name.replace("*", variant)
+        for table in tables
+        for _, column in table.columns
+        for name in (column or "").split("|")
+        for _, variant in table.variants
+    }
+    rows = [
+        Main(task, metric, "", False, task)
+        for task, _, metric in (name.rpartition("/") for name in ids)
+        if metric in bars.metrics
+    ]
+    assert [line.name for line in references(suite_name, rows)] == [
+        f"{model} ({paper}, {table})" for paper, table, model in bars.references
+    ]
+    known = {(table.paper, table.table) for table in tables}
+    assert {reference[:2] for reference in bars.references} <= known
+
+
+def test_references_are_of_the_same_metric():
+    """A paper's figure is marked beside bars of its own metric, in our unit."""
+    (axes,) = axes_of(charts("sts", full())[0])
+    marks = [segment for lines in axes.collections for segment in lines.get_segments()]
+    # CMLM-CSE, Table 1: STS12, SICK-R and average of two rows.
+    assert sorted(round(float(mark[0][0]), 2) for mark in marks) == sorted(
+        [58.20, 64.80, 67.22, 70.52, 70.20, 76.80]
+    )
+    assert "CMLM-CSE-BERT-base (CMLM-CSE, Table 1)" in figures.svg(charts("sts", full())[0], "k")
+    mine = results(word_similarity=suite(score("multi_simlex.en", "spearman", 9.0)))
+    (chart,) = charts("word_similarity", mine)
+    (axes,) = axes_of(chart)
+    assert all(10 < float(lines.get_segments()[0][0][0]) < 90 for lines in axes.collections)
+    assert references("bitext_mining", []) == []
+
+
+def test_an_encoder_keeps_its_colour():
+    """An encoder that lacks a suite leaves its colour free; nobody else takes it."""
+    parts = [results(), full("second"), results(), full("fourth"), full("fifth")]
+    seconds = figures.ENCODER_COLORS[1], figures.ENCODER_COLORS[3], figures.ENCODER_COLORS[4]
+    (axes,) = axes_of(charts("senteval", *parts)[0])
+    assert tuple(to_hex(bars[0].get_facecolor()) for bars in axes.containers) == seconds
+    (axes,) = axes_of(charts("qnli", *parts)[-1])
+    assert tuple(line.get_color() for line in axes.lines[1:]) == seconds
+    biases = charts("language_bias", *parts)
+    found = [axes_of(chart)[0].containers[0][0].get_facecolor() for chart in biases]
+    assert tuple(map(to_hex, found)) == seconds
+    assert re.findall(r'class="swatch series-(\d)"', html_report(*parts)) == list("12345")
+
+
+def test_deviations_over_seeds():
+    """A thin line from mean minus to mean plus the deviation, and a word about it."""
+    mine = results(
+        senteval=suite(score("MR", "accuracy", 80.0, 1.5), score("CR", "accuracy", 70.0))
+    )
+    (chart,) = charts("senteval", mine)
+    (axes,) = axes_of(chart)
+    assert [list(line.get_xdata()) for line in axes.lines] == [[78.5, 81.5]]
+    assert "standard deviation over seeds" in figures.svg(chart, "k")
+    assert "standard deviation" not in figures.svg(charts("senteval", full())[0], "k")
+
+
+def test_figures_fit_a_column():
+    """The smallest letters are 6 points high in a column of three inches and a third."""
+    for name in full()["suites"]:
+        for chart in charts(name, full(), full("other")):
+            sizes = re.findall(r"font-size: ([\d.]+)px", figures.svg(chart, "k"))
+            assert sizes and min(map(float, sizes)) * 3.33 / chart.width >= 6
 
 
 def test_colours_come_from_the_page():
@@ -223,20 +337,28 @@ def test_names_are_escaped():
     mine["suites"]["sts"]["scores"].append(score("<u>task</u>", "spearman", 30.0))
     mine["encoder"]["path"] = "</dd><script>"
     mine["suites"]["zz<i>"] = suite(failures=["<i>failure</i>"])
-    for other in (None, full("<b>")):
-        text = html_report(mine, other)
+    for others in ([], [full("<b>")], [full("<b>"), full("<i>")]):
+        text = html_report(mine, *others)
         page = Checker(text)
         assert not {"i", "u", "script"} & set(page.tags)
         # Those of the list of failures.
         assert page.tags.count("b") == text.count("<li><b>")
         assert "&lt;b&gt;" in text and "<u>task</u>" in page.texts
+    data = mine["suites"]["geometry"]["figures"]["cosine_histogram"]
+    data["<script>"] = data.pop("words")
+    drawing = figures.svg(charts("geometry", mine)[-1], "k")
+    assert "<script" not in drawing and "&lt;script&gt;" in drawing
 
 
 def test_failures_stand_at_the_top():
     """What could not be done comes before the first suite."""
     text = html_report(full())
     assert text.index('role="alert"') < text.index("<section")
-    assert text.index("/data/amazon: missing") < text.index("<section")
+    assert text.index("de: no reviews") < text.index("<section")
+    # What nobody gave data for is no alarm.
+    missing = text[text.index('class="notice missing"') :]
+    assert missing.index("/data/amazon: fetch it") < missing.index("<section")
+    assert "fetch it" not in text[: text.index('class="notice missing"')]
     assert 'role="alert"' not in html_report(results(sts=suite(score("STS12", "x", 1.0))))
 
 
@@ -249,10 +371,22 @@ def test_own_row_is_marked():
 
 
 def test_scores_are_folded():
-    """Every score is there, in a folded part."""
+    """Every score is there, many in a folded part."""
     text = html_report(full())
-    part = re.search(r"<summary>All 3 scores</summary>(.*?)</details>", text, flags=re.S)[1]
+    part = re.search(r"<h3>All 6 scores</h3>(.*?)</table>", text, flags=re.S)[1]
     assert "STS12.MSRpar" in part and "50.00" in part
+    many = suite(*(score(f"STS12.{i}", "spearman", 50.0 + i) for i in range(20)))
+    text = html_report(results(sts=many))
+    part = re.search(r"<summary>All 20 scores</summary>(.*?)</details>", text, flags=re.S)[1]
+    assert "STS12.19" in part
+
+
+def test_best_values_are_marked():
+    """The best of a paper's column, of all rows."""
+    text = html_report(full())
+    table = text[text.index("CMLM, Table 2") :]
+    table = table[: table.index("</table>")]
+    assert "<strong>60.00</strong>" in table and table.count("<strong>") == 8
 
 
 def test_the_same_results_make_the_same_document():
@@ -277,7 +411,10 @@ def test_missing_values_have_no_bar():
     drawing = figures.svg(charts("senteval", mine, other)[0], "k")
     assert "MR" in drawing and "TREC" in drawing and "CR" not in drawing
     assert "80.0" in drawing and "nan" not in drawing
-    assert charts("senteval", results(senteval=suite(score("MR", "accuracy", 80.0)))) == []
+    assert charts("senteval", results(senteval=suite(score("CR", "accuracy", None)))) == []
+    # A bar alone says nothing, unless a paper's row stands beside it.
+    assert charts("mteb", results(mteb=suite(score("A", "main_score", 80.0)))) == []
+    assert len(charts("senteval", results(senteval=suite(score("MR", "accuracy", 80.0))))) == 1
 
 
 def test_figures_before_only():
@@ -336,9 +473,17 @@ def test_many_languages_and_long_names():
     chart = figures.embedding_map("t", {"fr": {"before": {x: [[0.0, 1.0]] for x in many}}})
     assert "l24" in figures.svg(chart, "k")
     chart = figures.bars(
-        "t", ["n" * 80, "中文 $x_1$"], {"a" * 80: [1.0, 2.0], "b": [-3.0, None]}, "x, %"
+        "t",
+        ["n" * 80 + "end", "中文 $x_1$"],
+        [
+            figures.Series("a" * 80, [1.0, 2.0], figures.FIRST),
+            figures.Series("b", [-3.0, None], figures.SECOND, [0.5, None]),
+        ],
+        "x, %",
     )
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         drawing = figures.svg(chart, "k")
-    assert "n" * 29 + "…" in drawing and "n" * 31 not in drawing and "中文 $x_1$" in drawing
+    # Names are cut in the middle.
+    assert "n" * 14 + "…" + "n" * 12 + "end" in drawing and "n" * 15 not in drawing
+    assert "中文 $x_1$" in drawing

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from official_cmlm.evaluation.report import tables
+from official_cmlm.evaluation.report import main_scores, tables
 
 
 def score(task, metric, value, count=10, deviation=None):
@@ -58,15 +58,76 @@ STS = suite(
 )
 
 
-def test_own_row_comes_first_and_missing_is_a_dash():
-    """Our values stand in the paper's columns, with its decimals; what we lack is a dash."""
+def test_own_row_comes_first_and_only_scored_columns():
+    """Our values stand in the paper's columns, with its decimals; what we lack has no column."""
     text = tables.markdown(results(sts=STS))
     header, rule, own, *published = section(text, "CMLM, Table 2")
-    assert header == "Model STS12 STS13 STS14 STS15 STS16 STSB SICK-R Avg.".split()
-    assert rule == ["---"] + ["---:"] * 8
-    assert own == ["**mine**", "61.23", "–", "–", "–", "–", "70.00", "–", "–"]
-    assert published[-2][0] == "CMLM base" and published[-2][1] == "58.20"
+    assert header == "Model STS12 STSB".split()
+    assert rule == ["---"] + ["---:"] * 2
+    assert own == ["*mine*", "**61.23**", "70.00"]
+    assert published[-2] == ["CMLM base", "58.20", "**76.60**"]
     assert "Not scored: STS13, STS14, STS15, STS16, SICK-R, Avg.\n" in text
+
+
+def test_own_scores_come_before_the_papers():
+    """The summary first, then all scores, then the papers' tables."""
+    text = tables.markdown(results(sts=STS, qnli=suite(score("dev", "auc", 70.0))))
+    places = [text.index(part) for part in ("## Summary", "## sts", "## qnli", "## Papers' tables")]
+    assert places == sorted(places)
+    assert text.index("CMLM, Table 2") > places[-1]
+    assert section(text, "Summary") == [
+        ["Suite", "Task", "Metric", "Value", "Count"],
+        ["---", "---", "---", "---:", "---:"],
+        ["sts", "STS12", "Spearman's ρ × 100, all pairs together", "61.23", "3108"],
+        ["sts", "STS-B", "Spearman's ρ × 100", "70.00", "1379"],
+        ["qnli", "dev", "area under the ROC curve × 100", "70.00", "10"],
+    ]
+
+
+def test_one_score_makes_a_short_page():
+    """One score of STS-B: three of the papers' tables have its column; ablations are named."""
+    text = tables.markdown(results(sts=suite(score("STS-B", "spearman", 70.0, 1379))))
+    assert len(text.splitlines()) < 90
+    assert "DeCLUTR, Table" not in text
+    assert section(text, "Mirror-BERT, Table 3")[0] == ["Model", "STS-b"]
+    assert "Mirror-BERT, Table 20: " in text[text.index("### Ablations") :]
+    assert "dropout and span masking |" not in text
+
+
+def test_summary_of_many_tasks():
+    """Many tasks are represented by their averages, or by the mean of those that all have."""
+    languages = [score(f"l{i}", "accuracy_mean", float(i)) for i in range(20)]
+    mine = results(tatoeba=suite(*languages, score("macro", "accuracy_mean", 9.5, 20)))
+    assert [row[1] for row in tables.summary(mine).rows] == ["macro"]
+    pairs = [score(f"l{i}.5k", "p@1", float(i)) for i in range(20)]
+    mine, other = results(bli=suite(*pairs)), results("other", bli=suite(*pairs[4:]))
+    table = tables.summary(mine, results("third"), other)
+    # 4 to 19.
+    assert table.rows == [
+        ["bli", "mean of 16 tasks", "precision at 1, %", "11.50", "–", "11.50", "16"]
+    ]
+    assert table.best == {(0, 3), (0, 5)}
+
+
+def test_best_of_each_column_is_bold():
+    """Of what is printed: equal values are all bold, lower ones where lower is better."""
+    text = "en_words_top_10k"
+    mine = results(geometry=suite(score(text, "isotropy", 0.9), score(text, "mean_vector_norm", 9)))
+    rows = section(tables.markdown(mine), "Mirror-BERT, Table 14")
+    assert rows[0] == ["Model", "word MVN", "word IS"]
+    assert rows[2] == ["*mine*", "9.000", "**0.900**"]
+    lowest = min(float(row[1].strip("*")) for row in rows[2:])
+    assert [row[1] for row in rows if row[1].startswith("**")] == [f"**{lowest:.3f}**"]
+    table = tables.all_scores(
+        "sts",
+        *(
+            results(name, sts=suite(score("STS-B", "spearman", value), score("x", "share_de", 1)))
+            for name, value in (("a", 70.001), ("b", 70.004), ("c", 69.9))
+        ),
+    )
+    assert table.header == ["Task", "Metric", "a", "b", "c", "Count"]
+    # A share of a language is neither good nor bad.
+    assert table.best == {(0, 2), (0, 3)}
 
 
 def test_protocol_stands_below_the_table():
@@ -74,23 +135,23 @@ def test_protocol_stands_below_the_table():
     text = tables.markdown(results(sts=STS))
     below = text[text.index("### DeCLUTR, Table 2 (similarity)") :]
     assert re.search(r"\|\n\nProtocol: Spearman's correlation of cosines, mean over", below)
-    assert section(below, "DeCLUTR")[2][:2] == ["**mine**", "55.00"]
+    assert section(below, "DeCLUTR")[2][:2] == ["*mine*", "55.00"]
 
 
 def test_printed_values_are_in_our_unit():
     """Mirror-BERT prints correlations from 0 to 1; ours are times 100, and so are its rows."""
     rows = section(tables.markdown(results(sts=STS)), "Mirror-BERT, Table 3")
     assert rows[2][1] == "61.2"
-    assert next(row for row in rows if row[0] == "RoBERTa + Mirror")[1:3] == ["64.6", "81.8"]
+    assert next(row for row in rows if row[0] == "RoBERTa + Mirror")[1:3] == ["64.6", "78.7"]
 
 
 def test_an_empty_value_of_a_paper_is_a_dash():
     """What a paper does not give is a dash, too."""
-    rows = section(
-        tables.markdown(results(xeval=suite(score("de", "average", 80.0)))), "CMLM, Table 4"
-    )
-    assert next(row for row in rows if row[0] == "mUSE")[2] == "–"
-    assert rows[2][3] == "80.0"
+    scores = [score(language, "average", 80.0) for language in ("bg", "de")]
+    rows = section(tables.markdown(results(xeval=suite(*scores))), "CMLM, Table 4")
+    assert rows[0] == ["Model", "bg", "de"]
+    assert next(row for row in rows if row[0] == "mUSE")[1] == "–"
+    assert rows[2][2].strip("*") == "80.0"
 
 
 def test_configuration_stands_beside_own_rows():
@@ -99,8 +160,8 @@ def test_configuration_stands_beside_own_rows():
     other = results(senteval=suite(score("MR", "accuracy", 80.0)))
     other["encoder"] = other["encoder"] | {"name": "theirs"}
     rows = section(tables.markdown(results(senteval=part), other), "CMLM, Table 1")
-    own = [row[:2] for row in rows if row[0].startswith("**")]
-    assert own == [["**mine (fast: 5 folds, 1 seed)**", "81.2"], ["**theirs**", "80.0"]]
+    own = [row[:2] for row in rows if row[0].startswith("*")]
+    assert own == [["*mine (fast: 5 folds, 1 seed)*", "81.2"], ["*theirs*", "80.0"]]
 
 
 def test_variants_have_a_row_each():
@@ -111,21 +172,23 @@ def test_variants_have_a_row_each():
     ]
     rows = section(tables.markdown(results(tatoeba=suite(*scores))), "CMLM, Table 5")
     column = rows[0].index("fr")
-    own = [(row[0], row[column]) for row in rows if row[0].startswith("**")]
+    own = [(row[0], row[column]) for row in rows if row[0].startswith("*")]
     assert own == [
-        ("**mine, mean of both directions**", "70.0"),
-        ("**mine, from English**", "60.0"),
-        ("**mine, to English**", "80.0"),
+        ("*mine, mean of both directions*", "70.0"),
+        ("*mine, from English*", "60.0"),
+        ("*mine, to English*", "80.0"),
     ]
-    # Without a score of it, a variant has none; one row stays where there is no score at all.
+    # Without a score of it, a variant has none.
     rows = section(tables.markdown(results(tatoeba=suite(*scores))), "CMLM, Table 8")
-    assert len([row for row in rows if row[0].startswith("**")]) == 3
+    assert len([row for row in rows if row[0].startswith("*")]) == 3
+
+
+def test_a_table_without_any_of_our_scores_stays_away():
+    """A score of its suite is not enough, it needs one of its columns."""
     text = tables.markdown(results(bli=suite(score("en-xx.5k", "p@1", 9.0))))
-    rows = section(text, "Mirror-BERT, Table 19")
-    assert [row[0] for row in rows if row[0].startswith("**")] == [
-        "**mine, 5k training words, centred**"
-    ]
-    assert "Not scored: all." in text
+    assert "Mirror-BERT" not in text and "Papers' tables" not in text
+    text = tables.markdown(results(bli=suite(score("en-it.5k", "p@1", 9.0))))
+    assert section(text, "Mirror-BERT, Table 19")[0] == ["Model", "EN-IT"]
 
 
 def test_a_mean_of_our_own_values():
@@ -137,7 +200,7 @@ def test_a_mean_of_our_own_values():
     )
     assert whole[2][-2:] == ["7.0", "3.5"]
     part = tables.markdown(results(word_similarity=suite(*scores[1:])))
-    assert section(part, "Mirror-BERT, Table 16")[2][-1] == "–"
+    assert section(part, "Mirror-BERT, Table 16")[0][-1] == "PL"
 
 
 def test_tables_of_other_suites_stay_away():
@@ -165,14 +228,29 @@ def test_compare_adds_a_row_and_differences():
     other["suites"]["qnli"] = suite(score("dev", "auc", 70.0))
     text = tables.markdown(results(sts=STS), other)
     rows = section(text, "CMLM, Table 2")
-    assert [row[:2] for row in rows[2:4]] == [["**mine**", "61.23"], ["**other**", "60.00"]]
+    assert [row[:2] for row in rows[2:4]] == [["*mine*", "**61.23**"], ["*other*", "60.00"]]
     header, _, first, second, third = section(text, "All scores")
     assert header == ["Task", "Metric", "mine", "other", "Difference", "Count"]
-    assert first[2:] == ["61.23", "60.00", "+1.23", "3108 / 3000"]
+    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108 / 3000"]
     assert second[2:] == ["55.00", "–", "–", "3108"]
     assert third[0] == "STS-B"
     # A suite that only the second has.
     assert section(text[text.index("## qnli") :], "All scores")[2][2:5] == ["–", "70.00", "–"]
+
+
+def test_five_encoders():
+    """Each has a column and a row; a difference would need two."""
+    parts = [
+        results(name, sts=suite(score("STS12", "spearman_all", 50.0 + i)))
+        for i, name in enumerate("abcde")
+    ]
+    text = tables.markdown(*parts)
+    assert text.startswith("# Evaluation of a, b, c, d and e\n")
+    header, _, row = section(text, "All scores")
+    assert header == ["Task", "Metric", *"abcde", "Count"]
+    assert row[2:] == ["50.00", "51.00", "52.00", "53.00", "**54.00**", "10"]
+    rows = section(text, "CMLM, Table 2")
+    assert [row[0] for row in rows[2:7]] == [f"*{name}*" for name in "abcde"]
 
 
 def test_encoders_of_one_name_are_told_apart():
@@ -182,18 +260,58 @@ def test_encoders_of_one_name_are_told_apart():
     names = tables.encoder_names(results(sts=STS), other)
     assert names == ["mine (01234567)", "mine (fedcba98)"]
     assert tables.encoder_names(results(sts=STS)) == ["mine"]
+    assert tables.encoder_names(results(), results(), other, results("x")) == [
+        "mine (01234567)",
+        "mine (01234567), 2",
+        "mine (fedcba98)",
+        "x",
+    ]
 
 
 def test_notes_and_failures():
-    """Notes and failures are listed; failures at the top as well; one of two is named."""
-    mine = results(sts=suite(notes=["STS15: 3 pairs"], failures=["STS13: missing"]))
+    """Notes and failures are listed, failures at the top; what not all have is named."""
+    mine = results(sts=suite(notes=["STS15: 3 pairs"], failures=["STS13: no pairs"]))
     text = tables.markdown(mine)
-    assert text.index("**Not scored:**") < text.index("- sts: STS13: missing")
-    assert text.count("STS13: missing") == 2
+    assert "**Failed:**\n\n- sts: STS13: no pairs\n" in text
+    assert text.index("**Failed:**") < text.index("## sts") and "No data" not in text
     assert "### Notes\n\n- STS15: 3 pairs" in text and "All scores" not in text
     other = results("other", sts=suite(notes=["STS15: 3 pairs", "one more"]))
     assert tables.notes("sts", mine, other) == ["STS15: 3 pairs", "other: one more"]
-    assert tables.failures("sts", mine, other) == ["mine: STS13: missing"]
+    assert tables.failures("sts", mine, other) == ["mine: STS13: no pairs"]
+    third = results("third", sts=suite(notes=["one more"]))
+    assert tables.notes("sts", mine, other, third) == [
+        "mine, other: STS15: 3 pairs",
+        "other, third: one more",
+    ]
+
+
+def test_no_data_is_no_failure():
+    """Tasks without data of one source share a line, apart from what failed."""
+    missing = [
+        {"task": task, "what": f"/data/{task}", "hint": hint}
+        for task, hint in (
+            ("STS12", "fetch SemEval"),
+            ("SICK-R", "fetch SICK"),
+            ("STS13", "fetch SemEval"),
+        )
+    ]
+    mine = results(sts=suite(score("STS-B", "spearman", 70.0), missing=missing))
+    text = tables.markdown(mine)
+    assert "**No data:**\n\n- sts: STS12, STS13: fetch SemEval\n- sts: SICK-R: fetch SICK\n" in text
+    assert "Failed" not in text
+    # Results of earlier versions have no such key.
+    assert tables.missing("sts", results(sts=STS)) == []
+
+
+def test_failures_share_their_hint():
+    """What failed for one reason names its remedy once."""
+    failures = ["A: no rows; write some", "B: damaged", "C: no columns; write some", "D: damaged"]
+    mine = results(sts=suite(failures=failures))
+    assert tables.failures("sts", mine) == [
+        "A: no rows; C: no columns; write some",
+        "B: damaged",
+        "D: damaged",
+    ]
 
 
 def test_settings():
@@ -212,9 +330,16 @@ def test_text_is_escaped():
     mine = results("a|b <b>*c*</b> $x$\nnext", sts=STS)
     text = tables.markdown(mine)
     assert "<b>" not in text and "&lt;b&gt;\\*c\\*" in text
-    assert section(text, "CMLM, Table 2")[2][0].startswith("**a\\|b")
+    assert section(text, "CMLM, Table 2")[2][0].startswith("*a\\|b")
     widths = {len(row) for row in section(text, "CMLM, Table 2")}
-    assert widths == {9}
+    assert widths == {3}
+    other = results("# b|`c`", sts=STS)
+    assert {len(row) for row in section(tables.markdown(mine, other), "Summary")} == {6}
+    part = suite(score("x|y\n# z", "<i>", 1.0), notes=["[a](b)"], missing=[])
+    part["missing"] = [{"task": "t|", "what": "", "hint": "<script>"}]
+    text = tables.markdown(results(**{"s|": part}))
+    assert not re.search(r"<i>|<script>|^# z|(?<!\\)\[a", text, re.MULTILINE)
+    assert {len(row) for row in section(text, "All scores")} == {4}
 
 
 @pytest.mark.parametrize("value", [None, float("nan")])
@@ -222,7 +347,8 @@ def test_values_that_are_no_numbers(value):
     """A correlation that is not defined is a dash, not a figure."""
     mine = results(sts=suite(score("STS12", "spearman_all", value)))
     text = tables.markdown(mine, results("other", sts=STS))
-    assert section(text, "CMLM, Table 2")[2][1] == "–"
+    assert section(text, "CMLM, Table 2")[2][0] == "*other*"
+    assert section(text, "Summary")[2][3:5] == ["–", "61.23"]
     assert section(text, "All scores")[2][2:5] == ["–", "61.23", "–"]
 
 
@@ -230,7 +356,7 @@ def test_no_suite_and_unknown_suite():
     """Nothing but a heading where nothing was run; a suite of another version is shown."""
     assert tables.markdown(results()).startswith("# Evaluation of mine\n")
     mine = results(zzz=suite(score("a", "b", 1.0)), sts=STS)
-    assert tables.suite_names(mine) == ["sts", "zzz"]
+    assert main_scores.suite_names(mine) == ["sts", "zzz"]
     text = tables.markdown(mine)
     assert section(text[text.index("## zzz") :], "All scores")[2][:3] == ["a", "b", "1.00"]
 
