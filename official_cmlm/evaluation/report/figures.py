@@ -341,11 +341,17 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FI
         drawn: dict[str, Any] = {}
         for (name, part), axes in zip(histograms.items(), _panels(figure, len(histograms))):
             edges = part["edges"]
-            for kind, of_kind in (("random", BACKGROUND), ("positive", color)):
+            kinds = (("random", BACKGROUND), ("negative", MUTED), ("positive", color))
+            for kind, of_kind in kinds:
                 shares = [100 * share for share in part.get(kind) or []]
                 if shares:
                     drawn[f"{kind} pairs"] = axes.stairs(
-                        shares, edges, color=of_kind, fill=kind == "random", lw=1.4
+                        shares,
+                        edges,
+                        color=of_kind,
+                        fill=kind == "random",
+                        lw=1.4,
+                        ls="--" if kind == "negative" else "-",
                     )
             axes.set_title(_short(name, 24), fontsize=8)
             axes.set_xlim(edges[0], edges[-1])
