@@ -16,6 +16,9 @@ from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
 
+# Scores that are printed; the tables have all.
+_MOST_PRINTED = 20
+
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
@@ -126,6 +129,11 @@ def main(argv: list[str]) -> int:
     for name, suite in found.items():
         for line in tables.missing_lines(suite["missing"]):
             print(f"no data: {name}: {line}")
+    summary = tables.summary(results)
+    for suite, task, metric, value, _ in summary.rows[:_MOST_PRINTED] if summary else ():
+        print(f"{suite:16s} {task:24s} {value:>8s}  {metric}")
+    if summary and len(summary.rows) > _MOST_PRINTED:
+        print(f"… {len(summary.rows) - _MOST_PRINTED} more")
     print(f"results: {FLAGS.output_dir}/results.md, report.html, results.json")
     lacking = [name for name in names if _is_lacking(name, found[name])]
     return cli.EXIT_USER_ERROR if failures or lacking else 0
@@ -134,7 +142,8 @@ def main(argv: list[str]) -> int:
 def _is_lacking(name: str, suite: dict) -> bool:
     """Whether a suite has no score, or lacks data of what was chosen by name."""
     chosen = FLAGS.strict or any(
-        setting.startswith((f"{name}.tasks=", f"{name}.languages=")) for setting in FLAGS.set
+        setting.startswith(tuple(f"{name}.{option}=" for option in ("tasks", "languages", "pairs")))
+        for setting in FLAGS.set
     )
     return not suite["scores"] or bool(chosen and suite["missing"])
 

@@ -282,9 +282,22 @@ def test_binary(data, tmp_path):
     arguments[2], settings[1] = f"--output_dir={tmp_path / 'second'}", other
     ended = _binary(*arguments, *settings, other, cwd=ROOT)
     assert ended.returncode == 0, ended.stderr
+    assert re.search(r"^senteval +SST2 +\d+\.\d\d +accuracy, %", ended.stdout, re.MULTILINE)
     text = (tmp_path / "second/results.md").read_text()
     named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
     assert len(named) == 3 and "STS12: " in text
+
+
+def test_missing_data_of_what_was_chosen(data, tmp_path):
+    """Status 1 for a task that was named and has no data; 0 where nobody asked for it."""
+    arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
+    for chosen, status in (("STS-B", 0), ("STS-B,STS12", 1)):
+        folder = f"--output_dir={tmp_path / chosen}"
+        ended = _binary(*arguments, folder, f"--set=sts.tasks={chosen}", cwd=ROOT)
+        assert ended.returncode == status, ended.stdout
+        assert ("no data: sts: STS12: " in ended.stdout) == bool(status)
+    ended = _binary(*arguments, f"--output_dir={tmp_path / 'all'}", cwd=ROOT)
+    assert ended.returncode == 0 and "no data: sts: STS12" in ended.stdout
 
 
 def test_lists_suites():
