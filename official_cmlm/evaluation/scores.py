@@ -76,7 +76,7 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
-      finished: names of tasks that `remaining` need not yield again.
+      finished: the scores and notes of each task that `remaining` need not yield again.
       keep: called after each task that `remaining` has yielded. Default: does nothing.
       configuration: settings of trainings on which every score depends, to stand beside the scores
         where they are compared with published ones; empty: none.
@@ -92,7 +92,7 @@ class SuiteReport:
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
-    finished: list[str] = dataclasses.field(default_factory=list)
+    finished: dict[str, tuple[list[Score], list[str]]] = dataclasses.field(default_factory=dict)
     keep: Callable[[], None] = lambda: None
     configuration: str = ""
     traces: list[str] = dataclasses.field(default_factory=list)
@@ -128,15 +128,22 @@ class SuiteReport:
         """The tasks that an earlier, interrupted run has not finished; for those that take long.
 
         A task whose body reports nothing `unscored` is finished at the next step of the iteration.
+        What is added between two loops over tasks, such as an average, belongs to no task.
         """
         for name in names:
             if name in self.finished:
                 continue
-            before = len(self.unscored)
+            unscored, scores, notes = len(self.unscored), len(self.scores), len(self.notes)
             yield name
-            if len(self.unscored) == before:
-                self.finished.append(name)
+            if len(self.unscored) == unscored:
+                self.finished[name] = self.scores[scores:], self.notes[notes:]
                 self.keep()
+
+    def restore(self, name: str, scores: list[Score], notes: list[str]) -> None:
+        """Adds a task that an earlier run has finished."""
+        self.scores += scores
+        self.notes += notes
+        self.finished[name] = scores, notes
 
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:

@@ -29,6 +29,7 @@ class DataFolder:
         self.files: dict[str, str] = {}
         self.warnings: list[str] = []
         self._verdicts: dict[str, str] = {}
+        self._judged: set[str] = set()
 
     def folder(self, *candidates: str, hint: str, holding: Sequence[str] = ()) -> Path:
         """The first of the folders below `root` that exists.
@@ -126,11 +127,12 @@ class DataFolder:
 
     def _remember(self, path: Path, digest: str, found: int | None, rows: int | None) -> None:
         name = path.relative_to(self.root).as_posix()
-        if name not in self.files:
-            self.files[name] = digest
-            if verdict := _verdict(path, name, self.files[name], found, rows):
+        self.files[name] = digest
+        if name not in self._judged:
+            self._judged.add(name)
+            if verdict := _verdict(path, name, digest, found, rows):
                 self._verdicts[name] = verdict
-                if not self.strict:
+                if not self.strict and verdict not in self.warnings:
                     self.warnings.append(verdict)
         if self.strict and name in self._verdicts:
             raise UserError(self._verdicts[name])

@@ -5,10 +5,11 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import os
 import sys
 import time
 import traceback
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,25 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import (
     Encode,
-    EncoderError,
     Gatherer,
     LanguageEncoders,
     OpenedEncoder,
     Role,
 )
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
-from official_cmlm.evaluation.scores import Missing, MissingData, Score, SuiteReport, TextLengths
+from official_cmlm.evaluation.scores import (
+    Missing,
+    MissingData,
+    Score,
+    SuiteReport,
+    TaskLengths,
+    TextLengths,
+)
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
+# What a run writes into its folder.
+_OUTPUTS = ("suites", "embeddings", "results.json", "results.md", "report.html")
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
@@ -140,7 +149,7 @@ def run(
     DataFolder(data_dir)
     output_dir.mkdir(parents=True, exist_ok=True)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
-    fingerprint = "+".join(one.fingerprint for one in encoders.values())
+    fingerprint = _fingerprint(encoders)
     results: dict[str, Any] = {
         "encoder": {
             "name": name,
@@ -159,15 +168,17 @@ def run(
     earlier = {suite: _finished(kept[suite], keys[suite], data_dir) for suite in options}
     began = time.monotonic()
     with contextlib.ExitStack() as stack:
-        cached = {
-            language: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
-            for language, one in encoders.items()
+        # Languages may share an encoder, whose store one at a time may use.
+        stores = {
+            one.fingerprint: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
+            for one in {one.fingerprint: one for one in encoders.values()}.values()
         }
+        cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
         first = next(iter(cached.values()))
         longest = next(iter(encoders.values())).max_seq_length
         encode = first if "" in cached else LanguageEncoders(cached)
         # A faulty encoder fails again in the suites, which report it.
-        with contextlib.suppress(EncoderError):
+        with contextlib.suppress(UserError):
             if encode is first:
                 waiting = {suite: options[suite] for suite in options if earlier[suite] is None}
                 first.prepare(texts_of(waiting, data_dir, first.roles).items())
@@ -189,6 +200,14 @@ def run(
             results["seconds"] = round(time.monotonic() - began, 1)
             _write_all(results, output_dir, compare)
     return results
+
+
+def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
+    """An encoder's own, or one of which language has which."""
+    if "" in encoders:
+        return encoders[""].fingerprint
+    each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
+    return hashlib.sha256(each.encode()).hexdigest()[:16]
 
 
 def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
@@ -227,26 +246,30 @@ class _Partial:
     def __init__(self, kept: Path, key: str) -> None:
         self._path, self._key = kept.with_suffix(".partial.json"), key
 
-    def restore(self, report: SuiteReport, data: DataFolder) -> None:
+    def restore(self, report: SuiteReport, data: DataFolder, lengths: TextLengths) -> None:
         """Adds the finished tasks to a report; none if anything that they depend on has changed."""
         found = _unchanged(self._path, self._key, data.root)
-        if found is None:
-            return
-        report.scores += [Score(**score) for score in found["scores"]]
-        report.finished += found["finished"]
-        report.notes += found["notes"]
-        report.figures |= found["figures"]
-        data.files |= found["files"]
-        data.warnings += found["warnings"]
+        for name, task in found["tasks"].items() if found else ():
+            report.restore(name, [Score(**score) for score in task["scores"]], task["notes"])
+            if task["cut"]:
+                lengths.tasks[name] = TaskLengths(**task["cut"])
+        if found:
+            data.files |= found["files"]
+            data.warnings += found["warnings"]
 
-    def keep(self, report: SuiteReport, data: DataFolder) -> None:
+    def keep(self, report: SuiteReport, data: DataFolder, lengths: TextLengths) -> None:
         """Writes what is finished."""
+        cut = {name: dataclasses.asdict(found) for name, found in lengths.tasks.items()}
         found = {
             "key": self._key,
-            "scores": [dataclasses.asdict(score) for score in report.scores],
-            "finished": report.finished,
-            "notes": report.notes,
-            "figures": report.figures,
+            "tasks": {
+                name: {
+                    "scores": [dataclasses.asdict(score) for score in scores],
+                    "notes": notes,
+                    "cut": cut.get(name),
+                }
+                for name, (scores, notes) in report.finished.items()
+            },
             "files": data.files,
             "warnings": data.warnings,
         }
@@ -284,11 +307,11 @@ def run_suite(
     )
     data = DataFolder(data_dir, strict)
     lengths = TextLengths(report, longest)
+    if partial:
+        partial.restore(report, data, lengths)
+        report.keep = lambda: partial.keep(report, data, lengths)
     if isinstance(encode, CachedEncoder) and longest is not None:
         encode.observer = lengths
-    if partial:
-        partial.restore(report, data)
-        report.keep = lambda: partial.keep(report, data)
     began = time.monotonic()
     try:
         module.evaluate(encode, data, options, report)
@@ -328,7 +351,7 @@ def run_suite(
 def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
     """A suite's earlier results, if complete and nothing that they depend on has changed."""
     found = _unchanged(kept, key, data_dir)
-    if found is None or found.get("failures") or not found["scores"]:
+    if found is None or found.get("failures") or not found.get("scores"):
         return None
     print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
     return found
@@ -338,7 +361,7 @@ def _unchanged(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
     """What an earlier run has written, if nothing that it depends on has changed."""
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["key"] != key or not isinstance(found["scores"], list):
+        if found["key"] != key:
             return None
         for path, digest in found["files"].items():
             if hashlib.sha256(inside(data_dir, path, kept).read_bytes()).hexdigest() != digest:
@@ -356,16 +379,30 @@ def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -
 def _state(data_dir: Path, output_dir: Path) -> str:
     """A digest of the data folder's file names and sizes and of the code that computes scores.
 
-    Files below `output_dir` do not count, should it lie in the data folder.
+    Links to folders are followed. What a run writes does not count, should `output_dir` lie in the
+    data folder.
     """
     digest = hashlib.sha256()
-    for path in sorted(data_dir.rglob("*")):
-        if path.is_file() and not path.resolve().is_relative_to(output_dir.resolve()):
+    own = output_dir.resolve()
+    outputs = {own / name for name in _OUTPUTS}
+    for path in sorted(_files_below(data_dir)):
+        if not any(part in outputs for part in (path.resolve(), *path.resolve().parents)):
             digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
     for path in sorted(_PACKAGE.rglob("*.py")):
         if _PACKAGE / "report" not in path.parents:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    """All files, also behind links to folders; a folder that contains itself is entered once."""
+    seen: set[Path] = set()
+    for name, folders, files in os.walk(folder, followlinks=True):
+        here = Path(name)
+        new = {child: (here / child).resolve() for child in folders}
+        folders[:] = [child for child in folders if new[child] not in seen]
+        seen |= set(new.values())
+        yield from (path for file in files if (path := here / file).is_file())
 
 
 def _write_all(results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]) -> None:

@@ -1,6 +1,7 @@
 """The driver and its binary: results, restarts, faulty encoders and faulty data."""
 
 import json
+import operator
 import re
 import shutil
 import subprocess
@@ -121,6 +122,122 @@ def test_an_interrupted_suite_repeats_no_finished_task(data, tmp_path, monkeypat
     assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
     assert found["files"] == whole["files"]
     assert not (tmp_path / "out/suites/senteval.partial.json").exists()
+
+
+def test_a_language_that_was_finished_is_averaged_again(tmp_path, monkeypatch):
+    """A stop in the second language: averages stand once, as in a run without a stop."""
+    for language in ("de", "fr"):
+        toy.write_senteval(tmp_path / "data/xeval" / language)
+    settings, suites = ("xeval.tasks=[MR, CR, TREC]",), ("xeval",)
+    folder = tmp_path / "data"
+    whole = _run(toy.encode, folder, tmp_path / "whole", settings, suites)["suites"]["xeval"]
+    score, stop = senteval_suite._score, [5]
+
+    def until_stopped(task, *args):
+        stop[0] -= 1
+        if not stop[0]:
+            raise KeyboardInterrupt
+        return score(task, *args)
+
+    monkeypatch.setattr(senteval_suite, "_score", until_stopped)
+    with pytest.raises(KeyboardInterrupt):
+        _run(toy.encode, folder, tmp_path / "out", settings, suites)
+    found = _run(toy.encode, folder, tmp_path / "out", settings, suites)["suites"]["xeval"]
+    assert not found["failures"]
+    by_name = operator.itemgetter("task", "metric")
+    assert sorted(found["scores"], key=by_name) == sorted(whole["scores"], key=by_name)
+    assert sorted(found["notes"]) == sorted(whole["notes"])
+
+
+def test_what_failed_is_told_again(data, tmp_path):
+    """Its notes once, a file that `strict` refuses in each run, lengths of all tasks."""
+    path = data / "senteval/downstream/SST/binary/sentiment-train"
+    path.write_text(path.read_text() + "no tab\n")
+    (path.parent / "sentiment-test").write_text("nothing of the kind\n")
+    settings = ("senteval.tasks=[SST2, TREC]",)
+    encoder = OpenedEncoder(
+        *("toy", "python", "0123456789abcdef", toy.encode),
+        max_seq_length=3,
+        count_tokens=lambda texts: np.array([len(text.split()) for text in texts]),
+    )
+
+    def run(**kwargs):
+        options = driver.parse_options(["senteval"], settings)
+        return driver.run(encoder, "", "toy", data, tmp_path / "out", options, **kwargs)["suites"]
+
+    first, second = run()["senteval"], run()["senteval"]
+    assert sum("malformed" in note for note in second["notes"]) == 1
+    assert first["notes"] == second["notes"] and first["failures"] == second["failures"]
+    assert first["cut"] == second["cut"] and "TREC" in second["cut"]
+    refused = [run(strict=True)["senteval"]["failures"] for _ in range(2)]
+    assert len(refused[0]) == 2 and refused[0] == refused[1]
+
+
+def test_encoders_of_languages(tmp_path):
+    """Exchanged ones are other encoders; one may have two languages."""
+    for kind in ("train.freq.500", "test.freq.2k"):
+        toy.write(
+            tmp_path / f"data/bli/en-fr/x.{kind}.en-fr.tsv", [f"a{i}\tb{i}" for i in range(20)]
+        )
+    rng = np.random.default_rng(0)
+    tables = [rng.normal(size=[128, 8]) for _ in range(2)]
+    encoders = [
+        OpenedEncoder(
+            f"e{i}",
+            "python",
+            f"{i}" * 16,
+            lambda texts, t=table: t[[sum(map(ord, text)) % 128 for text in texts]],
+        )
+        for i, table in enumerate(tables)
+    ]
+    options = driver.parse_options(["bli"], ())
+
+    def run(english, french, output):
+        languages = {"en": encoders[english], "fr": encoders[french]}
+        paths = (tmp_path / "data", tmp_path / output)
+        found = driver.run(languages, "", "two", *paths, options)["suites"]["bli"]
+        assert not found["failures"]
+        return found["scores"]
+
+    one = run(0, 1, "out")
+    exchanged = run(1, 0, "out")
+    assert exchanged == run(1, 0, "fresh") and exchanged != one
+    assert run(0, 0, "out")
+
+
+def test_an_encoder_that_refuses_a_text(data, tmp_path):
+    """The tasks with that text fail, the others are scored."""
+
+    def encode(texts):
+        if any("number 1001" in text for text in texts):
+            raise UserError("no such text, please")
+        return toy.encode(texts)
+
+    suites = _run(encode, data, tmp_path / "out", ("senteval.tasks=[MR, SST2]",))["suites"]
+    assert ["no such text" in line for line in suites["senteval"]["failures"]] == [True]
+    assert suites["senteval"]["scores"][0]["task"] == "MR"
+
+
+@pytest.mark.parametrize("place", ["below the output", "behind a link"])
+def test_new_data_anywhere_is_noticed(tmp_path, place):
+    """Data in the folder of results, and in one that is linked."""
+    output = tmp_path / "out"
+    folder = output / "data" if place == "below the output" else tmp_path / "data"
+    real = folder if place == "below the output" else tmp_path / "elsewhere"
+    for side in ("deu", "eng"):
+        toy.write(real / f"tatoeba/v1/tatoeba.deu-eng.{side}", ["one", "two", "three"])
+    if real != folder:
+        folder.mkdir()
+        (folder / "tatoeba").symlink_to(real / "tatoeba")
+        (real / "tatoeba/loop").symlink_to(real / "tatoeba")
+    _run(toy.encode, folder, output, suites=("tatoeba",))
+    for side in ("fra", "eng"):
+        toy.write(real / f"tatoeba/v1/tatoeba.fra-eng.{side}", ["one", "two", "three"])
+    suites = _run(toy.encode, folder, output, suites=("tatoeba",))["suites"]
+    assert {"de", "fr"} <= {score["task"] for score in suites["tatoeba"]["scores"]}
+    again = Counting()
+    _run(again, folder, output, suites=("tatoeba",))
+    assert not again.count
 
 
 def test_runs_again_after_a_change(data, tmp_path):
