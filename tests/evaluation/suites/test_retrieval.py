@@ -181,6 +181,25 @@ def test_parts_count_as_one_data_set(tmp_path):
     assert {s.task for s in chosen.scores} == counts.keys() - {"scifact", "macro"}
 
 
+def test_a_mean_over_some_parts_is_named_as_one(tmp_path):
+    """Parts that were not chosen, or failed, are not in it; it never has the whole's name."""
+    for name in ("cqadupstack/android", "cqadupstack/english", "cqadupstack/gis", "scifact"):
+        _write(tmp_path / "beir" / name, splits=("test", "dev"))
+    report = _run(tmp_path, tasks=["cqadupstack/android"], split="dev")
+    assert {s.task: s.count for s in report.scores} == {
+        "cqadupstack/android-dev": 2,
+        "cqadupstack-dev (1 of 3 parts)": 1,
+    }
+    assert report.notes == ["cqadupstack-dev (1 of 3 parts): mean over cqadupstack/android"]
+    (tmp_path / "beir/cqadupstack/gis/queries.jsonl").write_text("{")
+    report = _run(tmp_path)
+    assert len(report.failures) == 1
+    assert {s.task for s in report.scores if "/" not in s.task} == {
+        *("cqadupstack (2 of 3 parts)", "scifact", "macro"),
+    }
+    assert "macro: mean over scifact, cqadupstack (2 of 3 parts)" in report.notes
+
+
 def test_nano_beir_has_a_mean_when_all_are_there(tmp_path):
     """Over its 13 data sets, apart from what else is there."""
     for name in (*NANO_BEIR, "mine"):
