@@ -31,11 +31,12 @@ MAY_IMPORT = {
     "official_cmlm.configs": "errors files limits",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
-    "official_cmlm.evaluation": "errors extras files limits progress",
+    "official_cmlm.evaluation": "errors extras files languages limits progress",
     "official_cmlm.evaluation.data": "errors extras evaluation.scores",
     "official_cmlm.evaluation.metrics": "errors limits evaluation.encoding evaluation.data",
     "official_cmlm.evaluation.suites": (
-        "errors limits evaluation.encoding evaluation.scores evaluation.data evaluation.metrics"
+        "errors languages limits evaluation.encoding evaluation.scores evaluation.data"
+        " evaluation.metrics"
     ),
     "data_prep": (
         "cli errors extras files hashing input_files languages process_memory progress records"

@@ -34,6 +34,12 @@ class Direction:
     tests: list[Path]
     vocabularies: tuple[Path, Path]
 
+    @property
+    def languages(self) -> tuple[str, str]:
+        """Codes of the source and the target."""
+        source, _, target = self.name.partition("-")
+        return source, target
+
 
 def discover(folder: Path) -> list[Direction]:
     """All directions below a folder, sorted by name; of files with the same name the first is used.

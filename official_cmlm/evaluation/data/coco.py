@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.pickled_arrays import Refused, array, read_pickle
+from official_cmlm.evaluation.data.pickled_arrays import Refused, array, read_pickle, shown
 
 CAPTIONS = 5
 HINT = (
@@ -70,7 +70,7 @@ def _captioned(found: Any, size: int) -> Captioned:
         raise Refused(f"found a {type(found).__name__}")
     wanted = ("features", "captions", "image_to_caption_ids")
     if lacking := [key for key in wanted if key not in found]:
-        keys = ", ".join(str(key)[:20] for key in list(found)[:5])
+        keys = ", ".join(map(shown, list(found)[:5]))
         raise Refused(f"found keys {keys or 'none'}, but not {', '.join(lacking)}")
     images = _images(found["features"], size)
     ids, captions = (_plain(found[key]) for key in ("image_to_caption_ids", "captions"))
@@ -97,7 +97,7 @@ def _item(container: Any, key: Any, name: str) -> Any:
             return container[key]
         if isinstance(container, list | tuple) and 0 <= key < len(container):
             return container[key]
-    raise Refused(f"{name} has no entry {str(key)[:20]}")
+    raise Refused(f"{name} has no entry {shown(key)}")
 
 
 def _images(features: Any, size: int) -> np.ndarray:

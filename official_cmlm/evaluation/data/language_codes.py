@@ -40,6 +40,15 @@ def pair_name(first: str, second: str) -> str:
     return "-".join(sorted((two_letters(first), two_letters(second))))
 
 
+def direction_name(direction: str) -> str:
+    """A translation direction `<source>-<target>` in the codes of `two_letters`.
+
+    >>> direction_name("DEU-eng"), direction_name("en-de"), direction_name("en")
+    ('de-en', 'en-de', 'en')
+    """
+    return "-".join(two_letters(code) for code in direction.split("-", 1))
+
+
 def chosen(option: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
     """Those of the languages that are there which an option names; all if it names none.
 

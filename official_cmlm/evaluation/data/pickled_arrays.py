@@ -4,7 +4,9 @@ Some publishers ship arrays as pickles, which can run any code where Python's `p
 This reader executes the few instructions that plain data and NumPy's arrays are made of. Nothing is
 imported or called: the five names that a pickled array mentions are tokens, and an array is made
 from its bytes once its shape and type agree with their number. Memory is bounded by the size of the
-file, times a constant.
+file, times a constant: an instruction makes one object of fixed size, or one of bytes that it takes
+from the file, or copies bytes of the pickle, of which no more are copied than the file has. Nothing
+here hashes, compares or prints nested values, which may share their parts 2^depth times.
 """
 
 import codecs
@@ -39,15 +41,20 @@ class Refused(ValueError):
     """What a pickle holds that is not admitted, or that no pickle holds."""
 
 
+def shown(value: Any) -> str:
+    """A value for a message: the first characters of a string or number, else its type's name."""
+    return str(value)[:40] if isinstance(value, str | int) else f"<{type(value).__name__}>"
+
+
 class _Type:
     """A pickled dtype: booleans, integers and floats of fixed size."""
 
     def __init__(self, code: Any) -> None:
         if not isinstance(code, str) or not re.fullmatch("b1|[iu][1248]|f[248]", code):
-            raise Refused(f"an array of type {str(code)[:20]!r}, numbers only are admitted")
+            raise Refused(f"an array of type {shown(code)!r}, numbers only are admitted")
         self.dtype = np.dtype(code)
 
-    def build(self, state: Any) -> None:
+    def build(self, state: Any, machine: "_Machine") -> None:
         if not isinstance(state, tuple) or len(state) < 2 or state[1] not in ("<", ">", "|", "="):
             raise Refused("a damaged array type")
         self.dtype = self.dtype.newbyteorder(state[1])
@@ -59,25 +66,30 @@ class _Array:
     def __init__(self) -> None:
         self.value: np.ndarray | None = None
 
-    def build(self, state: Any) -> None:
+    def build(self, state: Any, machine: "_Machine") -> None:
         if not isinstance(state, tuple) or len(state) != 5 or not isinstance(state[2], _Type):
             raise Refused("a damaged array")
         _, shape, kind, fortran, content = state
-        whole = isinstance(shape, tuple) and all(type(n) is int and n >= 0 for n in shape)
-        if not whole or len(shape) > 8:
-            raise Refused(f"an array of shape {str(shape)[:40]}")
+        if not isinstance(shape, tuple) or len(shape) > 8:
+            raise Refused(f"an array of shape {shown(shape)}")
+        sizes = f"({', '.join(map(shown, shape))})"
+        if not all(type(n) is int and n >= 0 for n in shape):
+            raise Refused(f"an array of shape {sizes}")
         if isinstance(content, str):
             # Python 2's strings are bytes, which are read as Latin-1 here.
-            content = content.encode("latin-1")
+            content = machine.latin_bytes(content)
         needed = math.prod(shape) * kind.dtype.itemsize
         if not isinstance(content, bytes) or len(content) != needed:
-            raise Refused(f"an array of shape {shape} without its {needed} bytes")
+            raise Refused(f"an array of shape {sizes} without its {shown(needed)} bytes")
         flat = np.frombuffer(content, kind.dtype)
         self.value = flat.reshape(shape, order="F" if fortran else "C")
 
 
 def read_pickle(file: BinaryIO) -> Any:
-    """The object that a pickle of any protocol up to 5 holds.
+    """The object that a pickle of protocols 0 to 4 holds.
+
+    Plain data of protocol 5 are written as those of 4; its arrays are written in another way, which
+    is refused.
 
     Strings of Python 2 become `str`, their bytes read as Latin-1; those of more than 65,536 bytes
     stay bytes.
@@ -124,6 +136,7 @@ class _Machine:
         file.seek(0)
         self._stack: list[Any] = []
         self._memo: dict[int, Any] = {}
+        self._copied = 0
 
     def place(self) -> int:
         return self._file.tell()
@@ -148,6 +161,14 @@ class _Machine:
         if len(content) < count:
             raise Refused(f"the file ends too early, at byte {self.place()}")
         return content
+
+    def latin_bytes(self, text: str) -> bytes:
+        """The bytes of a string of Latin-1, a copy."""
+        # One string can be named at a few bytes each time.
+        self._copied += len(text)
+        if self._copied > self._size:
+            raise Refused(f"more bytes in strings than its file of {self._size} holds")
+        return text.encode("latin-1")
 
     def unsigned(self, size: int) -> int:
         return int.from_bytes(self.take(size), "little")
@@ -196,7 +217,9 @@ class _Machine:
             target[key] = value
 
     def name(self, module: Any, name: Any) -> None:
-        found = _NAMES.get((module, name)) if isinstance(module, str) else None
+        if not isinstance(module, str) or not isinstance(name, str):
+            raise Refused(f"the name {f'{shown(module)}.{shown(name)}'!r}, which is not admitted")
+        found = _NAMES.get((module, name))
         if found is None:
             raise Refused(f"the name {f'{module}.{name}'[:60]!r}, which is not admitted")
         self._stack.append(_Name(found))
@@ -212,7 +235,7 @@ class _Machine:
                 raise Refused("a damaged array")
             self._stack.append(_Array())
         elif called == _ENCODE and len(arguments) == 2 and arguments[1] in ("latin1", "latin-1"):
-            self._stack.append(arguments[0].encode("latin-1"))
+            self._stack.append(self.latin_bytes(arguments[0]))
         else:
             raise Refused(f"a call of {called} which is not admitted")
 
@@ -220,7 +243,7 @@ class _Machine:
         state = self._stack.pop()
         if not isinstance(self._stack[-1], _Type | _Array):
             raise Refused("a state for no array")
-        self._stack[-1].build(state)
+        self._stack[-1].build(state, self)
 
 
 def _text(content: bytes) -> str:

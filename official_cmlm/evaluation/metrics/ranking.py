@@ -6,6 +6,7 @@ a document is its score, a document with a positive gain is relevant, one withou
 not, and a query without a relevant document scores 0.
 """
 
+import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
@@ -16,8 +17,11 @@ from official_cmlm.evaluation.metrics.nearest import nearest
 def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarray:
     """The k documents with the largest inner product of each query, best first.
 
-    Beside the queries, one part, one block of similarities (`metrics.nearest`) and about 40 bytes
-    for each of the n × k results are in memory at a time.
+    Equal vectors have equal similarities: a matrix product gives them others in the last bits, so
+    each vector is searched once and stands for all that are equal to it. Beside the queries, one
+    part (two where it has equal vectors), one block of similarities (`metrics.nearest`), about 150
+    bytes for each document and about 40 bytes for each of the n × k results are in memory at a
+    time.
 
     Args:
       queries: float `[n, dim]`; give unit rows, of the parts too, for cosines.
@@ -34,21 +38,78 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
         raise ValueError(f"k must be at least 1, got {k}")
     found = np.empty([len(queries), 0], np.int64)
     similarity = np.empty([len(queries), 0], np.float32)
-    start = 0
+    equals = _Equals(k)
     for part in parts:
-        if not len(part):
+        distinct = equals.add(part)
+        if not len(distinct):
             continue
-        places, values = nearest(queries, part, min(k, len(part)))
+        start = equals.count - len(part)
+        vectors = part if len(distinct) == len(part) else part[distinct]
+        places, values = nearest(queries, vectors, min(k, len(distinct)))
         # Earlier places come first, and the sort is stable, so ties stay ordered by place.
-        found = np.concatenate([found, places + start], axis=1)
+        found = np.concatenate([found, distinct[places] + start], axis=1)
         similarity = np.concatenate([similarity, values], axis=1)
         order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
         found = np.take_along_axis(found, order, axis=1)
         similarity = np.take_along_axis(similarity, order, axis=1)
-        start += len(part)
-    if not start:
+    if not equals.count:
         raise ValueError("there are no documents to search")
-    return found
+    return equals.spread(found, similarity)
+
+
+class _Equals:
+    """Which vectors of a corpus are equal, by digests of their bytes.
+
+    Attributes:
+      count: vectors so far.
+    """
+
+    def __init__(self, k: int) -> None:
+        """For rankings of `k` places."""
+        self.count = 0
+        self._k = k
+        self._first: dict[bytes, int] = {}
+        # First place -> the next ones with the same vector, in order.
+        self._others: dict[int, list[int]] = {}
+
+    def add(self, part: np.ndarray) -> np.ndarray:
+        """Takes the next vectors, `[m, dim]`; int64, the rows that are equal to none before."""
+        distinct = []
+        for row, vector in enumerate(np.ascontiguousarray(part)):
+            place = self.count + row
+            digest = hashlib.blake2b(vector, digest_size=16).digest()
+            first = self._first.setdefault(digest, place)
+            if first == place:
+                distinct.append(row)
+            else:
+                others = self._others.setdefault(first, [])
+                # Those behind cannot be among the k first.
+                if len(others) < self._k:
+                    others.append(place)
+        self.count += len(part)
+        return np.array(distinct, np.int64)
+
+    def spread(self, found: np.ndarray, similarity: np.ndarray) -> np.ndarray:
+        """Puts beside each place those with the same vector.
+
+        Args:
+          found: int `[n, d]`, places that were searched, the k best of each query or all.
+          similarity: float `[n, d]`, theirs, falling.
+
+        Returns:
+          int64 `[n, min(k, documents)]`, by falling similarity, ties by place.
+        """
+        if not self._others:
+            return found
+        # Nothing is lost: whatever is before a place's first one is also before the place.
+        ranked = np.empty([len(found), min(self._k, self.count)], np.int64)
+        for query, (places, values) in enumerate(zip(found, similarity)):
+            others = [self._others.get(place, []) for place in places.tolist()]
+            added = np.array([place for more in others for place in more], np.int64)
+            places = np.concatenate([places, added])
+            values = np.concatenate([values, np.repeat(values, [len(more) for more in others])])
+            ranked[query] = places[np.lexsort((places, -values))[: ranked.shape[1]]]
+        return ranked
 
 
 def ranked_gains(

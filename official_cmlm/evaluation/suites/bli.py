@@ -7,7 +7,8 @@ as Artetxe et al. (2018) do. Mirror-BERT cites them for its setup without saying
 steps it takes. Without the map, `p@1_unmapped` shows how well one encoder's languages are aligned.
 
 Each language can have an encoder of its own, as the papers' monolingual BERTs:
-`--encoder=en:path,fr:path`. Then there is nothing to score without a map.
+`--encoder=en:path,fr:path`. Then there is nothing to score without a map, and directions with
+another language are left out.
 
 The target words are those of the direction's training dictionaries (of all sizes) and test
 dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search vocabularies of
@@ -15,6 +16,7 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 """
 
 import dataclasses
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
@@ -22,6 +24,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_pairs, read_words
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import chosen, direction_name
 from official_cmlm.evaluation.encoding import Encode, LanguageEncoders, prepare
 from official_cmlm.evaluation.metrics.lexicon import (
     RETRIEVALS,
@@ -47,11 +50,14 @@ class Options:
         `procrustes` (Mirror-BERT §3: "the standard mapping-based BLI setup").
       retrieval: `csls` or `cosine`. Default `csls` (Mirror-BERT §3).
       csls_k: number of neighbours in CSLS. Default 10 (Conneau et al. 2018; MUSE).
+      pairs: directions, e.g. `en-fr`, which is not `fr-en`. Default: all found; where each language
+        has an encoder, those between the encoders' languages.
     """
 
     mapping: Annotated[str, OneOf(tuple(MAPPINGS))] = "procrustes"
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
+    pairs: list = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -153,12 +159,43 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     only. `count` is the number of source words.
 
     Raises:
-      UserError: if there are no dictionaries.
+      UserError: if there are no dictionaries, none of a direction that was chosen, or none between
+        languages that have an encoder.
     """
     folder = data.folder("bli", "bli_datasets", hint=HINT)
-    for direction in discover(folder):
+    directions = discover(folder)
+    names = {one.name: direction_name(one.name) for one in directions}
+    wanted = [direction_name(pair) for pair in options.pairs]
+    kept = chosen("bli.pairs", wanted, sorted(set(names.values())))
+    directions = [one for one in directions if names[one.name] in kept]
+    # One that was named and lacks an encoder is a failure of its own.
+    if isinstance(encode, LanguageEncoders) and not options.pairs:
+        directions = _with_encoders(encode, folder, directions, report)
+    for direction in directions:
         with report.task(direction.name):
             _evaluate_direction(encode, data, direction, options, report)
+
+
+def _with_encoders(
+    encode: LanguageEncoders, folder: Path, directions: list[Direction], report: SuiteReport
+) -> list[Direction]:
+    """The directions between languages that have an encoder; a note lists the others.
+
+    Raises:
+      UserError: if there is none.
+    """
+    known = set(encode.languages)
+    kept = [one for one in directions if known.issuperset(one.languages)]
+    others = ", ".join(one.name for one in directions if one not in kept)
+    listed = ", ".join(encode.languages)
+    if not kept:
+        raise UserError(
+            f"{folder}: no direction between two languages of --encoder, which has {listed}; there "
+            f"are {others}"
+        )
+    if others:
+        report.notes.append(f"left out, --encoder has only {listed}: {others}")
+    return kept
 
 
 def _evaluate_direction(
@@ -202,8 +239,7 @@ def _spaces(encode: Encode, direction: Direction, words: list[list[str]]) -> lis
     """The spaces of both languages, each by the language's encoder."""
     distinct = [list(dict.fromkeys(side)) for side in words]
     if isinstance(encode, LanguageEncoders):
-        languages = direction.name.split("-")
-        vectors = [encode.of(name)(side) for name, side in zip(languages, distinct)]
+        vectors = [encode.of(name)(side) for name, side in zip(direction.languages, distinct)]
         widths = [array.shape[1] for array in vectors]
         if widths[0] != widths[1]:
             raise UserError(

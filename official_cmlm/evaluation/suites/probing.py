@@ -92,12 +92,12 @@ def _average(options: Options, report: SuiteReport) -> None:
     everything = set(options.tasks) == set(TASKS)
     if not everything and len(options.tasks) < 2:
         return
+    task = "average" if everything else "average_of_chosen"
     for metric in ("accuracy", "dev_accuracy"):
         scores = [report.get(name, metric) for name in options.tasks]
         if None not in scores:
-            task = "average" if everything else "average_of_chosen"
             report.add(task, metric, float(np.mean(scores)), len(scores))
-    if not everything:
+    if not everything and report.get(task, "accuracy") is not None:
         listed = ", ".join(options.tasks)
         report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
 

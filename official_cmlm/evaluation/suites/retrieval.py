@@ -60,7 +60,8 @@ class Options:
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
     """Scores every data set, and unweighted means over data sets.
 
-    Tasks: the folder's name; its parts and their mean where a data set has parts (CQADupStack);
+    Tasks: the folder's name; its parts and their mean where a data set has parts (CQADupStack),
+    which is called e.g. `cqadupstack (1 of 12 parts)` unless all that are there were scored;
     `macro`, the mean over all scored data sets if there are several; `NanoBEIR`, over its 13 if all
     are there. All with the suffix `-dev` or `-train` for other judgements than `test`. Metrics,
     times 100: `ndcg_at_10`, `mrr_at_10`, `mrr` (over all `k`), `map_at_100`, `recall_at_1`, 5, 10
@@ -85,7 +86,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             scored[part] = score(encode, collection, options)
             _add(report, f"{part}{suffix}", scored[part], len(collection.queries))
     with report.task(f"macro{suffix}"):
-        _add_means(scored, suffix, report)
+        _add_means(scored, found, suffix, report)
     for name, role in roles_of(encode).items():
         if name in ("query", "document"):
             report.notes.append(f"{name} texts: {role}")
@@ -141,13 +142,28 @@ def _add(report: SuiteReport, task: str, metrics: dict[str, float], count: int) 
         report.add(task, name, value, count)
 
 
-def _add_means(scored: dict[str, dict[str, float]], suffix: str, report: SuiteReport) -> None:
-    """Adds means over the parts of a data set, over NanoBEIR and over all."""
+def _add_means(
+    scored: dict[str, dict[str, float]], found: Sequence[str], suffix: str, report: SuiteReport
+) -> None:
+    """Adds means over the parts of a data set, over NanoBEIR and over all.
+
+    Args:
+      scored: data set -> its metrics.
+      found: the data sets that are there.
+      suffix: of the tasks' names.
+      report: takes the means.
+    """
     whole = dict(scored)
     for group in dict.fromkeys(name.partition("/")[0] for name in scored if "/" in name):
         parts = {name: whole.pop(name) for name in scored if name.startswith(f"{group}/")}
-        whole[group] = _mean(parts.values())
-        _add(report, f"{group}{suffix}", whole[group], len(parts))
+        there = sum(name.startswith(f"{group}/") for name in found)
+        share = ""
+        if len(parts) < there:
+            # Some were not chosen, or failed: this mean is not the data set's score.
+            share = f" ({len(parts)} of {there} parts)"
+            report.notes.append(f"{group}{suffix}{share}: mean over {', '.join(parts)}")
+        whole[f"{group}{share}"] = mean = _mean(parts.values())
+        _add(report, f"{group}{suffix}{share}", mean, len(parts))
     if scored.keys() >= set(NANO_BEIR):
         nano = _mean([scored[name] for name in NANO_BEIR])
         _add(report, f"NanoBEIR{suffix}", nano, len(NANO_BEIR))

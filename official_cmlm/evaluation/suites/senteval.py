@@ -314,9 +314,9 @@ def _averages(
     if chosen not in (set(senteval_data.TASKS), set(TASKS)) and len(chosen) > 1:
         metrics = {name: main_metric(name) for name in options.tasks}
         values = {name: report.get(name, metric) for name, metric in metrics.items()}
-        _average(report, "main_metrics", values, "average_of_chosen")
-        listed = ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
-        report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
+        if _average(report, "main_metrics", values, "average_of_chosen"):
+            listed = ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
+            report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
 
 
 def _years(
@@ -335,12 +335,14 @@ def _years(
 
 def _average(
     report: SuiteReport, metric: str, values: dict[str, float | None], task: str = "average"
-) -> None:
+) -> bool:
+    """Adds an average, or a note of what it lacks; returns whether it was added."""
     lacking = [name for name, value in values.items() if value is None]
     if lacking:
         report.notes.append(f"{task} {metric}: not computed without {', '.join(lacking)}")
     else:
         report.add(task, metric, _mean(values.values()), len(values))
+    return not lacking
 
 
 def _mean(values: Iterable[float]) -> float:

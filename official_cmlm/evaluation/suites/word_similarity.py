@@ -90,7 +90,8 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         if name == CROSS_LINGUAL and name in names:
             for key, crossing in all_crossed(rows).items():
                 if key not in found[name]:
-                    scored[key] = _add(encode, f"{name}.{key}", crossing, report)
+                    with report.task(f"{name}.{key}"):
+                        scored[key] = _add(encode, f"{name}.{key}", crossing, report)
         if scored:
             mean = float(np.mean([value for value, _ in scored.values()]))
             count = sum(count for _, count in scored.values())

@@ -5,6 +5,7 @@ tasks are scored, but not averaged.
 """
 
 import dataclasses
+import re
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
+from official_cmlm.languages import is_language_tag
 
 HINT = (
     "SentEval's tasks in a language belong into DATA_DIR/xeval/<language>/<task> (or DATA_DIR/"
@@ -42,6 +44,8 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     report.configuration = options.described
     root = data.root / "xeval" if (data.root / "xeval").is_dir() else data.root
     there = sorted(path.name for path in root.iterdir() if path.is_dir() and _tasks(path, options))
+    if root == data.root:
+        there = [name for name in there if _is_language(name)]
     if not there:
         raise UserError(f"{root}: no language folder that contains a task folder; {HINT}")
     languages = language_codes.chosen("xeval.languages", options.languages, there)
@@ -84,6 +88,15 @@ def _mean(
         report.add("mean", metric, float(np.mean(list(inside.values()))), len(inside))
         if metric != "average":
             report.notes.append(f"mean: average_of_part over {', '.join(inside)}")
+
+
+def _is_language(name: str) -> bool:
+    """Whether a folder is called by a code of two or three letters, perhaps with script or region.
+
+    The data folder has others with SentEval's tasks in them, such as `downstream`. Tags may begin
+    with up to eight letters, as `senteval` does, but no language has one of more than three.
+    """
+    return is_language_tag(name) and len(re.split("[-_]", name)[0]) <= 3
 
 
 def _tasks(folder: Path, options: Options) -> list[str]:

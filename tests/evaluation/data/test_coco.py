@@ -60,6 +60,7 @@ def test_publishers_form(tmp_path, protocol, as_dict):
         ({"image_to_caption_ids": [[1, 2, 3]] * 4}, "image 0 has no 5 captions"),
         ({"image_to_caption_ids": [[1, 2, 3, 4, 99]] * 4}, "captions has no entry 99"),
         ({"image_to_caption_ids": [["a"] * 5] * 4}, "captions has no entry a"),
+        ({"image_to_caption_ids": [[[1]] * 5] * 4}, "captions has no entry <list>"),
         ({"captions": ["a cat"] * 24}, "a caption without a string cleaned_caption"),
         ({"captions": [{"cleaned_caption": 3}] * 24}, "a caption without a string"),
     ],

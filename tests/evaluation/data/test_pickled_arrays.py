@@ -133,3 +133,62 @@ def test_deep_nesting():
     assert len(found) == 1
     with pytest.raises(Refused, match="a key of type tuple"):
         _read(b"})" + b"\x85" * 100_000 + b"K\x01s.")
+
+
+# Tuples that name their parts twice: printed or hashed they are 2^20 values, in 46 bytes.
+SHARED = b"K\x01\x85" + b"2\x86" * 20
+DEEP = b")" + b"\x85" * 100_000
+_SHAPE = b"(J\x02\0\0\0J\x03\0\0\0t"
+
+
+@pytest.mark.parametrize("nested", [SHARED, DEEP])
+@pytest.mark.parametrize(
+    ("before", "after", "message"),
+    [
+        (b"cnumpy\ndtype\n", b"\x85R.", "an array of type '<tuple>', numbers only are admitted"),
+        (
+            ARRAY[: ARRAY.index(_SHAPE)],
+            ARRAY[ARRAY.index(_SHAPE) + len(_SHAPE) :],
+            "an array of shape (<tuple>",
+        ),
+        (b"X\x05\0\0\0numpy", b"\x93.", "the name 'numpy.<tuple>', which is not admitted"),
+        (b"", b"X\x05\0\0\0dtype\x93.", "the name '<tuple>.dtype', which is not admitted"),
+        (b"c_codecs\nencode\n", b"X\x06\0\0\0latin1\x86R.", "damaged or truncated at byte"),
+        (b"c_codecs\nencode\nU\x01a", b"\x86R.", "a call of encode which is not admitted"),
+        (b"}", b"K\x01s.", "a key of type tuple"),
+        (b"", b")R.", "a call which is not admitted"),
+        (b"", b"}b.", "a state for no array"),
+    ],
+)
+def test_nested_values_in_false_places(nested, before, after, message):
+    """Only their type is told: no text of 2^depth parts, and no recursion into the depth."""
+    with pytest.raises(Refused) as refused:
+        _read(before + nested + after)
+    assert message in str(refused.value)
+
+
+def test_one_string_many_times():
+    """A long string that is turned to bytes again and again does not fill the memory."""
+    text = b"X" + (40_000).to_bytes(4, "little") + b"a" * 40_000
+    codec = b"c_codecs\nencode\nq\x01X\x06\0\0\0latin1q\x02" + text + b"q\x00"
+    once = b"(" + codec + b"h\x01h\x00h\x02\x86R"
+    assert _read(once + b"t.")[-1] == b"a" * 40_000
+    with pytest.raises(Refused, match="more bytes in strings than its file of 40057 holds"):
+        _read(once + b"h\x01h\x00h\x02\x86R" + b"t.")
+
+
+def test_arrays_of_protocol_5():
+    """Plain data are read; arrays are written by another name there, which is told."""
+    write = "import pickle, sys, numpy as np; sys.stdout.buffer.write(pickle.dumps({}, 5))"
+    for value, message in (("{'a': [1, 'x']}", ""), ("np.zeros(3)", "numeric._frombuffer'")):
+        done = subprocess.run(
+            [sys.executable, "-c", write.format(value)],
+            capture_output=True,
+            check=True,
+            timeout=60,
+        )
+        if not message:
+            assert _read(done.stdout) == {"a": [1, "x"]}
+            continue
+        with pytest.raises(Refused, match=message):
+            _read(done.stdout)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from official_cmlm.evaluation.metrics.nearest import nearest
+from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.ranking import (
     average_precision,
     ideal_gains,
@@ -101,6 +101,24 @@ def test_search_in_parts_is_search_at_once(sizes, k):
     found = search(queries, iter(parts), k)
     assert found.dtype == np.int64
     np.testing.assert_array_equal(found, expected)
+
+
+@pytest.mark.parametrize("sizes", [[2000], [700, 1000, 300]])
+@pytest.mark.parametrize("k", [5, 37, 60])
+def test_equal_documents_are_ordered_by_place(sizes, k):
+    """Whatever a matrix product makes of their last bits, also where the ranking ends in them."""
+    rng = np.random.default_rng(0)
+    documents = unit(rng.normal(size=[2000, 384]))
+    equal = np.sort(rng.choice(2000, 37, replace=False))
+    documents[equal] = documents[equal[0]]
+    queries = unit(documents[equal[0]] + 0.02 * rng.normal(size=[50, 384]))
+    parts = np.split(documents, np.cumsum(sizes)[:-1])
+    found = search(queries, parts, k)
+    assert found.shape == (50, k)
+    np.testing.assert_array_equal(found[:, :37], np.tile(equal[:k], [50, 1]))
+    assert all(len(set(row)) == k for row in found.tolist())
+    every = search(queries[:2], parts, 3000)
+    np.testing.assert_array_equal(np.sort(every, axis=1), np.tile(np.arange(2000), [2, 1]))
 
 
 def test_search_needs_documents():

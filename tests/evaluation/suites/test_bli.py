@@ -145,7 +145,40 @@ def test_encoders_that_do_not_fit(tmp_path):
     narrow = LanguageEncoders({"xx": _Toy(), "yy": lambda texts: _Toy()(texts)[:, :5]})
     assert "8 and 5 wide" in _run(tmp_path, narrow).failures[0]
     lacking = LanguageEncoders({"xx": _Toy()})
-    assert "no encoder for 'yy'; --encoder has xx" in _run(tmp_path, lacking).failures[0]
+    with pytest.raises(UserError, match="which has xx; there are xx-yy$"):
+        _run(tmp_path, lacking)
+    (failure,) = _run(tmp_path, lacking, pairs=["xx-yy"]).failures
+    assert failure == "xx-yy: no encoder for 'yy'; --encoder has xx"
+
+
+def test_directions_without_encoders_are_left_out(tmp_path):
+    """The publisher's folder has all pairs of eight languages: one note lists the others."""
+    for pair in ("xx-yy", "xx-zz", "zz-yy"):
+        _write(tmp_path / f"bli/{pair}/yacle.train.freq.1k.{pair}.tsv", _pairs(range(40)))
+        _write(tmp_path / f"bli/{pair}/yacle.test.freq.2k.{pair}.tsv", _pairs(range(40, 50)))
+    encoders = LanguageEncoders({"xx": _Toy(), "yy": _Toy()})
+    report = _run(tmp_path, encoders)
+    assert report.unscored == [] and {s.task for s in report.scores} == {"xx-yy.1k"}
+    assert report.notes[0] == "left out, --encoder has only xx, yy: xx-zz, zz-yy"
+    assert {s.task for s in _run(tmp_path).scores} == {"xx-yy.1k", "xx-zz.1k", "zz-yy.1k"}
+
+
+def test_directions_are_chosen(tmp_path):
+    """By any code, each direction for itself; others are neither read nor missing."""
+    for pair in ("en-fr", "fr-en", "de-en"):
+        _write(tmp_path / f"bli/yacle.train.freq.1k.{pair}.tsv", _pairs(range(40)))
+        _write(tmp_path / f"bli/yacle.test.freq.2k.{pair}.tsv", _pairs(range(40, 50)))
+    (tmp_path / "bli/yacle.test.freq.2k.de-en.tsv").write_text("one\n")
+    for pairs, tasks in (
+        (["en-fr"], {"en-fr.1k"}),
+        (["FRA-eng", "en-fr"], {"en-fr.1k", "fr-en.1k"}),
+    ):
+        report = _run(tmp_path, pairs=pairs)
+        assert {s.task for s in report.scores} == tasks and report.unscored == []
+    assert len(_run(tmp_path).failures) == 1
+    with pytest.raises(UserError, match="bli.pairs: the data has no 'en-de'; it has de-en, en-fr"):
+        _run(tmp_path, pairs=["en-de"])
+    assert suites.options("bli", {"pairs": "en-fr,de-en"}).pairs == ["en-fr", "de-en"]
 
 
 def test_several_translations_are_one_question(tmp_path):

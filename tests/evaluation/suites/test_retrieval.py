@@ -92,6 +92,24 @@ def test_numbers_of_trec_eval(monkeypatch, part):
     assert found == pytest.approx(TREC_EVAL, abs=1e-9)
 
 
+def test_equal_documents_are_ranked_by_falling_id():
+    """Of 37 equal documents the one with the largest id comes first, for every query."""
+    rng = np.random.default_rng(0)
+    vectors = rng.normal(size=[500, 384])
+    documents = {f"{i:03}": f"d {i if i % 14 else 0}" for i in range(500)}
+    queries = {f"q{i}": f"q {i}" for i in range(50)}
+    judged = {name: {"490": 1} for name in queries}
+    noise = 0.3 * rng.normal(size=[50, 384])
+
+    def encode(texts):
+        pairs = [text.split() for text in texts]
+        rows = [vectors[int(i)] if kind == "d" else vectors[0] + noise[int(i)] for kind, i in pairs]
+        return np.array(rows, np.float32)
+
+    found = score(encode, beir.Collection(documents, queries, judged, []), Options())
+    assert (found["recall_at_1"], found["mrr"]) == (100, 100)
+
+
 def test_own_document_is_left_out():
     """As in BEIR: a query that is a document does not find itself, unless that is wanted."""
     documents = {"a": "cats sleep by day", "b": "cats sleep", "c": "dogs bark"}
@@ -179,6 +197,25 @@ def test_parts_count_as_one_data_set(tmp_path):
     assert report.get("macro", "recall_at_1") == 75
     chosen = _run(tmp_path, tasks=["cqadupstack", "cqadupstack/android"])
     assert {s.task for s in chosen.scores} == counts.keys() - {"scifact", "macro"}
+
+
+def test_a_mean_over_some_parts_is_named_as_one(tmp_path):
+    """Parts that were not chosen, or failed, are not in it; it never has the whole's name."""
+    for name in ("cqadupstack/android", "cqadupstack/english", "cqadupstack/gis", "scifact"):
+        _write(tmp_path / "beir" / name, splits=("test", "dev"))
+    report = _run(tmp_path, tasks=["cqadupstack/android"], split="dev")
+    assert {s.task: s.count for s in report.scores} == {
+        "cqadupstack/android-dev": 2,
+        "cqadupstack-dev (1 of 3 parts)": 1,
+    }
+    assert report.notes == ["cqadupstack-dev (1 of 3 parts): mean over cqadupstack/android"]
+    (tmp_path / "beir/cqadupstack/gis/queries.jsonl").write_text("{")
+    report = _run(tmp_path)
+    assert len(report.failures) == 1
+    assert {s.task for s in report.scores if "/" not in s.task} == {
+        *("cqadupstack (2 of 3 parts)", "scifact", "macro"),
+    }
+    assert "macro: mean over scifact, cqadupstack (2 of 3 parts)" in report.notes
 
 
 def test_nano_beir_has_a_mean_when_all_are_there(tmp_path):

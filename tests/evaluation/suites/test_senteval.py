@@ -116,6 +116,13 @@ def test_average_of_chosen_tasks(toy_data):
     report = SuiteReport()
     senteval_suite.evaluate(toy.encode, DataFolder(toy_data), Options(tasks=["SST2"]), report)
     assert {score.task for score in report.scores} == {"SST2"}
+    report = SuiteReport()
+    # Nothing is said of an average that is not there.
+    senteval_suite.evaluate(
+        toy.encode, DataFolder(toy_data), Options(tasks=["SST2", "COCO"]), report
+    )
+    assert [one.task for one in report.missing] == ["COCO"]
+    assert report.notes == ["average_of_chosen main_metrics: not computed without COCO"]
 
 
 def test_coco(tmp_path, monkeypatch):

@@ -129,6 +129,20 @@ def test_cross_lingual_scores(tmp_path):
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16
 
 
+def test_texts_belong_to_their_tasks(tmp_path):
+    """Also those of built pairs, so that texts that were cut are told by task."""
+    _multilingual(tmp_path, ["en", "es", "fi"])
+    report, asked = SuiteReport(), []
+
+    def encode(texts):
+        asked.append(report.current)
+        return toy.encode(texts)
+
+    evaluate(encode, DataFolder(tmp_path), Options(), report)
+    scored = {s.task for s in report.scores if not s.task.endswith("average")}
+    assert len(scored) == 6 and set(asked) == scored
+
+
 def _multilingual(root, languages, rows=8):
     """Multi-SimLex as this folder has it: one table a language."""
     for language in languages:

@@ -103,3 +103,16 @@ def test_xeval_without_its_folder(tmp_path):
     assert report.get("de", "average_of_part") == report.get("de.MR", "accuracy")
     assert "de: average_of_part over MR" in report.notes
     assert [one.task for one in report.missing] == ["de.SST2"]
+
+
+def test_xeval_takes_no_other_folder_for_a_language(tmp_path):
+    """Of the data folder itself, those that are called by a language's code."""
+    for name in ("downstream", "senteval", "data", "de", "zh-Hant", "pt_BR", "xx yy"):
+        toy.write(tmp_path / name / "MR/rt-polarity.pos", ["good"])
+    options = xeval_suite.Options(tasks=["MR"], languages=["sw"])
+    with pytest.raises(UserError, match="no 'sw'; it has de, pt_BR, zh-Hant$"):
+        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+    for name in ("de", "zh-Hant", "pt_BR"):
+        shutil.rmtree(tmp_path / name)
+    with pytest.raises(UserError, match="no language folder"):
+        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
