@@ -8,6 +8,7 @@ the Russian pairs of deepPavlovEval (STS12's MSRvid, translated).
 are never taken for test scores. A language is a suffix: `STS-B.de`, `STS-B-dev.de`, `STS17.es-es`.
 """
 
+import contextlib
 import dataclasses
 import functools
 from collections.abc import Callable, Iterator, Sequence
@@ -18,6 +19,7 @@ import numpy as np
 
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.data.language_codes import two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.similarity import (
@@ -45,9 +47,10 @@ class Options:
       tasks: which of STS12 … STS16, STS-B, SICK-R, STS17 (SemEval-2017) and STS12-MSRvid.ru (the
         Russian pairs) to score. Default: empty, all that are there. Where tasks are chosen, STS-B
         is in English only, unless `languages` names others.
-      languages: of the files in other languages those to score, e.g. `de`; of pairs of languages
-        those whose languages are all named. Default: empty, all that are found, but no second
-        English STS-B beside SentEval's.
+      languages: of the files in other languages those to score, e.g. `de` or `DEU`; of pairs of
+        languages those whose languages are all named. The English sets are scored beside them if
+        they are there, but only `tasks` asks for them. Default: empty, all that are found, but no
+        second English STS-B beside SentEval's.
       subsets: also report each subset of a year. Default true.
       other_languages: also score files in other languages. Default true.
       split: part of STS-B: `test` (default), `dev`, by which papers select models, `train`, or
@@ -65,6 +68,39 @@ class Options:
 
     def __post_init__(self) -> None:
         check_fields(self, "")
+        self._check_choices()
+
+    def _check_choices(self) -> None:
+        """Raises `ValueError` for choices of which nothing is left, or one without any effect."""
+        languages = f"languages={','.join(self.languages)}"
+        # STS-B is no such task: its translations come beside the English one.
+        others = [task for task in self.tasks if task in ("STS17", _RUSSIAN)]
+        if not self.other_languages:
+            if others:
+                raise ValueError(
+                    f"tasks={','.join(others)} is in other languages, which other_languages=false "
+                    "leaves out"
+                )
+            if self.chosen - {"en"}:
+                raise ValueError(
+                    f"{languages} names others, which other_languages=false leaves out"
+                )
+        if not self.chosen or not self.tasks:
+            return
+        if _RUSSIAN in others and "ru" not in self.chosen:
+            raise ValueError(f"tasks={_RUSSIAN} is in Russian, which {languages} leaves out")
+        if not {"STS-B", "STS17"} & set(self.tasks):
+            possible = {"en", "ru"} if others else {"en"}
+            if foreign := sorted(self.chosen - possible):
+                raise ValueError(
+                    f"tasks={','.join(self.tasks)} has nothing in {', '.join(foreign)}, but "
+                    f"{languages} names it"
+                )
+
+    @property
+    def chosen(self) -> set[str]:
+        """The languages that are chosen, in codes of two letters where they have one."""
+        return {two_letters(language) for language in self.languages}
 
     def has(self, task: str) -> bool:
         """Whether the tasks of this name are chosen."""
@@ -84,21 +120,32 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     and `average of <tasks>/spearman_mean` where only some of them have a score.
     """
     for year in filter(options.has, YEARS):
-        with report.task(year):
+        with _english_task(year, options, report):
             _year(encode, data, _english(data) / "STS" / f"{year}-en-test", year, options, report)
     for split in options.splits if options.has("STS-B") else ():
-        with report.task(_benchmark(split)):
+        with _english_task(_benchmark(split), options, report):
             path = _english(data) / _FILES[split]
             pairs = sts.parse_sts_benchmark(path, data.lines(path, sts.HINT))
             _single(encode, pairs, _benchmark(split), report)
     if options.has("SICK-R"):
-        with report.task("SICK-R"):
+        with _english_task("SICK-R", options, report):
             path = _english(data) / "SICK/SICK_test_annotated.txt"
             pairs = sts.parse_sick(path, data.lines(path, sts.HINT, header="pair_ID"))
             _single(encode, pairs, "SICK-R", report)
     if options.other_languages:
         _other_languages(encode, data, options, report)
     _average(options, report)
+
+
+@contextlib.contextmanager
+def _english_task(name: str, options: Options, report: SuiteReport) -> Iterator[None]:
+    """`report.task`; without data it is not missing if only languages were chosen."""
+    with report.task(name):
+        try:
+            yield
+        except MissingData:
+            if options.tasks or not options.languages:
+                raise
 
 
 def _english(data: DataFolder) -> Path:
@@ -182,7 +229,7 @@ def _other_languages(
 ) -> None:
     """STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
     files = list(_files(data, options))
-    chosen = [one for one in files if not options.languages or one[1] <= set(options.languages)]
+    chosen = [one for one in files if not options.languages or one[1] <= options.chosen]
     # Whether SentEval's file is there: nothing is scored yet where texts are only gathered.
     repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
     for name, _, read in chosen:
@@ -194,7 +241,9 @@ def _other_languages(
             _single(encode, read(), name, report)
     if not files and not options.tasks and not options.languages:
         report.notes.append(f"no STS in other languages: {sts.LANGUAGES_HINT}")
-    covered = {"en"}.union(*(languages for _, languages, _ in chosen))
+    # The English sets are English, SemEval-2017's tracks need not be.
+    english = {"en"} if options.tasks != ["STS17"] else set()
+    covered = english.union(*(languages for _, languages, _ in chosen))
     for name, path, hint in _lacking(options, [name for name, _, _ in files], covered):
         with report.task(name):
             raise MissingData(data.root / path, hint)
@@ -217,7 +266,7 @@ def _lacking(
     ):
         if task in options.tasks and not any(name.startswith(task) for name in files):
             yield task, path, hint
-    for language in sorted(set(options.languages) - covered):
+    for language in sorted(options.chosen - covered):
         if options.has("STS-B"):
             path = f"stsb_multi_mt/stsb-{language}-{options.splits[0]}.csv"
             yield f"{_benchmark(options.splits[0])}.{language}", path, sts.LANGUAGES_HINT
@@ -246,10 +295,10 @@ def _files(
         for split in options.splits:
             for language, path in sts.find_translations(data.root, split).items():
                 name = f"{_benchmark(split)}.{language}"
-                yield name, {language}, functools.partial(translation, path)
+                yield name, {two_letters(language)}, functools.partial(translation, path)
     if options.has("STS17"):
         for track, (texts, scores) in sts.find_tracks(data.root).items():
             read = functools.partial(sts.read_pairs, data, texts, scores, sts.TRACKS_HINT)
-            yield f"STS17.{track}", set(track.split("-")[:2]), read
+            yield f"STS17.{track}", set(map(two_letters, track.split("-")[:2])), read
     if options.has(_RUSSIAN) and (found := sts.find_russian(data.root)):
         yield _RUSSIAN, {"ru"}, functools.partial(sts.read_pairs, data, *found, sts.RUSSIAN_HINT)

@@ -417,6 +417,18 @@ def test_missing_data_of_what_was_chosen(data, tmp_path):
     assert ended.returncode == 0 and "no data: sts: STS12" in ended.stdout
 
 
+@pytest.mark.parametrize(("language", "status"), [("PT", 0), ("de", 1)])
+def test_missing_data_of_languages_that_were_chosen(data, tmp_path, language, status):
+    """The English sets were not chosen, so their missing data count for nothing."""
+    toy.write(data / "stsb_multi_mt/stsb-pt-test.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
+    arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
+    arguments += [f"--output_dir={tmp_path / 'out'}", f"--set=sts.languages={language}"]
+    ended = _binary(*arguments, cwd=ROOT)
+    assert ended.returncode == status, ended.stdout
+    lacking = [line for line in ended.stdout.splitlines() if line.startswith("no data: ")]
+    assert [line.split(":")[2].strip() for line in lacking] == ["STS-B.de"] * status
+
+
 def test_lists_suites():
     """`?` answers without an encoder; with a suite's name its options are explained."""
     ended = _binary("--suites=?", cwd=ROOT)

@@ -1,5 +1,7 @@
 """The STS suite: every year, convention, subset and language that is there."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -172,6 +174,83 @@ def test_languages_are_chosen(tmp_path):
     # Without SentEval's file the English one repeats nothing.
     (tmp_path / "senteval/downstream/STS/STSBenchmark/sts-test.csv").unlink()
     assert "STS-B.en" in found()[0]
+
+
+def test_languages_have_any_code(tmp_path):
+    """In any case, of two or three letters, as in the other suites."""
+    _write(tmp_path, [])
+    _write_tracks(tmp_path / "STS17")
+    for name in ("stsb-de-test", "stsb-SPA-test"):
+        toy.write(tmp_path / f"stsb_multi_mt/{name}.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
+
+    def found(*languages, tasks=("STS-B", "STS17")):
+        report = _run(tmp_path, tasks=list(tasks), languages=list(languages), subsets=False)
+        assert report.unscored == []
+        return {s.task for s in report.scores if "." in s.task}
+
+    assert found("AR") == found("ara", "ar") == {"STS17.ar-ar"}
+    assert found("Deu", "PT-BR") == {"STS-B.de", "STS-B.pt-br"}
+    assert found("es") == {"STS-B.SPA", "STS17.es-es"}
+    missing = _run(tmp_path, tasks=["STS-B"], languages=["FIN"]).missing
+    assert [one.task for one in missing] == ["STS-B.fi"] and "stsb-fi-test" in missing[0].what
+    for path in (tmp_path / "STS17").glob("*/*en-en*"):
+        path.unlink()
+    report = _run(tmp_path, tasks=["STS17"], languages=["en"])
+    assert [one.task for one in report.missing] == ["STS17.en-en"]
+
+
+def test_languages_ask_for_no_english_sets(tmp_path):
+    """They are scored if they are there, but are missing only where nothing or they are chosen."""
+    _write(tmp_path, ["STS14"])
+    report = _run(tmp_path, languages=["pt-br"])
+    tasks = {s.task for s in report.scores}
+    assert {"STS14", "STS-B", "SICK-R", "STS-B.pt-br"} <= tasks and report.unscored == []
+    # A file that is there and broken is still a failure.
+    toy.write(tmp_path / "senteval/downstream/STS/STSBenchmark/sts-test.csv", ["x"])
+    report = _run(tmp_path, languages=["pt-br"])
+    assert len(report.failures) == 1 and report.missing == []
+    shutil.rmtree(tmp_path / "senteval")
+    report = _run(tmp_path, languages=["pt-br", "de"])
+    assert {s.task for s in report.scores} == {"STS-B.pt-br"}
+    assert [one.task for one in report.missing] == ["STS-B.de"]
+    assert len(_run(tmp_path).missing) == 7
+    report = _run(tmp_path, languages=["pt-br"], tasks=["STS-B", "STS12"])
+    assert [one.task for one in report.missing] == ["STS12", "STS-B"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "parts"),
+    [
+        (["tasks=STS12-MSRvid.ru", "languages=de"], ["Russian", "languages=de"]),
+        (["tasks=STS-B,STS12-MSRvid.ru", "languages=en"], ["Russian", "languages=en"]),
+        (["tasks=STS17", "other_languages=false"], ["tasks=STS17"]),
+        (["tasks=STS12,STS12-MSRvid.ru", "other_languages=false"], ["tasks=STS12-MSRvid.ru"]),
+        (["languages=de,en", "other_languages=false"], ["languages=de,en"]),
+        (
+            ["tasks=STS12,SICK-R", "languages=de"],
+            ["tasks=STS12,SICK-R has nothing in de, but", "languages=de"],
+        ),
+        (["tasks=STS12-MSRvid.ru", "languages=ru,de"], ["nothing in de, but", "languages=ru,de"]),
+    ],
+)
+def test_choices_of_which_nothing_is_left(settings, parts):
+    """One line with both options."""
+    with pytest.raises(UserError, match="^sts: ") as error:
+        parse_options(["sts"], [f"sts.{setting}" for setting in settings])
+    for part in (*parts, settings[1].split("=")[0]):
+        assert part in str(error.value)
+
+
+def test_choices_that_go_together():
+    """English is a language too, and more may be named than a task has."""
+    for options in (
+        {"tasks": ["STS12"], "languages": ["EN"]},
+        {"languages": ["en"], "other_languages": False},
+        {"tasks": ["STS12", "STS12-MSRvid.ru"], "languages": ["RUS", "en"]},
+        {"tasks": ["STS17", "STS12-MSRvid.ru"], "languages": ["ru", "es"]},
+        {"tasks": ["STS12"], "other_languages": False},
+    ):
+        Options(**options)
 
 
 def _write_tracks(folder, scores="STS2017.gs", texts="STS2017.eval.v1.1"):
