@@ -49,15 +49,15 @@ def by_language(text: str) -> dict[str, str]:
     Raises:
       UserError: for a language that is named twice.
     """
-    pairs = [part.partition(":") for part in text.split(",")]
+    pairs = [part.strip().partition(":") for part in text.split(",")]
     # A module, too, may have the name of a language: `en:encode`.
     several = len(pairs) > 1 or ":" in pairs[0][2] or Path(pairs[0][2]).expanduser().exists()
     if not several or not all(is_language_tag(name) and path for name, _, path in pairs):
         return {"": text}
-    languages = [name for name, _, _ in pairs]
+    languages = [name.lower() for name, _, _ in pairs]
     if len(set(languages)) < len(languages):
         raise UserError(f"--encoder={text}: a language is named twice")
-    return {name: path for name, _, path in pairs}
+    return {name.lower(): path for name, _, path in pairs}
 
 
 def open_encoder(

@@ -263,7 +263,7 @@ def test_one_encoder_a_language(tmp_path):
     folder = str(tmp_path / "en")
     assert by_language(folder) == {"": folder}
     assert by_language(f"en:{folder}") == {"en": folder}
-    assert by_language("en:a,zh-Hant:b:c") == {"en": "a", "zh-Hant": "b:c"}
+    assert by_language("EN:a, zh-Hant:b:c") == {"en": "a", "zh-hant": "b:c"}
     assert by_language("en:encode") == {"": "en:encode"}
     assert by_language("my_encoders:one") == {"": "my_encoders:one"}
     with pytest.raises(UserError, match="a language is named twice"):

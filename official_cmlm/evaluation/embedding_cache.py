@@ -4,6 +4,7 @@ import contextlib
 import functools
 import hashlib
 import os
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
@@ -44,6 +45,8 @@ class CachedEncoder:
     Attributes:
       encoded: number of texts passed to the encoder.
       asked: number of texts requested.
+      constant: whether all vectors are equal, of two texts or more.
+      seconds: that embedding took, in this process.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
       roles: by name; their embeddings are kept apart, in the same store.
       observer: called after each request with the number of each text in the store, int `[n]`, and
@@ -98,6 +101,8 @@ class CachedEncoder:
         self._starts: list[int] = []
         self.encoded = 0
         self.asked = 0
+        self.seconds = 0.0
+        self._all_equal = True
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             refusal = (
@@ -110,6 +115,11 @@ class CachedEncoder:
     def close(self) -> None:
         """Unlocks the folder for other runs."""
         self._lock.close()
+
+    @property
+    def constant(self) -> bool:
+        """See the class."""
+        return self._all_equal and len(self._rows) > 1
 
     @property
     def dimension(self) -> int | None:
@@ -128,6 +138,7 @@ class CachedEncoder:
             new |= {key: text for text in texts if (key := _key(text, role)) not in self._rows}
         total = sum(map(len, by_role.values()))
         report = self._progress(total) if total else None
+        began = time.monotonic()
         for role, new in by_role.items():
             # Longest first: similar lengths share a batch, and the time left is not estimated too
             # low.
@@ -136,6 +147,7 @@ class CachedEncoder:
                 chunk = order[start : start + self._chunk]
                 self._add(chunk, self._encode[role]([new[key] for key in chunk]))
                 report(len(chunk))
+        self.seconds += time.monotonic() - began
 
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts: float32 `[n, dim]` in their order."""
@@ -211,6 +223,9 @@ class CachedEncoder:
         start = len(self._rows)
         self._starts.append(start)
         self._blocks.append(vectors)
+        # A few rows tell, as a rule.
+        for rows in (vectors[:64], vectors):
+            self._all_equal = self._all_equal and bool((rows == self._blocks[0][0]).all())
         self._rows.update(zip(keys, range(start, start + len(keys))))
 
     def _load(self, folder: Path) -> None:

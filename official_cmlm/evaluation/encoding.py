@@ -149,6 +149,7 @@ class LanguageEncoders:
         Raises:
           UserError: if there is none.
         """
+        language = language.lower()
         if language not in self._encoders:
             raise UserError(
                 f"no encoder for {language!r}; --encoder has {', '.join(self.languages)}"

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.scores import Missing, SuiteReport
 
 # XTREME's 36 languages: the code in LASER's file names -> the code in XTREME's tables.
 XTREME = {
@@ -49,29 +50,37 @@ def direction_name(direction: str) -> str:
     return "-".join(two_letters(code) for code in direction.split("-", 1))
 
 
-def chosen(option: str, wanted: Sequence[str], there: Sequence[str]) -> list[str]:
+def chosen(
+    option: str, wanted: Sequence[str], there: Sequence[str], report: SuiteReport | None = None
+) -> list[str]:
     """Those of the languages that are there which an option names; all if it names none.
 
     Args:
       option: e.g. `tatoeba.languages`, for the message.
       wanted: codes, in any case, as they are there or another code of the same language.
       there: codes as the data has them.
+      report: gets those that are not there as missing, if any is. Default: none may lack.
 
     Returns:
       Some of `there`, in its order, each once.
 
     Raises:
-      UserError: if one of them is not there.
+      UserError: if one of them is not there, with a report if none is.
     """
     if not wanted:
         return list(there)
     found: set[str] = set()
+    lacking: dict[str, str] = {}
+    known = ", ".join(there) or "none"
     for code in wanted:
         # A folder may have files under both codes of a language: the written one goes first.
         same = [one for one in there if one.casefold() == code.casefold()]
         same = same or [one for one in there if two_letters(one) == two_letters(code)]
         if not same:
-            known = ", ".join(there) or "none"
-            raise UserError(f"{option}: the data has no {code!r}; it has {known}")
+            lacking[code] = f"{option}: the data has no {code!r}; it has {known}"
         found.update(same)
+    if lacking and not (found and report):
+        raise UserError(next(iter(lacking.values())))
+    if report:
+        report.missing += [Missing(code, option, line) for code, line in lacking.items()]
     return [one for one in there if one in found]

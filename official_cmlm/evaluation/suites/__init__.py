@@ -18,9 +18,11 @@ import importlib
 import inspect
 import math
 import types
+import typing
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.limits import OneOf
 
 SUITES = {
     "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",
@@ -91,7 +93,7 @@ def options(name: str, values: dict[str, Any]) -> Any:
             raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
     defaults = kind()
     values = {
-        key: _listed(f"{name}.{key}", value, getattr(defaults, key))
+        key: _as_known(_listed(f"{name}.{key}", value, getattr(defaults, key)), kind, key)
         for key, value in values.items()
     }
     for key, value in values.items():
@@ -114,6 +116,23 @@ def _listed(where: str, value: Any, default: Any) -> Any:
         return [_number(part, kind) for part in parts]
     # YAML reads some words as other values, e.g. Norwegian's code as false: `_check` says so.
     return [value] if isinstance(value, (bool, int, float)) else value
+
+
+def _as_known(value: Any, kind: type, key: str) -> Any:
+    """Words of which an option takes some, as they are spelled there; upper case is no difference.
+
+    Others stay as they are, for the message.
+    """
+    hints = typing.get_type_hints(kind, include_extras=True)[key]
+    known = {
+        word.casefold(): word
+        for one in getattr(hints, "__metadata__", ())
+        if isinstance(one, OneOf)
+        for word in one.words
+    }
+    if isinstance(value, list):
+        return [known.get(str(item).casefold(), item) for item in value]
+    return known.get(value.casefold(), value) if isinstance(value, str) else value
 
 
 def _number(text: str, kind: type) -> Any:

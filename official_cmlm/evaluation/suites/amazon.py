@@ -77,7 +77,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     train = _sample(amazon_reviews.read(data, folder, source, "train"), options.max_train)
     tests: dict[str, Reviews] = {}
     there = list(dict.fromkeys([source, *amazon_reviews.languages(folder)]))
-    for language in chosen("amazon.languages", options.languages, there):
+    for language in chosen("amazon.languages", options.languages, there, report):
         with report.task(language):
             reviews = amazon_reviews.read(data, folder, language, "test")
             tests[language] = _sample(reviews, options.max_test)

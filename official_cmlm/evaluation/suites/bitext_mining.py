@@ -130,6 +130,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         "bitext_mining.pairs",
         [pair_name(*pair.split("-", 1)) if "-" in pair else pair for pair in options.pairs],
         sorted(set(names.values())),
+        report,
     )
     found = [(match, path) for match, path in found if names[path] in kept]
     tuned: dict[str, float] = {}

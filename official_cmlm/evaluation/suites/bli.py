@@ -166,7 +166,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     directions = discover(folder)
     names = {one.name: direction_name(one.name) for one in directions}
     wanted = [direction_name(pair) for pair in options.pairs]
-    kept = chosen("bli.pairs", wanted, sorted(set(names.values())))
+    kept = chosen("bli.pairs", wanted, sorted(set(names.values())), report)
     directions = [one for one in directions if names[one.name] in kept]
     # One that was named and lacks an encoder is a failure of its own.
     if isinstance(encode, LanguageEncoders) and not options.pairs:

@@ -67,6 +67,11 @@ class Options:
     split: Annotated[str, OneOf(("test", "dev", "train", "both"))] = "test"
 
     def __post_init__(self) -> None:
+        # Names of scores that one would try.
+        for task in self.tasks:
+            if task.startswith(("STS-B-", "STS-B.")):
+                other = "split=both" if task.startswith("STS-B-") else "languages"
+                raise ValueError(f"tasks: {task} is chosen by tasks=STS-B and {other}")
         check_fields(self, "")
         self._check_choices()
 

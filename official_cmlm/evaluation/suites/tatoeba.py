@@ -28,6 +28,8 @@ HINT = (
     "tatoeba.<xxx>-eng.<xxx> and tatoeba.<xxx>-eng.eng"
 )
 
+# Languages that a mean over chosen ones is named after; of more, their number.
+_MOST_IN_NAME = 6
 # Languages of CMLM's Figure 3, in its order.
 _DRAWN = ("fr", "de", "ru", "es")
 _FILE = re.compile(r"tatoeba\.([^.-]+)-eng\.(?:\1|eng)")
@@ -104,7 +106,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         raise MissingData(folder / "tatoeba.<xxx>-eng.<xxx>", HINT)
     # If the folder has files under both codes of a language, each keeps its own.
     tasks = {c: c if XTREME.get(c, c) in codes else XTREME.get(c, c) for c in codes}
-    kept = chosen("tatoeba.languages", options.languages, codes)
+    kept = chosen("tatoeba.languages", options.languages, codes, report)
     drawn = {tasks[code] for code in kept} & set(_DRAWN)
     drawn = drawn or {tasks[code] for code in kept[: len(_DRAWN)]}
     results: dict[str, dict[str, float]] = {}
@@ -166,16 +168,22 @@ def _add_means(
       there: number of languages in the folder.
       part: whether some of these were chosen.
     """
+    mean_name = "macro"
+    if part:
+        many = len(results) > _MOST_IN_NAME
+        named = f"{len(results)} languages" if many else "+".join(results)
+        mean_name = f"macro of {named}"
     for name in dict.fromkeys(name for metrics in results.values() for name in metrics):
         values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
-        report.add("macro", name, float(np.mean(list(values.values()))), len(values))
+        if len(results) > 1 or not part:
+            report.add(mean_name, name, float(np.mean(list(values.values()))), len(values))
         if values.keys() >= set(XTREME.values()):
             mean = float(np.mean([values[task] for task in XTREME.values()]))
             report.add("macro36", name, mean, len(XTREME))
     missing = sorted(set(XTREME.values()) - results.keys())
     if part:
         report.notes.append(
-            f"macro is over a part that was chosen: {len(results)} of {there} languages: "
+            f"{mean_name}: a part that was chosen, {len(results)} of {there} languages: "
             f"{' '.join(results)}"
         )
     elif missing:

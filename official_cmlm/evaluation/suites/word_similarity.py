@@ -64,7 +64,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         if not there[name]:
             report.missing.append(Missing(name, str(data.root / name), HINT))
     every = sorted({language for languages in there.values() for language in languages})
-    chosen("word_similarity.languages", options.languages, every)
+    chosen("word_similarity.languages", options.languages, every, report)
     codes = {two_letters(code) for code in options.languages or every}
     # SimLex-999 has the language's name where Multi-SimLex has its code.
     kept = {language for language in every if two_letters(language) in codes}
@@ -95,10 +95,12 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         if scored:
             mean = float(np.mean([value for value, _ in scored.values()]))
             count = sum(count for _, count in scored.values())
-            report.add(f"{name}.average", "spearman", mean, count)
-            if options.languages:
+            if len(scored) > 1 or not options.languages:
+                part = f" of {len(scored)}" if options.languages else ""
+                report.add(f"{name}.average{part}", "spearman", mean, count)
+                chosen_part = ", a part that was chosen" if options.languages else ""
                 report.notes.append(
-                    f"{name}.average is over a part that was chosen: {' '.join(scored)}"
+                    f"{name}.average{part}: mean over {' '.join(scored)}{chosen_part}"
                 )
 
 

@@ -10,11 +10,10 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.languages import is_language_tag
 
@@ -47,8 +46,8 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     if root == data.root:
         there = [name for name in there if _is_language(name)]
     if not there:
-        raise UserError(f"{root}: no language folder that contains a task folder; {HINT}")
-    languages = language_codes.chosen("xeval.languages", options.languages, there)
+        raise MissingData(root / "<language>/<task>", HINT)
+    languages = language_codes.chosen("xeval.languages", options.languages, there, report)
     averages: dict[str, float] = {}
     parts: dict[str, tuple[str, ...]] = {}
     for language in languages:

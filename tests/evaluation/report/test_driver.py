@@ -341,12 +341,43 @@ def test_strict(data, tmp_path):
         (["senteval.seeds"], "write it as suite.option=value"),
         (["tatoeba.pcr=false"], "suite 'tatoeba' is not run"),
         (["senteval.tasks=[a"], "is not a YAML value"),
+        (["senteval.seeds="], "there is no value"),
+        (["senteval.seeds=1", "senteval.seeds=2"], "senteval.seeds is set twice"),
+        (["sts.tasks=STS-B-dev"], "chosen by tasks=STS-B and split=both"),
+        (["sts.tasks=STS-B.de"], "chosen by tasks=STS-B and languages"),
     ],
 )
 def test_bad_settings(settings, message):
     """Each is named with what is possible."""
     with pytest.raises(UserError, match=message):
-        driver.parse_options(["senteval"], settings)
+        driver.parse_options(["senteval", "sts"], settings)
+
+
+def test_spellings_of_settings():
+    """Spaces, commas and upper case make no difference."""
+    found = driver.parse_options(
+        ["senteval", "sts"], [" senteval.tasks = mr, Sick-E", "sts.split=DEV"]
+    )
+    assert found["senteval"].tasks == ["MR", "SICK-E"] and found["sts"].split == "dev"
+
+
+def test_an_encoder_without_meaning(data, tmp_path):
+    """Equal vectors for all texts are no score of 0."""
+    suites = _run(lambda texts: np.zeros([len(texts), 4]), data, tmp_path / "out", FAST)["suites"]
+    for suite in suites.values():
+        assert "the same vector for all texts" in suite["failures"][-1]
+
+
+def test_a_language_that_is_not_there(tmp_path):
+    """The others are scored; it is missing, with what there is."""
+    for side in ("deu", "eng"):
+        toy.write(tmp_path / f"data/tatoeba/v1/tatoeba.deu-eng.{side}", ["one", "two", "three"])
+    settings = ("tatoeba.languages=de,fra",)
+    folders = (tmp_path / "data", tmp_path / "out")
+    suite = _run(toy.encode, *folders, settings, suites=("tatoeba",))["suites"]["tatoeba"]
+    assert {score["task"] for score in suite["scores"]} == {"de"}
+    assert [one["task"] for one in suite["missing"]] == ["fra"] and not suite["failures"]
+    assert "it has deu" in suite["missing"][0]["hint"]
 
 
 def test_unknown_suite_and_results(tmp_path):

@@ -180,8 +180,8 @@ def test_languages_that_were_chosen(tmp_path, languages):
         _write(tmp_path, code, ["1 0", "0 1"], ["1 0", "0 1"])
     (tmp_path / "tatoeba.ita-eng.eng").unlink()
     report = _run(tmp_path, languages=languages)
-    assert {score.task for score in report.scores} == {"de", "fr", "macro"}
-    assert report.notes == ["macro is over a part that was chosen: 2 of 4 languages: de fr"]
+    assert {score.task for score in report.scores} == {"de", "fr", "macro of de+fr"}
+    assert report.notes == ["macro of de+fr: a part that was chosen, 2 of 4 languages: de fr"]
     assert not report.missing and not report.failures
     with pytest.raises(UserError, match=r"languages: the data has no 'es'; it has deu, fra, ita"):
         _run(tmp_path, languages=["es"])

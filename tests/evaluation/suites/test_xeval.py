@@ -71,7 +71,9 @@ def test_xeval_without_data(tmp_path):
     """The layout is told; a language that was asked for is named."""
     for folder in (".", "xeval/de"):
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
-        with pytest.raises(UserError, match=r"no language folder .*xeval/<language>/<task>"):
+        with pytest.raises(
+            UserError, match=r"<language>/<task>: missing; .*xeval/<language>/<task>"
+        ):
             xeval_suite.evaluate(
                 toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
             )
@@ -114,5 +116,5 @@ def test_xeval_takes_no_other_folder_for_a_language(tmp_path):
         xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
     for name in ("de", "zh-Hant", "pt_BR"):
         shutil.rmtree(tmp_path / name)
-    with pytest.raises(UserError, match="no language folder"):
+    with pytest.raises(UserError, match="<language>/<task>: missing"):
         xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
