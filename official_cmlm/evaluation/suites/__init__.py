@@ -7,7 +7,11 @@ A suite is a module of this package with
   with `encode` (which caches, so the same text may be passed again), adds scores to a
   `SuiteReport`.
 
-It wraps each task in `with report.task(name):`, so that a missing file fails one task only. Its
+It wraps each task in `with report.task(name):`, so that a file that is missing or broken concerns
+one task only. A task that embeds several lists calls `prepare(encode, *lists)` first: all suites'
+texts are embedded in one pass, which learns from a run without embedding what they are. Tasks that
+take long are looped over by `report.remaining(names)`; an interrupted run does not repeat them.
+What is no test set has names of its own. An encoder's roles are `for_role(encode, "query")`. Its
 docstring's first paragraph is shown as the protocol in results. Measures are pure functions on
 arrays, in `metrics/` where suites share them or where they are long.
 """
