@@ -70,7 +70,7 @@ class EncoderConfig(base_config.Config):
         neither losses nor gradients, nor anything but training. `none` (default); `blocks`: every
         Transformer block, of which only the inputs are kept, for about a third more computation
         (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"); `attention`: the
-        attention weights alone, which grow with the square of the length, for a few percent
+        attention weights alone, which grow with the square of the length, for less of it
         (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
     """
 

@@ -1,5 +1,7 @@
 """BERT's masked-language-model head, tied to the encoder's embedding table."""
 
+from typing import NamedTuple
+
 import tensorflow as tf
 import tf_keras
 from official.nlp.modeling import layers
@@ -8,15 +10,55 @@ from official_cmlm.modeling.bert import get_activation
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 
-def build_language_model_head(encoder: SentenceEncoderModel) -> layers.MaskedLM:
-    """Builds Model Garden's `MaskedLM` over the encoder's embedding table.
+class LogitFactors(NamedTuple):
+    """What logits are made of: `hidden @ tableᵀ + bias`.
 
-    Called as `head(sequence_output [batch, seq, hidden], masked_positions=int32 [batch, k])`, it
-    computes logits `[batch, k, vocab]` at the masked positions only. Its weights are created here,
-    so that they exist before an optimizer or a checkpoint asks for them.
+    Attributes:
+      hidden: float `[k, hidden]`, one row a prediction.
+      table: float `[vocab, hidden]`.
+      bias: float `[vocab]`.
+    """
+
+    hidden: tf.Tensor
+    table: tf.Tensor
+    bias: tf.Tensor
+
+
+class LanguageModelHead(layers.MaskedLM):
+    """Model Garden's `MaskedLM`, which can stop before the logits."""
+
+    def call(
+        self, sequence_data: tf.Tensor, masked_positions: tf.Tensor, factors: bool = False
+    ) -> tf.Tensor | LogitFactors:
+        """Computes logits at the masked positions only.
+
+        Args:
+          sequence_data: float `[batch, seq, hidden]`.
+          masked_positions: int32 `[batch, k]`.
+          factors: return what the logits `[batch · k, vocab]` are made of, not the logits.
+
+        Returns:
+          Logits `[batch, k, vocab]`, or their factors.
+        """
+        if not factors:
+            return super().call(sequence_data, masked_positions)
+        hidden = self.dense(self._gather_indexes(sequence_data, masked_positions))
+        # Read here, where Keras casts weights to the precision of the computation.
+        return LogitFactors(
+            self.layer_norm(hidden),
+            tf.convert_to_tensor(self.embedding_table),
+            tf.convert_to_tensor(self.bias),
+        )
+
+
+def build_language_model_head(encoder: SentenceEncoderModel) -> LanguageModelHead:
+    """Builds the head over the encoder's embedding table.
+
+    Its weights are created here, so that they exist before an optimizer or a checkpoint asks for
+    them.
     """
     config = encoder.config
-    head = layers.MaskedLM(
+    head = LanguageModelHead(
         embedding_table=encoder.bert.get_embedding_table(),
         activation=get_activation(config.hidden_activation),
         initializer=tf_keras.initializers.TruncatedNormal(stddev=config.initializer_range),

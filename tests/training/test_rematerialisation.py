@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.checkpoints.encoder_directory import describe, read_description
+from official_cmlm.checkpoints.encoder_directory import describe, differences, read_description
 from official_cmlm.configs.encoder import REMATS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.mlm import MlmConfig
@@ -221,6 +221,7 @@ def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
     describe(tmp_path, config, vocabulary)
     found, _, _ = read_description(tmp_path)
     assert found == config.replace(remat="none")
+    assert differences(found, config) == []
     start = Start(str(tmp_path), found, 24, for_sentences=True)
     assert "remat" not in start.taken_over((), ())
     assert start.notes(config, config, ()) == []
