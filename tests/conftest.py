@@ -82,6 +82,17 @@ def vocabulary(tmp_path_factory: pytest.TempPathFactory):
     return load_vocabulary(folder / "vocab.txt", lower_case=True)
 
 
+@pytest.fixture
+def bfloat16():
+    """Mixed precision within the test."""
+    import tf_keras
+
+    before = tf_keras.mixed_precision.global_policy()
+    tf_keras.mixed_precision.set_global_policy("mixed_bfloat16")
+    yield
+    tf_keras.mixed_precision.set_global_policy(before)
+
+
 @functools.cache
 def mirrored_strategy():
     """The one `MirroredStrategy` of the process, on both logical devices.

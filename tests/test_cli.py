@@ -19,6 +19,7 @@ BINARIES = [
     "benchmarks.imported",
     "benchmarks.jax_runtime",
     "benchmarks.language_id",
+    "benchmarks.memory",
     "benchmarks.methods",
     "benchmarks.nearest",
     "benchmarks.quality",

@@ -163,19 +163,39 @@ def checkpoint_bytes(model: ModelShape, slots: int = 2, average: bool = False) -
     return FLOAT * (model.untrained_parameters + trained * (1 + slots + int(average)))
 
 
-def activation_bytes(model: ModelShape, batch: BatchShape, bytes_each: int = 2) -> float:
+def activation_bytes(
+    model: ModelShape,
+    batch: BatchShape,
+    bytes_each: int = 2,
+    remat: str = "none",
+    vocabulary_block: int = 0,
+) -> float:
     """What the backward pass needs of the forward pass, in bytes.
 
     A block keeps 17 h + 2.5 · heads · length values a token (Korthikanti et al. 2022, "Reducing
     Activation Recomputation in Large Transformer Models", Eq. 1: s·b·h·(34 + 5·a·s/h) bytes at two
     bytes each, dropout masks of one byte included); the logits are float32 and kept with
     their gradient.
+
+    Args:
+      model, batch: their sizes.
+      bytes_each: bytes of a value of a block.
+      remat: `encoder.remat`. What is computed again is in memory for one block at a time.
+      vocabulary_block: entries whose logits are in memory at a time; 0: all.
     """
     seconds = batch.length + model.projections
     tokens = batch.pairs * (batch.length + seconds)
     scores = batch.pairs * (batch.length**2 + seconds**2)
-    block = (17 * model.hidden * tokens + 2.5 * model.heads * scores) * bytes_each
-    return model.layers * block + 2 * FLOAT * batch.predictions * model.vocab
+    inputs = model.hidden * tokens * bytes_each
+    rows, attention = 17 * inputs, 2.5 * model.heads * scores * bytes_each
+    # Bytes that each block keeps, and those of the one that is computed again.
+    kept, again = {
+        "none": (rows + attention, 0),
+        "blocks": (inputs, rows + attention),
+        "attention": (rows, attention),
+    }[remat]
+    entries = min(vocabulary_block or model.vocab, model.vocab)
+    return model.layers * kept + again + 2 * FLOAT * batch.predictions * entries
 
 
 @dataclasses.dataclass(frozen=True)

@@ -60,7 +60,9 @@ def describe(
     check_description(folder, config, vocabulary)
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder)
-    values = {"encoder": config.as_dict(), "max_seq_length": max_seq_length}
+    # How a training saves memory is no property of what it leaves.
+    encoder = config.replace(remat=EncoderConfig.remat).as_dict()
+    values = {"encoder": encoder, "max_seq_length": max_seq_length}
     values["for_sentences"] = for_sentences
     atomic_write_text(path, json.dumps(values, indent=2) + "\n")
 
@@ -308,6 +310,7 @@ _FREE_TO_RESUME = (
     "attention_dropout_rate",
     "drophead_rate",
     "initializer_range",
+    "remat",
 )
 # Fields that may differ from those of the initial weights: the method decides them.
 _FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "padded_length", "padding_id", "normalize")

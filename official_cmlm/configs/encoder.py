@@ -13,6 +13,7 @@ from official_cmlm.limits import OneOf, between, check_fields
 POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last", "mean_padded")
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 _PROBABILITY = between(0, 1, below_high=True)
+REMATS = ("none", "blocks", "attention")
 ACTIVATIONS = ("gelu", "gelu_exact", "relu")
 
 
@@ -65,6 +66,12 @@ class EncoderConfig(base_config.Config):
         appendix C).
       normalize: scale the embedding to length 1. Default false, as the published CMLM modules;
         many sentence-transformers models have it.
+      remat: what the backward pass of a training computes again instead of keeping it. It changes
+        neither losses nor gradients, nor anything but training. `none` (default); `blocks`: every
+        Transformer block, of which only the inputs are kept, for about a third more computation
+        (Chen et al. 2016, "Training Deep Nets with Sublinear Memory Cost"); `attention`: the
+        attention weights alone, which grow with the square of the length, for less of it
+        (Korthikanti et al. 2022, "Reducing Activation Recomputation in Large Transformer Models").
     """
 
     vocab_size: Annotated[int, between(0, 1 << 24)] = 0
@@ -89,6 +96,7 @@ class EncoderConfig(base_config.Config):
     projection_depth: Annotated[int, between(1, 64)] = 3
     projection_width: Annotated[float, between(0, 64, above_low=True)] = 2.0
     normalize: bool = False
+    remat: Annotated[str, OneOf(REMATS)] = "none"
 
     @property
     def max_seq_length(self) -> int:

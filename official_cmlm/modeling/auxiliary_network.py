@@ -7,6 +7,7 @@ from official.nlp.modeling import layers
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import block_at, build_bert, get_activation
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream, replace_block_dropout
+from official_cmlm.modeling.rematerialisation import recompute_attention
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.modeling.variables import bert_variables
 
@@ -55,6 +56,9 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             replace_block_dropout(
                 block, config.dropout_rate, config.attention_dropout_rate, 0.0, self.dropout_mode
             )
+            if config.remat == "attention":
+                recompute_attention(block, self.dropout_mode)
+        self._recompute = self.dropout_mode if config.remat == "blocks" else None
 
     def copy_from(self, encoder: SentenceEncoderModel) -> None:
         """Copies the encoder's current weights into the frozen extractor."""
@@ -90,5 +94,5 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         with self.dropout_mode.set(1, False, stream):
             for block in self.fusion:
                 positions = output_positions if block is self.fusion[-1] else None
-                hidden = block_at(block, hidden, mask, positions)
+                hidden = block_at(block, hidden, mask, positions, training, self._recompute)
         return hidden

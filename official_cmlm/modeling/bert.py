@@ -5,7 +5,8 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.dropout import replace_dropout
+from official_cmlm.modeling.dropout import DropoutMode, replace_dropout
+from official_cmlm.modeling.rematerialisation import recompute_attention, recomputed
 
 
 def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activation
@@ -36,6 +37,8 @@ def block_at(
     hidden: tf.Tensor,
     mask: tf.Tensor,
     positions: tf.Tensor | None = None,
+    training: bool | None = None,
+    recompute: DropoutMode | None = None,
 ) -> tf.Tensor:
     """A Transformer block's outputs at some positions: their queries attend to the whole sequence.
 
@@ -44,13 +47,21 @@ def block_at(
       hidden: its inputs, float `[batch, seq, hidden]`.
       mask: which inputs can be attended to, `[batch, 1, seq]`, 1 or 0.
       positions: int32 `[batch, n]`. Default: all of them.
+      training: whether dropout is on.
+      recompute: state of the block's dropout layers, if its backward pass computes it again from
+        `hidden`. Default: what it computes is kept.
 
     Returns:
       float `[batch, n, hidden]`.
     """
-    if positions is None:
-        return block([hidden, mask])
-    return block([tf.gather(hidden, positions, batch_dims=1), hidden, mask])
+
+    def outputs(hidden: tf.Tensor) -> tf.Tensor:
+        inputs = [hidden, mask]
+        if positions is not None:
+            inputs.insert(0, tf.gather(hidden, positions, batch_dims=1))
+        return block(inputs, training=training)
+
+    return recomputed(outputs, recompute)(hidden) if recompute and training else outputs(hidden)
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
@@ -70,6 +81,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
 
     Attributes:
       dropout_mode: what all dropout layers share; see `modeling.dropout`.
+      recomputes_blocks: whether the backward pass computes each block again.
     """
 
     def __init__(
@@ -85,6 +97,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         for block in self._transformer_layers:
             block._norm_epsilon = layer_norm_epsilon
         self._position_offset = position_offset
+        self.recomputes_blocks = False
         if position_offset:
             self._position_embedding_layer = OffsetPositionEmbedding(
                 position_offset,
@@ -103,7 +116,9 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
                 name="type_embeddings",
             )
 
-    def call(self, inputs: dict[str, tf.Tensor]) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+    def call(
+        self, inputs: dict[str, tf.Tensor], training: bool | None = None
+    ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         """Computes the same as Model Garden's encoder, and supports `output_positions`."""
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         dense = inputs.get("dense_inputs")
@@ -119,10 +134,12 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
         hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
         # Equal for every query, so it is broadcast to the shape of the attention weights.
         mask = mask[:, tf.newaxis]
+        recompute = self.dropout_mode if self.recomputes_blocks else None
         outputs = []
         for block in self._transformer_layers:
             last = block is self._transformer_layers[-1]
-            hidden = block_at(block, hidden, mask, inputs.get("output_positions") if last else None)
+            positions = inputs.get("output_positions") if last else None
+            hidden = block_at(block, hidden, mask, positions, training, recompute)
             outputs.append(hidden)
         return {
             "sequence_output": outputs[-1],
@@ -178,4 +195,8 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
     bert.dropout_mode = replace_dropout(
         bert, config.dropout_rate, config.attention_dropout_rate, config.drophead_rate
     )
+    bert.recomputes_blocks = config.remat == "blocks"
+    if config.remat == "attention":
+        for block in bert.transformer_layers:
+            recompute_attention(block, bert.dropout_mode)
     return bert

@@ -16,6 +16,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.limits import OneOf, at_least, between
+from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -53,6 +54,8 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         Defaults 8 and 3. Theirs is a whole BERT that is trained, with h in the place of `[CLS]` of
         its input.
       conditioning: which h it sees, as in `cmlm_cse`. Default `projected`, as in their code.
+      vocabulary_block_size: as of every masking objective, but of the generator's logits, whose
+        largest alone is looked for.
     """
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
@@ -159,8 +162,15 @@ class DiffCse(Contrastive):
         outputs = self.generator(at_predictions(masked), training=False)["sequence_output"]
         slots = tf.shape(masked["masked_lm_ids"])
         flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
-        logits = self.generator_head(flat, masked_positions=tf.range(slots[0] * slots[1])[None])
-        likely = tf.reshape(tf.argmax(logits[0], axis=-1, output_type=tf.int32), slots)
+        everywhere = tf.range(slots[0] * slots[1])[tf.newaxis]
+        block_size = self.config.vocabulary_block_size
+        if block_size:
+            factors = self.generator_head(flat, masked_positions=everywhere, factors=True)
+            likely = most_likely_in_blocks(*factors, block_size)
+        else:
+            logits = self.generator_head(flat, masked_positions=everywhere)[0]
+            likely = tf.argmax(logits, axis=-1, output_type=tf.int32)
+        likely = tf.reshape(likely, slots)
         # Slots that are not used point to the first token, which stays as it is.
         places = masked["masked_lm_positions"]
         kept = tf.gather(original["input_word_ids"], places, batch_dims=1)

@@ -13,6 +13,7 @@ from official_cmlm.inputs.masking import MaskTokens
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.limits import between
 from official_cmlm.losses.masked_language_model import masked_cross_entropy
+from official_cmlm.losses.vocabulary_blocks import cross_entropy_in_blocks
 from official_cmlm.objectives.base import HIGHER, LOWER, Objective, ObjectiveConfig, Prediction
 
 MASKED_METRICS = {"masked_token_loss": LOWER, "masked_token_accuracy": HIGHER}
@@ -29,11 +30,16 @@ class MaskingConfig(ObjectiveConfig):
       max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
         prediction slots at which logits are computed; masked tokens beyond it are ignored. Default
         1: all slots.
+      vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
+        and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
+        `[predictions, vocabulary]` are never in memory whole. The backward pass computes them
+        again: 4 products of their size instead of 3.
     """
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     max_predictions: Annotated[int, between(1, 1 << 20)] = 76
     max_predictions_share: Annotated[float, between(0, 1, above_low=True)] = 1.0
+    vocabulary_block_size: Annotated[int, between(0, 1 << 24)] = 0
 
     def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
         """What adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
@@ -56,20 +62,24 @@ def predict_masked(objective: Objective, outputs: tf.Tensor, masked: dict) -> Pr
     """Loss and accuracy per masked token.
 
     Args:
-      objective: its `head` is Model Garden's `MaskedLM`; where it must have static shapes, its
-        config's `max_predictions_share` says at how many slots logits are computed.
+      objective: its `head` is a `LanguageModelHead`; where it must have static shapes, its config's
+        `max_predictions_share` says at how many slots logits are computed, and its
+        `vocabulary_block_size` of how many entries at a time.
       outputs: what the slots are predicted from, float `[batch, slots, hidden]`.
       masked: features that `MaskTokens` made.
     """
     weights = tf.reshape(masked["masked_lm_weights"], [-1])
     slots = _slots(objective, weights)
     flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
-    logits = objective.head(flat, masked_positions=slots[tf.newaxis])[0]
-    total, correct, weight = masked_cross_entropy(
-        logits,
-        tf.gather(tf.reshape(masked["masked_lm_ids"], [-1]), slots),
-        tf.gather(weights, slots),
-    )
+    ids = tf.gather(tf.reshape(masked["masked_lm_ids"], [-1]), slots)
+    weights = tf.gather(weights, slots)
+    block_size = objective.config.vocabulary_block_size
+    if block_size:
+        factors = objective.head(flat, masked_positions=slots[tf.newaxis], factors=True)
+        total, correct, weight = cross_entropy_in_blocks(*factors, ids, weights, block_size)
+    else:
+        logits = objective.head(flat, masked_positions=slots[tf.newaxis])[0]
+        total, correct, weight = masked_cross_entropy(logits, ids, weights)
     metrics = {"masked_token_loss": (total, weight), "masked_token_accuracy": (correct, weight)}
     return Prediction(total, weight, metrics)
 

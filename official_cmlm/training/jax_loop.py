@@ -276,6 +276,38 @@ class JaxLoop:
         return _Executable(run, [refs[i] for i in updated], [refs[i] for i in read])
 
 
+@dataclasses.dataclass(frozen=True)
+class CompiledMemory:
+    """What a compiled step needs of the device's memory, by XLA's account, in bytes.
+
+    Attributes:
+      arguments: batch and variables, which stay on the device.
+      temporary: what is allocated within the step.
+    """
+
+    arguments: int
+    temporary: int
+
+
+def compiled_memory(
+    step: Callable[[Any], None],
+    batch: Any,
+    variables: Callable[[], Iterable[tf.Variable]] = tuple,
+) -> CompiledMemory:
+    """Compiles a step for JAX's device, without running it.
+
+    Args: see `step_module.lower`.
+
+    Raises:
+      UserError: if JAX or its device is missing.
+    """
+    jax = _Jax.load()
+    exported = _as_exported(jax, lower(step, batch, variables), tf.nest.flatten(batch))
+    arguments = [jax.api.ShapeDtypeStruct(each.shape, each.dtype) for each in exported.in_avals]
+    found = jax.api.jit(exported.call).lower(*arguments).compile().memory_analysis()
+    return CompiledMemory(found.argument_size_in_bytes, found.temp_size_in_bytes)
+
+
 def _as_exported(jax: _Jax, module: StepModule, batch: list[tf.Tensor]) -> Any:
     """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
 

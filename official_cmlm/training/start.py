@@ -33,6 +33,8 @@ OF_THE_VECTOR = (
 # Fields that are the experiment's, whatever it starts from; and those that are if it names them.
 _OF_THE_TRAINING = ("drophead_rate",)
 _OF_THE_TRAINING_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
+# The experiment's too; what is trained does not depend on it, so nothing is said.
+_OF_THE_MEMORY = ("remat",)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +60,7 @@ class Start:
           needed: fields of the vector that the experiment says its method needs.
           named: all fields of the encoder that the experiment sets.
         """
-        own = {*_OF_THE_TRAINING, *needed}
+        own = {*_OF_THE_TRAINING, *_OF_THE_MEMORY, *needed}
         own |= {name for name in _OF_THE_TRAINING_IF_NAMED if name in named}
         if not self.for_sentences:
             own |= set(OF_THE_VECTOR)

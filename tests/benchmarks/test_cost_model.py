@@ -205,6 +205,21 @@ def test_activations_follow_the_published_formula():
     assert activation_bytes(_BASE, batch) == pytest.approx(published)
 
 
+def test_activations_that_are_computed_again():
+    """One block's at a time; logits of one block of the vocabulary, with their gradient."""
+    batch = BatchShape(pairs=3, length=256, predictions=0)
+    block, rows = activation_bytes(_BASE, batch) / 12, (256 + 271) * 3 * 768 * 2
+    attention = block - 17 * rows
+    assert activation_bytes(_BASE, batch, remat="blocks") == pytest.approx(12 * rows + block)
+    assert activation_bytes(_BASE, batch, remat="attention") == pytest.approx(
+        12 * 17 * rows + attention
+    )
+    logits = dataclasses.replace(batch, predictions=10)
+    for size, entries in ((0, _BASE.vocab), (1000, 1000), (10**9, _BASE.vocab)):
+        more = activation_bytes(_BASE, logits, vocabulary_block=size) - 12 * block
+        assert more == pytest.approx(2 * 4 * 10 * entries)
+
+
 def _costs():
     return KernelCosts(
         dense={12: 1e9},

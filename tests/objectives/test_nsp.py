@@ -87,7 +87,9 @@ def test_the_pair_is_encoded_once(records_dir, batch, monkeypatch):
     model = random_model(_task(records_dir))
     calls, bert = [], model.encoder.bert
     original = bert.call
-    monkeypatch.setattr(bert, "call", lambda inputs: calls.append(1) or original(inputs))
+    monkeypatch.setattr(
+        bert, "call", lambda inputs, training=None: calls.append(1) or original(inputs, training)
+    )
     model({"nsp": batch}, training=True)
     assert len(calls) == 1
 

@@ -1,0 +1,183 @@
+"""What rematerialisation and blocks of the vocabulary save and cost: `python -m benchmarks.memory`.
+
+First the head alone: cross-entropy and its gradients by hidden states, embedding table and bias,
+with whole logits and in blocks. Then a CMLM step with dropout, for each `encoder.remat`. Every side
+is a process of its own, in alternating rounds; its memory is what its largest memory grew by in the
+steps. With JAX, XLA's own account of the compiled step follows.
+"""
+
+import json
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any
+
+from absl import flags
+
+from benchmarks.processes import run_module
+from official_cmlm import cli
+from official_cmlm.process_memory import peak_mib
+
+FLAGS = flags.FLAGS
+_PROJECTIONS = 15
+# Values of `encoder.remat`; its module imports TensorFlow.
+_REMATS = ("none", "blocks", "attention")
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_integer("predictions", 2560, "Predicted tokens of the head.", lower_bound=1)
+    flags.DEFINE_integer("vocab_size", 119547, "Entries of the head's vocabulary.", lower_bound=2)
+    flags.DEFINE_integer("width", 128, "Width of the head.", lower_bound=1)
+    flags.DEFINE_integer("block_size", 8192, "Entries of a block.", lower_bound=1)
+    flags.DEFINE_string("size", "6x256", "Encoder of the step: layers x hidden.")
+    flags.DEFINE_integer("pairs", 16, "Pairs of the step.", lower_bound=1)
+    flags.DEFINE_integer("length", 128, "Tokens of each sequence of the step.", lower_bound=8)
+    flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
+    flags.DEFINE_integer("steps", 3, "Steps of a side and round.", lower_bound=1)
+    flags.DEFINE_bool("xla", True, "Whether XLA's account is printed, where JAX is installed.")
+    flags.DEFINE_string("side", "", "Name of the one side to measure. Default: all sides.")
+
+
+def main(argv: list[str]) -> None:
+    """Runs the comparison, or one side of it where --side is given."""
+    del argv
+    if FLAGS.side:
+        print(json.dumps(_measure(FLAGS.side)))
+        return
+    for sides in (["head_whole", "head_blocks"], [f"step_{kind}" for kind in _REMATS]):
+        rounds: dict[str, list[dict]] = {name: [] for name in sides}
+        for number in range(FLAGS.rounds):
+            for name in sides:
+                # XLA's account is the same in every round.
+                rounds[name].append(_side(name, FLAGS.xla and not number))
+                print(f"{name}: {rounds[name][-1]}", flush=True)
+        _report(rounds)
+
+
+def _report(rounds: dict[str, list[dict]]) -> None:
+    """Prints the figures; the first side is what the others are compared with."""
+    first, *others = rounds
+    for name, found in rounds.items():
+        print(f"figure {name}_MiB {statistics.median(f['MiB'] for f in found):.0f}")
+        print(f"figure {name}_ms {statistics.median(f['ms'] for f in found):.0f}")
+        if "xla_MiB" in found[0]:
+            print(f"figure {name}_xla_MiB {found[0]['xla_MiB']:.0f}")
+    for name in others:
+        ratios = [a["ms"] / b["ms"] for a, b in zip(rounds[name], rounds[first])]
+        print(f"ratio {name}_time {statistics.median(ratios):.2f}")
+
+
+def _side(name: str, xla: bool) -> dict[str, float]:
+    own = ("predictions", "vocab_size", "width", "block_size", "size", "pairs", "length", "steps")
+    values = [f"--{flag}={FLAGS[flag].value}" for flag in own]
+    return json.loads(
+        run_module("benchmarks.memory", f"--side={name}", f"--xla={str(xla).lower()}", *values)
+    )
+
+
+def _measure(side: str) -> dict[str, float]:
+    """Milliseconds of a step, and MiB that it adds, in a graph of TensorFlow's own kernels."""
+    cli.quiet_tensorflow()
+    import tensorflow as tf
+
+    what, _, kind = side.partition("_")
+    step, batch = (_head if what == "head" else _step)(kind)
+    graph, before = tf.function(step, autograph=False), peak_mib()
+    graph(batch)
+    times = []
+    for _ in range(FLAGS.steps):
+        began = time.perf_counter()
+        graph(batch)
+        times.append(1000 * (time.perf_counter() - began))
+    found = {"ms": round(min(times), 1), "MiB": round(peak_mib() - before)}
+    if FLAGS.xla:
+        from official_cmlm.errors import UserError
+        from official_cmlm.training.jax_loop import compiled_memory
+
+        try:
+            found["xla_MiB"] = round(compiled_memory(step, batch).temporary / 2**20)
+        except UserError as error:
+            cli.warn(str(error))
+    return found
+
+
+def _head(kind: str) -> tuple[Callable[[Any], None], Any]:
+    """Loss and gradients of the head; these are added to variables, as by an optimizer."""
+    import tensorflow as tf
+
+    from official_cmlm.losses.masked_language_model import masked_cross_entropy
+    from official_cmlm.losses.vocabulary_blocks import cross_entropy_in_blocks
+
+    entries, width, rows = FLAGS.vocab_size, FLAGS.width, FLAGS.predictions
+    table = tf.Variable(tf.random.normal([entries, width], stddev=0.02, seed=1))
+    bias, total = tf.Variable(tf.zeros([entries])), tf.Variable(0.0)
+    hidden = tf.Variable(tf.random.normal([rows, width], seed=2))
+    weights = tf.ones([rows])
+
+    def step(ids: tf.Tensor) -> None:
+        with tf.GradientTape() as tape:
+            if kind == "blocks":
+                factors = [tf.convert_to_tensor(v) for v in (hidden, table, bias)]
+                loss, *_ = cross_entropy_in_blocks(*factors, ids, weights, FLAGS.block_size)
+            else:
+                logits = tf.nn.bias_add(tf.matmul(hidden, table, transpose_b=True), bias)
+                loss, *_ = masked_cross_entropy(logits, ids, weights)
+        total.assign_add(loss)
+        variables = [hidden, table, bias]
+        for variable, gradient in zip(variables, tape.gradient(loss, variables)):
+            variable.assign_sub(1e-3 * gradient)
+
+    return step, tf.random.uniform([rows], 0, entries, tf.int32, seed=3)
+
+
+def _step(kind: str) -> tuple[Callable[[Any], None], Any]:
+    """A CMLM step with plain gradient descent, over random tokens."""
+    import tensorflow as tf
+
+    from official_cmlm.configs.encoder import EncoderConfig
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+    from official_cmlm.objectives.cmlm import CmlmConfig
+    from official_cmlm.training.model import MultiObjectiveModel
+    from official_cmlm.training.step import whole_gradients
+
+    layers, hidden = map(int, FLAGS.size.split("x"))
+    length, pairs, entries = FLAGS.length, FLAGS.pairs, 1000
+    encoder = EncoderConfig(
+        vocab_size=entries,
+        hidden_size=hidden,
+        num_layers=layers,
+        num_attention_heads=max(1, hidden // 64),
+        intermediate_size=4 * hidden,
+        max_position_embeddings=length + _PROJECTIONS,
+        remat=kind,
+    )
+    config = CmlmConfig(num_projections=_PROJECTIONS)
+    model = MultiObjectiveModel(SentenceEncoderModel(encoder), {"cmlm": config}, True)
+    slots = round(config.masking_rate * length)
+    tokens = {
+        "input_word_ids": tf.random.uniform([pairs, length], 0, entries, tf.int32, seed=1),
+        "input_mask": tf.ones([pairs, length], tf.int32),
+        "input_type_ids": tf.zeros([pairs, length], tf.int32),
+    }
+    masked = {
+        **tokens,
+        "masked_lm_positions": tf.random.uniform([pairs, slots], 0, length, tf.int32, seed=2),
+        "masked_lm_ids": tf.random.uniform([pairs, slots], 0, entries, tf.int32, seed=3),
+        "masked_lm_weights": tf.ones([pairs, slots]),
+    }
+    key = tf.constant(1, tf.int64)
+
+    def step(features: dict[str, dict]) -> None:
+        _, found, _ = whole_gradients(model, features, key, tf.constant(1.0))
+        for variable, gradient in zip(model.trainable_variables, found):
+            if gradient is not None:
+                variable.assign_sub(1e-3 * tf.convert_to_tensor(gradient))
+
+    pair = {"first": tokens, "second_masked": masked, "key": tf.range(pairs, dtype=tf.int64)}
+    return step, {"cmlm": pair}
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,270 @@
+"""What the backward pass computes again gives the losses and gradients of what was kept."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tf_keras
+
+from official_cmlm.checkpoints.encoder_directory import describe, differences, read_description
+from official_cmlm.configs.encoder import REMATS
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.gradients import summed_over_replicas
+from official_cmlm.training.model import MultiObjectiveModel
+from official_cmlm.training.start import Start
+from official_cmlm.training.step import whole_gradients
+from tests.conftest import mirrored_strategy, tiny_encoder_config
+from tests.modeling.helpers import make_masked, make_tokens, randomize
+from tests.objectives.helpers import refuses
+from tests.training.all_objectives import SETTINGS, batch_of, task_of
+
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+KINDS = [kind for kind in REMATS if kind != "none"]
+KEY = 1234
+
+
+def _values(model, features, key=KEY, chunk_size=0):
+    """Loss, gradients and metrics of a step, summed over the replicas."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
+    if chunk_size:
+        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+    else:
+        loss, gradients, outputs = whole_gradients(*arguments)
+    gradients = [
+        tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
+        for g, v in zip(gradients, model.trainable_variables, strict=True)
+    ]
+    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
+    return summed_over_replicas([loss / replicas, *gradients, *metrics])
+
+
+def _check_equal(found, expected, rtol=1e-5):
+    assert float(expected[0]) > 0.1
+    for got, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
+
+
+def _model(folders, name, kind, static_shapes=False):
+    """A model with all dropouts, the same for every `kind`."""
+    task = task_of(folders, name, {**DROPOUT, "num_layers": 2, "remat": kind})
+    model = randomize(task.build_model())
+    for objective in model.objectives.values():
+        objective.static_shapes = static_shapes
+    return model, batch_of(task, name)
+
+
+def _count_blocks(monkeypatch):
+    """Counts calls of attention: each is one of a block."""
+    calls = []
+    before = tf_keras.layers.MultiHeadAttention._masked_softmax
+
+    def counted(self, *arguments, **options):
+        calls.append(self)
+        return before(self, *arguments, **options)
+
+    monkeypatch.setattr(tf_keras.layers.MultiHeadAttention, "_masked_softmax", counted)
+    return calls
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+def test_losses_and_gradients_are_those_without(folders, name, monkeypatch):
+    """Every objective, with every kind of dropout; each block is computed twice."""
+    calls = _count_blocks(monkeypatch)
+    model, features = _model(folders, name, "none")
+    calls.clear()
+    expected = _values(model, features)
+    plain = len(calls)
+    for kind in KINDS:
+        model, features = _model(folders, name, kind)
+        calls.clear()
+        _check_equal(_values(model, features), expected)
+        # What is not trained, as DiffCSE's generator, is not computed again.
+        assert plain < len(calls) <= 2 * plain
+
+
+def test_another_step_has_other_masks(folders):
+    """Masks are drawn again, not once for all steps."""
+    model, features = _model(folders, "mlm", "blocks")
+    first, again, other = (float(_values(model, features, key)[0]) for key in (1, 1, 2))
+    assert first == again != other
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["contrastive", "declutr"])
+def test_views_that_share_a_batch(folders, name, kind):
+    """Views of one batch have masks of their own, in the second computation too."""
+    chosen = {"controlled_dropout": True} if name == "contrastive" else {}
+    values = []
+    for each in ("none", kind):
+        task = task_of(folders, name, {**DROPOUT, "remat": each}, **chosen)
+        model = randomize(task.build_model())
+        values.append(_values(model, batch_of(task, name)))
+    _check_equal(values[1], values[0])
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_chunks(folders, kind):
+    """With `task.chunk_size` beside it."""
+    model, features = _model(folders, "bitext_retrieval", "none")
+    expected = _values(model, features)
+    model, features = _model(folders, "bitext_retrieval", kind)
+    _check_equal(_values(model, features, chunk_size=3), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("name", ["cmlm", "cmlm_cse"])
+def test_two_replicas_equal_one_device(folders, name, kind):
+    """Gradients reach the replicas' own copies of the weights."""
+    single, whole = _model(folders, name, "none")
+    expected = [value.numpy() for value in _values(single, whole)]
+    halves = [
+        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
+    ]
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        mirrored, _ = _model(folders, name, kind)
+    mirrored.set_weights(single.get_weights())
+    features = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    values = strategy.run(_values, args=(mirrored, features))
+    for replica in range(2):
+        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
+        _check_equal(found, expected, rtol=1e-4)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_graph_on_two_replicas(folders, kind):
+    """As a training computes them."""
+    single, whole = _model(folders, "mlm", "none")
+    expected = [value.numpy() for value in _values(single, whole)]
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        mirrored, _ = _model(folders, "mlm", kind)
+    mirrored.set_weights(single.get_weights())
+    halves = [
+        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
+    ]
+    features = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    @tf.function
+    def step(features):
+        return strategy.run(_values, args=(mirrored, features))
+
+    found = [strategy.experimental_local_results(v)[1].numpy() for v in step(features)]
+    _check_equal(found, expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    # Each compiles for ten seconds or more.
+    [
+        pytest.param(name, kind, marks=() if name == "mlm" else pytest.mark.long)
+        for name in SETTINGS
+        for kind in KINDS
+    ],
+)
+def test_compiled(folders, name, kind):
+    """XLA draws the same masks in both computations."""
+    model, features = _model(folders, name, "none", static_shapes=True)
+    expected = _values(model, features)
+    model, features = _model(folders, name, kind, static_shapes=True)
+    _check_equal(tf.function(_values, jit_compile=True)(model, features), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_half_precision(folders, bfloat16, kind):
+    """Gradients of float32 weights that the blocks read as bfloat16."""
+    values = []
+    for each in ("none", kind):
+        model, features = _model(folders, "mlm", each)
+        values.append(_values(model, features))
+    assert {value.dtype for value in values[1]} == {tf.float32}
+    _check_equal(values[1], values[0], rtol=1e-2)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_without_a_stream_nothing_is_computed_again(kind, monkeypatch):
+    """Masks of Keras's own generator cannot be drawn twice; encoding has no gradient."""
+    model = randomize(SentenceEncoderModel(tiny_encoder_config(**DROPOUT, remat=kind)))
+    plain = randomize(SentenceEncoderModel(tiny_encoder_config(**DROPOUT)))
+    tokens = make_tokens([6, 2, 9], 9)
+    calls = _count_blocks(monkeypatch)
+    with tf.GradientTape() as tape:
+        loss = tf.reduce_sum(model(tokens, training=True)["default"] ** 2)
+    tape.gradient(loss, model.trainable_variables)
+    assert len(calls) == 2
+    np.testing.assert_array_equal(model(tokens)["default"], plain(tokens)["default"])
+
+
+def test_names_of_weights_and_checkpoints_are_the_same(tmp_path):
+    """A training may go on with another setting, in either direction."""
+    keys = []
+    for kind in REMATS:
+        model = SentenceEncoderModel(tiny_encoder_config(remat=kind))
+        prefix = tf.train.Checkpoint(encoder=model).write(str(tmp_path / kind))
+        keys.append(([v.name for v in model.weights], tf.train.list_variables(prefix)))
+    assert keys[0] == keys[1] == keys[2]
+
+
+def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
+    """How a training saved memory is no property of the encoder that it left."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary), remat="blocks")
+    describe(tmp_path, config, vocabulary)
+    found, _, _ = read_description(tmp_path)
+    assert found == config.replace(remat="none")
+    assert differences(found, config) == []
+    start = Start(str(tmp_path), found, 24, for_sentences=True)
+    assert "remat" not in start.taken_over((), ())
+    assert start.notes(config, config, ()) == []
+
+
+def test_refuses_unknown_kinds():
+    refuses(lambda: tiny_encoder_config(remat="all").check(), "encoder.remat", "'all'")
+
+
+@pytest.mark.long
+def test_the_compiled_step_needs_less_memory():
+    """By XLA's own account, which sees whether both computations were made one."""
+    pytest.importorskip("jax", reason="needs JAX: pip install jax")
+    needed = {kind: _temporaries(kind) for kind in REMATS}
+    assert needed["blocks"] < 0.5 * needed["none"], json.dumps(needed)
+    assert needed["attention"] < 0.7 * needed["none"], json.dumps(needed)
+
+
+def _temporaries(kind):
+    """Bytes of a step's temporary buffers: sequences of 256 tokens, dropout of attention."""
+    from official_cmlm.training.jax_loop import compiled_memory
+
+    config = tiny_encoder_config(
+        num_layers=6,
+        hidden_size=32,
+        intermediate_size=128,
+        num_attention_heads=4,
+        attention_dropout_rate=0.2,
+        max_position_embeddings=256,
+        remat=kind,
+    )
+    model = MultiObjectiveModel(
+        SentenceEncoderModel(config), {"mlm": MlmConfig()}, static_shapes=True
+    )
+    masked = make_masked([256] * 4, 256, [9] * 4)
+    batch = {"mlm": {"segment_masked": masked, "key": tf.range(4, dtype=tf.int64)}}
+
+    def step(features):
+        _, gradients, _ = whole_gradients(
+            model, features, tf.constant(KEY, tf.int64), tf.constant(1.0)
+        )
+        for variable, gradient in zip(model.trainable_variables, gradients):
+            if gradient is not None:
+                variable.assign_sub(0.1 * tf.convert_to_tensor(gradient))
+
+    return compiled_memory(step, batch).temporary

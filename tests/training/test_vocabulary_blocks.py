@@ -1,0 +1,155 @@
+"""`vocabulary_block_size`: losses, gradients and metrics are those of whole logits."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.objectives.masked_prediction import MaskingConfig
+from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.gradients import summed_over_replicas
+from official_cmlm.training.step import whole_gradients
+from tests.conftest import mirrored_strategy
+from tests.modeling.helpers import randomize
+from tests.objectives.helpers import refuses
+from tests.training.all_objectives import SETTINGS, batch_of, task_of
+
+DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2}
+NAMES = [name for name, config in SETTINGS.items() if isinstance(config, MaskingConfig)]
+# The vocabulary has more entries, and no multiple.
+BLOCK = 30
+
+
+def _model(folders, name, block_size, static_shapes=False):
+    task = task_of(folders, name, DROPOUT, vocabulary_block_size=block_size)
+    assert len(task.vocabulary) > 2 * BLOCK and len(task.vocabulary) % BLOCK
+    model = randomize(task.build_model())
+    for objective in model.objectives.values():
+        objective.static_shapes = static_shapes
+    if name == "diff_cse":
+        # The generator's random weights are those of the model, as after a start.
+        task.initialize(model)
+    return model, batch_of(task, name)
+
+
+def _values(model, features, chunk_size=0):
+    """Loss, gradients and metrics of a step, summed over the replicas."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    arguments = (model, features, tf.constant(5, tf.int64), tf.constant(1.0 / replicas))
+    if chunk_size:
+        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+    else:
+        loss, gradients, outputs = whole_gradients(*arguments)
+    gradients = [
+        tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
+        for g, v in zip(gradients, model.trainable_variables, strict=True)
+    ]
+    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
+    return summed_over_replicas([loss / replicas, *gradients, *metrics])
+
+
+def _check_equal(found, expected, rtol=1e-5):
+    assert float(expected[0]) > 0.1
+    for got, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
+
+
+def _forbid_whole_logits(model, monkeypatch):
+    """Lets a call of a head that returns logits fail."""
+    heads = [model.head]
+    if "diff_cse" in model.objectives:
+        heads.append(model.objectives["diff_cse"].generator_head)
+    for head in heads:
+        before = head.call
+
+        def call(outputs, masked_positions, factors=False, before=before):
+            assert factors
+            return before(outputs, masked_positions, factors)
+
+        monkeypatch.setattr(head, "call", call)
+
+
+def test_every_objective_with_the_head_has_it():
+    assert set(NAMES) == {name for name in SETTINGS if SETTINGS[name].needs_language_model_head()}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_training_and_validation(folders, name, monkeypatch):
+    """Eager steps with dropout, in chunks too, and what a validation reports."""
+    model, features = _model(folders, name, 0)
+    expected = _values(model, features)
+    validated = model(features)[name]
+    model, features = _model(folders, name, BLOCK)
+    _forbid_whole_logits(model, monkeypatch)
+    _check_equal(_values(model, features), expected)
+    _check_equal(_values(model, features, chunk_size=3), expected, rtol=1e-4)
+    found = model(features)[name]
+    _check_equal(
+        tf.nest.flatten([found.loss, found.metrics]),
+        tf.nest.flatten([validated.loss, validated.metrics]),
+    )
+
+
+@pytest.mark.parametrize(
+    # Each compiles for ten seconds or more.
+    "name",
+    [pytest.param(name, marks=() if name == "mlm" else pytest.mark.long) for name in NAMES],
+)
+def test_compiled(folders, name):
+    """Shapes are static, the rest of the vocabulary's too."""
+    model, features = _model(folders, name, 0, static_shapes=True)
+    expected = _values(model, features)
+    model, features = _model(folders, name, BLOCK, static_shapes=True)
+    _check_equal(tf.function(_values, jit_compile=True)(model, features), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("name", ["cmlm", "declutr"])
+def test_two_replicas_equal_one_device(folders, name):
+    """Each replica's part of the table's gradient is added."""
+    single, whole = _model(folders, name, 0)
+    expected = [value.numpy() for value in _values(single, whole)]
+    halves = [
+        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
+    ]
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        mirrored, _ = _model(folders, name, BLOCK)
+    mirrored.set_weights(single.get_weights())
+    features = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+
+    values = strategy.run(_values, args=(mirrored, features))
+    for replica in range(2):
+        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
+        _check_equal(found, expected, rtol=1e-4)
+
+
+def test_half_precision(folders, bfloat16):
+    """The head reads its weights in the precision of the computation, as for whole logits."""
+    values = []
+    for block_size in (0, BLOCK):
+        model, features = _model(folders, "mlm", block_size)
+        values.append(_values(model, features))
+    assert {value.dtype for value in values[1]} == {tf.float32}
+    assert float(values[1][0]) == pytest.approx(float(values[0][0]), rel=1e-4)
+    # Some gradients are rounding alone, so all are measured together.
+    found, expected = (np.concatenate([np.ravel(v) for v in each[1:]]) for each in values[::-1])
+    assert np.linalg.norm(found - expected) < 0.01 * np.linalg.norm(expected)
+
+
+@pytest.mark.long
+def test_with_rematerialised_blocks_compiled(folders):
+    """Both together, as a training of a large model has them."""
+    model, features = _model(folders, "cmlm", 0, static_shapes=True)
+    expected = _values(model, features)
+    task = task_of(folders, "cmlm", {**DROPOUT, "remat": "blocks"}, vocabulary_block_size=BLOCK)
+    both = randomize(task.build_model())
+    both.objectives["cmlm"].static_shapes = True
+    _check_equal(tf.function(_values, jit_compile=True)(both, features), expected, rtol=1e-4)
+
+
+def test_refuses_sizes_below_0():
+    from tests.conftest import tiny_encoder_config
+
+    config = SETTINGS["mlm"].replace(vocabulary_block_size=-1)
+    refuses(lambda: config.check(tiny_encoder_config(), "there"), "vocabulary_block_size", "-1")
