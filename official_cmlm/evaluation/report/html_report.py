@@ -164,7 +164,7 @@ def _summary(*parts: Results) -> str:
     table = tables.summary(*parts)
     if table is None:
         return ""
-    foot = '<p class="footnote">Bold: the best of a row.</p>' if len(parts) > 1 else ""
+    foot = f'<p class="footnote">{tables.ROWS_FOOTNOTE}</p>' if len(parts) > 1 else ""
     return f"<h2>Summary</h2>\n{_table(table)}\n{foot}"
 
 
@@ -227,7 +227,7 @@ def _facts(part: Results) -> dict[str, str]:
     encoder = part["encoder"]
     return {
         "Path": encoder["path"],
-        "Kind": f"{encoder['kind']}, {encoder['dimension']} dimensions",
+        "Kind": tables.kind(encoder),
         "Fingerprint": encoder["fingerprint"],
         "Data": part.get("data_dir", ""),
         "Started": part["started"],

@@ -292,6 +292,8 @@ def _mean(
         {
             "value": math.fsum(part[i]["value"] for i in common) / len(common),
             "count": len(common),
+            # Means over tasks of different examples are not compared either.
+            "counts": tuple(part[i]["count"] for i in common),
         }
         if common and any(part)
         else None

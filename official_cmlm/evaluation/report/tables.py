@@ -10,6 +10,7 @@ from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper
 from official_cmlm.evaluation.suites import SUITES
 
 MISSING = "–"
+ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
 # Decimals of suites whose scores are not percentages.
 _MORE_DECIMALS = {"geometry": 4}
 
@@ -165,12 +166,13 @@ def _compared(
 
 
 def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
-    """The best of each column, as printed; of one value alone there is none."""
+    """The best of each column, as printed; of equal values, or a single one, there is none."""
     best = set()
     for column, (_, score) in enumerate(table.columns, 1):
         sign = main_scores.better((score or "").split("|")[0].rpartition("/")[2])
         values = {i: sign * float(r[column]) for i, r in enumerate(rows) if r[column] != MISSING}
-        if len(values) > 1 and sign:
+        # Nothing is best where nothing differs.
+        if len(set(values.values())) > 1 and sign:
             best |= {(i, column) for i, value in values.items() if value == max(values.values())}
     return frozenset(best)
 
@@ -178,20 +180,32 @@ def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tupl
 def _best_of_row(
     row: int, first: int, found: Sequence[dict[str, Any] | None], metric: str, decimals: int
 ) -> set[tuple[int, int]]:
-    """The best of several encoders' scores; they are in the columns from `first` on."""
+    """The best of several encoders' scores, as printed, in the columns from `first` on.
+
+    There is none among equal values, nor among scores of different examples.
+    """
     sign = main_scores.better(metric)
     values = {
-        i: sign * round(score["value"], decimals)
+        i: sign * float(_number(score["value"], decimals))
         for i, score in enumerate(found)
         if score and is_number(score["value"])
     }
-    if len(values) < 2 or not sign:
+    if len(set(values.values())) < 2 or not sign or not _comparable(found):
         return set()
     return {(row, first + i) for i, value in values.items() if value == max(values.values())}
 
 
+def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
+    """Whether scores are of the same examples, as far as their numbers tell."""
+    there = [score for score in found if score and is_number(score["value"])]
+    return len({(score["count"], score.get("counts")) for score in there}) < 2
+
+
 def all_scores(suite: str, *parts: Results) -> Table | None:
-    """All scores of a suite, of two encoders the difference as well; None without any."""
+    """All scores of a suite; None without any.
+
+    Of two encoders the differences as well, where both scores are of equally many examples.
+    """
     found = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
     decimals = _MORE_DECIMALS.get(suite, 2)
@@ -205,8 +219,8 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
         row = [task, metric, *(_with_deviation(score, decimals) for score in each)]
         if len(parts) == 2:
             values = [score["value"] if score else None for score in each]
-            both = all(map(is_number, values))
-            row.append(f"{values[0] - values[1]:+.{decimals}f}" if both else MISSING)
+            both = all(map(is_number, values)) and _comparable(each)
+            row.append(_number(values[0] - values[1], decimals, "+") if both else MISSING)
         best |= _best_of_row(len(rows), 2, each, metric, decimals)
         rows.append([*row, _counts(each)])
     return Table(header, rows, left=2, best=frozenset(best)) if rows else None
@@ -225,14 +239,14 @@ def markdown(*parts: Results) -> str:
     for name, part in zip(names, parts):
         encoder = part["encoder"]
         lines.append(
-            f"- {escape(name)}: {escape(encoder['kind'])}, {encoder['dimension']} dimensions, "
+            f"- {escape(name)}: {escape(kind(encoder))}, "
             f"fingerprint {escape(encoder['fingerprint'])}, {escape(part['started'])}, "
             f"{duration(part['seconds'])}"
         )
     if table := summary(*parts):
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
-            lines += ["", "Bold: the best of a row."]
+            lines += ["", ROWS_FOOTNOTE]
     for title, read in (("Failed", failures), ("No data", missing)):
         found = [(suite, text) for suite in suites for text in read(suite, *parts)]
         if found:
@@ -346,6 +360,12 @@ def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Res
     return shared + [f"{whose}{text}" for text, whose in lines.items() if whose]
 
 
+def kind(encoder: dict[str, Any]) -> str:
+    """Kind and dimension of an encoder; it has no dimension if nothing was encoded."""
+    dimension = encoder["dimension"]
+    return encoder["kind"] + ("" if dimension is None else f", {dimension} dimensions")
+
+
 def duration(seconds: float) -> str:
     """`42 s`, `3 min 20 s` or `2 h 5 min`."""
     whole = round(seconds)
@@ -403,6 +423,15 @@ def _counts(found: Sequence[dict[str, Any] | None]) -> str:
 def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
     if score is None or not is_number(score["value"]):
         return MISSING
-    text = f"{score['value']:.{decimals}f}"
+    text = _number(score["value"], decimals)
     deviation = main_scores.deviation(score)
-    return text if deviation is None else f"{text} ± {deviation:.{decimals}f}"
+    return text if deviation is None else f"{text} ± {_number(deviation, decimals)}"
+
+
+def _number(value: float, decimals: int, sign: str = "-") -> str:
+    """A value with its decimals; `1.2e-07` where more than two would show little of it.
+
+    Percentages, of two decimals, stay as they are: a ten thousandth of a per cent is nothing.
+    """
+    small = decimals > 2 and 0 < abs(value) < 10 ** (1 - decimals)
+    return f"{value:{sign}.1e}" if small else f"{value:{sign}.{decimals}f}"

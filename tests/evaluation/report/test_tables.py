@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from official_cmlm.evaluation.report import main_scores, tables
+from official_cmlm.evaluation.report import html_report, main_scores, tables
 
 
 def score(task, metric, value, count=10, deviation=None):
@@ -106,7 +106,12 @@ def test_summary_of_many_tasks():
     assert table.rows == [
         ["bli", "mean of 16 tasks", "precision at 1, %", "11.50", "–", "11.50", "16"]
     ]
-    assert table.best == {(0, 3), (0, 5)}
+    # Equal values: none is the best.
+    assert table.best == set()
+    better = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0) for i in range(20))))
+    assert tables.summary(mine, better).best == {(0, 4)}
+    fewer = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0, 9) for i in range(20))))
+    assert tables.summary(mine, fewer).best == set()
 
 
 def test_best_of_each_column_is_bold():
@@ -224,18 +229,53 @@ def test_all_scores_are_listed():
 
 def test_compare_adds_a_row_and_differences():
     """A second encoder has its own row, and each score the difference to it."""
-    other = results("other", sts=suite(score("STS12", "spearman_all", 60.0, 3000)))
+    other = results("other", sts=suite(score("STS12", "spearman_all", 60.0, 3108)))
     other["suites"]["qnli"] = suite(score("dev", "auc", 70.0))
     text = tables.markdown(results(sts=STS), other)
     rows = section(text, "CMLM, Table 2")
     assert [row[:2] for row in rows[2:4]] == [["*mine*", "**61.23**"], ["*other*", "60.00"]]
     header, _, first, second, third = section(text, "All scores")
     assert header == ["Task", "Metric", "mine", "other", "Difference", "Count"]
-    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108 / 3000"]
+    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108"]
     assert second[2:] == ["55.00", "–", "–", "3108"]
     assert third[0] == "STS-B"
     # A suite that only the second has.
     assert section(text[text.index("## qnli") :], "All scores")[2][2:5] == ["–", "70.00", "–"]
+
+
+def test_scores_of_different_examples_are_not_compared():
+    """Where the counts differ there is no best value and no difference."""
+    mine = results(tatoeba=suite(score("macro", "accuracy_mean", 4.45, 1)))
+    other = results("other", tatoeba=suite(score("macro", "accuracy_mean", 1.66, 18)))
+    text = tables.markdown(mine, other)
+    assert section(text, "Summary")[2][3:] == ["4.45", "1.66", "1 / 18"]
+    assert section(text, "All scores")[2][2:] == ["4.45", "1.66", "–", "1 / 18"]
+    assert "none where the counts differ" in text
+
+
+def test_nothing_is_best_where_nothing_differs():
+    """Equal as printed: none is bold; values near zero show two of their figures."""
+    scores = [score("words", "isotropy", 1.2e-7), score("words", "mean_vector_norm", 0.5)]
+    parts = [results(name, geometry=suite(*scores)) for name in "ab"]
+    table = tables.all_scores("geometry", *parts)
+    assert [row[2:5] for row in table.rows] == [
+        ["1.2e-07", "1.2e-07", "+0.0000"],
+        ["0.5000", "0.5000", "+0.0000"],
+    ]
+    assert table.best == set()
+    parts[1]["suites"]["geometry"] = suite(score("words", "isotropy", 3.4e-6))
+    table = tables.all_scores("geometry", *parts)
+    assert table.rows[0][2:5] == ["1.2e-07", "3.4e-06", "-3.3e-06"] and table.best == {(0, 3)}
+    # The papers print three decimals, and have others that are better.
+    assert "**0.000**" not in tables.markdown(*parts)
+
+
+def test_an_encoder_that_encoded_nothing_has_no_dimension():
+    """Its kind stands alone."""
+    mine = results(sts=suite(failures=["STS12: no pairs"]))
+    mine["encoder"]["dimension"] = None
+    assert "- mine: folder, fingerprint 0123456789abcdef" in tables.markdown(mine)
+    assert "None" not in html_report.html_report(mine)
 
 
 def test_five_encoders():
