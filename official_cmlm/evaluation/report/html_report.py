@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
-from official_cmlm.evaluation.report.main_scores import BARS, Main, Results, scores, suite_names
+from official_cmlm.evaluation.report.main_scores import (
+    BARS,
+    Main,
+    Results,
+    scores,
+    shown,
+    suite_names,
+)
 from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Table
 from official_cmlm.evaluation.suites import SUITES
@@ -20,16 +27,19 @@ _REMOVED = "_pcr"
 def html_report(*parts: Results) -> str:
     """The whole evaluation as an HTML document without external resources.
 
+    It has the suites of the first encoder; those that only others have are named.
+
     Args:
       *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
         by name, `suites`.
     """
     names = tables.encoder_names(*parts)
     suites = suite_names(*parts)
+    left_out = tables.only_compared_line(*parts)
     title = _text(f"Evaluation of {tables.listed(names)}")
     links = [f'<li><a href="#suite-{i}">{_text(name)}</a></li>' for i, name in enumerate(suites)]
     sections = [
-        f'<section id="suite-{i}">\n{_suite(i, name, *parts)}\n</section>'
+        f'<section id="suite-{i}">\n{_suite(i, name, *shown(name, parts))}\n</section>'
         for i, name in enumerate(suites)
     ]
     body = [
@@ -41,6 +51,7 @@ def html_report(*parts: Results) -> str:
         _notice("No data was given for", "missing", tables.missing, *parts),
         f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if links else "",
         *(sections or ["<p>No suite was run.</p>"]),
+        f'<p class="footnote">{_text(left_out)}</p>' if left_out else "",
     ]
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -239,7 +250,7 @@ def _notice(title: str, kind: str, read: Any, *parts: Results) -> str:
     items = [
         f"<li><b>{_text(suite)}</b> {_text(text)}</li>"
         for suite in suite_names(*parts)
-        for text in read(suite, *parts)
+        for text in read(suite, *shown(suite, parts))
     ]
     if not items:
         return ""

@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report.papers import paper_tables
@@ -129,6 +129,19 @@ _METRICS = {
     "spearman_all": "Spearman's ρ × 100, all pairs together",
     "spearman_mean": "Spearman's ρ × 100, mean",
 }
+# By suite the names of its own means, whole, as its `evaluate` gives them. Other tasks are named
+# after data, and so may be called `all` or `average-prices`; other suites have no means.
+_AVERAGES = {
+    "senteval": r"average|average_of_chosen",
+    "probing": r"average|average_of_chosen",
+    "sts": r"average|average of .+",
+    "tatoeba": r"macro|macro36",
+    "xeval": r"mean",
+    "amazon": r"mean",
+    "language_bias": r"all",
+    "word_similarity": r"\w+\.average",
+    "retrieval": r"(macro|NanoBEIR)(-dev|-train)?",
+}
 # Others are better the higher they are. What is a share of languages is neither.
 _LOWER_IS_BETTER = {"mean_vector_norm", "alignment", "uniformity", "share_own", "share_own_pcr"}
 _NEITHER = re.compile(r"share_(?!own)|count")
@@ -183,9 +196,23 @@ def scores(results: Results, suite: str) -> dict[str, Score]:
 
 
 def suite_names(*parts: Results) -> list[str]:
-    """The suites that were run, in the order of `SUITES`."""
-    names = {name for part in parts for name in part.get("suites", {})}
-    return [name for name in SUITES if name in names] + sorted(names - SUITES.keys())
+    """The suites that the first of the encoders ran, in the order of `SUITES`."""
+    return _in_order(parts[0].get("suites", {}).keys())
+
+
+def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
+    """The encoders to show in a suite: others only beside scores of the first."""
+    return parts if scores(parts[0], suite) else parts[:1]
+
+
+def only_compared(*parts: Results) -> list[str]:
+    """The suites of which others have scores and the first has none."""
+    names = {name for part in parts[1:] for name in part.get("suites", {}) if scores(part, name)}
+    return _in_order({name for name in names if not scores(parts[0], name)})
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    return [name for name in SUITES if name in names] + sorted(set(names) - SUITES.keys())
 
 
 def is_number(value: float | None) -> bool:
@@ -224,7 +251,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
             continue
         wanted = [m for m in known or metrics[:1] if m in metrics][:1]
         # Averages have names of their own, such as the paper's.
-        wanted = wanted or (metrics if is_average(task) else [])
+        wanted = wanted or (metrics if is_average(suite, task) else [])
         rows += [_main(suite, task, metric, len(wanted) > 1) for metric in wanted]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: (groups.index(row.group), row.is_average))
@@ -233,14 +260,14 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
 def _main(suite: str, task: str, metric: str, with_metric: bool) -> Main:
     group = _group(suite, task)
     label = task.removeprefix(f"{group}.")
-    if (with_metric or metric == "cmlm") and is_average(task):
+    if (with_metric or metric == "cmlm") and is_average(suite, task):
         label = f"{label} ({metric})"
-    return Main(task, metric, _GROUPS.get(group, group), is_average(task), label)
+    return Main(task, metric, _GROUPS.get(group, group), is_average(suite, task), label)
 
 
-def is_average(task: str) -> bool:
-    """Whether a task is the average of others."""
-    return bool(re.search(r"(?:^|[.\s])(average|mean|macro\d*|all)\b", task))
+def is_average(suite: str, task: str) -> bool:
+    """Whether a task is the average of others of its suite."""
+    return suite in _AVERAGES and bool(re.fullmatch(_AVERAGES[suite], task))
 
 
 def _group(suite: str, task: str) -> str:

@@ -5,7 +5,13 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
-from official_cmlm.evaluation.report.main_scores import Results, is_number, scores, suite_names
+from official_cmlm.evaluation.report.main_scores import (
+    Results,
+    is_number,
+    scores,
+    shown,
+    suite_names,
+)
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
 
@@ -88,9 +94,11 @@ def encoder_names(*parts: Results) -> list[str]:
 
 
 def summary(*parts: Results) -> Table | None:
-    """The scores that stand for each suite, one column per encoder; None without any."""
+    """The scores that stand for the first encoder's suites, a column each; None without any."""
     rows, best = [], set()
     for suite in suite_names(*parts):
+        if not scores(parts[0], suite):
+            continue
         decimals = _MORE_DECIMALS.get(suite, 2)
         for task, metric, found in main_scores.summarized(suite, parts):
             label = " and ".join(map(main_scores.metric_label, metric.split(" and ")))
@@ -229,6 +237,8 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 def markdown(*parts: Results) -> str:
     """The whole evaluation as Markdown: own scores first, the papers' tables at the end.
 
+    It has the suites of the first encoder; those that only others have are named.
+
     Args:
       *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
         by name, `suites`. Of two encoders differences are first minus second.
@@ -248,13 +258,15 @@ def markdown(*parts: Results) -> str:
         if len(parts) > 1:
             lines += ["", ROWS_FOOTNOTE]
     for title, read in (("Failed", failures), ("No data", missing)):
-        found = [(suite, text) for suite in suites for text in read(suite, *parts)]
+        found = [(suite, text) for suite in suites for text in read(suite, *shown(suite, parts))]
         if found:
             lines += ["", f"**{title}:**", ""]
             lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in found]
     for suite in suites:
-        lines += _suite_lines(suite, *parts)
+        lines += _suite_lines(suite, *shown(suite, parts))
     lines += _paper_lines(suites, *parts)
+    if text := only_compared_line(*parts):
+        lines += ["", escape(text)]
     return "\n".join(lines) + "\n"
 
 
@@ -274,7 +286,9 @@ def _suite_lines(suite: str, *parts: Results) -> list[str]:
 
 def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
     """The papers' tables; of ablations, which are long, only the names."""
-    found = [comparison for suite in suites for comparison in comparisons(suite, *parts)]
+    found = [
+        comparison for suite in suites for comparison in comparisons(suite, *shown(suite, parts))
+    ]
     if not found:
         return []
     lines = [
@@ -293,6 +307,12 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
         lines += ["", "### Ablations", "", "These tables are in report.html:", ""]
         lines += [f"- {title}" for title in ablations]
     return lines
+
+
+def only_compared_line(*parts: Results) -> str:
+    """Which suites are left out since the first encoder has no score of them; empty if none is."""
+    names = main_scores.only_compared(*parts)
+    return f"Only in compared results: {', '.join(names)}." if names else ""
 
 
 def settings(suite: str, *parts: Results) -> list[str]:

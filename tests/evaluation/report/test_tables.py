@@ -240,7 +240,7 @@ def test_compare_adds_a_row_and_differences():
     assert second[2:] == ["55.00", "–", "–", "3108"]
     assert third[0] == "STS-B"
     # A suite that only the second has.
-    assert section(text[text.index("## qnli") :], "All scores")[2][2:5] == ["–", "70.00", "–"]
+    assert "## qnli" not in text
 
 
 def test_scores_of_different_examples_are_not_compared():
@@ -276,6 +276,64 @@ def test_an_encoder_that_encoded_nothing_has_no_dimension():
     mine["encoder"]["dimension"] = None
     assert "- mine: folder, fingerprint 0123456789abcdef" in tables.markdown(mine)
     assert "None" not in html_report.html_report(mine)
+
+
+def test_suites_that_only_others_have_are_named():
+    """They have no section, table, row of the summary or missing data, in either report."""
+    missing = [{"task": "STS13", "what": "/x", "hint": "fetch SemEval"}]
+    other = results(
+        "other",
+        sts=suite(*STS["scores"], missing=missing, notes=["a note"]),
+        xeval=suite(score("bg", "average", 80.0)),
+        qnli=suite(score("dev", "auc", 70.0)),
+        amazon=suite(failures=["no reviews"]),
+    )
+    own = suite(missing=[missing[0] | {"hint": "fetch QNLI"}], notes=["own note"])
+    mine = results(senteval=suite(score("MR", "accuracy", 81.2)), qnli=own)
+    text = tables.markdown(mine, other)
+    assert text.endswith("\n\nOnly in compared results: sts, xeval, qnli.\n")
+    assert [row[0] for row in section(text, "Summary")[2:]] == ["senteval"]
+    # What the own run lacks is told, and that alone.
+    assert "- qnli: STS13: fetch QNLI" in text and "own note" in text and "70.00" not in text
+    for gone in ("## sts", "SemEval", "a note", "reviews", "CMLM, Table 2", "CMLM, Table 4"):
+        assert gone not in text
+    page = html_report.html_report(mine, other)
+    assert page.index("Only in compared results: sts, xeval, qnli.") > page.index('id="suite-1"')
+    assert page.count("<section") == 2 and "fetch SemEval" not in page and "70.00" not in page
+    assert tables.summary(results(), other) is None
+    assert "Only in" not in tables.markdown(mine)
+
+
+@pytest.mark.parametrize(
+    ("name", "averages", "others"),
+    [
+        ("retrieval", "macro NanoBEIR macro-dev NanoBEIR-train", "all average average-prices mean"),
+        ("sts", "average average|of|STS12+SICK-R", "all macro average-x STS-B.average mean"),
+        ("senteval", "average average_of_chosen", "mean all MR average_x"),
+        ("probing", "average average_of_chosen", "mean all"),
+        ("tatoeba", "macro macro36", "all mean macro3 average"),
+        ("xeval", "mean", "all macro average de.mean"),
+        ("amazon", "mean", "all macro average"),
+        ("language_bias", "all", "mean macro average"),
+        ("word_similarity", "multi_simlex.average simlex.average", "average x.mean all"),
+        ("entity_linking", "", "all average mean macro all.Disease"),
+        ("zzz", "", "all average mean macro"),
+    ],
+)
+def test_averages_are_known_by_their_suite(name, averages, others):
+    """Names of data sets are free: `all` is an average in one suite and a data set in another."""
+    tasks = [task.replace("|", " ") for task in averages.split()]
+    assert all(main_scores.is_average(name, task) for task in tasks)
+    assert not any(main_scores.is_average(name, task) for task in others.split())
+
+
+def test_a_data_set_called_all_is_scored_like_others():
+    """It is a row of the summary among the data sets, and does not stand for them."""
+    names = ["all", "average-prices", *(f"d{i}" for i in range(7)), "macro"]
+    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names)))
+    assert [row[1] for row in tables.summary(mine).rows] == ["macro"]
+    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names[:-1])))
+    assert [row[1] for row in tables.summary(mine).rows] == names[:-1]
 
 
 def test_five_encoders():
