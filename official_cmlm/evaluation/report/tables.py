@@ -224,7 +224,11 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     for key in dict.fromkeys(key for part in found for key in part):
         each = [part.get(key) for part in found]
         task, metric = next((score["task"], score["metric"]) for score in each if score)
-        row = [task, metric, *(_with_deviation(score, decimals) for score in each)]
+        row = [
+            task,
+            main_scores.metric_label(metric),
+            *(_with_deviation(score, decimals) for score in each),
+        ]
         if len(parts) == 2:
             values = [score["value"] if score else None for score in each]
             both = all(map(is_number, values)) and _comparable(each)
@@ -360,12 +364,22 @@ def _grouped(failures: list[str]) -> list[str]:
 
 
 def _settings(part: dict[str, Any]) -> list[str]:
-    chosen = ", ".join(f"{key}={value}" for key, value in part.get("options", {}).items())
+    options = {key: _option(value) for key, value in part.get("options", {}).items()}
+    chosen = "; ".join(f"{key}: {text}" for key, text in options.items() if text)
     seeds = ", ".join(map(str, part.get("seeds", [])))
     lines = [("Protocol", part.get("protocol", "")), ("Options", chosen), ("Seeds", seeds)]
     if "seconds" in part:
         lines.append(("Duration", duration(part["seconds"])))
     return [f"{label}: {text}" for label, text in lines if text]
+
+
+def _option(value: Any) -> str:
+    """An option's value for readers; empty where nothing was chosen."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(_option, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Results) -> list[str]:

@@ -222,8 +222,8 @@ def test_all_scores_are_listed():
     )
     header, _, *rows = section(text, "All scores")
     assert header == ["Task", "Metric", "Value", "Count"]
-    assert rows[0] == ["MR", "accuracy", "81.26 ± 0.30", "10662"]
-    assert rows[1] == ["STS12", "spearman\\_all", "61.23", "3108"]
+    assert rows[0] == ["MR", "accuracy, %", "81.26 ± 0.30", "10662"]
+    assert rows[1] == ["STS12", "Spearman's ρ × 100, all pairs together", "61.23", "3108"]
     assert len(rows) == 4
 
 
@@ -336,6 +336,39 @@ def test_a_data_set_called_all_is_scored_like_others():
     assert [row[1] for row in tables.summary(mine).rows] == names[:-1]
 
 
+METRICS = {
+    "accuracy": "accuracy, %",
+    "dev_accuracy": "accuracy, %, development set",
+    "dev_pearson": "Pearson's r × 100, development set",
+    "spearman_wmean": "Spearman's ρ × 100, mean of the subsets by size",
+    "pearson_all": "Pearson's r × 100, all pairs together",
+    "accuracy_mean_pcr": "accuracy, %, mean of both directions, component removed",
+    "accuracy_to_english_pcr": "accuracy, %, to English, component removed",
+    "share_own_pcr": "neighbours in the query's language, %, component removed",
+    "share_de": "neighbours in de, %",
+    "share_zh_pcr": "neighbours in zh, %, component removed",
+    "p@1_centered": "precision at 1, %, centred",
+    "p@5_unmapped": "precision at 5, %, without a map",
+    "accuracy@1_in_dictionary": "accuracy at 1, %, of those in the dictionary",
+    "image_recall@10": "recall of images at 10, %",
+    "ndcg_at_10": "nDCG@10 × 100",
+    "recall_at_100": "recall at 100, %",
+    "precision_training": "precision, %, threshold of the training part",
+    "threshold_best": "threshold of the best F1",
+    "isotropy_unit": "isotropy score of unit vectors, 0 to 1",
+    "of another version": "of another version",
+    "another_mean": "another_mean",
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metrics_are_told_in_words(metric):
+    """Quantity and unit, not the name that results.json has; an unknown metric keeps it."""
+    assert main_scores.metric_label(metric) == METRICS[metric]
+    mine = results(retrieval=suite(score("d", metric, 5.0)))
+    assert tables.all_scores("retrieval", mine).rows[0][1] == METRICS[metric]
+
+
 def test_five_encoders():
     """Each has a column and a row; a difference would need two."""
     parts = [
@@ -414,10 +447,11 @@ def test_failures_share_their_hint():
 
 def test_settings():
     """Protocol, options and seeds are listed where there are any."""
-    part = suite(protocol="as published", options={"kfold": 10, "tasks": ["MR"]}, seeds=[1111])
+    options = {"kfold": 10, "tasks": ["MR", "CR"], "languages": [], "subsets": True, "fixed": None}
+    part = suite(protocol="as published", options=options, seeds=[1111])
     assert tables.settings("senteval", results(senteval=part)) == [
         "Protocol: as published",
-        "Options: kfold=10, tasks=['MR']",
+        "Options: kfold: 10; tasks: MR, CR; subsets: yes",
         "Seeds: 1111",
         "Duration: 1 s",
     ]
