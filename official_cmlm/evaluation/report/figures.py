@@ -28,6 +28,8 @@ SIDES = {"before": "embeddings as they are", "after": "component removed"}
 _MARKERS = "osD^vP*X<>"
 # Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
 _WIDTH = 4.4
+# Characters of a line of a bar's label, and lines; inches of a line.
+_LABEL, _MOST_LINES, _LINE = 20, 3, 0.145
 # Characters of a name in a legend.
 _LEGEND_NAME = 42
 # Bars that have room for a number each.
@@ -166,8 +168,16 @@ def bars(
     step = pitch * len(series) + 0.09
     thick = pitch / step
     first_apart = len(labels) - apart
-    rows = [row + (0.45 if apart and row >= first_apart else 0.0) for row in range(len(labels))]
+    names = [_wrapped(label) for label in labels]
+    # In steps, as are places: lines of a label may need more than its bars.
+    tall = [max(1.0, _LINE * (1 + name.count("\n")) / step) for name in names]
+    rows = _places(tall)
+    rows = [row + (0.45 if apart and i >= first_apart else 0.0) for i, row in enumerate(rows)]
     deviates = any(value for one in series for value in one.deviations or ())
+    lines = [
+        *textwrap.wrap(axis, 50),
+        *(["thin lines: ± standard deviation over seeds"] * deviates),
+    ]
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -193,21 +203,21 @@ def bars(
             )
         if 0 < first_apart < len(labels):
             axes.axhline((rows[first_apart - 1] + rows[first_apart]) / 2, color=MUTED, lw=0.8)
-        axes.set_yticks(rows, [_short(label) for label in labels])
-        axes.set_ylim(rows[-1] + 0.6, -0.6)
+        axes.set_yticks(rows, names)
+        axes.set_ylim(rows[-1] + tall[-1] / 2 + 0.1, -tall[0] / 2 - 0.1)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.03)
-        lines = [
-            *textwrap.wrap(axis, 60),
-            *(["thin lines: ± standard deviation over seeds"] * deviates),
-        ]
-        # Below the names too: long ones leave less width to the bars than the text needs.
-        figure.supxlabel("\n".join(lines), fontsize=9)
+        axes.set_xlabel("\n".join(lines))
         _legend(figure, list(handles.values()), list(handles))
 
     count = len(series) + len(references or ())
-    height = 0.6 + step * (rows[-1] + 1.2) + 0.17 * (count if count > 1 else 0) + 0.15 * deviates
+    height = (
+        0.6
+        + step * (rows[-1] + tall[0] / 2 + tall[-1] / 2 + 0.2)
+        + 0.17 * (count if count > 1 else 0)
+    )
+    height += 0.15 * (len(lines) - 1)
     return Chart(title, height, draw)
 
 
@@ -235,7 +245,7 @@ def _draw_series(
         if decimals is not None:
             # At the edge, where no line of a reference crosses it.
             axes.annotate(
-                f"{value:.{decimals}f}",
+                _number(value, decimals),
                 (1.0, place),
                 (3, -0.5),
                 xycoords=("axes fraction", "data"),
@@ -246,6 +256,12 @@ def _draw_series(
                 annotation_clip=False,
             )
     return drawn
+
+
+def _number(value: float, decimals: int) -> str:
+    """A value beside a bar; `1.2e-07` of a small one that its decimals would show as zero."""
+    text = f"{value:.{decimals}f}"
+    return f"{value:.1e}" if decimals > 1 and value and not float(text) else text
 
 
 def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRST) -> Chart:
@@ -412,6 +428,27 @@ def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
         short = [_short(name, _LEGEND_NAME) for name in names]
         columns = max(1, min(len(names), 70 // (7 + max(map(len, short)))))
         figure.legend(drawn, short, loc="outside upper left", ncols=columns, fontsize=8)
+
+
+def _wrapped(label: str) -> str:
+    """A long label in lines, broken where its parts join; a longer one is cut in the middle."""
+    if len(label) <= _LABEL:
+        return label
+    lines = [""]
+    for part in re.findall(r"[^ +_/.]*[ +_/.]|[^ +_/.]+", label):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > _LABEL:
+            lines.append("")
+        lines[-1] += part
+    if len(lines) > _MOST_LINES or max(map(len, lines)) > _LABEL + 1:
+        return _short(label, _LABEL)
+    return "\n".join(line.strip() for line in lines)
+
+
+def _places(heights: Sequence[float]) -> list[float]:
+    """The middles of things that stand one upon the other; the first is at 0."""
+    ends = list(itertools.accumulate(heights))
+    middles = [end - height / 2 for end, height in zip(ends, heights)]
+    return [middle - middles[0] for middle in middles]
 
 
 def _short(name: str, most: int = 30) -> str:

@@ -295,6 +295,42 @@ def test_an_encoder_keeps_its_colour():
     assert re.findall(r'class="swatch series-(\d)"', html_report(*parts)) == list("12345")
 
 
+def test_long_labels_have_lines():
+    """An average names all of its parts, and the bars have more than half of the width."""
+    average = "average of STS14+STS15+STS-B+SICK-R"
+    names = ("STS14", "STS15", "STS-B", "SICK-R", average)
+    mine = results(sts=suite(*(score(name, "spearman", 50.0) for name in names[:-1])))
+    mine["suites"]["sts"]["scores"].append(score(average, "spearman_mean", 50.0))
+    (chart,) = charts("sts", mine)
+    figure = figures.Figure(figsize=(chart.width, chart.height), layout="constrained")
+    chart.draw(figure)
+    (axes,) = figure.axes
+    label = axes.get_yticklabels()[-1].get_text()
+    assert label.replace("\n", "") == average and label.count("\n") in (1, 2)
+    # The quantity stands below the bars.
+    assert axes.get_xlabel() == "Spearman's ρ × 100" and not figure.get_supxlabel()
+    figure.draw_without_rendering()
+    assert axes.get_position().width > 0.5
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(one.y0 > other.y1 for one, other in zip(boxes, boxes[1:]))
+
+
+def test_averages_of_many_metrics_are_told_in_words():
+    """The papers' averages are told apart by what they are over."""
+    scores = [score("MR", "accuracy", 80.0)]
+    scores += [score("average", metric, 70.0) for metric in ("cmlm", "declutr_without_coco")]
+    (axes,) = axes_of(charts("senteval", results(senteval=suite(*scores)))[0])
+    labels = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
+    assert labels == ["MR", "mean of CMLM's tasks", "mean of DeCLUTR's tasks but COCO"]
+
+
+def test_values_near_zero_are_no_zeros():
+    """Isotropy of a narrow cone is beside its bar."""
+    mine = results(geometry=suite(score("a", "isotropy", 1.2e-7), score("b", "isotropy", 0.5)))
+    drawing = figures.svg(charts("geometry", mine)[0], "k")
+    assert ">1.2e-07<" in drawing and ">0.500<" in drawing
+
+
 def test_deviations_over_seeds():
     """A thin line from mean minus to mean plus the deviation, and a word about it."""
     mine = results(
@@ -485,5 +521,5 @@ def test_many_languages_and_long_names():
         warnings.simplefilter("error")
         drawing = figures.svg(chart, "k")
     # Names are cut in the middle.
-    assert "n" * 14 + "…" + "n" * 12 + "end" in drawing and "n" * 15 not in drawing
+    assert "n" * 9 + "…" + "n" * 7 + "end" in drawing and "n" * 10 not in drawing
     assert "中文 $x_1$" in drawing
