@@ -8,7 +8,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,14 +18,17 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colours, safe for colour-blind readers -> custom properties of the style sheet.
 INK, MUTED, GRID = "#1a1c20", "#676d76", "#d9dce1"
 FIRST, SECOND, BACKGROUND = "#0072b2", "#d55e00", "#a3a9b2"
-_MORE = ("#009e73", "#b3589a", "#c98a00", "#3f9fd0", "#7a5c2e")
+_MORE = ("#009e73", "#b3589a", "#c98a00")
+# Of languages: none is an encoder's.
+LANGUAGE_COLORS = ("#5b4bb0", "#7a5c2e", "#8f1d3f", "#6f8212", "#3f8f9f")
 PALETTE = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid", FIRST: "--series-1", SECOND: "--series-2",
     BACKGROUND: "--series-0", **{color: f"--series-{i}" for i, color in enumerate(_MORE, 3)},
+    **{color: f"--language-{i}" for i, color in enumerate(LANGUAGE_COLORS, 1)},
 }  # fmt: skip
 # Labels of figures before and after principal component removal.
 SIDES = {"before": "embeddings as they are", "after": "component removed"}
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^vP*X<"
 # Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
 _WIDTH = 4.4
 # Characters of a line of a bar's label, and lines; inches of a line.
@@ -35,7 +38,7 @@ _LEGEND_NAME = 42
 # Bars that have room for a number each.
 _MOST_NUMBERS = 48
 # The colour of an encoder is that of its place among all encoders of the report.
-ENCODER_COLORS = (FIRST, SECOND, *_MORE[:3])
+ENCODER_COLORS = (FIRST, SECOND, *_MORE)
 _STYLE = {
     "font.size": 9.0,
     "text.color": INK,
@@ -303,13 +306,38 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
     return Chart(title, 0.8 + 1.25 * math.ceil(len(queries) / 2), draw)
 
 
-def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
+def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    """A range, for both axes, in which all points of several maps lie.
+
+    Args:
+      maps: `before` and perhaps `after`: language -> [x, y] of each sentence.
+    """
+    found = [
+        value
+        for one in maps
+        for key in SIDES
+        for points in (one.get(key) or {}).values()
+        for point in points
+        for value in point
+    ]
+    low, high = min(found, default=0.0), max(found, default=0.0)
+    room = 0.05 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def embedding_map(
+    title: str,
+    maps: Mapping[str, Mapping[str, Any]],
+    limits: tuple[float, float] | None = None,
+) -> Chart:
     """Sentences as points, coloured by language: a row of panels for each of the maps.
 
     Args:
       title: of the chart.
       maps: name -> `before` and perhaps `after`: language -> [x, y] of each sentence.
+      limits: of both axes of every panel. Default: those that hold these maps.
     """
+    low, high = limits or map_range(maps.values())
     panels = [
         (f"{name}: {label}", points[key])
         for name, points in maps.items()
@@ -327,13 +355,16 @@ def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
                     [row[0] for row in rows],
                     [row[1] for row in rows],
                     s=9,
-                    color=(FIRST, SECOND, *_MORE)[i % (2 + len(_MORE))],
+                    color=LANGUAGE_COLORS[i % len(LANGUAGE_COLORS)],
+                    # Five colours and nine markers: 45 languages are told apart.
                     marker=_MARKERS[i % len(_MARKERS)],
                     alpha=0.75,
                     linewidths=0,
                 )
             axes.set_title(name)
-            axes.set_aspect("equal", adjustable="datalim")
+            axes.set_aspect("equal", adjustable="box")
+            axes.set_xlim(low, high)
+            axes.set_ylim(low, high)
             axes.tick_params(labelsize=8)
             axes.locator_params(nbins=5)
         figure.supxlabel("first principal axis", fontsize=9)

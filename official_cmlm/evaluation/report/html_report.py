@@ -71,17 +71,23 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     names = tables.encoder_names(*parts)
     drawn = _bars(suite, parts) if suite in BARS else []
     curves, curve_colors = {}, []
+    # One range for all maps of the report, so that they can be compared.
+    every = [
+        one
+        for part in parts
+        for name in part.get("suites", {})
+        for one in _maps(part, name).values()
+    ]
+    limits = figures.map_range(every)
     for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
         whose = f": {name}" if len(parts) > 1 else ""
         if shares := data.get("language_bias"):
             title = f"Language of the nearest neighbour, by language of the query{whose}"
             drawn.append(figures.language_histograms(title, shares, color))
-        # Results of earlier versions have one map, of another structure.
-        found = data.get("embedding_map") or {}
-        if maps := {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}:
+        if maps := _maps(part, suite):
             title = f"Sentences and their English translations, coloured by language{whose}"
-            drawn.append(figures.embedding_map(title, maps))
+            drawn.append(figures.embedding_map(title, maps, limits))
         if histograms := data.get("cosine_histogram"):
             title = f"Cosines of random and of positive pairs{whose}"
             drawn.append(figures.cosine_histograms(title, histograms, color))
@@ -93,6 +99,12 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
     return drawn
+
+
+def _maps(part: Results, suite: str) -> dict[str, Any]:
+    """A suite's maps; results of earlier versions have one, of another structure."""
+    found = part.get("suites", {}).get(suite, {}).get("figures", {}).get("embedding_map") or {}
+    return {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}
 
 
 def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:

@@ -492,6 +492,20 @@ def test_maps_have_a_row_of_panels_a_language():
     assert all(row == colors[0] for row in colors) and len(set(colors[0])) == len(LANGUAGES)
 
 
+def test_maps_of_a_report_have_one_range():
+    """Each panel of each encoder has the same axes, and no language has an encoder's colour."""
+    mine, other = full(), full("other")
+    other["suites"]["tatoeba"]["figures"]["embedding_map"]["de"]["after"] = points(-30.0)
+    maps = [chart for chart in charts("tatoeba", mine, other) if "Sentences" in chart.title]
+    panels = [axes for chart in maps for axes in axes_of(chart)]
+    assert len(panels) == 8
+    ranges = {(axes.get_xlim(), axes.get_ylim()) for axes in panels}
+    ((across, up),) = ranges
+    assert across == up and across[0] < -60.0 and across[1] > 10.0
+    used = {to_hex(c.get_facecolor()[0]) for axes in panels for c in axes.collections}
+    assert not used & set(figures.ENCODER_COLORS) and used < set(figures.PALETTE)
+
+
 def test_highest_bar_fits_every_panel():
     """Panels share a scale that holds the highest share of all, not of the first panel."""
     chart = figures.language_histograms("t", {"before": {**shares(20.0), "fr": shares(97.0)["fr"]}})
