@@ -371,7 +371,7 @@ def embedding_map(
         figure.supylabel("second principal axis", fontsize=9)
         _legend(figure, list(drawn.values()), list(drawn))
 
-    return Chart(title, 0.9 + 2.7 * math.ceil(len(panels) / 2), draw)
+    return Chart(title, 0.8 + 2.1 * math.ceil(len(panels) / 2), draw)
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
