@@ -8,7 +8,7 @@ import math
 import re
 import textwrap
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import matplotlib
@@ -18,22 +18,27 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colours, safe for colour-blind readers -> custom properties of the style sheet.
 INK, MUTED, GRID = "#1a1c20", "#676d76", "#d9dce1"
 FIRST, SECOND, BACKGROUND = "#0072b2", "#d55e00", "#a3a9b2"
-_MORE = ("#009e73", "#b3589a", "#c98a00", "#3f9fd0", "#7a5c2e")
+_MORE = ("#009e73", "#b3589a", "#c98a00")
+# Of languages: none is an encoder's.
+LANGUAGE_COLORS = ("#5b4bb0", "#7a5c2e", "#8f1d3f", "#6f8212", "#3f8f9f")
 PALETTE = {
     INK: "--ink", MUTED: "--muted", GRID: "--grid", FIRST: "--series-1", SECOND: "--series-2",
     BACKGROUND: "--series-0", **{color: f"--series-{i}" for i, color in enumerate(_MORE, 3)},
+    **{color: f"--language-{i}" for i, color in enumerate(LANGUAGE_COLORS, 1)},
 }  # fmt: skip
 # Labels of figures before and after principal component removal.
 SIDES = {"before": "embeddings as they are", "after": "component removed"}
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^vP*X<"
 # Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
 _WIDTH = 4.4
+# Characters of a line of a bar's label, and lines; inches of a line.
+_LABEL, _MOST_LINES, _LINE = 20, 3, 0.145
 # Characters of a name in a legend.
 _LEGEND_NAME = 42
 # Bars that have room for a number each.
 _MOST_NUMBERS = 48
 # The colour of an encoder is that of its place among all encoders of the report.
-ENCODER_COLORS = (FIRST, SECOND, *_MORE[:3])
+ENCODER_COLORS = (FIRST, SECOND, *_MORE)
 _STYLE = {
     "font.size": 9.0,
     "text.color": INK,
@@ -166,8 +171,16 @@ def bars(
     step = pitch * len(series) + 0.09
     thick = pitch / step
     first_apart = len(labels) - apart
-    rows = [row + (0.45 if apart and row >= first_apart else 0.0) for row in range(len(labels))]
+    names = [_wrapped(label) for label in labels]
+    # In steps, as are places: lines of a label may need more than its bars.
+    tall = [max(1.0, _LINE * (1 + name.count("\n")) / step) for name in names]
+    rows = _places(tall)
+    rows = [row + (0.45 if apart and i >= first_apart else 0.0) for i, row in enumerate(rows)]
     deviates = any(value for one in series for value in one.deviations or ())
+    lines = [
+        *textwrap.wrap(axis, 50),
+        *(["thin lines: ± standard deviation over seeds"] * deviates),
+    ]
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
@@ -193,21 +206,21 @@ def bars(
             )
         if 0 < first_apart < len(labels):
             axes.axhline((rows[first_apart - 1] + rows[first_apart]) / 2, color=MUTED, lw=0.8)
-        axes.set_yticks(rows, [_short(label) for label in labels])
-        axes.set_ylim(rows[-1] + 0.6, -0.6)
+        axes.set_yticks(rows, names)
+        axes.set_ylim(rows[-1] + tall[-1] / 2 + 0.1, -tall[0] / 2 - 0.1)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
         axes.margins(x=0.03)
-        lines = [
-            *textwrap.wrap(axis, 60),
-            *(["thin lines: ± standard deviation over seeds"] * deviates),
-        ]
-        # Below the names too: long ones leave less width to the bars than the text needs.
-        figure.supxlabel("\n".join(lines), fontsize=9)
+        axes.set_xlabel("\n".join(lines))
         _legend(figure, list(handles.values()), list(handles))
 
     count = len(series) + len(references or ())
-    height = 0.6 + step * (rows[-1] + 1.2) + 0.17 * (count if count > 1 else 0) + 0.15 * deviates
+    height = (
+        0.6
+        + step * (rows[-1] + tall[0] / 2 + tall[-1] / 2 + 0.2)
+        + 0.17 * (count if count > 1 else 0)
+    )
+    height += 0.15 * (len(lines) - 1)
     return Chart(title, height, draw)
 
 
@@ -235,7 +248,7 @@ def _draw_series(
         if decimals is not None:
             # At the edge, where no line of a reference crosses it.
             axes.annotate(
-                f"{value:.{decimals}f}",
+                _number(value, decimals),
                 (1.0, place),
                 (3, -0.5),
                 xycoords=("axes fraction", "data"),
@@ -246,6 +259,12 @@ def _draw_series(
                 annotation_clip=False,
             )
     return drawn
+
+
+def _number(value: float, decimals: int) -> str:
+    """A value beside a bar; `1.2e-07` of a small one that its decimals would show as zero."""
+    text = f"{value:.{decimals}f}"
+    return f"{value:.1e}" if decimals > 1 and value and not float(text) else text
 
 
 def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRST) -> Chart:
@@ -287,13 +306,38 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
     return Chart(title, 0.8 + 1.25 * math.ceil(len(queries) / 2), draw)
 
 
-def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
+def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
+    """A range, for both axes, in which all points of several maps lie.
+
+    Args:
+      maps: `before` and perhaps `after`: language -> [x, y] of each sentence.
+    """
+    found = [
+        value
+        for one in maps
+        for key in SIDES
+        for points in (one.get(key) or {}).values()
+        for point in points
+        for value in point
+    ]
+    low, high = min(found, default=0.0), max(found, default=0.0)
+    room = 0.05 * (high - low) or 1.0
+    return low - room, high + room
+
+
+def embedding_map(
+    title: str,
+    maps: Mapping[str, Mapping[str, Any]],
+    limits: tuple[float, float] | None = None,
+) -> Chart:
     """Sentences as points, coloured by language: a row of panels for each of the maps.
 
     Args:
       title: of the chart.
       maps: name -> `before` and perhaps `after`: language -> [x, y] of each sentence.
+      limits: of both axes of every panel. Default: those that hold these maps.
     """
+    low, high = limits or map_range(maps.values())
     panels = [
         (f"{name}: {label}", points[key])
         for name, points in maps.items()
@@ -311,20 +355,23 @@ def embedding_map(title: str, maps: Mapping[str, Mapping[str, Any]]) -> Chart:
                     [row[0] for row in rows],
                     [row[1] for row in rows],
                     s=9,
-                    color=(FIRST, SECOND, *_MORE)[i % (2 + len(_MORE))],
+                    color=LANGUAGE_COLORS[i % len(LANGUAGE_COLORS)],
+                    # Five colours and nine markers: 45 languages are told apart.
                     marker=_MARKERS[i % len(_MARKERS)],
                     alpha=0.75,
                     linewidths=0,
                 )
             axes.set_title(name)
-            axes.set_aspect("equal", adjustable="datalim")
+            axes.set_aspect("equal", adjustable="box")
+            axes.set_xlim(low, high)
+            axes.set_ylim(low, high)
             axes.tick_params(labelsize=8)
             axes.locator_params(nbins=5)
         figure.supxlabel("first principal axis", fontsize=9)
         figure.supylabel("second principal axis", fontsize=9)
         _legend(figure, list(drawn.values()), list(drawn))
 
-    return Chart(title, 0.9 + 2.7 * math.ceil(len(panels) / 2), draw)
+    return Chart(title, 0.8 + 2.1 * math.ceil(len(panels) / 2), draw)
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
@@ -412,6 +459,27 @@ def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
         short = [_short(name, _LEGEND_NAME) for name in names]
         columns = max(1, min(len(names), 70 // (7 + max(map(len, short)))))
         figure.legend(drawn, short, loc="outside upper left", ncols=columns, fontsize=8)
+
+
+def _wrapped(label: str) -> str:
+    """A long label in lines, broken where its parts join; a longer one is cut in the middle."""
+    if len(label) <= _LABEL:
+        return label
+    lines = [""]
+    for part in re.findall(r"[^ +_/.]*[ +_/.]|[^ +_/.]+", label):
+        if lines[-1] and len(lines[-1]) + len(part.rstrip()) > _LABEL:
+            lines.append("")
+        lines[-1] += part
+    if len(lines) > _MOST_LINES or max(map(len, lines)) > _LABEL + 1:
+        return _short(label, _LABEL)
+    return "\n".join(line.strip() for line in lines)
+
+
+def _places(heights: Sequence[float]) -> list[float]:
+    """The middles of things that stand one upon the other; the first is at 0."""
+    ends = list(itertools.accumulate(heights))
+    middles = [end - height / 2 for end, height in zip(ends, heights)]
+    return [middle - middles[0] for middle in middles]
 
 
 def _short(name: str, most: int = 30) -> str:

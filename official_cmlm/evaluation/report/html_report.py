@@ -6,7 +6,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
-from official_cmlm.evaluation.report.main_scores import BARS, Main, Results, scores, suite_names
+from official_cmlm.evaluation.report.main_scores import (
+    BARS,
+    Main,
+    Results,
+    scores,
+    shown,
+    suite_names,
+)
 from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Table
 from official_cmlm.evaluation.suites import SUITES
@@ -20,16 +27,19 @@ _REMOVED = "_pcr"
 def html_report(*parts: Results) -> str:
     """The whole evaluation as an HTML document without external resources.
 
+    It has the suites of the first encoder; those that only others have are named.
+
     Args:
       *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
         by name, `suites`.
     """
     names = tables.encoder_names(*parts)
     suites = suite_names(*parts)
+    left_out = tables.only_compared_line(*parts)
     title = _text(f"Evaluation of {tables.listed(names)}")
     links = [f'<li><a href="#suite-{i}">{_text(name)}</a></li>' for i, name in enumerate(suites)]
     sections = [
-        f'<section id="suite-{i}">\n{_suite(i, name, *parts)}\n</section>'
+        f'<section id="suite-{i}">\n{_suite(i, name, *shown(name, parts))}\n</section>'
         for i, name in enumerate(suites)
     ]
     body = [
@@ -41,6 +51,7 @@ def html_report(*parts: Results) -> str:
         _notice("No data was given for", "missing", tables.missing, *parts),
         f'<nav aria-label="Contents"><ul>{"".join(links)}</ul></nav>' if links else "",
         *(sections or ["<p>No suite was run.</p>"]),
+        f'<p class="footnote">{_text(left_out)}</p>' if left_out else "",
     ]
     head = (
         '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -60,17 +71,23 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     names = tables.encoder_names(*parts)
     drawn = _bars(suite, parts) if suite in BARS else []
     curves, curve_colors = {}, []
+    # One range for all maps of the report, so that they can be compared.
+    every = [
+        one
+        for part in parts
+        for name in part.get("suites", {})
+        for one in _maps(part, name).values()
+    ]
+    limits = figures.map_range(every)
     for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
         whose = f": {name}" if len(parts) > 1 else ""
         if shares := data.get("language_bias"):
             title = f"Language of the nearest neighbour, by language of the query{whose}"
             drawn.append(figures.language_histograms(title, shares, color))
-        # Results of earlier versions have one map, of another structure.
-        found = data.get("embedding_map") or {}
-        if maps := {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}:
+        if maps := _maps(part, suite):
             title = f"Sentences and their English translations, coloured by language{whose}"
-            drawn.append(figures.embedding_map(title, maps))
+            drawn.append(figures.embedding_map(title, maps, limits))
         if histograms := data.get("cosine_histogram"):
             title = f"Cosines of random and of positive pairs{whose}"
             drawn.append(figures.cosine_histograms(title, histograms, color))
@@ -82,6 +99,12 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
     return drawn
+
+
+def _maps(part: Results, suite: str) -> dict[str, Any]:
+    """A suite's maps; results of earlier versions have one, of another structure."""
+    found = part.get("suites", {}).get(suite, {}).get("figures", {}).get("embedding_map") or {}
+    return {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}
 
 
 def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
@@ -164,7 +187,7 @@ def _summary(*parts: Results) -> str:
     table = tables.summary(*parts)
     if table is None:
         return ""
-    foot = '<p class="footnote">Bold: the best of a row.</p>' if len(parts) > 1 else ""
+    foot = f'<p class="footnote">{tables.ROWS_FOOTNOTE}</p>' if len(parts) > 1 else ""
     return f"<h2>Summary</h2>\n{_table(table)}\n{foot}"
 
 
@@ -227,7 +250,7 @@ def _facts(part: Results) -> dict[str, str]:
     encoder = part["encoder"]
     return {
         "Path": encoder["path"],
-        "Kind": f"{encoder['kind']}, {encoder['dimension']} dimensions",
+        "Kind": tables.kind(encoder),
         "Fingerprint": encoder["fingerprint"],
         "Data": part.get("data_dir", ""),
         "Started": part["started"],
@@ -239,7 +262,7 @@ def _notice(title: str, kind: str, read: Any, *parts: Results) -> str:
     items = [
         f"<li><b>{_text(suite)}</b> {_text(text)}</li>"
         for suite in suite_names(*parts)
-        for text in read(suite, *parts)
+        for text in read(suite, *shown(suite, parts))
     ]
     if not items:
         return ""

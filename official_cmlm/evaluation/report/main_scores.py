@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report.papers import paper_tables
@@ -112,26 +112,83 @@ BARS = {
 _WITHOUT_BARS = {"language_bias": ("share_own",), "qnli": ("auc",)}
 _METRICS = {
     "accuracy": "accuracy, %",
-    "accuracy@1": "accuracy at 1, %",
     "accuracy_frozen": "accuracy, %, encoder frozen",
+    "accuracy_from_english": "accuracy, %, from English",
     "accuracy_mean": "accuracy, %, mean of both directions",
+    "accuracy_to_english": "accuracy, %, to English",
+    "accuracy_trained": "accuracy, %, encoder trained too",
+    "alignment": "alignment of positive pairs, 0 to 4, lower is better",
     "auc": "area under the ROC curve × 100",
     "average": "mean over tasks, %",
+    "average_of_part": "mean over a part of the tasks or languages, %",
     "cmlm": "mean of CMLM's tasks",
+    "cosine_negative": "mean cosine of pairs that are no duplicates",
+    "cosine_positive": "mean cosine of duplicates",
+    "declutr": "mean of DeCLUTR's tasks",
+    "declutr_dev": "mean of DeCLUTR's tasks, development sets",
+    "declutr_dev_with_snli": "mean of DeCLUTR's tasks and SNLI, development sets",
+    "declutr_dev_without_coco": "mean of DeCLUTR's tasks but COCO, development sets",
+    "declutr_without_coco": "mean of DeCLUTR's tasks but COCO",
+    "dev_accuracy": "accuracy, %, development set",
+    "dev_mean_recall": "mean recall of captions and images, %, development set",
+    "dev_pearson": "Pearson's r × 100, development set",
+    "f1": "F1, %",
     "f1_best": "F1, %",
     "isotropy": "isotropy score, 0 to 1",
+    "isotropy_unit": "isotropy score of unit vectors, 0 to 1",
+    "main_metrics": "mean of the chosen tasks' main scores",
     "main_score": "main score × 100",
-    "p@1": "precision at 1, %",
-    "p@1_centered": "precision at 1, %, centred",
+    "mean_recall": "mean recall of captions and images, %",
+    "mean_vector_norm": "norm of the mean vector",
+    "mrr": "MRR × 100",
     "pearson": "Pearson's r × 100",
+    "precision": "precision, %",
+    "recall": "recall, %",
     "share_own": "neighbours in the query's language, %",
     "spearman": "Spearman's ρ × 100",
-    "spearman_all": "Spearman's ρ × 100, all pairs together",
-    "spearman_mean": "Spearman's ρ × 100, mean",
+    "threshold_best": "threshold of the best F1",
+    "uniformity": "uniformity, lower is better",
+}
+# Metrics of several ranks, parts or languages.
+_PATTERNS = (
+    (r"accuracy@(\d+)", r"accuracy at \1, %"),
+    (r"p@(\d+)", r"precision at \1, %"),
+    (r"(caption|image)_recall@(\d+)", r"recall of \1s at \2, %"),
+    (r"recall_at_(\d+)", r"recall at \1, %"),
+    (r"ndcg_at_(\d+)", r"nDCG@\1 × 100"),
+    (r"mrr_at_(\d+)", r"MRR@\1 × 100"),
+    (r"map_at_(\d+)", r"MAP@\1 × 100"),
+    (r"share_(.+)", r"neighbours in \1, %"),
+)
+_ENDINGS = {
+    # Of mined translations.
+    "_best": ", threshold of the best F1",
+    "_fixed": ", threshold that was given",
+    "_training": ", threshold of the training part",
+    "_all": ", all pairs together",
+    "_centered": ", centred",
+    "_in_dictionary": ", of those in the dictionary",
+    "_mean": ", mean of the subsets",
+    "_pcr": ", component removed",
+    "_unmapped": ", without a map",
+    "_wmean": ", mean of the subsets by size",
+}
+# By suite the names of its own means, whole, as its `evaluate` gives them. Other tasks are named
+# after data, and so may be called `all` or `average-prices`; other suites have no means.
+_AVERAGES = {
+    "senteval": r"average|average_of_chosen",
+    "probing": r"average|average_of_chosen",
+    "sts": r"average|average of .+",
+    "tatoeba": r"macro|macro36",
+    "xeval": r"mean",
+    "amazon": r"mean",
+    "language_bias": r"all",
+    "word_similarity": r"\w+\.average",
+    "retrieval": r"(macro|NanoBEIR)(-dev|-train)?",
 }
 # Others are better the higher they are. What is a share of languages is neither.
 _LOWER_IS_BETTER = {"mean_vector_norm", "alignment", "uniformity", "share_own", "share_own_pcr"}
-_NEITHER = re.compile(r"share_(?!own)|count")
+_NEITHER = re.compile(r"share_(?!own)|count|cosine_|threshold_")
 # More tasks of a group than these are represented in the summary by their averages; more than the
 # second number by their mean, if they have no average.
 _MOST_TASKS, _MOST_WITHOUT_AVERAGE = 7, 14
@@ -183,9 +240,23 @@ def scores(results: Results, suite: str) -> dict[str, Score]:
 
 
 def suite_names(*parts: Results) -> list[str]:
-    """The suites that were run, in the order of `SUITES`."""
-    names = {name for part in parts for name in part.get("suites", {})}
-    return [name for name in SUITES if name in names] + sorted(names - SUITES.keys())
+    """The suites that the first of the encoders ran, in the order of `SUITES`."""
+    return _in_order(parts[0].get("suites", {}).keys())
+
+
+def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
+    """The encoders to show in a suite: others only beside scores of the first."""
+    return parts if scores(parts[0], suite) else parts[:1]
+
+
+def only_compared(*parts: Results) -> list[str]:
+    """The suites of which others have scores and the first has none."""
+    names = {name for part in parts[1:] for name in part.get("suites", {}) if scores(part, name)}
+    return _in_order({name for name in names if not scores(parts[0], name)})
+
+
+def _in_order(names: Collection[str]) -> list[str]:
+    return [name for name in SUITES if name in names] + sorted(set(names) - SUITES.keys())
 
 
 def is_number(value: float | None) -> bool:
@@ -194,8 +265,17 @@ def is_number(value: float | None) -> bool:
 
 
 def metric_label(metric: str) -> str:
-    """Quantity and unit of a metric; its name where it is not known here."""
-    return _METRICS.get(metric, metric)
+    """Quantity and unit of a metric, for readers; its name where it is not known here."""
+    if metric in _METRICS:
+        return _METRICS[metric]
+    for ending, text in _ENDINGS.items():
+        start = metric.removesuffix(ending)
+        if start != metric and (label := metric_label(start)) != start:
+            return f"{label}{text}"
+    for pattern, label in _PATTERNS:
+        if found := re.fullmatch(pattern, metric):
+            return found.expand(label)
+    return metric
 
 
 def better(metric: str) -> int:
@@ -224,7 +304,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
             continue
         wanted = [m for m in known or metrics[:1] if m in metrics][:1]
         # Averages have names of their own, such as the paper's.
-        wanted = wanted or (metrics if is_average(task) else [])
+        wanted = wanted or (metrics if is_average(suite, task) else [])
         rows += [_main(suite, task, metric, len(wanted) > 1) for metric in wanted]
     groups = list(dict.fromkeys(row.group for row in rows))
     return sorted(rows, key=lambda row: (groups.index(row.group), row.is_average))
@@ -233,14 +313,14 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
 def _main(suite: str, task: str, metric: str, with_metric: bool) -> Main:
     group = _group(suite, task)
     label = task.removeprefix(f"{group}.")
-    if (with_metric or metric == "cmlm") and is_average(task):
-        label = f"{label} ({metric})"
-    return Main(task, metric, _GROUPS.get(group, group), is_average(task), label)
+    if (with_metric or metric in ("cmlm", "main_metrics")) and is_average(suite, task):
+        label = metric_label(metric)
+    return Main(task, metric, _GROUPS.get(group, group), is_average(suite, task), label)
 
 
-def is_average(task: str) -> bool:
-    """Whether a task is the average of others."""
-    return bool(re.search(r"(?:^|[.\s])(average|mean|macro\d*|all)\b", task))
+def is_average(suite: str, task: str) -> bool:
+    """Whether a task is the average of others of its suite."""
+    return suite in _AVERAGES and bool(re.fullmatch(_AVERAGES[suite], task))
 
 
 def _group(suite: str, task: str) -> str:
@@ -292,6 +372,8 @@ def _mean(
         {
             "value": math.fsum(part[i]["value"] for i in common) / len(common),
             "count": len(common),
+            # Means over tasks of different examples are not compared either.
+            "counts": tuple(part[i]["count"] for i in common),
         }
         if common and any(part)
         else None

@@ -5,14 +5,18 @@ STYLE = """\
   --page: #fcfcfd; --raised: #f2f4f7; --ink: #1a1c20; --muted: #5c626b; --grid: #d9dce1;
   --own: #e3eef6; --alarm: #b3261e; --alarm-page: #fdeceb; --link: #00598c;
   --series-0: #a3a9b2; --series-1: #0072b2; --series-2: #d55e00; --series-3: #009e73;
-  --series-4: #b3589a; --series-5: #c98a00; --series-6: #3f9fd0; --series-7: #7a5c2e;
+  --series-4: #b3589a; --series-5: #c98a00;
+  --language-1: #5b4bb0; --language-2: #7a5c2e; --language-3: #8f1d3f; --language-4: #6f8212;
+  --language-5: #3f8f9f;
 }
 @media (prefers-color-scheme: dark) {
   :root {
     --page: #14161a; --raised: #1e2127; --ink: #e6e8eb; --muted: #a0a7b1; --grid: #363b44;
     --own: #1b3345; --alarm: #ff8a80; --alarm-page: #3a1c1b; --link: #7cc4f0;
     --series-0: #6d747f; --series-1: #4aa8e0; --series-2: #f08a3c; --series-3: #2fc39a;
-    --series-4: #dc8cc4; --series-5: #e5b13a; --series-6: #8fd0f5; --series-7: #b8976a;
+    --series-4: #dc8cc4; --series-5: #e5b13a;
+    --language-1: #a79bf0; --language-2: #b8976a; --language-3: #e8718f; --language-4: #b3c653;
+    --language-5: #7cc8d6;
   }
 }
 * { box-sizing: border-box; }

@@ -5,11 +5,18 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
-from official_cmlm.evaluation.report.main_scores import Results, is_number, scores, suite_names
+from official_cmlm.evaluation.report.main_scores import (
+    Results,
+    is_number,
+    scores,
+    shown,
+    suite_names,
+)
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
 
 MISSING = "–"
+ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
 # Decimals of suites whose scores are not percentages.
 _MORE_DECIMALS = {"geometry": 4}
 
@@ -87,9 +94,11 @@ def encoder_names(*parts: Results) -> list[str]:
 
 
 def summary(*parts: Results) -> Table | None:
-    """The scores that stand for each suite, one column per encoder; None without any."""
+    """The scores that stand for the first encoder's suites, a column each; None without any."""
     rows, best = [], set()
     for suite in suite_names(*parts):
+        if not scores(parts[0], suite):
+            continue
         decimals = _MORE_DECIMALS.get(suite, 2)
         for task, metric, found in main_scores.summarized(suite, parts):
             label = " and ".join(map(main_scores.metric_label, metric.split(" and ")))
@@ -165,12 +174,13 @@ def _compared(
 
 
 def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
-    """The best of each column, as printed; of one value alone there is none."""
+    """The best of each column, as printed; of equal values, or a single one, there is none."""
     best = set()
     for column, (_, score) in enumerate(table.columns, 1):
         sign = main_scores.better((score or "").split("|")[0].rpartition("/")[2])
         values = {i: sign * float(r[column]) for i, r in enumerate(rows) if r[column] != MISSING}
-        if len(values) > 1 and sign:
+        # Nothing is best where nothing differs.
+        if len(set(values.values())) > 1 and sign:
             best |= {(i, column) for i, value in values.items() if value == max(values.values())}
     return frozenset(best)
 
@@ -178,20 +188,32 @@ def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tupl
 def _best_of_row(
     row: int, first: int, found: Sequence[dict[str, Any] | None], metric: str, decimals: int
 ) -> set[tuple[int, int]]:
-    """The best of several encoders' scores; they are in the columns from `first` on."""
+    """The best of several encoders' scores, as printed, in the columns from `first` on.
+
+    There is none among equal values, nor among scores of different examples.
+    """
     sign = main_scores.better(metric)
     values = {
-        i: sign * round(score["value"], decimals)
+        i: sign * float(_number(score["value"], decimals))
         for i, score in enumerate(found)
         if score and is_number(score["value"])
     }
-    if len(values) < 2 or not sign:
+    if len(set(values.values())) < 2 or not sign or not _comparable(found):
         return set()
     return {(row, first + i) for i, value in values.items() if value == max(values.values())}
 
 
+def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
+    """Whether scores are of the same examples, as far as their numbers tell."""
+    there = [score for score in found if score and is_number(score["value"])]
+    return len({(score["count"], score.get("counts")) for score in there}) < 2
+
+
 def all_scores(suite: str, *parts: Results) -> Table | None:
-    """All scores of a suite, of two encoders the difference as well; None without any."""
+    """All scores of a suite; None without any.
+
+    Of two encoders the differences as well, where both scores are of equally many examples.
+    """
     found = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
     decimals = _MORE_DECIMALS.get(suite, 2)
@@ -202,11 +224,15 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     for key in dict.fromkeys(key for part in found for key in part):
         each = [part.get(key) for part in found]
         task, metric = next((score["task"], score["metric"]) for score in each if score)
-        row = [task, metric, *(_with_deviation(score, decimals) for score in each)]
+        row = [
+            task,
+            main_scores.metric_label(metric),
+            *(_with_deviation(score, decimals) for score in each),
+        ]
         if len(parts) == 2:
             values = [score["value"] if score else None for score in each]
-            both = all(map(is_number, values))
-            row.append(f"{values[0] - values[1]:+.{decimals}f}" if both else MISSING)
+            both = all(map(is_number, values)) and _comparable(each)
+            row.append(_number(values[0] - values[1], decimals, "+") if both else MISSING)
         best |= _best_of_row(len(rows), 2, each, metric, decimals)
         rows.append([*row, _counts(each)])
     return Table(header, rows, left=2, best=frozenset(best)) if rows else None
@@ -214,6 +240,8 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 
 def markdown(*parts: Results) -> str:
     """The whole evaluation as Markdown: own scores first, the papers' tables at the end.
+
+    It has the suites of the first encoder; those that only others have are named.
 
     Args:
       *parts: for each encoder the content of a `results.json`: `encoder`, `started`, `seconds` and,
@@ -225,22 +253,24 @@ def markdown(*parts: Results) -> str:
     for name, part in zip(names, parts):
         encoder = part["encoder"]
         lines.append(
-            f"- {escape(name)}: {escape(encoder['kind'])}, {encoder['dimension']} dimensions, "
+            f"- {escape(name)}: {escape(kind(encoder))}, "
             f"fingerprint {escape(encoder['fingerprint'])}, {escape(part['started'])}, "
             f"{duration(part['seconds'])}"
         )
     if table := summary(*parts):
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
-            lines += ["", "Bold: the best of a row."]
+            lines += ["", ROWS_FOOTNOTE]
     for title, read in (("Failed", failures), ("No data", missing)):
-        found = [(suite, text) for suite in suites for text in read(suite, *parts)]
+        found = [(suite, text) for suite in suites for text in read(suite, *shown(suite, parts))]
         if found:
             lines += ["", f"**{title}:**", ""]
             lines += [f"- {escape(suite)}: {escape(text)}" for suite, text in found]
     for suite in suites:
-        lines += _suite_lines(suite, *parts)
+        lines += _suite_lines(suite, *shown(suite, parts))
     lines += _paper_lines(suites, *parts)
+    if text := only_compared_line(*parts):
+        lines += ["", escape(text)]
     return "\n".join(lines) + "\n"
 
 
@@ -260,7 +290,9 @@ def _suite_lines(suite: str, *parts: Results) -> list[str]:
 
 def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
     """The papers' tables; of ablations, which are long, only the names."""
-    found = [comparison for suite in suites for comparison in comparisons(suite, *parts)]
+    found = [
+        comparison for suite in suites for comparison in comparisons(suite, *shown(suite, parts))
+    ]
     if not found:
         return []
     lines = [
@@ -279,6 +311,12 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
         lines += ["", "### Ablations", "", "These tables are in report.html:", ""]
         lines += [f"- {title}" for title in ablations]
     return lines
+
+
+def only_compared_line(*parts: Results) -> str:
+    """Which suites are left out since the first encoder has no score of them; empty if none is."""
+    names = main_scores.only_compared(*parts)
+    return f"Only in compared results: {', '.join(names)}." if names else ""
 
 
 def settings(suite: str, *parts: Results) -> list[str]:
@@ -326,12 +364,22 @@ def _grouped(failures: list[str]) -> list[str]:
 
 
 def _settings(part: dict[str, Any]) -> list[str]:
-    chosen = ", ".join(f"{key}={value}" for key, value in part.get("options", {}).items())
+    options = {key: _option(value) for key, value in part.get("options", {}).items()}
+    chosen = "; ".join(f"{key}: {text}" for key, text in options.items() if text)
     seeds = ", ".join(map(str, part.get("seeds", [])))
     lines = [("Protocol", part.get("protocol", "")), ("Options", chosen), ("Seeds", seeds)]
     if "seconds" in part:
         lines.append(("Duration", duration(part["seconds"])))
     return [f"{label}: {text}" for label, text in lines if text]
+
+
+def _option(value: Any) -> str:
+    """An option's value for readers; empty where nothing was chosen."""
+    if value is None:
+        return ""
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return ", ".join(map(_option, value)) if isinstance(value, list | tuple) else str(value)
 
 
 def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Results) -> list[str]:
@@ -344,6 +392,12 @@ def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Res
         lines[text] = "" if len(whose) == len(parts) else f"{', '.join(whose)}: "
     shared = [text for text, whose in lines.items() if not whose]
     return shared + [f"{whose}{text}" for text, whose in lines.items() if whose]
+
+
+def kind(encoder: dict[str, Any]) -> str:
+    """Kind and dimension of an encoder; it has no dimension if nothing was encoded."""
+    dimension = encoder["dimension"]
+    return encoder["kind"] + ("" if dimension is None else f", {dimension} dimensions")
 
 
 def duration(seconds: float) -> str:
@@ -403,6 +457,15 @@ def _counts(found: Sequence[dict[str, Any] | None]) -> str:
 def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
     if score is None or not is_number(score["value"]):
         return MISSING
-    text = f"{score['value']:.{decimals}f}"
+    text = _number(score["value"], decimals)
     deviation = main_scores.deviation(score)
-    return text if deviation is None else f"{text} ± {deviation:.{decimals}f}"
+    return text if deviation is None else f"{text} ± {_number(deviation, decimals)}"
+
+
+def _number(value: float, decimals: int, sign: str = "-") -> str:
+    """A value with its decimals; `1.2e-07` where more than two would show little of it.
+
+    Percentages, of two decimals, stay as they are: a ten thousandth of a per cent is nothing.
+    """
+    small = decimals > 2 and 0 < abs(value) < 10 ** (1 - decimals)
+    return f"{value:{sign}.1e}" if small else f"{value:{sign}.{decimals}f}"

@@ -433,7 +433,7 @@ def test_binary(data, tmp_path):
     assert re.search(r"^senteval +SST2 +\d+\.\d\d +accuracy, %", ended.stdout, re.MULTILINE)
     text = (tmp_path / "second/results.md").read_text()
     named = [line for line in text.splitlines()[2:5] if line.startswith("- bag (")]
-    assert len(named) == 3 and "STS12: " in text
+    assert len(named) == 3 and "Only in compared results: sts." in text
 
 
 def test_missing_data_of_what_was_chosen(data, tmp_path):

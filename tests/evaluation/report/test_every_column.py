@@ -9,6 +9,7 @@ from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import prompted
 from official_cmlm.evaluation.report import driver
+from official_cmlm.evaluation.report.main_scores import metric_label
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.suites import SUITES
 from official_cmlm.evaluation.suites import senteval as senteval_suite
@@ -151,6 +152,15 @@ def test_every_column_is_filled(found, table):
     rows = [own_values(table, values, variant) for _, variant in table.variants]
     for i, (label, column) in enumerate(table.columns):
         assert column is None or any(row[i] is not None for row in rows), label
+
+
+@pytest.mark.parametrize("name", [name for name in SUITES if name != "mteb"])
+def test_every_metric_is_told_in_words(found, name):
+    """Each has a label of its own, which is not its name in results.json."""
+    metrics = list(dict.fromkeys(score["metric"] for score in found[name]["scores"]))
+    labels = [metric_label(metric) for metric in metrics]
+    assert not set(metrics) & set(labels)
+    assert len(set(labels)) == len(labels)
 
 
 def test_a_wrong_name_is_found(found):

@@ -295,6 +295,42 @@ def test_an_encoder_keeps_its_colour():
     assert re.findall(r'class="swatch series-(\d)"', html_report(*parts)) == list("12345")
 
 
+def test_long_labels_have_lines():
+    """An average names all of its parts, and the bars have more than half of the width."""
+    average = "average of STS14+STS15+STS-B+SICK-R"
+    names = ("STS14", "STS15", "STS-B", "SICK-R", average)
+    mine = results(sts=suite(*(score(name, "spearman", 50.0) for name in names[:-1])))
+    mine["suites"]["sts"]["scores"].append(score(average, "spearman_mean", 50.0))
+    (chart,) = charts("sts", mine)
+    figure = figures.Figure(figsize=(chart.width, chart.height), layout="constrained")
+    chart.draw(figure)
+    (axes,) = figure.axes
+    label = axes.get_yticklabels()[-1].get_text()
+    assert label.replace("\n", "") == average and label.count("\n") in (1, 2)
+    # The quantity stands below the bars.
+    assert axes.get_xlabel() == "Spearman's ρ × 100" and not figure.get_supxlabel()
+    figure.draw_without_rendering()
+    assert axes.get_position().width > 0.5
+    boxes = [label.get_window_extent() for label in axes.get_yticklabels()]
+    assert all(one.y0 > other.y1 for one, other in zip(boxes, boxes[1:]))
+
+
+def test_averages_of_many_metrics_are_told_in_words():
+    """The papers' averages are told apart by what they are over."""
+    scores = [score("MR", "accuracy", 80.0)]
+    scores += [score("average", metric, 70.0) for metric in ("cmlm", "declutr_without_coco")]
+    (axes,) = axes_of(charts("senteval", results(senteval=suite(*scores)))[0])
+    labels = [label.get_text().replace("\n", " ") for label in axes.get_yticklabels()]
+    assert labels == ["MR", "mean of CMLM's tasks", "mean of DeCLUTR's tasks but COCO"]
+
+
+def test_values_near_zero_are_no_zeros():
+    """Isotropy of a narrow cone is beside its bar."""
+    mine = results(geometry=suite(score("a", "isotropy", 1.2e-7), score("b", "isotropy", 0.5)))
+    drawing = figures.svg(charts("geometry", mine)[0], "k")
+    assert ">1.2e-07<" in drawing and ">0.500<" in drawing
+
+
 def test_deviations_over_seeds():
     """A thin line from mean minus to mean plus the deviation, and a word about it."""
     mine = results(
@@ -456,6 +492,20 @@ def test_maps_have_a_row_of_panels_a_language():
     assert all(row == colors[0] for row in colors) and len(set(colors[0])) == len(LANGUAGES)
 
 
+def test_maps_of_a_report_have_one_range():
+    """Each panel of each encoder has the same axes, and no language has an encoder's colour."""
+    mine, other = full(), full("other")
+    other["suites"]["tatoeba"]["figures"]["embedding_map"]["de"]["after"] = points(-30.0)
+    maps = [chart for chart in charts("tatoeba", mine, other) if "Sentences" in chart.title]
+    panels = [axes for chart in maps for axes in axes_of(chart)]
+    assert len(panels) == 8
+    ranges = {(axes.get_xlim(), axes.get_ylim()) for axes in panels}
+    ((across, up),) = ranges
+    assert across == up and across[0] < -60.0 and across[1] > 10.0
+    used = {to_hex(c.get_facecolor()[0]) for axes in panels for c in axes.collections}
+    assert not used & set(figures.ENCODER_COLORS) and used < set(figures.PALETTE)
+
+
 def test_highest_bar_fits_every_panel():
     """Panels share a scale that holds the highest share of all, not of the first panel."""
     chart = figures.language_histograms("t", {"before": {**shares(20.0), "fr": shares(97.0)["fr"]}})
@@ -485,5 +535,5 @@ def test_many_languages_and_long_names():
         warnings.simplefilter("error")
         drawing = figures.svg(chart, "k")
     # Names are cut in the middle.
-    assert "n" * 14 + "…" + "n" * 12 + "end" in drawing and "n" * 15 not in drawing
+    assert "n" * 9 + "…" + "n" * 7 + "end" in drawing and "n" * 10 not in drawing
     assert "中文 $x_1$" in drawing

@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from official_cmlm.evaluation.report import main_scores, tables
+from official_cmlm.evaluation.report import html_report, main_scores, tables
 
 
 def score(task, metric, value, count=10, deviation=None):
@@ -106,7 +106,12 @@ def test_summary_of_many_tasks():
     assert table.rows == [
         ["bli", "mean of 16 tasks", "precision at 1, %", "11.50", "–", "11.50", "16"]
     ]
-    assert table.best == {(0, 3), (0, 5)}
+    # Equal values: none is the best.
+    assert table.best == set()
+    better = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0) for i in range(20))))
+    assert tables.summary(mine, better).best == {(0, 4)}
+    fewer = results("other", bli=suite(*(score(f"l{i}.5k", "p@1", 30.0, 9) for i in range(20))))
+    assert tables.summary(mine, fewer).best == set()
 
 
 def test_best_of_each_column_is_bold():
@@ -217,25 +222,151 @@ def test_all_scores_are_listed():
     )
     header, _, *rows = section(text, "All scores")
     assert header == ["Task", "Metric", "Value", "Count"]
-    assert rows[0] == ["MR", "accuracy", "81.26 ± 0.30", "10662"]
-    assert rows[1] == ["STS12", "spearman\\_all", "61.23", "3108"]
+    assert rows[0] == ["MR", "accuracy, %", "81.26 ± 0.30", "10662"]
+    assert rows[1] == ["STS12", "Spearman's ρ × 100, all pairs together", "61.23", "3108"]
     assert len(rows) == 4
 
 
 def test_compare_adds_a_row_and_differences():
     """A second encoder has its own row, and each score the difference to it."""
-    other = results("other", sts=suite(score("STS12", "spearman_all", 60.0, 3000)))
+    other = results("other", sts=suite(score("STS12", "spearman_all", 60.0, 3108)))
     other["suites"]["qnli"] = suite(score("dev", "auc", 70.0))
     text = tables.markdown(results(sts=STS), other)
     rows = section(text, "CMLM, Table 2")
     assert [row[:2] for row in rows[2:4]] == [["*mine*", "**61.23**"], ["*other*", "60.00"]]
     header, _, first, second, third = section(text, "All scores")
     assert header == ["Task", "Metric", "mine", "other", "Difference", "Count"]
-    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108 / 3000"]
+    assert first[2:] == ["**61.23**", "60.00", "+1.23", "3108"]
     assert second[2:] == ["55.00", "–", "–", "3108"]
     assert third[0] == "STS-B"
     # A suite that only the second has.
-    assert section(text[text.index("## qnli") :], "All scores")[2][2:5] == ["–", "70.00", "–"]
+    assert "## qnli" not in text
+
+
+def test_scores_of_different_examples_are_not_compared():
+    """Where the counts differ there is no best value and no difference."""
+    mine = results(tatoeba=suite(score("macro", "accuracy_mean", 4.45, 1)))
+    other = results("other", tatoeba=suite(score("macro", "accuracy_mean", 1.66, 18)))
+    text = tables.markdown(mine, other)
+    assert section(text, "Summary")[2][3:] == ["4.45", "1.66", "1 / 18"]
+    assert section(text, "All scores")[2][2:] == ["4.45", "1.66", "–", "1 / 18"]
+    assert "none where the counts differ" in text
+
+
+def test_nothing_is_best_where_nothing_differs():
+    """Equal as printed: none is bold; values near zero show two of their figures."""
+    scores = [score("words", "isotropy", 1.2e-7), score("words", "mean_vector_norm", 0.5)]
+    parts = [results(name, geometry=suite(*scores)) for name in "ab"]
+    table = tables.all_scores("geometry", *parts)
+    assert [row[2:5] for row in table.rows] == [
+        ["1.2e-07", "1.2e-07", "+0.0000"],
+        ["0.5000", "0.5000", "+0.0000"],
+    ]
+    assert table.best == set()
+    parts[1]["suites"]["geometry"] = suite(score("words", "isotropy", 3.4e-6))
+    table = tables.all_scores("geometry", *parts)
+    assert table.rows[0][2:5] == ["1.2e-07", "3.4e-06", "-3.3e-06"] and table.best == {(0, 3)}
+    # The papers print three decimals, and have others that are better.
+    assert "**0.000**" not in tables.markdown(*parts)
+
+
+def test_an_encoder_that_encoded_nothing_has_no_dimension():
+    """Its kind stands alone."""
+    mine = results(sts=suite(failures=["STS12: no pairs"]))
+    mine["encoder"]["dimension"] = None
+    assert "- mine: folder, fingerprint 0123456789abcdef" in tables.markdown(mine)
+    assert "None" not in html_report.html_report(mine)
+
+
+def test_suites_that_only_others_have_are_named():
+    """They have no section, table, row of the summary or missing data, in either report."""
+    missing = [{"task": "STS13", "what": "/x", "hint": "fetch SemEval"}]
+    other = results(
+        "other",
+        sts=suite(*STS["scores"], missing=missing, notes=["a note"]),
+        xeval=suite(score("bg", "average", 80.0)),
+        qnli=suite(score("dev", "auc", 70.0)),
+        amazon=suite(failures=["no reviews"]),
+    )
+    own = suite(missing=[missing[0] | {"hint": "fetch QNLI"}], notes=["own note"])
+    mine = results(senteval=suite(score("MR", "accuracy", 81.2)), qnli=own)
+    text = tables.markdown(mine, other)
+    assert text.endswith("\n\nOnly in compared results: sts, xeval, qnli.\n")
+    assert [row[0] for row in section(text, "Summary")[2:]] == ["senteval"]
+    # What the own run lacks is told, and that alone.
+    assert "- qnli: STS13: fetch QNLI" in text and "own note" in text and "70.00" not in text
+    for gone in ("## sts", "SemEval", "a note", "reviews", "CMLM, Table 2", "CMLM, Table 4"):
+        assert gone not in text
+    page = html_report.html_report(mine, other)
+    assert page.index("Only in compared results: sts, xeval, qnli.") > page.index('id="suite-1"')
+    assert page.count("<section") == 2 and "fetch SemEval" not in page and "70.00" not in page
+    assert tables.summary(results(), other) is None
+    assert "Only in" not in tables.markdown(mine)
+
+
+@pytest.mark.parametrize(
+    ("name", "averages", "others"),
+    [
+        ("retrieval", "macro NanoBEIR macro-dev NanoBEIR-train", "all average average-prices mean"),
+        ("sts", "average average|of|STS12+SICK-R", "all macro average-x STS-B.average mean"),
+        ("senteval", "average average_of_chosen", "mean all MR average_x"),
+        ("probing", "average average_of_chosen", "mean all"),
+        ("tatoeba", "macro macro36", "all mean macro3 average"),
+        ("xeval", "mean", "all macro average de.mean"),
+        ("amazon", "mean", "all macro average"),
+        ("language_bias", "all", "mean macro average"),
+        ("word_similarity", "multi_simlex.average simlex.average", "average x.mean all"),
+        ("entity_linking", "", "all average mean macro all.Disease"),
+        ("zzz", "", "all average mean macro"),
+    ],
+)
+def test_averages_are_known_by_their_suite(name, averages, others):
+    """Names of data sets are free: `all` is an average in one suite and a data set in another."""
+    tasks = [task.replace("|", " ") for task in averages.split()]
+    assert all(main_scores.is_average(name, task) for task in tasks)
+    assert not any(main_scores.is_average(name, task) for task in others.split())
+
+
+def test_a_data_set_called_all_is_scored_like_others():
+    """It is a row of the summary among the data sets, and does not stand for them."""
+    names = ["all", "average-prices", *(f"d{i}" for i in range(7)), "macro"]
+    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names)))
+    assert [row[1] for row in tables.summary(mine).rows] == ["macro"]
+    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names[:-1])))
+    assert [row[1] for row in tables.summary(mine).rows] == names[:-1]
+
+
+METRICS = {
+    "accuracy": "accuracy, %",
+    "dev_accuracy": "accuracy, %, development set",
+    "dev_pearson": "Pearson's r × 100, development set",
+    "spearman_wmean": "Spearman's ρ × 100, mean of the subsets by size",
+    "pearson_all": "Pearson's r × 100, all pairs together",
+    "accuracy_mean_pcr": "accuracy, %, mean of both directions, component removed",
+    "accuracy_to_english_pcr": "accuracy, %, to English, component removed",
+    "share_own_pcr": "neighbours in the query's language, %, component removed",
+    "share_de": "neighbours in de, %",
+    "share_zh_pcr": "neighbours in zh, %, component removed",
+    "p@1_centered": "precision at 1, %, centred",
+    "p@5_unmapped": "precision at 5, %, without a map",
+    "accuracy@1_in_dictionary": "accuracy at 1, %, of those in the dictionary",
+    "image_recall@10": "recall of images at 10, %",
+    "ndcg_at_10": "nDCG@10 × 100",
+    "recall_at_100": "recall at 100, %",
+    "precision_training": "precision, %, threshold of the training part",
+    "threshold_best": "threshold of the best F1",
+    "isotropy_unit": "isotropy score of unit vectors, 0 to 1",
+    "of another version": "of another version",
+    "another_mean": "another_mean",
+}
+
+
+@pytest.mark.parametrize("metric", METRICS)
+def test_metrics_are_told_in_words(metric):
+    """Quantity and unit, not the name that results.json has; an unknown metric keeps it."""
+    assert main_scores.metric_label(metric) == METRICS[metric]
+    mine = results(retrieval=suite(score("d", metric, 5.0)))
+    assert tables.all_scores("retrieval", mine).rows[0][1] == METRICS[metric]
 
 
 def test_five_encoders():
@@ -316,10 +447,11 @@ def test_failures_share_their_hint():
 
 def test_settings():
     """Protocol, options and seeds are listed where there are any."""
-    part = suite(protocol="as published", options={"kfold": 10, "tasks": ["MR"]}, seeds=[1111])
+    options = {"kfold": 10, "tasks": ["MR", "CR"], "languages": [], "subsets": True, "fixed": None}
+    part = suite(protocol="as published", options=options, seeds=[1111])
     assert tables.settings("senteval", results(senteval=part)) == [
         "Protocol: as published",
-        "Options: kfold=10, tasks=['MR']",
+        "Options: kfold: 10; tasks: MR, CR; subsets: yes",
         "Seeds: 1111",
         "Duration: 1 s",
     ]
