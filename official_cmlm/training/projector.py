@@ -67,9 +67,6 @@ def write_projector(
     Raises:
       UserError: if a shard is damaged.
     """
-    from google.protobuf import text_format
-    from tensorboard.plugins.projector import ProjectorConfig
-
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     with report_damaged_shard(folders):
@@ -83,12 +80,15 @@ def write_projector(
     atomic_write_text(target / VECTORS_NAME, numbers.getvalue())
     atomic_write_text(target / METADATA_NAME, metadata(sentences))
     for folder, where in _runs(Path(model_dir)):
-        config = ProjectorConfig()
-        embedding = config.embeddings.add()
-        embedding.tensor_name = NAME
-        embedding.tensor_path = f"{where}/{VECTORS_NAME}"
-        embedding.metadata_path = f"{where}/{METADATA_NAME}"
-        atomic_write_text(folder / CONFIG_NAME, text_format.MessageToString(config))
+        # The message `ProjectorConfig` as text; none of these names needs escapes.
+        atomic_write_text(
+            folder / CONFIG_NAME,
+            "embeddings {\n"
+            f'  tensor_name: "{NAME}"\n'
+            f'  metadata_path: "{where}/{METADATA_NAME}"\n'
+            f'  tensor_path: "{where}/{VECTORS_NAME}"\n'
+            "}\n",
+        )
     return target
 
 

@@ -246,7 +246,8 @@ def test_flags_of_the_evaluation(tmp_path, monkeypatch):
 
     def run(encoder, path, *others):
         scored.append((encoder.name, path, encoder.encode(TEXTS)))
-        return {"suites": {"sts": {"failures": []}}}
+        suite = {"scores": [], "missing": [], "failures": []}
+        return {"encoder": {"name": "trained", "fingerprint": "0"}, "suites": {"sts": suite}}
 
     monkeypatch.setattr(driver, "run", run)
     values = {"encoder": TRAINED, "data_dir": tmp_path, "output_dir": tmp_path / "out"}

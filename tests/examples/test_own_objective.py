@@ -46,6 +46,7 @@ json.dump(results, sys.stdout)
 """
 
 
+@pytest.mark.long
 def test_it_trains_equally_in_chunks(records_dir):
     """Some steps with dropout: the same losses, metrics and weights, whole and in chunks of 3."""
     data = {

@@ -227,6 +227,7 @@ def test_needs_are_what_the_file_itself_sets():
     assert found == {"mirror_bert/sentence_bert_padded": ["pooling", "padded_length"]}
 
 
+@pytest.mark.long
 def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
     """Through a training of shorter texts; its length too. A language model does not become one."""
     for name, experiment, length in (

@@ -140,6 +140,7 @@ def test_length_and_pooling_go_together(fields, named):
         EncoderConfig(**fields).check()
 
 
+@pytest.mark.long
 def test_encoded_and_exported_vectors_are_equal(vocabulary, tmp_path):
     """`encode`, the pair and serving agree, at a default length below and above the padding's."""
     padding = vocabulary.special_ids["pad"]

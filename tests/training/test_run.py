@@ -210,6 +210,7 @@ def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path)
     assert (trained / "params.yaml").read_text() == before
 
 
+@pytest.mark.long
 def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
     """Of four steps the last would have been at a rate of 0; of six it is not."""
     folder = shutil.copytree(trained, tmp_path / "model")

@@ -184,6 +184,8 @@ def run(
         with contextlib.suppress(UserError):
             if encode is first:
                 waiting = {suite: options[suite] for suite in options if earlier[suite] is None}
+                if waiting:
+                    print(f"reading the texts of {', '.join(waiting)} …", file=sys.stderr)
                 first.prepare(texts_of(waiting, data_dir, first.roles).items())
         for suite in options:
             found = earlier[suite]
@@ -378,8 +380,10 @@ def _unchanged(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
         if found["key"] != key:
             return None
         for path, digest in found["files"].items():
-            if hashlib.sha256(inside(data_dir, path, kept).read_bytes()).hexdigest() != digest:
-                return None
+            # Corpora of retrieval have gigabytes.
+            with inside(data_dir, path, kept).open("rb") as file:
+                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
+                    return None
     except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
     return found
