@@ -146,6 +146,7 @@ _METRICS = {
     "recall": "recall, %",
     "share_own": "neighbours in the query's language, %",
     "spearman": "Spearman's ρ × 100",
+    "spearman_average": "Spearman's ρ × 100, mean of the tasks",
     "threshold_best": "threshold of the best F1",
     "uniformity": "uniformity, lower is better",
 }

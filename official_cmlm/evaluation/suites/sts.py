@@ -122,7 +122,7 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
 
     Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
     of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
-    and `average of <tasks>/spearman_mean` where only some of them have a score.
+    and `average of <tasks>/spearman_average` where only some of them have a score.
     """
     for year in filter(options.has, YEARS):
         with _english_task(year, options, report):
@@ -180,7 +180,7 @@ def _average(options: Options, report: SuiteReport) -> None:
         report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
     if len(scored) > 1:
         name = f"average of {'+'.join(scored)}"
-        report.add(name, "spearman_mean", float(np.mean(list(scored.values()))), len(scored))
+        report.add(name, "spearman_average", float(np.mean(list(scored.values()))), len(scored))
 
 
 def _main_metric(name: str) -> str:

@@ -300,7 +300,7 @@ def test_long_labels_have_lines():
     average = "average of STS14+STS15+STS-B+SICK-R"
     names = ("STS14", "STS15", "STS-B", "SICK-R", average)
     mine = results(sts=suite(*(score(name, "spearman", 50.0) for name in names[:-1])))
-    mine["suites"]["sts"]["scores"].append(score(average, "spearman_mean", 50.0))
+    mine["suites"]["sts"]["scores"].append(score(average, "spearman_average", 50.0))
     (chart,) = charts("sts", mine)
     figure = figures.Figure(figsize=(chart.width, chart.height), layout="constrained")
     chart.draw(figure)
