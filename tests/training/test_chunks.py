@@ -4,31 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.training.chunks import chunked_gradients
-from official_cmlm.training.gradients import summed_over_replicas
-from official_cmlm.training.step import whole_gradients
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
+from tests.training.step_values import step_values
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
-KEY = 1234
-
-
-def _values(model, features, chunk_size=0):
-    """Loss, gradients and metrics of one step, summed over the replicas; chunk size 0: whole."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    arguments = (model, features, tf.constant(KEY, tf.int64), tf.constant(1.0 / replicas))
-    if chunk_size:
-        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
-    else:
-        loss, gradients, outputs = whole_gradients(*arguments)
-    ((_, output),) = outputs.items()
-    metrics = tf.nest.flatten([output.metrics[metric] for metric in sorted(output.metrics)])
-    gradients = [
-        tf.zeros_like(v) if g is None else g for g, v in zip(gradients, model.trainable_variables)
-    ]
-    return summed_over_replicas([loss / replicas, *gradients, *metrics])
 
 
 def _check_equal(found, expected, model):
@@ -48,9 +29,9 @@ def test_chunks_equal_the_whole(folders, name):
     """Chunks that do not divide the batch, and a single one, with every kind of dropout."""
     task = task_of(folders, name, DROPOUT)
     model, features = randomize(task.build_model()), batch_of(task, name)
-    expected = _values(model, features)
+    expected = step_values(model, features)
     for chunk_size in (3, 50):
-        _check_equal(_values(model, features, chunk_size), expected, model)
+        _check_equal(step_values(model, features, chunk_size), expected, model)
 
 
 @pytest.mark.parametrize(
@@ -69,13 +50,13 @@ def test_chunks_equal_the_whole_with_equal_texts(folders, name, settings):
     ((group, features),) = half.items()
     twice = {group: tf.nest.map_structure(lambda v: tf.concat([v, v], axis=0), features)}
     model = randomize(task.build_model())
-    expected = _values(model, twice)
-    _check_equal(_values(model, twice, 3), expected, model)
+    expected = step_values(model, twice)
+    _check_equal(step_values(model, twice, 3), expected, model)
     plain = task_of(folders, name, DROPOUT, **(settings | {"ignore_equal_texts": False}))
     other = plain.build_model()
     other.set_weights(model.get_weights())
     if settings.get("ignore_equal_texts"):
-        assert float(_values(other, twice)[0]) > float(expected[0]) + 0.01
+        assert float(step_values(other, twice)[0]) > float(expected[0]) + 0.01
 
 
 @pytest.mark.parametrize(
@@ -87,8 +68,8 @@ def test_chunks_in_a_graph(folders, name):
     """As a training computes them."""
     task = task_of(folders, name, DROPOUT)
     model, features = randomize(task.build_model()), batch_of(task, name)
-    found = tf.function(_values)(model, features, 3)
-    _check_equal([v.numpy() for v in found], _values(model, features), model)
+    found = tf.function(step_values)(model, features, 3)
+    _check_equal([v.numpy() for v in found], step_values(model, features), model)
 
 
 @pytest.mark.parametrize("name", ["bitext_retrieval", "cmlm", "cmlm_cse", "declutr"])
@@ -104,14 +85,14 @@ def test_chunks_on_two_replicas_equal_one_device(folders, name):
     with strategy.scope():
         mirrored = task.build_model()
     mirrored.set_weights(single.get_weights())
-    expected = [value.numpy() for value in _values(single, whole)]
+    expected = [value.numpy() for value in step_values(single, whole)]
     features = strategy.experimental_distribute_values_from_function(
         lambda context: halves[context.replica_id_in_sync_group]
     )
 
     for chunk_size in (3,) if name != "cmlm" else (0, 2):
         # Not traced: that takes longer than the step.
-        values = strategy.run(_values, args=(mirrored, features, chunk_size))
+        values = strategy.run(step_values, args=(mirrored, features, chunk_size))
         for replica in range(2):
             found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
             _check_equal(found, expected, single)
@@ -122,7 +103,7 @@ def test_chunks_without_masked_tokens(folders, name):
     """The published ablation, which predicts nothing, has chunks too."""
     task = task_of(folders, name, DROPOUT, mlm_weight=0.0)
     model, features = randomize(task.build_model()), batch_of(task, name)
-    expected, found = _values(model, features), _values(model, features, 3)
+    expected, found = step_values(model, features), step_values(model, features, 3)
     assert float(expected[0]) > 0.1
     for got, value in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=1e-4, atol=2e-5)

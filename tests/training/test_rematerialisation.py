@@ -11,8 +11,6 @@ from official_cmlm.checkpoints.encoder_directory import describe, differences, r
 from official_cmlm.configs.encoder import REMATS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.mlm import MlmConfig
-from official_cmlm.training.chunks import chunked_gradients
-from official_cmlm.training.gradients import summed_over_replicas
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.start import Start
 from official_cmlm.training.step import whole_gradients
@@ -20,32 +18,10 @@ from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
+from tests.training.step_values import KEY, check_equal, step_values
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 KINDS = [kind for kind in REMATS if kind != "none"]
-KEY = 1234
-
-
-def _values(model, features, key=KEY, chunk_size=0):
-    """Loss, gradients and metrics of a step, summed over the replicas."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
-    if chunk_size:
-        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
-    else:
-        loss, gradients, outputs = whole_gradients(*arguments)
-    gradients = [
-        tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
-        for g, v in zip(gradients, model.trainable_variables, strict=True)
-    ]
-    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
-    return summed_over_replicas([loss / replicas, *gradients, *metrics])
-
-
-def _check_equal(found, expected, rtol=1e-5):
-    assert float(expected[0]) > 0.1
-    for got, value in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
 
 
 def _model(folders, name, kind, static_shapes=False):
@@ -76,12 +52,12 @@ def test_losses_and_gradients_are_those_without(folders, name, monkeypatch):
     calls = _count_blocks(monkeypatch)
     model, features = _model(folders, name, "none")
     calls.clear()
-    expected = _values(model, features)
+    expected = step_values(model, features)
     plain = len(calls)
     for kind in KINDS:
         model, features = _model(folders, name, kind)
         calls.clear()
-        _check_equal(_values(model, features), expected)
+        check_equal(step_values(model, features), expected)
         # What is not trained, as DiffCSE's generator, is not computed again.
         assert plain < len(calls) <= 2 * plain
 
@@ -89,7 +65,7 @@ def test_losses_and_gradients_are_those_without(folders, name, monkeypatch):
 def test_another_step_has_other_masks(folders):
     """Masks are drawn again, not once for all steps."""
     model, features = _model(folders, "mlm", "blocks")
-    first, again, other = (float(_values(model, features, key)[0]) for key in (1, 1, 2))
+    first, again, other = (float(step_values(model, features, key=key)[0]) for key in (1, 1, 2))
     assert first == again != other
 
 
@@ -102,17 +78,17 @@ def test_views_that_share_a_batch(folders, name, kind):
     for each in ("none", kind):
         task = task_of(folders, name, {**DROPOUT, "remat": each}, **chosen)
         model = randomize(task.build_model())
-        values.append(_values(model, batch_of(task, name)))
-    _check_equal(values[1], values[0])
+        values.append(step_values(model, batch_of(task, name)))
+    check_equal(values[1], values[0])
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_chunks(folders, kind):
     """With `task.chunk_size` beside it."""
     model, features = _model(folders, "bitext_retrieval", "none")
-    expected = _values(model, features)
+    expected = step_values(model, features)
     model, features = _model(folders, "bitext_retrieval", kind)
-    _check_equal(_values(model, features, chunk_size=3), expected, rtol=1e-4)
+    check_equal(step_values(model, features, chunk_size=3), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -120,7 +96,7 @@ def test_chunks(folders, kind):
 def test_two_replicas_equal_one_device(folders, name, kind):
     """Gradients reach the replicas' own copies of the weights."""
     single, whole = _model(folders, name, "none")
-    expected = [value.numpy() for value in _values(single, whole)]
+    expected = [value.numpy() for value in step_values(single, whole)]
     halves = [
         tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
     ]
@@ -132,10 +108,10 @@ def test_two_replicas_equal_one_device(folders, name, kind):
         lambda context: halves[context.replica_id_in_sync_group]
     )
 
-    values = strategy.run(_values, args=(mirrored, features))
+    values = strategy.run(step_values, args=(mirrored, features))
     for replica in range(2):
         found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
-        _check_equal(found, expected, rtol=1e-4)
+        check_equal(found, expected, rtol=1e-4)
 
 
 @pytest.mark.long
@@ -143,7 +119,7 @@ def test_two_replicas_equal_one_device(folders, name, kind):
 def test_a_graph_on_two_replicas(folders, kind):
     """As a training computes them."""
     single, whole = _model(folders, "mlm", "none")
-    expected = [value.numpy() for value in _values(single, whole)]
+    expected = [value.numpy() for value in step_values(single, whole)]
     strategy = mirrored_strategy()
     with strategy.scope():
         mirrored, _ = _model(folders, "mlm", kind)
@@ -157,10 +133,10 @@ def test_a_graph_on_two_replicas(folders, kind):
 
     @tf.function
     def step(features):
-        return strategy.run(_values, args=(mirrored, features))
+        return strategy.run(step_values, args=(mirrored, features))
 
     found = [strategy.experimental_local_results(v)[1].numpy() for v in step(features)]
-    _check_equal(found, expected, rtol=1e-4)
+    check_equal(found, expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -175,9 +151,9 @@ def test_a_graph_on_two_replicas(folders, kind):
 def test_compiled(folders, name, kind):
     """XLA draws the same masks in both computations."""
     model, features = _model(folders, name, "none", static_shapes=True)
-    expected = _values(model, features)
+    expected = step_values(model, features)
     model, features = _model(folders, name, kind, static_shapes=True)
-    _check_equal(tf.function(_values, jit_compile=True)(model, features), expected, rtol=1e-4)
+    check_equal(tf.function(step_values, jit_compile=True)(model, features), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -186,9 +162,9 @@ def test_half_precision(folders, bfloat16, kind):
     values = []
     for each in ("none", kind):
         model, features = _model(folders, "mlm", each)
-        values.append(_values(model, features))
+        values.append(step_values(model, features))
     assert {value.dtype for value in values[1]} == {tf.float32}
-    _check_equal(values[1], values[0], rtol=1e-2)
+    check_equal(values[1], values[0], rtol=1e-2)
 
 
 @pytest.mark.parametrize("kind", KINDS)

@@ -5,13 +5,11 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.masked_prediction import MaskingConfig
-from official_cmlm.training.chunks import chunked_gradients
-from official_cmlm.training.gradients import summed_over_replicas
-from official_cmlm.training.step import whole_gradients
 from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
+from tests.training.step_values import check_equal, step_values
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2}
 NAMES = [name for name, config in SETTINGS.items() if isinstance(config, MaskingConfig)]
@@ -29,28 +27,6 @@ def _model(folders, name, block_size, static_shapes=False):
         # The generator's random weights are those of the model, as after a start.
         task.initialize(model)
     return model, batch_of(task, name)
-
-
-def _values(model, features, chunk_size=0):
-    """Loss, gradients and metrics of a step, summed over the replicas."""
-    replicas = tf.distribute.get_strategy().num_replicas_in_sync
-    arguments = (model, features, tf.constant(5, tf.int64), tf.constant(1.0 / replicas))
-    if chunk_size:
-        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
-    else:
-        loss, gradients, outputs = whole_gradients(*arguments)
-    gradients = [
-        tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
-        for g, v in zip(gradients, model.trainable_variables, strict=True)
-    ]
-    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
-    return summed_over_replicas([loss / replicas, *gradients, *metrics])
-
-
-def _check_equal(found, expected, rtol=1e-5):
-    assert float(expected[0]) > 0.1
-    for got, value in zip(found, expected, strict=True):
-        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
 
 
 def _forbid_whole_logits(model, monkeypatch):
@@ -76,14 +52,14 @@ def test_every_objective_with_the_head_has_it():
 def test_training_and_validation(folders, name, monkeypatch):
     """Eager steps with dropout, in chunks too, and what a validation reports."""
     model, features = _model(folders, name, 0)
-    expected = _values(model, features)
+    expected = step_values(model, features)
     validated = model(features)[name]
     model, features = _model(folders, name, BLOCK)
     _forbid_whole_logits(model, monkeypatch)
-    _check_equal(_values(model, features), expected)
-    _check_equal(_values(model, features, chunk_size=3), expected, rtol=1e-4)
+    check_equal(step_values(model, features), expected)
+    check_equal(step_values(model, features, chunk_size=3), expected, rtol=1e-4)
     found = model(features)[name]
-    _check_equal(
+    check_equal(
         tf.nest.flatten([found.loss, found.metrics]),
         tf.nest.flatten([validated.loss, validated.metrics]),
     )
@@ -97,16 +73,16 @@ def test_training_and_validation(folders, name, monkeypatch):
 def test_compiled(folders, name):
     """Shapes are static, the rest of the vocabulary's too."""
     model, features = _model(folders, name, 0, static_shapes=True)
-    expected = _values(model, features)
+    expected = step_values(model, features)
     model, features = _model(folders, name, BLOCK, static_shapes=True)
-    _check_equal(tf.function(_values, jit_compile=True)(model, features), expected, rtol=1e-4)
+    check_equal(tf.function(step_values, jit_compile=True)(model, features), expected, rtol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["cmlm", "declutr"])
 def test_two_replicas_equal_one_device(folders, name):
     """Each replica's part of the table's gradient is added."""
     single, whole = _model(folders, name, 0)
-    expected = [value.numpy() for value in _values(single, whole)]
+    expected = [value.numpy() for value in step_values(single, whole)]
     halves = [
         tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
     ]
@@ -118,10 +94,10 @@ def test_two_replicas_equal_one_device(folders, name):
         lambda context: halves[context.replica_id_in_sync_group]
     )
 
-    values = strategy.run(_values, args=(mirrored, features))
+    values = strategy.run(step_values, args=(mirrored, features))
     for replica in range(2):
         found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
-        _check_equal(found, expected, rtol=1e-4)
+        check_equal(found, expected, rtol=1e-4)
 
 
 def test_half_precision(folders, bfloat16):
@@ -129,7 +105,7 @@ def test_half_precision(folders, bfloat16):
     values = []
     for block_size in (0, BLOCK):
         model, features = _model(folders, "mlm", block_size)
-        values.append(_values(model, features))
+        values.append(step_values(model, features))
     assert {value.dtype for value in values[1]} == {tf.float32}
     assert float(values[1][0]) == pytest.approx(float(values[0][0]), rel=1e-4)
     # Some gradients are rounding alone, so all are measured together.
@@ -141,11 +117,11 @@ def test_half_precision(folders, bfloat16):
 def test_with_rematerialised_blocks_compiled(folders):
     """Both together, as a training of a large model has them."""
     model, features = _model(folders, "cmlm", 0, static_shapes=True)
-    expected = _values(model, features)
+    expected = step_values(model, features)
     task = task_of(folders, "cmlm", {**DROPOUT, "remat": "blocks"}, vocabulary_block_size=BLOCK)
     both = randomize(task.build_model())
     both.objectives["cmlm"].static_shapes = True
-    _check_equal(tf.function(_values, jit_compile=True)(both, features), expected, rtol=1e-4)
+    check_equal(tf.function(step_values, jit_compile=True)(both, features), expected, rtol=1e-4)
 
 
 def test_refuses_sizes_below_0():

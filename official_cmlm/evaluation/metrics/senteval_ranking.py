@@ -90,7 +90,10 @@ def rank_captions(
                 np.concatenate([batch, others[0]]) // CAPTIONS,
                 np.concatenate([batch, others[1]]),
             )
-            _step(*sides, images[rows[0]], captions[rows[1]], len(batch), config.margin)
+            features = images[rows[0]], captions[rows[1]]
+            _, by_side = gradients(*sides, *features, len(batch), config.margin)
+            for side, gradient in zip(sides, by_side):
+                side.update(*gradient)
         tick(1)
         found = recalls(*sides, dev)
         if sum(found.values()) > best_sum:
@@ -147,20 +150,6 @@ class _Projection:
         self._steps += 1
         adam(self.weights, gradient, *self._moments[:2], self._steps)
         adam(self.bias, bias_gradient, *self._moments[2:], self._steps)
-
-
-def _step(
-    images: _Projection,
-    captions: _Projection,
-    image_rows: np.ndarray,
-    caption_rows: np.ndarray,
-    pairs: int,
-    margin: float,
-) -> None:
-    """One update; see `gradients` for the arguments."""
-    found = gradients(images, captions, image_rows, caption_rows, pairs, margin)[1]
-    for side, gradient in zip((images, captions), found):
-        side.update(*gradient)
 
 
 def gradients(

@@ -1,0 +1,33 @@
+"""What a step computes, to compare two ways of computing it."""
+
+import numpy as np
+import tensorflow as tf
+
+from official_cmlm.training.chunks import chunked_gradients
+from official_cmlm.training.gradients import summed_over_replicas
+from official_cmlm.training.step import whole_gradients
+
+KEY = 1234
+
+
+def step_values(model, features, chunk_size=0, key=KEY):
+    """Loss, gradients and metrics of a step, summed over the replicas; chunk size 0: whole."""
+    replicas = tf.distribute.get_strategy().num_replicas_in_sync
+    arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
+    if chunk_size:
+        loss, gradients, outputs = chunked_gradients(*arguments, chunk_size)
+    else:
+        loss, gradients, outputs = whole_gradients(*arguments)
+    gradients = [
+        tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
+        for g, v in zip(gradients, model.trainable_variables, strict=True)
+    ]
+    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
+    return summed_over_replicas([loss / replicas, *gradients, *metrics])
+
+
+def check_equal(found, expected, rtol=1e-5):
+    """The same values, of which the first, the loss, is not near 0."""
+    assert float(expected[0]) > 0.1
+    for got, value in zip(found, expected, strict=True):
+        np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
