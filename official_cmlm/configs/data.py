@@ -10,6 +10,8 @@ from official_cmlm.limits import SEED, OneOf, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
 SHORT_DOCUMENTS = ("split", "drop")
+# Checkpoints hold a data position for each.
+MAX_STREAMS = 64
 
 
 @dataclasses.dataclass
@@ -44,6 +46,11 @@ class DataConfig(base_config.Config):
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.
+      streams: in training, the records are divided into at most so many streams, and each batch
+        takes an equal part from each. A host reads only the streams of its replicas, so use a
+        multiple of the hosts. The number in use is the largest power of two that divides all batch
+        sizes and leaves each stream four shards; it does not depend on the hosts, and neither do
+        the batches. Default 16; 1: all hosts read all records.
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
         n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal
@@ -66,6 +73,7 @@ class DataConfig(base_config.Config):
     max_bucket_batch_size: Annotated[int, between(0, 1 << 31)] = 0
     drop_remainder: bool = False
     shuffle_sentences: Annotated[int, between(1, 1 << 31)] = 65536
+    streams: Annotated[int, between(1, MAX_STREAMS)] = 16
     languages: list[str] = dataclasses.field(default_factory=list)
     language_exponent: Annotated[float, between(0, 1)] = 1.0
     max_examples: Annotated[int, at_least(0)] = 0

@@ -1,4 +1,4 @@
-"""Turns records into single examples of a view, in an order that depends on the seed alone."""
+"""Turns records into batches of a view's examples, not padded yet; the seed decides them alone."""
 
 from collections.abc import Callable
 
@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs import hashing, position
-from official_cmlm.inputs.records import Blocks, check_rows, parse_block
+from official_cmlm.inputs import batching, hashing, position
+from official_cmlm.inputs.records import ALL, Blocks, Stream, check_rows, parse_block
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -33,112 +33,39 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
         )
     once = config.replace(is_training=False, shuffle_sentences=1024)
     check_rows(once, manifest)
-    for _ in one_pass(once, manifest, view).take(1):
-        return
+    for _, examples in Reader(once, manifest, view).one_pass():
+        if tf.size(examples["key"]):
+            return
     raise UserError(
         f"{config.input_path}: no record gives a {type(view).__name__} example with segment: "
         f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"
     )
 
 
-def one_pass(config: DataConfig, manifest: Manifest, view: View) -> tf.data.Dataset:
-    """The single examples of one pass over the records, as epoch 0."""
-    return _single(_Reader(config, manifest, view).epoch(tf.constant(0, tf.int64)))
+# Blocks of a stream that are built at the same time; each holds about as much as the next.
+_PARALLEL_BLOCKS = 4
+# Examples that a schedule is made from.
+_SAMPLE = 16384
+# Fewest sentences of a stream's block.
+_LEAST_SENTENCES = 8192
 
 
-def training_examples(
-    config: DataConfig,
-    manifest: Manifest,
-    view: View,
-    buckets: list[tuple[int, int]],
-    reached: np.ndarray | None,
-) -> tf.data.Dataset:
-    """An endless dataset of single examples, each with its data `position`; see `build_dataset`."""
-    reader = _Reader(config, manifest, view)
-    mark, start = _resumed(config, manifest, view, buckets, reached)
-    tracker = position.Tracker([size for _, size in buckets], start.skip, mark)
-    later = tf.data.Dataset.counter(start.next_epoch).flat_map(reader.epoch)
-    blocks = reader.rest_of_epoch(start).concatenate(later) if start.block else later
-    return _single(_positioned(blocks, view, buckets, tracker, start.first_block))
-
-
-def training_batches(
-    config: DataConfig,
-    manifest: Manifest,
-    view: View,
-    buckets: list[tuple[int, int]],
-    reached: np.ndarray | None,
-    batch: Callable[[tf.data.Dataset], tf.data.Dataset],
-) -> tf.data.Dataset:
-    """As `training_examples`, in batches that end with the epoch.
-
-    Args:
-      config, manifest, view, reached: see `build_dataset`.
-      buckets: the only one.
-      batch: batches the examples of one epoch, in their order.
-    """
-    reader = _Reader(config, manifest, view)
-    mark, start = _resumed(config, manifest, view, buckets, reached)
-    sizes = [size for _, size in buckets]
-
-    def whole(epoch: tf.Tensor) -> tf.data.Dataset:
-        tracker = position.Tracker(sizes, (), mark)
-        first = position.block_number(epoch, 0)
-        return batch(_single(_positioned(reader.epoch(epoch), view, buckets, tracker, first)))
-
-    tracker = position.Tracker(sizes, start.skip, mark)
-    rest = _positioned(reader.rest_of_epoch(start), view, buckets, tracker, start.first_block)
-    return batch(_single(rest)).concatenate(
-        tf.data.Dataset.counter(start.epoch + 1).flat_map(whole)
-    )
-
-
-def _resumed(
-    config: DataConfig,
-    manifest: Manifest,
-    view: View,
-    buckets: list[tuple[int, int]],
-    reached: np.ndarray | None,
-) -> tuple[int, position.Start]:
-    """The fingerprint of a training's data, and where its reading starts."""
-    mark = position.fingerprint(config, manifest, view, buckets)
-    start = None if reached is None else position.start_of(reached, mark, len(buckets))
-    return mark, start or position.Start()
-
-
-def _positioned(
-    blocks: tf.data.Dataset,
-    view: View,
-    buckets: list[tuple[int, int]],
-    tracker: position.Tracker,
-    first: int | tf.Tensor,
-) -> tf.data.Dataset:
-    """Blocks of examples with their positions, without the examples to leave out."""
-    bounds = tf.constant([length for length, _ in buckets], tf.int32)
-
-    def follow(state: position.State, block: tuple) -> tuple:
-        number, examples = block
-        lengths = tf.reduce_max(
-            tf.stack([tf.cast(examples[n].row_lengths(), tf.int32) for n in view.sequences]), axis=0
-        )
-        bucket = tf.searchsorted(bounds, lengths, out_type=tf.int64)
-        state, is_new, positions = tracker.step(state, number, bucket)
-        examples = {n: tf.ragged.boolean_mask(v, is_new) for n, v in examples.items()}
-        return state, (number, {**examples, "position": tf.boolean_mask(positions, is_new)})
-
-    return blocks.scan(tracker.initial_state(first), follow)
-
-
-class _Reader:
+class Reader:
     """Reads (block number, examples of the block in random order).
 
     Validation permutes the examples too: neighbouring pairs of a document share a sentence, and in
     one batch that sentence would be an anchor and find itself among the candidates.
     """
 
-    def __init__(self, config: DataConfig, manifest: Manifest, view: View) -> None:
-        self._blocks, self._view = Blocks(config, manifest), view
+    def __init__(
+        self, config: DataConfig, manifest: Manifest, view: View, stream: Stream = ALL
+    ) -> None:
+        self._blocks, self._view = Blocks(config, manifest, stream), view
         self._vocab_size = manifest.vocab_size
+
+    def one_pass(self) -> tf.data.Dataset:
+        """All blocks of epoch 0."""
+        return self.epoch(tf.constant(0, tf.int64))
 
     def epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
         """All blocks of an epoch (int64 scalar)."""
@@ -151,6 +78,11 @@ class _Reader:
             return self.epoch(epoch)
         return self._examples(epoch, self._blocks.rest_of_epoch(start.epoch, start.block))
 
+    def from_start(self, start: position.Start) -> tf.data.Dataset:
+        """The blocks of all epochs from `start` on, endless."""
+        later = tf.data.Dataset.counter(start.next_epoch).flat_map(self.epoch)
+        return self.rest_of_epoch(start).concatenate(later) if start.block else later
+
     def _examples(self, epoch: tf.Tensor, blocks: tf.data.Dataset) -> tf.data.Dataset:
         view = self._view
 
@@ -161,14 +93,149 @@ class _Reader:
             number = position.block_number(epoch, number)
             return number, {name: tf.gather(value, order) for name, value in examples.items()}
 
-        return blocks.map(one_block, num_parallel_calls=1, deterministic=True)
+        return blocks.map(one_block, num_parallel_calls=_PARALLEL_BLOCKS, deterministic=True)
 
 
-def _single(blocks: tf.data.Dataset) -> tf.data.Dataset:
-    """Splits (block number, examples of the block) into single examples."""
-    return (
-        blocks.prefetch(1)
-        .flat_map(lambda number, examples: tf.data.Dataset.from_tensor_slices(examples))
-        # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them dense.
-        .map(lambda example: example)
-    )
+def validation_batches(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: list[tuple[int, int]],
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """The batches of one pass over the records; see `batching.in_order`.
+
+    Args:
+      config, manifest, view: see `build_dataset`.
+      buckets: (length, examples of a batch) of each bucket.
+      drop_remainder: leave out incomplete batches.
+    """
+    blocks = Reader(config, manifest, view).one_pass().map(lambda _, examples: examples)
+    if config.max_examples:
+        blocks = _first_examples(blocks, config.max_examples)
+    sizes = [size for _, size in buckets]
+    ending = _ending(blocks, not drop_remainder)
+    return batching.in_order(ending, _bucket_of(view, buckets), sizes)
+
+
+def training_batches(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: list[tuple[int, int]],
+    mark: int,
+    start: position.Start,
+    drop_remainder: bool,
+) -> tf.data.Dataset:
+    """Endless batches of all records, each with its data `position`.
+
+    With buckets, examples that complete no batch in their epoch wait for the next one. Without, an
+    epoch ends with an incomplete batch.
+
+    Args:
+      config, manifest, view, buckets, drop_remainder: see `validation_batches`.
+      mark: see `position.fingerprint`.
+      start: where reading starts.
+    """
+    reader = Reader(config, manifest, view)
+    bucket_of, sizes = _bucket_of(view, buckets), [size for _, size in buckets]
+
+    def positioned(blocks: tf.data.Dataset, skip: tuple, first: int | tf.Tensor) -> tf.data.Dataset:
+        """Examples with their positions, without the examples to leave out."""
+        tracker = position.Tracker(sizes, skip, mark)
+
+        def follow(state: position.State, block: tuple) -> tuple:
+            number, examples = block
+            state, is_new, positions = tracker.step(state, number, bucket_of(examples))
+            examples = {n: tf.ragged.boolean_mask(v, is_new) for n, v in examples.items()}
+            return state, {**examples, "position": tf.boolean_mask(positions, is_new)}
+
+        return blocks.scan(tracker.initial_state(first), follow)
+
+    if config.bucket_boundaries:
+        blocks = positioned(reader.from_start(start), start.skip, start.first_block)
+        return batching.in_order(blocks.map(lambda each: (False, each)), bucket_of, sizes)
+
+    def whole(epoch: tf.Tensor) -> tf.data.Dataset:
+        blocks = positioned(reader.epoch(epoch), (), position.block_number(epoch, 0))
+        return batching.in_order(_ending(blocks, not drop_remainder), bucket_of, sizes)
+
+    rest = positioned(reader.rest_of_epoch(start), start.skip, start.first_block)
+    rest = batching.in_order(_ending(rest, not drop_remainder), bucket_of, sizes)
+    return rest.concatenate(tf.data.Dataset.counter(start.epoch + 1).flat_map(whole))
+
+
+def stream_batches(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: list[tuple[int, int]],
+    mark: int,
+    start: position.Start,
+    stream: Stream,
+    steps: np.ndarray | None,
+) -> tf.data.Dataset:
+    """As `training_batches`, one stream's part of each batch; never incomplete.
+
+    Args:
+      config, manifest, view, mark, start: see `training_batches`.
+      buckets: as there, with the examples of this stream's part.
+      stream: the stream.
+      steps: the schedule of the buckets; None: there is one bucket.
+    """
+    bucket_of, sizes = _bucket_of(view, buckets), [size for _, size in buckets]
+    sentences = max(config.shuffle_sentences // stream.count, _LEAST_SENTENCES)
+    config = config.replace(shuffle_sentences=min(config.shuffle_sentences, sentences))
+    blocks = Reader(config, manifest, view, stream).from_start(start)
+    if steps is None:
+        steps = np.zeros(1, np.int64)
+    return batching.in_schedule(blocks, bucket_of, sizes, steps, mark, start)
+
+
+def schedule_of(
+    config: DataConfig, manifest: Manifest, view: View, buckets: list[tuple[int, int]]
+) -> np.ndarray:
+    """The bucket of each step, from a sample of the records that is the same on every host.
+
+    Reads the beginnings of a few shards.
+    """
+    sample = config.replace(shuffle_sentences=min(config.shuffle_sentences, _SAMPLE))
+    bucket_of = _bucket_of(view, buckets)
+    counts = np.zeros(len(buckets), np.int64)
+    for _, examples in Reader(sample, manifest, view).one_pass():
+        counts += np.bincount(bucket_of(examples).numpy(), minlength=len(buckets))
+        if counts.sum() >= _SAMPLE // 2:
+            break
+    sizes = [size for _, size in buckets]
+    return batching.schedule(batching.scheduled_shares(counts), sizes)
+
+
+def _bucket_of(
+    view: View, buckets: list[tuple[int, int]]
+) -> Callable[[batching.Examples], tf.Tensor]:
+    """Examples -> the bucket of each, by its longest sequence: int64 `[examples]`."""
+    bounds = tf.constant([length for length, _ in buckets], tf.int64)
+
+    def bucket_of(examples: batching.Examples) -> tf.Tensor:
+        lengths = [tf.cast(examples[name].row_lengths(), tf.int64) for name in view.sequences]
+        longest = tf.reduce_max(tf.stack(lengths), axis=0)
+        return tf.searchsorted(bounds, longest, out_type=tf.int64)
+
+    return bucket_of
+
+
+def _first_examples(blocks: tf.data.Dataset, count: int) -> tf.data.Dataset:
+    """Blocks with the first `count` examples; nothing is read behind them."""
+
+    def cut(left: tf.Tensor, examples: batching.Examples) -> tuple:
+        taken = {name: value[:left] for name, value in examples.items()}
+        return left - tf.size(taken["key"], tf.int64), (left, taken)
+
+    counted = blocks.scan(tf.constant(count, tf.int64), cut)
+    return counted.take_while(lambda left, _: left > 0).map(lambda _, examples: examples)
+
+
+def _ending(blocks: tf.data.Dataset, flush: bool) -> tf.data.Dataset:
+    """(whether incomplete batches follow, examples) of each block; they follow the last."""
+    nothing = tf.data.Dataset.from_tensors((flush, batching.no_examples(blocks.element_spec)))
+    return blocks.map(lambda examples: (False, examples)).concatenate(nothing)

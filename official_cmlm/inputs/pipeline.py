@@ -11,10 +11,13 @@ from official_cmlm.errors import UserError
 from official_cmlm.inputs import position
 from official_cmlm.inputs.examples import (
     check_examples,
-    one_pass,
+    schedule_of,
+    stream_batches,
     training_batches,
-    training_examples,
+    validation_batches,
 )
+from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.records import Stream
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -22,6 +25,8 @@ Augment = Callable[[dict], dict]
 
 # Marks padding until `input_mask` is computed: ids are not negative, but a record may hold `[PAD]`.
 _PADDING = -1
+# Shards that each stream needs.
+_SHARDS_PER_STREAM = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +77,8 @@ def build_dataset(
         the shares of a batch follow each other.
       check: whether to call `check_examples` first; false if that has been done.
       reached: the data `position` of the last batch, to resume a training; ignored if its
-        fingerprint is of other records, settings or batch sizes.
+        fingerprint is of other records, settings or batch sizes. int64 `[SIZE]`, or
+        `[streams, SIZE]`.
       static_shapes: pad random batches to `config.seq_length` and leave out incomplete ones, so
         that all have one shape.
 
@@ -80,7 +86,8 @@ def build_dataset(
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
       `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, padded length]`, and `key`,
       int64 `[batch]`. Endless for training, one pass otherwise. Training batches also have
-      `position`, int64 `[SIZE]`: the data position after the batch, see `inputs.position`.
+      `position`, int64 `[SIZE]`: the data position after the batch, see `inputs.position`. With
+      several streams it is `[streams, SIZE]`, whose sum over all shares of a batch is the position.
 
     Raises:
       UserError: if the batch size does not divide by the replicas; or see `check_examples`.
@@ -93,36 +100,120 @@ def build_dataset(
     if check:
         check_examples(config, manifest, view)
     drop_remainder = config.drop_remainder or static_shapes
-
-    def batched(examples: tf.data.Dataset) -> tf.data.Dataset:
-        if config.bucket_boundaries:
-            return _bucket(examples, view, buckets, drop_remainder)
-        length = config.seq_length if static_shapes else None
-        return _pad(examples, view, buckets[0][1], length, drop_remainder)
-
+    count, start = _where_to_begin(config, manifest, view, buckets, reached)
+    mark = position.fingerprint(config, manifest, view, buckets, count)
     if not config.is_training:
-        examples = one_pass(config, manifest, view)
-        batches = batched(examples.take(config.max_examples or -1))
-    elif config.bucket_boundaries:
-        batches = batched(training_examples(config, manifest, view, buckets, reached))
+        batches = validation_batches(config, manifest, view, buckets, drop_remainder)
+    elif count == 1:
+        batches = training_batches(config, manifest, view, buckets, mark, start[0], drop_remainder)
     else:
-        batches = training_batches(config, manifest, view, buckets, reached, batched)
+        batches = _from_streams(config, manifest, view, buckets, mark, start, replicas)
+    lengths = tf.constant([length for length, _ in buckets])
     # Without buckets, an incomplete batch is the last one of its epoch.
     complete = None if config.bucket_boundaries else buckets[0][1]
-    batches = batches.map(
-        lambda batch: _features(batch, view, augments, complete),
-        num_parallel_calls=tf.data.AUTOTUNE,
-        deterministic=True,
-    )
+    is_padded = bool(config.bucket_boundaries) or static_shapes
+    known = [None, None]
+    if static_shapes and len(buckets) == 1:
+        rows = buckets[0][1] * replicas.count // replicas.total
+        known = [None if count == 1 < replicas.total else rows, buckets[0][0]]
+
+    def features(batch: dict) -> dict:
+        length = tf.gather(lengths, batch.pop("bucket")) if is_padded else None
+        return _features(_padded(batch, view, length, known), view, augments, complete)
+
+    batches = batches.map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if replicas.total > 1:
-        # The last batch of a bucket may have fewer examples than there are replicas.
-        batches = batches.filter(lambda batch: tf.size(batch["key"]) >= replicas.total)
-        batches = batches.flat_map(lambda batch: _shares(batch, replicas))
+        if count == 1:
+            # The last batch of a bucket may have fewer examples than there are replicas.
+            batches = batches.filter(lambda batch: tf.size(batch["key"]) >= replicas.total)
+            batches = batches.map(lambda batch: _own_rows(batch, replicas))
+        batches = batches.flat_map(lambda batch: _shares(batch, replicas.count))
     options = tf.data.Options()
     options.deterministic = True
-    # Each host reads everything and keeps its share: in a step all replicas must have one bucket.
+    # A host reads the streams of its replicas; TensorFlow is not to divide them once more.
     options.experimental_distribute.auto_shard_policy = tf.data.experimental.AutoShardPolicy.OFF
     return batches.prefetch(4).with_options(options)
+
+
+def num_streams(config: DataConfig, manifest: Manifest, buckets: Sequence[tuple[int, int]]) -> int:
+    """Streams that a training's records are divided into; see `DataConfig.streams`."""
+    shards = sum(times > 0 for times in shard_repetitions(config, manifest))
+    count = 1
+    while (
+        2 * count <= min(config.streams, shards // _SHARDS_PER_STREAM)
+        and config.is_training
+        and not any(size % (2 * count) for _, size in buckets)
+    ):
+        count *= 2
+    return count
+
+
+def _where_to_begin(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: list[tuple[int, int]],
+    reached: np.ndarray | None,
+) -> tuple[int, list[position.Start]]:
+    """The number of streams, and where each of them starts.
+
+    A training that began without streams, as those of older releases, goes on without.
+    """
+    count = num_streams(config, manifest, buckets)
+    if reached is not None:
+        rows = np.atleast_2d(reached)
+        for number in dict.fromkeys((count, 1)):
+            mark = position.fingerprint(config, manifest, view, buckets, number)
+            starts = [position.start_of(row, mark, len(buckets)) for row in rows[:number]]
+            if len(starts) == number and None not in starts:
+                return number, starts
+    return count, [position.Start()] * count
+
+
+def _from_streams(
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: list[tuple[int, int]],
+    mark: int,
+    start: list[position.Start],
+    replicas: Replicas,
+) -> tf.data.Dataset:
+    """The rows of a training's batches that belong to the replicas of this host."""
+    count = len(start)
+    parts = [(length, size // count) for length, size in buckets]
+    steps = schedule_of(config, manifest, view, parts) if config.bucket_boundaries else None
+    first, end = replicas.first, replicas.first + replicas.count
+    # Of a batch, replica r has rows from r / total on, stream s has rows from s / count on.
+    used = range(first * count // replicas.total, -(-end * count // replicas.total))
+    streams = tuple(
+        stream_batches(
+            config, manifest, view, parts, mark, start[number], Stream(number, count), steps
+        ).prefetch(2)
+        for number in used
+    )
+    # Two hosts may read one stream; that with its first row says how far it is.
+    says = [first * count <= number * replicas.total < end * count for number in used]
+
+    def joined(*batches: dict) -> dict:
+        found = {}
+        rows = tf.size(batches[0]["key"])
+        begin = first * rows * count // replicas.total - used[0] * rows
+        stop = end * rows * count // replicas.total - used[0] * rows
+        for name in batches[0]:
+            values = [batch[name] for batch in batches]
+            if name == "bucket":
+                found[name] = values[0]
+            elif name == "position":
+                kept = [each if said else tf.zeros_like(each) for each, said in zip(values, says)]
+                stacked = position.padded(tf.stack(kept))
+                around = [[used[0], count - used[-1] - 1], [0, 0]]
+                found[name] = tf.pad(stacked, around)
+            else:
+                found[name] = tf.concat(values, axis=0)[begin:stop]
+        return found
+
+    return tf.data.Dataset.zip(streams).map(joined)
 
 
 def check_batches(
@@ -166,60 +257,31 @@ def can_resume(
 ) -> bool:
     """Whether `build_dataset` would resume at the data position `reached`."""
     buckets = config.buckets(num_replicas)
-    mark = position.fingerprint(config, manifest, view, buckets)
-    return position.start_of(reached, mark, len(buckets)) is not None
+    _, starts = _where_to_begin(config, manifest, view, buckets, reached)
+    return starts[0] != position.Start()
 
 
-def _bucket(
-    examples: tf.data.Dataset,
-    view: View,
-    buckets: list[tuple[int, int]],
-    drop_remainder: bool,
-) -> tf.data.Dataset:
-    """Batches of examples of similar length, padded to the bucket's length."""
+def _padded(
+    batch: dict, view: View, length: tf.Tensor | None, known: list[int | None]
+) -> dict[str, tf.Tensor]:
+    """A batch with dense sequences.
 
-    def length(example: dict[str, tf.Tensor]) -> tf.Tensor:
-        return tf.reduce_max(tf.stack([tf.shape(example[name])[0] for name in view.sequences]))
-
-    return examples.bucket_by_sequence_length(
-        length,
-        # tf.data takes the first boundary above an element's length, and pads to one less.
-        bucket_boundaries=[length + 1 for length, _ in buckets],
-        # tf.data requires a batch size for longer elements too, though there are none.
-        bucket_batch_sizes=[size for _, size in buckets] + [1],
-        pad_to_bucket_boundary=True,
-        padding_values=_padding(examples, view),
-        drop_remainder=drop_remainder,
-    )
-
-
-def _pad(
-    examples: tf.data.Dataset, view: View, size: int, length: int | None, drop_remainder: bool
-) -> tf.data.Dataset:
-    """Batches of consecutive examples, padded to `length`, or to the longest sequence if None."""
-    shapes = {
-        name: [length] if name in view.sequences else spec.shape
-        for name, spec in examples.element_spec.items()
-    }
-    batches = examples.padded_batch(size, shapes, _padding(examples, view), drop_remainder)
-    return batches if length else batches.map(lambda batch: _equally_long(batch, view))
-
-
-def _padding(examples: tf.data.Dataset, view: View) -> dict[str, tf.Tensor]:
-    return {
-        name: tf.constant(_PADDING if name in view.sequences else 0, spec.dtype)
-        for name, spec in examples.element_spec.items()
-    }
-
-
-def _equally_long(batch: dict[str, tf.Tensor], view: View) -> dict[str, tf.Tensor]:
-    """Pads the sequences that are encoded in one pass to the longest of them."""
+    Args:
+      batch: its sequences are ragged.
+      view: the view.
+      length: padded length in tokens, int32 scalar. None: sequences that are encoded in one pass
+        are padded to the longest of them.
+      known: what is known of the shapes, for the compilers of steps.
+    """
     batch = dict(batch)
     for names in view.encoded_together:
-        longest = tf.reduce_max(tf.stack([tf.shape(batch[name])[1] for name in names]))
+        longest = length
+        if length is None:
+            lengths = [batch[name].bounding_shape(axis=1) for name in names]
+            longest = tf.reduce_max(tf.stack(lengths))
         for name in names:
-            missing = longest - tf.shape(batch[name])[1]
-            batch[name] = tf.pad(batch[name], [[0, 0], [0, missing]], constant_values=_PADDING)
+            shape = tf.stack([-1, tf.cast(longest, tf.int64)])
+            batch[name] = tf.ensure_shape(batch[name].to_tensor(_PADDING, shape=shape), known)
     return batch
 
 
@@ -232,12 +294,13 @@ def _features(
     """
     features: dict = {name: batch[name] for name in ("key", *view.scalars)}
     if "position" in batch:
-        # The last example completed the batch, so its data position is the batch's.
-        reached = batch["position"][-1]
-        if complete is not None:
-            ends_epoch = tf.size(batch["key"]) < complete
-            reached = tf.where(ends_epoch, position.end_of_epoch(reached), reached)
-        features["position"] = position.padded(reached)
+        reached = batch["position"]
+        if reached.shape.rank == 1:
+            if complete is not None:
+                ends_epoch = tf.size(batch["key"]) < complete
+                reached = tf.where(ends_epoch, position.end_of_epoch(reached), reached)
+            reached = position.padded(reached)
+        features["position"] = reached
     for name in view.sequences:
         word_ids = batch[name]
         padding = word_ids == _PADDING
@@ -251,22 +314,33 @@ def _features(
     return features
 
 
-def _shares(batch: dict, replicas: Replicas) -> tf.data.Dataset:
-    """Splits a global batch into equal shares of this host's replicas, in order.
+def _own_rows(batch: dict, replicas: Replicas) -> dict:
+    """The rows of this host's replicas; those that do not divide among all are left out."""
+    rows = tf.size(batch["key"]) // replicas.total
+    begin, end = replicas.first * rows, (replicas.first + replicas.count) * rows
+    # The data position belongs to the batch, not to its examples: it is not divided.
+    whole = {name: batch.pop(name) for name in ("position",) if name in batch}
+    return {**tf.nest.map_structure(lambda value: value[begin:end], batch), **whole}
 
-    The last batch of a validation pass may be incomplete; the examples that do not divide among the
-    replicas are left out.
-    """
+
+def _shares(batch: dict, count: int) -> tf.data.Dataset:
+    """Splits a host's rows into equal shares of its `count` replicas, in order."""
 
     def split(value: tf.Tensor) -> tf.Tensor:
         shape = tf.shape(value)
-        rows = shape[0] // replicas.total
-        value = value[: rows * replicas.total]
-        shares = tf.reshape(value, tf.concat([[replicas.total, rows], shape[1:]], axis=0))
+        shares = tf.reshape(value, tf.concat([[count, shape[0] // count], shape[1:]], axis=0))
         shares.set_shape([None, None, *value.shape[1:].as_list()])
-        return shares[replicas.first : replicas.first + replicas.count]
+        return shares
 
-    # The data position belongs to the batch, not to its examples: it is not split.
     whole = {name: batch.pop(name) for name in ("position",) if name in batch}
     shares = tf.data.Dataset.from_tensor_slices(tf.nest.map_structure(split, batch))
-    return shares.map(lambda share: {**share, **whole})
+    if "position" not in whole:
+        return shares
+    reached = whole["position"]
+
+    def with_position(number: tf.Tensor, share: dict) -> dict:
+        # Positions of streams are summed over the replicas.
+        once = tf.where(number == 0, reached, tf.zeros_like(reached))
+        return {**share, "position": reached if reached.shape.rank == 1 else once}
+
+    return shares.enumerate().map(with_position)

@@ -7,7 +7,8 @@ training reads from that block on and leaves out so many examples of each bucket
 twice depends on how long the rarest bucket takes to fill, not on the step.
 
 In this file, a *block* is a block of records as `inputs.records.Blocks` reads it, and a *position*
-is a data position: int64 `[SIZE]`, the fingerprint, the block number, then a count per bucket.
+is a data position: int64 `[SIZE]`, the fingerprint, the block number, then a count per bucket. That
+of a stream goes on with `plan`, `step` and `done` of `Start`.
 """
 
 import dataclasses
@@ -24,7 +25,7 @@ from official_cmlm.records.manifest import Manifest
 
 # Numbers of a position: fixed, so that the variable in a checkpoint fits any number of buckets.
 SIZE = 64
-MAX_BUCKETS = SIZE - 2
+MAX_BUCKETS = SIZE - 5
 _EPOCH = 1 << 32
 
 # Fields of views that earlier releases did not have, and the values that give what they read.
@@ -45,11 +46,18 @@ class Start:
     Attributes:
       epoch, block: the first block to read.
       skip: for each bucket, how many examples to leave out from that block on; empty: none.
+      plan: `block_number` of the block from which a stream makes batches again; earlier blocks are
+        read for the examples that wait. -1: from the first.
+      step: the schedule's step of the first of that block's batches.
+      done: how many of that block's batches are left out.
     """
 
     epoch: int = 0
     block: int = 0
     skip: tuple[int, ...] = ()
+    plan: int = -1
+    step: int = 0
+    done: int = 0
 
     @property
     def first_block(self) -> int:
@@ -63,12 +71,20 @@ class Start:
 
 
 def fingerprint(
-    config: DataConfig, manifest: Manifest, view: View, buckets: Sequence[tuple[int, int]]
+    config: DataConfig,
+    manifest: Manifest,
+    view: View,
+    buckets: Sequence[tuple[int, int]],
+    streams: int = 1,
 ) -> int:
     """A hash of all that decides which examples are in which batch; not negative."""
     settings = config.as_dict()
     # The folder may be moved.
     del settings["input_path"]
+    # The number in use decides.
+    del settings["streams"]
+    if streams > 1:
+        settings["streams"] = streams
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
     # Where it decides nothing it is left out, so that trainings of older releases are resumed.
     if config.segment != "packed" or "short_documents" not in fields:
@@ -102,7 +118,9 @@ def start_of(position: np.ndarray, mark: int, num_buckets: int) -> Start | None:
     if position[0] != mark:
         return None
     epoch, block = divmod(int(position[1]), _EPOCH)
-    return Start(epoch, block, tuple(int(count) for count in position[2 : 2 + num_buckets]))
+    skip = tuple(int(count) for count in position[2 : 2 + num_buckets])
+    plan, step, done = (int(each) for each in position[2 + num_buckets : 5 + num_buckets])
+    return Start(epoch, block, skip, plan, step, done)
 
 
 def epoch_of(position: np.ndarray) -> int:

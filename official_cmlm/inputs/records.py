@@ -24,9 +24,27 @@ from official_cmlm.tokenization import Vocabulary
 # Shards that are read in parallel, and rows that are taken from each in turn. This mixes documents
 # of distant parts of a corpus into one block without reading anything twice.
 _CYCLE_LENGTH = 16
+# Those of a stream, at least.
+_LEAST_CYCLE = 4
 _BLOCK_LENGTH = 8
 
 Block = documents.DocumentBlock | pairs.PairBlock
+
+
+@dataclasses.dataclass(frozen=True)
+class Stream:
+    """A part of the records: in each epoch, every shard belongs to one of `count` streams.
+
+    Attributes:
+      number: of this stream, from 0.
+      count: how many there are.
+    """
+
+    number: int = 0
+    count: int = 1
+
+
+ALL = Stream()
 
 
 class Blocks:
@@ -41,13 +59,13 @@ class Blocks:
     string `[records]`, int64 `[records]`.
     """
 
-    def __init__(self, config: DataConfig, manifest: Manifest) -> None:
+    def __init__(self, config: DataConfig, manifest: Manifest, stream: Stream = ALL) -> None:
         """Chooses the shards.
 
         Raises:
           UserError: see `shard_repetitions`.
         """
-        self._config, self._manifest = config, manifest
+        self._config, self._manifest, self._stream = config, manifest, stream
         self._repetitions = shard_repetitions(config, manifest)
 
     def epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
@@ -89,7 +107,17 @@ class Blocks:
             keys = hashing.fold(epoch_key, order + repetition * count)
             permutation = hashing.permutation(keys, hashing.SALT_SHARDS)
             order, repetition = tf.gather(order, permutation), tf.gather(repetition, permutation)
+        if self._stream.count > 1:
+            own = self._own(order)
+            order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
+
+    def _own(self, order: tf.Tensor) -> tf.Tensor:
+        """Which of an epoch's shards are the stream's: as many of each language as of others."""
+        names = sorted({shard.language for shard in self._manifest.shards})
+        languages = tf.constant([names.index(shard.language) for shard in self._manifest.shards])
+        by_language = tf.argsort(tf.gather(languages, order), stable=True)
+        return tf.sort(by_language[self._stream.number :: self._stream.count])
 
     def _read(
         self,
@@ -129,7 +157,8 @@ class Blocks:
         return hashing.fold(tf.constant(self._config.seed, tf.int64), epoch)
 
     def _cycle_length(self) -> int:
-        return min(_CYCLE_LENGTH, sum(times > 0 for times in self._repetitions))
+        parallel = max(_LEAST_CYCLE, _CYCLE_LENGTH // self._stream.count)
+        return min(parallel, _CYCLE_LENGTH, sum(times > 0 for times in self._repetitions))
 
     def _block_length(self) -> int:
         return _BLOCK_LENGTH * self._manifest.row_size
