@@ -279,15 +279,17 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
     """Reads a small text file, such as a configuration.
 
     Args:
-      path: the file; UTF-8, at most 256 MiB.
+      path: the file, local or with a scheme such as gs://; UTF-8, at most 256 MiB.
       advice: what to do about a fault, for messages.
 
     Raises:
       UserError: if it is missing, a folder, too large, not a regular file (reading a pipe or a
         device might never end) or not UTF-8.
     """
-    path = Path(path)
     try:
+        if "://" in os.fspath(path):
+            return _read_remote(os.fspath(path), advice).decode("utf-8-sig")
+        path = Path(path)
         found = path.stat()
         if stat.S_ISDIR(found.st_mode):
             raise UserError(f"{path}: a folder, not a file; {advice}")
@@ -306,6 +308,18 @@ def read_text(path: str | os.PathLike, advice: str = "check the path") -> str:
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise UserError(f"{str(path)[:200]!r}: cannot be read ({reason}); {advice}") from None
+
+
+def _read_remote(path: str, advice: str) -> bytes:
+    import tensorflow as tf
+
+    try:
+        with tf.io.gfile.GFile(path, "rb") as file:
+            return file.read()
+    except tf.errors.NotFoundError:
+        raise UserError(f"{path}: no such file; {advice}") from None
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot be read ({error.message[:200]}); {advice}") from None
 
 
 def read_json(path: str | os.PathLike, advice: str = "write it again") -> Any:

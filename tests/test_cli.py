@@ -17,6 +17,7 @@ BINARIES = [
     "benchmarks.fuzz",
     "benchmarks.gradient_cache",
     "benchmarks.imported",
+    "benchmarks.input_startup",
     "benchmarks.jax_runtime",
     "benchmarks.language_id",
     "benchmarks.memory",

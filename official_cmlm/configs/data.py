@@ -6,7 +6,7 @@ from typing import Annotated
 from official.modeling.hyperparams import base_config
 
 from official_cmlm.errors import UserError
-from official_cmlm.limits import SEED, OneOf, at_least, between, check_fields
+from official_cmlm.limits import SEED, OneOf, above, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
 SHORT_DOCUMENTS = ("split", "drop")
@@ -15,12 +15,30 @@ MAX_STREAMS = 64
 
 
 @dataclasses.dataclass
+class SourceConfig(base_config.Config):
+    """One of several folders of records that are read as one.
+
+    Attributes:
+      path: the folder.
+      weight: share of this folder in the examples of an epoch, in proportion to the weights of the
+        others; above 0, without a unit. null (default): no folder has a weight, and each has the
+        share that it has in all records. Examples are counted as sentences.
+    """
+
+    path: str = ""
+    weight: Annotated[float, above(0)] | None = None
+
+
+@dataclasses.dataclass
 class DataConfig(base_config.Config):
-    """One input pipeline over a folder of records.
+    """One input pipeline over a folder of records, or over several as one.
 
     Attributes:
       input_path: folder that `data_prep.create_documents` or `create_pairs` wrote (it holds
         `dataset.json`).
+      sources: several such folders instead, each with a weight: a list of `SourceConfig`. In
+        training an epoch is as long as all of them together, and reads a folder several times or
+        in part, as its weight says. Validation reads each once. Default: empty.
       is_training: true: repeat endlessly, in a new order in each epoch; false, for validation: one
         pass, always in the same order and with the same masks.
       seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
@@ -54,13 +72,14 @@ class DataConfig(base_config.Config):
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
         n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal
-        shares. CMLM §4.4 smooths its vocabulary with 0.3 and does not give the exponent of the
-        training mixture.
+        shares. Of several `sources`, it applies to the languages of each by itself. CMLM §4.4
+        smooths its vocabulary with 0.3 and does not give the exponent of the training mixture.
       max_examples: most examples of a validation pass; 0 (default): no limit.
       seed: every random choice is a function of (seed, epoch, number of the record).
     """
 
     input_path: str = ""
+    sources: list[SourceConfig] = dataclasses.field(default_factory=list)
     is_training: bool = True
     seq_length: Annotated[int, between(3, 1 << 20)] = 256
     segment: Annotated[str, OneOf(SEGMENTS)] = "sentence"
@@ -81,7 +100,8 @@ class DataConfig(base_config.Config):
 
     def check(self, where: str) -> None:
         """Raises `UserError` naming the field below `where` (e.g. `task.train_data`)."""
-        if not self.input_path:
+        self._check_sources(where)
+        if not self.folders():
             raise UserError(
                 f"{where}.input_path is empty; name the folder that create_documents wrote, e.g. "
                 f"--params_override={where}.input_path=data/records"
@@ -97,6 +117,49 @@ class DataConfig(base_config.Config):
                 f"{where}.bucket_boundaries must ascend and end with seq_length "
                 f"({self.seq_length}), got {bounds}"
             )
+
+    def _check_sources(self, where: str) -> None:
+        if not self.sources:
+            return
+        if self.input_path:
+            raise UserError(
+                f"{where} has input_path {self.input_path} and sources; name all folders in "
+                f"sources and set {where}.input_path to ''"
+            )
+        for index, source in enumerate(self.sources):
+            if not source.path:
+                raise UserError(f"{where}.sources[{index}].path is empty; name a folder of records")
+            check_fields(source, f"{where}.sources[{index}]")
+        folders = self.folders()
+        twice = next((folder for folder in folders if folders.count(folder) > 1), None)
+        if twice:
+            raise UserError(f"{where}.sources names {twice} twice; give it a larger weight instead")
+        without = [source.path for source in self.sources if source.weight is None]
+        if 0 < len(without) < len(folders):
+            raise UserError(
+                f"{where}.sources: {without[0]} has no weight, others have; give each a weight, or "
+                "none (then each has the share that it has in all records)"
+            )
+
+    def folders(self) -> list[str]:
+        """The folders of records that are read, as they were named; empty if none is."""
+        return [each.path for each in self.sources] or (
+            [self.input_path] if self.input_path else []
+        )
+
+    @property
+    def named_folders(self) -> str:
+        """The folders for messages."""
+        return ", ".join(self.folders())
+
+    def setting(self, where: str) -> str:
+        """The setting that names the folders, for messages: `task.train_data.input_path=records`.
+
+        Args:
+          where: the field, e.g. `task.train_data`.
+        """
+        name = "sources" if self.sources else "input_path"
+        return f"{where}.{name}={self.named_folders}"
 
     def buckets(self, num_replicas: int = 1, where: str = "data") -> list[tuple[int, int]]:
         """Lists (padded length in tokens, global batch size) of each bucket, shortest first.

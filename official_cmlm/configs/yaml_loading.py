@@ -97,7 +97,8 @@ def override(config: base_config.Config, values: dict[str, Any], where: str) -> 
 def _with_floats(config_class: type, values: dict[str, Any]) -> dict[str, Any]:
     """The checked `values` with whole numbers as floats where floats belong.
 
-    Model Garden's classes refuse `initial_learning_rate: 1`.
+    Model Garden's classes refuse `initial_learning_rate: 1`. The elements of lists get all of their
+    fields.
     """
     hints = typing.get_type_hints(config_class)
     return {key: _with_float(hints[key], value) for key, value in values.items()}
@@ -112,7 +113,11 @@ def _with_float(hint: Any, value: Any) -> Any:
         return value if hint is base_config.Config else _with_floats(hint, value)
     if isinstance(value, (list, tuple)) and typing.get_origin(hint) in (list, tuple):
         element = (typing.get_args(hint) or (Any,))[0]
-        return [_with_float(element, item) for item in value]
+        items = [_with_float(element, item) for item in value]
+        if isinstance(element, type) and issubclass(element, base_config.Config):
+            # Model Garden's classes would keep the fields of an earlier list of the same length.
+            items = [element().as_dict() | item for item in items]
+        return items
     return float(value) if hint is float and type(value) is int else value
 
 

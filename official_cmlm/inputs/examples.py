@@ -1,6 +1,7 @@
 """Turns records into batches of a view's examples, not padded yet; the seed decides them alone."""
 
-from collections.abc import Callable
+import copy
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -8,7 +9,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import batching, hashing, position
-from official_cmlm.inputs.records import ALL, Blocks, Stream, check_rows, parse_block
+from official_cmlm.inputs.records import ALL, Blocks, Stream, check_rows, check_text, parse_block
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -26,18 +27,14 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
       UserError: if the records give no example of this view, lack the text that it reads or a
         chosen language, or if their rows do not align.
     """
-    if view.reads_text and not manifest.keep_text:
-        raise UserError(
-            f"{config.input_path}: the records hold no text, but {type(view).__name__} reads text; "
-            "make them again with --keep_text"
-        )
+    check_text(config, manifest, view)
     once = config.replace(is_training=False, shuffle_sentences=1024)
     check_rows(once, manifest)
     for _, examples in Reader(once, manifest, view).one_pass():
         if tf.size(examples["key"]):
             return
     raise UserError(
-        f"{config.input_path}: no record gives a {type(view).__name__} example with segment: "
+        f"{config.named_folders}: no record gives a {type(view).__name__} example with segment: "
         f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"
     )
 
@@ -57,11 +54,15 @@ class Reader:
     one batch that sentence would be an anchor and find itself among the candidates.
     """
 
-    def __init__(
-        self, config: DataConfig, manifest: Manifest, view: View, stream: Stream = ALL
-    ) -> None:
-        self._blocks, self._view = Blocks(config, manifest, stream), view
+    def __init__(self, config: DataConfig, manifest: Manifest, view: View) -> None:
+        self._blocks, self._view = Blocks(config, manifest), view
         self._vocab_size = manifest.vocab_size
+
+    def of_stream(self, stream: Stream, shuffle_sentences: int) -> "Reader":
+        """Reads a part of the records, in blocks of about so many sentences at most."""
+        part = copy.copy(self)
+        part._blocks = self._blocks.of_stream(stream, shuffle_sentences)
+        return part
 
     def one_pass(self) -> tf.data.Dataset:
         """All blocks of epoch 0."""
@@ -171,42 +172,43 @@ def stream_batches(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    start: position.Start,
-    stream: Stream,
-    steps: np.ndarray | None,
-) -> tf.data.Dataset:
-    """As `training_batches`, one stream's part of each batch; never incomplete.
+    starts: list[position.Start],
+    used: Sequence[int],
+) -> list[tf.data.Dataset]:
+    """As `training_batches`, the part of each batch that some streams give; never incomplete.
+
+    Which bucket a step has is the same for all streams: it follows from a sample of the records.
 
     Args:
-      config, manifest, view, mark, start: see `training_batches`.
-      buckets: as there, with the examples of this stream's part.
-      stream: the stream.
-      steps: the schedule of the buckets; None: there is one bucket.
+      config, manifest, view, mark: see `training_batches`.
+      buckets: as there, with the examples of one stream's part.
+      starts: where the reading of each of the streams starts.
+      used: numbers of the streams that are wanted.
     """
     bucket_of, sizes = _bucket_of(view, buckets), [size for _, size in buckets]
-    sentences = max(config.shuffle_sentences // stream.count, _LEAST_SENTENCES)
-    config = config.replace(shuffle_sentences=min(config.shuffle_sentences, sentences))
-    blocks = Reader(config, manifest, view, stream).from_start(start)
-    if steps is None:
-        steps = np.zeros(1, np.int64)
-    return batching.in_schedule(blocks, bucket_of, sizes, steps, mark, start)
+    reader, count = Reader(config, manifest, view), len(starts)
+    sentences = max(config.shuffle_sentences // count, _LEAST_SENTENCES)
+    sentences = min(config.shuffle_sentences, sentences)
+    steps = np.zeros(1, np.int64)
+    if len(buckets) > 1:
+        sample = reader.of_stream(ALL, min(config.shuffle_sentences, _SAMPLE))
+        steps = _schedule(sample, bucket_of, sizes)
+    found = []
+    for number in used:
+        blocks = reader.of_stream(Stream(number, count), sentences).from_start(starts[number])
+        found.append(batching.in_schedule(blocks, bucket_of, sizes, steps, mark, starts[number]))
+    return found
 
 
-def schedule_of(
-    config: DataConfig, manifest: Manifest, view: View, buckets: list[tuple[int, int]]
+def _schedule(
+    reader: Reader, bucket_of: Callable[[batching.Examples], tf.Tensor], sizes: list[int]
 ) -> np.ndarray:
-    """The bucket of each step, from a sample of the records that is the same on every host.
-
-    Reads the beginnings of a few shards.
-    """
-    sample = config.replace(shuffle_sentences=min(config.shuffle_sentences, _SAMPLE))
-    bucket_of = _bucket_of(view, buckets)
-    counts = np.zeros(len(buckets), np.int64)
-    for _, examples in Reader(sample, manifest, view).one_pass():
-        counts += np.bincount(bucket_of(examples).numpy(), minlength=len(buckets))
+    """The bucket of each step, from a sample of the records: the beginnings of a few shards."""
+    counts = np.zeros(len(sizes), np.int64)
+    for _, examples in reader.one_pass():
+        counts += np.bincount(bucket_of(examples).numpy(), minlength=len(sizes))
         if counts.sum() >= _SAMPLE // 2:
             break
-    sizes = [size for _, size in buckets]
     return batching.schedule(batching.scheduled_shares(counts), sizes)
 
 

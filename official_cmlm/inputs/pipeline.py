@@ -11,13 +11,11 @@ from official_cmlm.errors import UserError
 from official_cmlm.inputs import position
 from official_cmlm.inputs.examples import (
     check_examples,
-    schedule_of,
     stream_batches,
     training_batches,
     validation_batches,
 )
 from official_cmlm.inputs.mixture import shard_repetitions
-from official_cmlm.inputs.records import Stream
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -135,8 +133,16 @@ def build_dataset(
     return batches.prefetch(4).with_options(options)
 
 
-def num_streams(config: DataConfig, manifest: Manifest, buckets: Sequence[tuple[int, int]]) -> int:
-    """Streams that a training's records are divided into; see `DataConfig.streams`."""
+def num_streams(
+    config: DataConfig, manifest: Manifest, buckets: Sequence[tuple[int, int]] = ()
+) -> int:
+    """Streams that a training's records are divided into; see `DataConfig.streams`.
+
+    Args:
+      config, manifest: see `build_dataset`.
+      buckets: (length, examples of a batch) of each bucket; without them, the most that any batch
+        sizes allow.
+    """
     shards = sum(times > 0 for times in shard_repetitions(config, manifest))
     count = 1
     while (
@@ -182,16 +188,10 @@ def _from_streams(
     """The rows of a training's batches that belong to the replicas of this host."""
     count = len(start)
     parts = [(length, size // count) for length, size in buckets]
-    steps = schedule_of(config, manifest, view, parts) if config.bucket_boundaries else None
     first, end = replicas.first, replicas.first + replicas.count
     # Of a batch, replica r has rows from r / total on, stream s has rows from s / count on.
     used = range(first * count // replicas.total, -(-end * count // replicas.total))
-    streams = tuple(
-        stream_batches(
-            config, manifest, view, parts, mark, start[number], Stream(number, count), steps
-        ).prefetch(2)
-        for number in used
-    )
+    streams = stream_batches(config, manifest, view, parts, mark, start, used)
     # Two hosts may read one stream; that with its first row says how far it is.
     says = [first * count <= number * replicas.total < end * count for number in used]
 
@@ -206,14 +206,13 @@ def _from_streams(
                 found[name] = values[0]
             elif name == "position":
                 kept = [each if said else tf.zeros_like(each) for each, said in zip(values, says)]
-                stacked = position.padded(tf.stack(kept))
-                around = [[used[0], count - used[-1] - 1], [0, 0]]
-                found[name] = tf.pad(stacked, around)
+                stacked = tf.stack([position.padded(each) for each in kept])
+                found[name] = tf.pad(stacked, [[used[0], count - used[-1] - 1], [0, 0]])
             else:
                 found[name] = tf.concat(values, axis=0)[begin:stop]
         return found
 
-    return tf.data.Dataset.zip(streams).map(joined)
+    return tf.data.Dataset.zip(tuple(stream.prefetch(2) for stream in streams)).map(joined)
 
 
 def check_batches(
@@ -246,7 +245,7 @@ def check_batches(
     what = "training" if config.is_training else "validation"
     where = "train_data" if config.is_training else "validation_data"
     raise UserError(
-        f"{config.input_path}: {what} has too few examples for one batch of "
+        f"{config.named_folders}: {what} has too few examples for one batch of "
         f"{config.global_batch_size} on {num_replicas} replica(s); lower "
         f"{where}.global_batch_size, or use more records"
     )

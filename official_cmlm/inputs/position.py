@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.views import View
-from official_cmlm.records.manifest import Manifest
+from official_cmlm.records.manifest import Manifest, MergedManifest
 
 # Numbers of a position: fixed, so that the variable in a checkpoint fits any number of buckets.
 SIZE = 64
@@ -79,8 +79,12 @@ def fingerprint(
 ) -> int:
     """A hash of all that decides which examples are in which batch; not negative."""
     settings = config.as_dict()
-    # The folder may be moved.
-    del settings["input_path"]
+    # The folders may be moved. Of a single one nothing is added to what earlier releases hashed.
+    del settings["input_path"], settings["sources"]
+    if isinstance(manifest, MergedManifest):
+        weights = [source.weight for source in config.sources]
+        sizes = [len(part.shards) for _, part in manifest.parts]
+        settings["sources"] = list(zip(sizes, weights, strict=True))
     # The number in use decides.
     del settings["streams"]
     if streams > 1:

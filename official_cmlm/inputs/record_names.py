@@ -6,7 +6,6 @@ by the record's number, and check that a record of that number exists.
 """
 
 import dataclasses
-import os
 from collections import defaultdict
 from collections.abc import Iterable
 
@@ -16,7 +15,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
-from official_cmlm.records.manifest import Manifest
+from official_cmlm.records.manifest import Manifest, join, parts_of
 
 # How many example indices are tried: first as many as nearly all records have, then the most.
 _EXAMPLES = (64, 4096)
@@ -29,17 +28,24 @@ class RecordName:
     """A record of a folder.
 
     Attributes:
+      folder: the folder, as the settings name it.
       shard: name of its file.
       number: number of the record in the file, from 0.
       epoch: epoch in which it was read, from 0.
     """
 
+    folder: str
     shard: str
     number: int
     epoch: int
 
+    @property
+    def path(self) -> str:
+        """The path of its file."""
+        return join(self.folder, self.shard)
+
     def __str__(self) -> str:
-        return f"{self.shard}#{self.number}"
+        return f"{self.path}#{self.number}"
 
 
 def record_names(
@@ -61,6 +67,12 @@ def record_names(
     # Repetitions of a record within an epoch are numbered after the last record.
     most = manifest.records * (1 + int(max(shard_repetitions(config, manifest))))
     found: list[RecordName | None] = []
+    places = [
+        (folder, shard.name)
+        for folder, part in parts_of(config.folders(), manifest)
+        for shard in part.shards
+    ]
+    ends = np.cumsum([shard.records for shard in manifest.shards])
     around = np.arange(max(0, epoch - _EPOCHS), epoch + _EPOCHS + 1)
     # The examples of a batch come from few epochs.
     near = _near(epoch)
@@ -71,7 +83,11 @@ def record_names(
             if record is None:
                 return found + [None] * (len(keys) - len(found))
             near = np.union1d(near, _near(record[0]))
-        found.append(_named(*record, manifest))
+        epoch_read, number = record[0], record[1] % manifest.records
+        # Shards without records end where they begin.
+        shard = int(np.searchsorted(ends, number, side="right"))
+        start = int(ends[shard]) - manifest.shards[shard].records
+        found.append(RecordName(*places[shard], number - start, epoch_read))
     return found
 
 
@@ -93,27 +109,18 @@ def _record(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, in
     return None
 
 
-def _named(epoch: int, number: int, manifest: Manifest) -> RecordName:
-    number %= manifest.records
-    for shard in manifest.shards:
-        if number < shard.records:
-            return RecordName(shard.name, number, epoch)
-        number -= shard.records
-    raise ValueError(f"record {number} is behind the last shard")
-
-
-def document_ids(folder: str, names: Iterable[RecordName]) -> dict[RecordName, str]:
+def document_ids(names: Iterable[RecordName]) -> dict[RecordName, str]:
     """The `id` of each record: the origin of its text, as `data_prep` stored it; may be empty.
 
     Each shard is read once, up to the last of its named records.
     """
     shards: dict[str, dict[int, list[RecordName]]] = defaultdict(lambda: defaultdict(list))
     for name in names:
-        shards[name.shard][name.number].append(name)
+        shards[name.path][name.number].append(name)
     found = {}
-    for shard, by_number in shards.items():
+    for path, by_number in shards.items():
         wanted = tf.constant(sorted(by_number), tf.int64)
-        stored = tf.data.TFRecordDataset(os.path.join(folder, shard)).take(max(by_number) + 1)
+        stored = tf.data.TFRecordDataset(path).take(max(by_number) + 1)
         chosen = stored.enumerate().filter(
             lambda number, _, wanted=wanted: tf.reduce_any(number == wanted)
         )

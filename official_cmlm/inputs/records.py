@@ -1,12 +1,12 @@
-"""Reads a folder of records into blocks, in an order that depends on the seed alone.
+"""Reads folders of records into blocks, in an order that depends on the seed alone.
 
 Resuming inside an epoch needs the state of tf.data's interleave after many records;
 `interleave_from` computes it from the shards' sizes, without reading.
 """
 
+import copy
 import dataclasses
 import math
-import os
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,7 +18,7 @@ from official_cmlm.inputs import hashing
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.inputs.views import AdjacentPairs, View
 from official_cmlm.records import documents, pairs
-from official_cmlm.records.manifest import Manifest
+from official_cmlm.records.manifest import Manifest, join, parts_of
 from official_cmlm.tokenization import Vocabulary
 
 # Shards that are read in parallel, and rows that are taken from each in turn. This mixes documents
@@ -27,6 +27,9 @@ _CYCLE_LENGTH = 16
 # Those of a stream, at least.
 _LEAST_CYCLE = 4
 _BLOCK_LENGTH = 8
+# Bytes of a shard that are read at once. A request to an object store takes about as long as the
+# transfer of so many bytes.
+_READ_BYTES = 4 << 20
 
 Block = documents.DocumentBlock | pairs.PairBlock
 
@@ -48,25 +51,47 @@ ALL = Stream()
 
 
 class Blocks:
-    """The blocks of a folder's epochs.
+    """The blocks of the epochs of a folder, or of several that are read as one.
 
     A block holds records of about `config.shuffle_sentences` sentences at most, and only whole rows
     of translations. Training draws a new order of the shards in each epoch, and reads shards of
-    some languages several times or not at all, as `config.language_exponent` says. Validation reads
-    the shards in their order, always as epoch 0.
+    some languages and folders several times or not at all, as `config.language_exponent` and the
+    weights of `config.sources` say. Validation reads the shards in their order, always as epoch 0.
+
+    No file is opened before its records are needed, and each is opened once for a reading. A shard
+    that ends too early raises `tf.errors.FailedPreconditionError`, see `records.corruption`.
 
     A block is (number of the block in its epoch, serialised records, their keys): int64 scalar,
     string `[records]`, int64 `[records]`.
     """
 
-    def __init__(self, config: DataConfig, manifest: Manifest, stream: Stream = ALL) -> None:
+    def __init__(self, config: DataConfig, manifest: Manifest) -> None:
         """Chooses the shards.
 
         Raises:
           UserError: see `shard_repetitions`.
         """
-        self._config, self._manifest, self._stream = config, manifest, stream
-        self._repetitions = shard_repetitions(config, manifest)
+        self._config, self._manifest, self._stream = config, manifest, ALL
+        repetitions = shard_repetitions(config, manifest)
+        self._counts = np.array([shard.records for shard in manifest.shards], np.int64)
+        is_read = np.array(repetitions) > 0
+        self._num_read, self._records_read = int(is_read.sum()), int(self._counts[is_read].sum())
+        # Made once, outside of the graphs of datasets, each of which would hold a copy.
+        with tf.init_scope(), tf.device("CPU:0"):
+            self._repetitions = tf.constant(repetitions, tf.float32)
+            self._records = tf.constant(self._counts)
+            self._starts = tf.constant(np.cumsum(self._counts) - self._counts)
+            self._paths = tf.constant(shard_paths(config, manifest), tf.string)
+            numbers: dict[str, int] = {}
+            languages = [numbers.setdefault(s.language, len(numbers)) for s in manifest.shards]
+            self._languages = tf.constant(languages)
+
+    def of_stream(self, stream: Stream, shuffle_sentences: int) -> "Blocks":
+        """The blocks of a part of the records, each of about so many sentences at most."""
+        part = copy.copy(self)
+        part._stream = stream
+        part._config = self._config.replace(shuffle_sentences=shuffle_sentences)
+        return part
 
     def epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
         """All blocks of an epoch (int64 scalar)."""
@@ -80,7 +105,7 @@ class Blocks:
         `first`, the earlier records are skipped one by one.
         """
         order, repetition = (each.numpy() for each in self._order(tf.constant(epoch, tf.int64)))
-        sizes = [self._manifest.shards[shard].records for shard in order]
+        sizes = self._counts[order].tolist()
         rows = self._rows()
         opened, remainder = interleave_from(
             sizes, self._cycle_length(), self._block_length(), min(first * rows, sum(sizes))
@@ -95,11 +120,12 @@ class Blocks:
         epoch_key = self._key(epoch)
         count = len(self._manifest.shards)
         shards = tf.range(count)
-        times = tf.constant(self._repetitions, tf.float32)
+        times = self._repetitions
         if self._config.is_training:
             shard_keys = hashing.fold(epoch_key, shards)
             extra = hashing.uniform(shard_keys, 1, hashing.SALT_REPETITIONS)[:, 0]
-            times = tf.floor(times + extra)
+            # The sum of a whole number and almost 1 would be rounded up.
+            times = tf.where(times == tf.floor(times), times, tf.floor(times + extra))
         times = tf.cast(tf.math.ceil(times), tf.int32)
         order = tf.repeat(shards, times)
         repetition = tf.ragged.range(times).flat_values
@@ -114,9 +140,7 @@ class Blocks:
 
     def _own(self, order: tf.Tensor) -> tf.Tensor:
         """Which of an epoch's shards are the stream's: as many of each language as of others."""
-        names = sorted({shard.language for shard in self._manifest.shards})
-        languages = tf.constant([names.index(shard.language) for shard in self._manifest.shards])
-        by_language = tf.argsort(tf.gather(languages, order), stable=True)
+        by_language = tf.argsort(tf.gather(self._languages, order), stable=True)
         return tf.sort(by_language[self._stream.number :: self._stream.count])
 
     def _read(
@@ -129,17 +153,16 @@ class Blocks:
         skip: int = 0,
     ) -> tf.data.Dataset:
         """Blocks from `first` on; reads shards from their offsets on, then skips `skip` records."""
-        counts = np.array([shard.records for shard in self._manifest.shards], np.int64)
-        starts = tf.constant(np.cumsum(counts) - counts)
-        folder = self._config.input_path
-        paths = tf.constant([os.path.join(folder, s.name) for s in self._manifest.shards])
 
         def read_shard(
             shard: tf.Tensor, repetition: tf.Tensor, offset: tf.Tensor
         ) -> tf.data.Dataset:
-            stored = tf.data.TFRecordDataset(paths[shard], buffer_size=4 << 20).skip(offset)
+            stored = tf.data.TFRecordDataset(self._paths[shard], buffer_size=_READ_BYTES)
+            # A file that was cut between two records ends without an error of its own.
+            rest = tf.data.experimental.assert_cardinality(self._records[shard] - offset)
+            stored = stored.skip(offset).apply(rest)
             # A repeated record has another number, and so other random choices.
-            start = starts[shard] + tf.cast(repetition, tf.int64) * self._manifest.records
+            start = self._starts[shard] + tf.cast(repetition, tf.int64) * self._manifest.records
             return stored.enumerate(start=start + offset)
 
         stored = tf.data.Dataset.from_tensor_slices((order, repetition, offsets)).interleave(
@@ -158,7 +181,7 @@ class Blocks:
 
     def _cycle_length(self) -> int:
         parallel = max(_LEAST_CYCLE, _CYCLE_LENGTH // self._stream.count)
-        return min(parallel, _CYCLE_LENGTH, sum(times > 0 for times in self._repetitions))
+        return min(parallel, _CYCLE_LENGTH, self._num_read)
 
     def _block_length(self) -> int:
         return _BLOCK_LENGTH * self._manifest.row_size
@@ -166,12 +189,20 @@ class Blocks:
     def _rows(self) -> int:
         """Records of a block."""
         size = self._manifest.row_size
-        pairs_of = zip(self._manifest.shards, self._repetitions)
-        records = sum(shard.records for shard, times in pairs_of if times > 0)
+        records = self._records_read
         sentences = self._manifest.sentences * records / self._manifest.records
         # Blocks are of equal size: a small last block would mix only a few documents.
         num_blocks = max(1, math.ceil(sentences / self._config.shuffle_sentences))
         return math.ceil(records / size / num_blocks) * size
+
+
+def shard_paths(config: DataConfig, manifest: Manifest) -> list[str]:
+    """The path of each shard."""
+    return [
+        join(folder, shard.name)
+        for folder, part in parts_of(config.folders(), manifest)
+        for shard in part.shards
+    ]
 
 
 @dataclasses.dataclass
@@ -243,14 +274,16 @@ def _order(slots: list[_Slot | None], at: int, opened: int, count: int) -> list[
     return order + [(number, 0) for number in range(opened, count)]
 
 
-# Most records that are counted before a training: a sample of the folder.
+# Most records that are counted before a training, and of how many shards: a sample of the folder.
 _MOST_COUNTED = 200_000
+_MOST_SHARDS_COUNTED = 64
 
 
 def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int) -> tuple[int, int]:
     """Counts documents records of fewer than `min_tokens` tokens; returns (short, records read).
 
-    Reads only the lengths, of at most the first 200,000 records.
+    Reads only the lengths, of at most 200,000 records of 64 shards, which are spread evenly over
+    the folders.
     """
     return _count(config, manifest, lambda batch: documents.token_counts(batch) < min_tokens)
 
@@ -270,14 +303,34 @@ def count_without_pairs(
 def _count(
     config: DataConfig, manifest: Manifest, condition: Callable[[tf.Tensor], tf.Tensor]
 ) -> tuple[int, int]:
-    """(how many of the first records `condition` holds for, records read)."""
-    paths = [os.path.join(config.input_path, shard.name) for shard in manifest.shards]
-    batches = tf.data.TFRecordDataset(paths).take(_MOST_COUNTED).batch(4096)
+    """(how many of a sample of the records `condition` holds for, records read)."""
+    counts = [shard.records for shard in manifest.shards]
+    paths = shard_paths(config, manifest)
+    chosen = range(len(paths))
+    if len(paths) > _MOST_SHARDS_COUNTED:
+        chosen = [len(paths) * i // _MOST_SHARDS_COUNTED for i in range(_MOST_SHARDS_COUNTED)]
+    # As many of each, but all of the shards that have fewer.
+    most = _largest_take([counts[shard] for shard in chosen], _MOST_COUNTED)
+    read_from = tf.constant([paths[shard] for shard in chosen], tf.string)
+    records = tf.data.Dataset.from_tensor_slices(read_from).flat_map(
+        lambda path: tf.data.TFRecordDataset(path, buffer_size=_READ_BYTES).take(most)
+    )
+    batches = records.batch(4096)
     found = read = 0
     for holds in batches.map(condition).as_numpy_iterator():
         found += int(holds.sum())
         read += len(holds)
     return found, read
+
+
+def _largest_take(counts: Sequence[int], total: int) -> int:
+    """The largest number such that so many of each count, or all of it, are at most `total`."""
+    low, high = 0, max(counts, default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(min(count, middle) for count in counts) <= total
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
 
 
 def parse_block(
@@ -304,16 +357,26 @@ def check_running_text(
     """
     if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
         raise UserError(
-            f"{config.input_path}: the records do not hold how ids change behind a space, so "
+            f"{config.named_folders}: the records do not hold how ids change behind a space, so "
             f'{type(view).__name__} would join sentences without one ("read.The"); make them again '
             "with this release"
         )
 
 
+def check_text(config: DataConfig, manifest: Manifest, view: View) -> None:
+    """Raises `UserError` with the folder whose records lack the text that a view reads."""
+    for folder, part in parts_of(config.folders(), manifest):
+        if view.reads_text and not part.keep_text:
+            raise UserError(
+                f"{folder}: the records hold no text, but {type(view).__name__} reads text; "
+                "make them again with --keep_text"
+            )
+
+
 def check_rows(config: DataConfig, manifest: Manifest) -> None:
     """Checks that pairs which should be translations of each other have the same row id.
 
-    Reads only the first block, which holds records of several shards.
+    Reads only the first block of each folder, which holds records of several shards.
 
     Raises:
       UserError: names the differing row ids of one row.
@@ -321,12 +384,15 @@ def check_rows(config: DataConfig, manifest: Manifest) -> None:
     size = manifest.row_size
     if manifest.kind != pairs.KIND or size < 2:
         return
-    for _, serialized, keys in Blocks(config, manifest).epoch(tf.constant(0, tf.int64)).take(1):
-        rows = pairs.parse(serialized, keys).rows.numpy()
-        rows = rows[: len(rows) // size * size].reshape(-1, size)
-        for row in rows[(rows != rows[:, :1]).any(axis=1)]:
-            raise UserError(
-                f"{config.input_path}: its rows do not align: {size} consecutive pairs must have "
-                f"the same row id, got {', '.join(map(str, row))}; make the records again with "
-                "data_prep.create_pairs --row_aligned"
-            )
+    for folder, part in parts_of(config.folders(), manifest):
+        # Each by itself, as the first block need not hold records of each.
+        alone = config.replace(input_path=folder, sources=[])
+        for _, serialized, keys in Blocks(alone, part).epoch(tf.constant(0, tf.int64)).take(1):
+            rows = pairs.parse(serialized, keys).rows.numpy()
+            rows = rows[: len(rows) // size * size].reshape(-1, size)
+            for row in rows[(rows != rows[:, :1]).any(axis=1)]:
+                raise UserError(
+                    f"{folder}: its rows do not align: {size} consecutive pairs must have "
+                    f"the same row id, got {', '.join(map(str, row))}; make the records again with "
+                    "data_prep.create_pairs --row_aligned"
+                )

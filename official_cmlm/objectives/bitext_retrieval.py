@@ -27,7 +27,7 @@ class BitextRetrievalConfig(RetrievalConfig):
     record_kind: ClassVar[str] = "pairs"
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
-        where = f"{where}.input_path={data.input_path}"
+        where = data.setting(where)
         if source.labels:
             raise UserError(
                 f"{where}: the pairs have labels ({', '.join(source.labels)}), so they are NLI "

@@ -49,13 +49,13 @@ class NliConfig(ObjectiveConfig):
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         if not source.labels:
             raise UserError(
-                f"{where}.input_path={data.input_path}: the pairs have no labels, which nli needs; "
+                f"{data.setting(where)}: the pairs have no labels, which nli needs; "
                 "make the records from tables with a third column"
             )
         read = data.languages or source.languages
         same = [tag for tag in read if one_language(tag)]
         different = [tag for tag in read if not one_language(tag)]
-        where = f"{where}.input_path={data.input_path}"
+        where = data.setting(where)
         if self.hypothesis_language == "same" and different:
             raise UserError(
                 f"{where}: has pairs of two languages ({', '.join(different)}), "

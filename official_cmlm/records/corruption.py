@@ -2,7 +2,6 @@
 
 import contextlib
 import hashlib
-import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
@@ -11,9 +10,22 @@ import tensorflow as tf
 
 from official_cmlm.errors import UserError
 from official_cmlm.records import documents, pairs
-from official_cmlm.records.manifest import Manifest, load_manifest
+from official_cmlm.records.manifest import Manifest, check_files, join, load_manifest
 
 _PARSED_AT_ONCE = 4096
+# Bytes that are read at once.
+_READ_BYTES = 4 << 20
+# What reading raises where a shard is damaged; missing; or without its last records.
+_READ_ERRORS = (
+    tf.errors.DataLossError,
+    tf.errors.InvalidArgumentError,
+    tf.errors.NotFoundError,
+    tf.errors.FailedPreconditionError,
+    # TensorFlow quotes a record that it cannot parse, and Python cannot decode the quotation.
+    UnicodeDecodeError,
+)
+# In the message of `tf.data.experimental.assert_cardinality`.
+_OTHER_LENGTH = "expected to contain"
 
 
 @contextlib.contextmanager
@@ -28,12 +40,20 @@ def report_damaged_shard(folders: Sequence[str]) -> Iterator[None]:
     """
     try:
         yield
-    # TensorFlow quotes a record that it cannot parse, and Python cannot decode the quotation.
-    except (tf.errors.DataLossError, tf.errors.InvalidArgumentError, UnicodeDecodeError) as error:
-        damage = find_damage(folders)
+    except _READ_ERRORS as error:
+        damage = find_damage(folders) if _is_of_records(error, folders) else None
         if damage is None:
             raise
         raise damage from error
+
+
+def _is_of_records(error: Exception, folders: Sequence[str]) -> bool:
+    """Whether an error may come from records: for another missing file not all of them are read."""
+    if isinstance(error, tf.errors.NotFoundError):
+        return any(folder in error.message for folder in folders)
+    if isinstance(error, tf.errors.FailedPreconditionError):
+        return _OTHER_LENGTH in error.message
+    return True
 
 
 def find_damage(folders: Sequence[str]) -> UserError | None:
@@ -43,15 +63,20 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
       folders: folders of records, any of which may hold the damage.
 
     Returns:
-      An error that names the shard and how many of its records could be read; None if all shards
-      are undamaged.
+      An error that names the shard, if it is missing or of another size, or how many of its records
+      could be read; None if all shards are undamaged.
     """
     print("a record could not be read; looking for the damage", file=sys.stderr, flush=True)
-    manifests = {folder: load_manifest(folder) for folder in folders}
+    manifests = {folder: load_manifest(folder, most_checked=0) for folder in folders}
+    try:
+        for folder, manifest in manifests.items():
+            check_files(folder, manifest)
+    except UserError as error:
+        return error
     again = "fetch or make this folder of records again"
     for folder, manifest in manifests.items():
         for shard in manifest.shards:
-            path, read = os.path.join(folder, shard.name), 0
+            path, read = join(folder, shard.name), 0
             try:
                 for _ in tf.data.TFRecordDataset(path):
                     read += 1
@@ -59,13 +84,12 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
                 return UserError(
                     f"{path}: damaged after {read} of {shard.records} records; {again}"
                 )
-            with open(path, "rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
-                    return UserError(f"{path}: its checksum differs from the manifest's; {again}")
+            if _checksum(path) != shard.sha256:
+                return UserError(f"{path}: its checksum differs from the manifest's; {again}")
     # Only then the records of undamaged shards, which takes longer.
     for folder, manifest in manifests.items():
         for shard in manifest.shards:
-            path, start = os.path.join(folder, shard.name), 0
+            path, start = join(folder, shard.name), 0
             for records in tf.data.TFRecordDataset(path).batch(_PARSED_AT_ONCE):
                 if _fault(records, manifest):
                     for number, record in enumerate(records):
@@ -76,6 +100,14 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
                             )
                 start += len(records)
     return None
+
+
+def _checksum(path: str) -> str:
+    digest = hashlib.sha256()
+    with tf.io.gfile.GFile(path, "rb") as file:
+        while part := file.read(_READ_BYTES):
+            digest.update(part)
+    return digest.hexdigest()
 
 
 def _fault(records: tf.Tensor, manifest: Manifest) -> str | None:

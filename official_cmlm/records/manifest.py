@@ -1,9 +1,15 @@
 """`dataset.json`, the manifest of a folder of records: describes them without reading them."""
 
+import contextlib
 import dataclasses
+import functools
 import json
 import os
+import re
+import tempfile
 import typing
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +19,14 @@ from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1
+# A training checks the files of folders of so many shards before it begins. Those of larger and of
+# remote folders are checked as they are read: 100,000 questions to a file system take hours.
+_MOST_CHECKED = 100
+# What a vocabulary consists of, of any kind; see `tokenization`.
+_VOCABULARY_FILES = ("vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
+_NO_DEFAULT = dataclasses.MISSING
+# A name that needs no closer look.
+_PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,20 +106,129 @@ class Manifest:
         atomic_write_text(Path(folder) / FILE_NAME, text)
 
 
-def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
+@dataclasses.dataclass(frozen=True)
+class MergedManifest(Manifest):
+    """The manifests of several folders as one, whose shards follow each other; it is never saved.
+
+    Attributes:
+      parts: (folder, its manifest), in the order of the shards.
+    """
+
+    parts: tuple[tuple[str, Manifest], ...] = ()
+
+
+def parts_of(folders: Sequence[str], manifest: Manifest) -> tuple[tuple[str, Manifest], ...]:
+    """(folder, its manifest) of each folder that a manifest describes, in the order of the shards.
+
+    Args:
+      folders: those that the manifest was read from, see `load_folders`.
+      manifest: of one folder or of several.
+    """
+    return manifest.parts if isinstance(manifest, MergedManifest) else ((folders[0], manifest),)
+
+
+def load_folders(folders: Sequence[str], kind: str = "") -> Manifest:
+    """Reads folders of records that are read as one; asks nothing of each shard of large folders.
+
+    Args:
+      folders: at least one.
+      kind: see `load_manifest`.
+
+    Returns:
+      The manifest of one folder as it is, a `MergedManifest` of several.
+
+    Raises:
+      UserError: see `load_manifest` and `merge`.
+    """
+    parts = [(folder, load_manifest(folder, kind, _MOST_CHECKED)) for folder in folders]
+    return parts[0][1] if len(parts) == 1 else merge(parts)
+
+
+def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
+    """Describes several folders as one.
+
+    Args:
+      parts: (folder, its manifest).
+
+    Raises:
+      UserError: names two folders whose records cannot be read together: of another kind, another
+        vocabulary, with and without labels, or with rows of another size.
+    """
+    parts = tuple(parts)
+    folder, first = parts[0]
+    for other, manifest in parts[1:]:
+        for what, of_first, of_other in zip(
+            ("kinds", "vocabularies", "labels", "numbers of pairs a row", "settings of data_prep"),
+            _common(first),
+            _common(manifest),
+        ):
+            if of_first != of_other:
+                raise UserError(
+                    f"{folder} and {other} cannot be read together, their records have different "
+                    f"{what}: {of_first} and {of_other}; make the records of one of them again"
+                )
+
+    def summed(name: str) -> dict[str, int]:
+        counts = Counter()
+        for _, manifest in parts:
+            counts.update(getattr(manifest, name))
+        return dict(counts)
+
+    by_language: dict[str, Counter] = {}
+    for _, manifest in parts:
+        for reason, counts in manifest.counters_by_language.items():
+            by_language.setdefault(reason, Counter()).update(counts)
+    histogram = summed("length_histogram")
+    with contextlib.suppress(ValueError):
+        histogram = dict(sorted(histogram.items(), key=lambda each: float(each[0])))
+    return MergedManifest(
+        first.kind,
+        *(
+            sum(getattr(manifest, name) for _, manifest in parts)
+            for name in ("documents", "records", "sentences", "tokens")
+        ),
+        languages=summed("languages"),
+        length_histogram=histogram,
+        vocabulary=first.vocabulary,
+        keep_text=all(manifest.keep_text for _, manifest in parts),
+        counters=summed("counters"),
+        shards=[shard for _, manifest in parts for shard in manifest.shards],
+        row_size=first.row_size,
+        labels=summed("labels"),
+        language_tokens=summed("language_tokens"),
+        counters_by_language={reason: dict(counts) for reason, counts in by_language.items()},
+        parts=parts,
+    )
+
+
+def _common(manifest: Manifest) -> tuple[str, ...]:
+    """What folders that are read together have in common, for messages."""
+    return (
+        manifest.kind,
+        f"{manifest.vocabulary.get('hash')} ({manifest.vocabulary.get('size')} entries)",
+        "labels" if manifest.labels else "no labels",
+        str(manifest.row_size),
+        "ids behind a space" if manifest.after_space else "no ids behind a space",
+    )
+
+
+def load_manifest(
+    folder: str | os.PathLike, kind: str = "", most_checked: int | None = None
+) -> Manifest:
     """Reads and checks the manifest of a folder of records.
 
     Args:
-      folder: the folder.
+      folder: the folder, local or on any file system that `tf.io.gfile` knows.
       kind: `documents` or `pairs`, which it must hold; empty: either.
+      most_checked: do not look at the files of a folder of more shards, nor of a remote folder;
+        None: look at all of them.
 
     Raises:
       UserError: if there is none, if it is of another kind or version, if it lists no records, or
         if a shard is missing, has another size than when it was written, or ends inside a row.
     """
-    folder = Path(folder)
-    path = folder / FILE_NAME
-    if not path.exists():
+    path = join(folder, FILE_NAME)
+    if not _exists(path):
         raise UserError(
             f"{folder}: no {FILE_NAME}; python -m data_prep.create_{kind or 'documents'} writes "
             "such a folder"
@@ -120,54 +243,117 @@ def load_manifest(folder: str | os.PathLike, kind: str = "") -> Manifest:
             "make the records again"
         )
     manifest = _typed(path, Manifest, values)
-    if kind and manifest.kind != kind:
-        raise UserError(
-            f"{path}: holds {manifest.kind} records, {kind} records are needed here; "
-            f"python -m data_prep.create_{kind} writes them"
-        )
+    check_kind(folder, manifest, kind)
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
     size = manifest.row_size
     if size < 1:
         raise _damaged(path, f"row_size must be 1 or more, got {size}")
     for shard in manifest.shards:
-        file = inside(folder, shard.name, path)
-        if not file.exists():
-            raise UserError(f"{file}: listed in {FILE_NAME} but missing; make the records again")
-        if file.stat().st_size != shard.bytes:
-            raise UserError(
-                f"{file}: {file.stat().st_size} bytes, {FILE_NAME} says {shard.bytes} "
-                f"({shard.records} records); the copy is incomplete, fetch or make it again"
-            )
+        if not _PLAIN_NAME.fullmatch(shard.name):
+            inside(folder, shard.name, path)
         if shard.records % size:
             raise UserError(
-                f"{file}: {shard.records} records do not divide into rows of {size} pairs, which "
-                f"{FILE_NAME} says it holds; make the records again"
+                f"{join(folder, shard.name)}: {shard.records} records do not divide into rows of "
+                f"{size} pairs, which {FILE_NAME} says it holds; make the records again"
             )
+    if most_checked is None or (len(manifest.shards) <= most_checked and not _is_remote(folder)):
+        check_files(folder, manifest)
     return manifest
 
 
-def _damaged(path: Path, what: str) -> UserError:
+def check_kind(folder: str | os.PathLike, manifest: Manifest, kind: str) -> None:
+    """Raises `UserError` if a folder's records are not of the needed kind; empty: any."""
+    if kind and manifest.kind != kind:
+        raise UserError(
+            f"{join(folder, FILE_NAME)}: holds {manifest.kind} records, {kind} records are needed "
+            f"here; python -m data_prep.create_{kind} writes them"
+        )
+
+
+def check_files(folder: str | os.PathLike, manifest: Manifest) -> None:
+    """Asks the file system about each shard.
+
+    Raises:
+      UserError: if a shard is missing or has another size than when it was written.
+    """
+    for shard in manifest.shards:
+        file = join(folder, shard.name)
+        size = _size(file)
+        if size is None:
+            raise UserError(f"{file}: listed in {FILE_NAME} but missing; make the records again")
+        if size != shard.bytes:
+            raise UserError(
+                f"{file}: {size} bytes, {FILE_NAME} says {shard.bytes} "
+                f"({shard.records} records); the copy is incomplete, fetch or make it again"
+            )
+
+
+def join(folder: str | os.PathLike, name: str) -> str:
+    """The path of a folder's file, local or remote (`Path` would spoil the slashes of gs://)."""
+    return os.path.join(os.fspath(folder), name)
+
+
+def _is_remote(path: str | os.PathLike) -> bool:
+    return "://" in os.fspath(path)
+
+
+def _exists(path: str) -> bool:
+    if not _is_remote(path):
+        return os.path.exists(path)
+    import tensorflow as tf
+
+    try:
+        return tf.io.gfile.exists(path)
+    except tf.errors.OpError as error:
+        raise UserError(f"{path}: cannot be read ({error.message[:200]}); check the path") from None
+
+
+def _size(path: str) -> int | None:
+    """Bytes of a file; None if there is none."""
+    if not _is_remote(path):
+        try:
+            return os.stat(path).st_size
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+    import tensorflow as tf
+
+    return tf.io.gfile.stat(path).length if tf.io.gfile.exists(path) else None
+
+
+def _damaged(path: str, what: str) -> UserError:
     return UserError(f"{path}: not a manifest of this project ({what}); make the records again")
 
 
-def _typed(path: Path, kind: type, values: Any) -> Any:
+@functools.cache
+def _fields(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
+    """Name -> type of a dataclass's fields, and the names of those without a default."""
+    hints = typing.get_type_hints(kind)
+    fields = dataclasses.fields(kind)
+    needed = (
+        field.name for field in fields if field.default is field.default_factory is _NO_DEFAULT
+    )
+    return {field.name: hints[field.name] for field in fields}, tuple(needed)
+
+
+def _typed(path: str, kind: type, values: Any) -> Any:
     """Builds one of the dataclasses above; raises `UserError` if a field is of another type."""
     if not isinstance(values, dict):
         raise _damaged(path, f"{kind.__name__} must be an object")
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    if surplus := sorted(values.keys() - fields.keys()):
+    hints, needed = _fields(kind)
+    if surplus := sorted(values.keys() - hints.keys()):
         raise _damaged(path, f"unknown key {surplus[0][:60]!r}")
-    for name, field in fields.items():
-        needed = field.default is field.default_factory is dataclasses.MISSING
-        if name not in values and needed:
+    for name in needed:
+        if name not in values:
             raise _damaged(path, f"no {name}")
-    hints = typing.get_type_hints(kind)
     return kind(**{name: _value(path, name, hints[name], value) for name, value in values.items()})
 
 
-def _value(path: Path, name: str, hint: Any, value: Any) -> Any:
+def _value(path: str, name: str, hint: Any, value: Any) -> Any:
     """`value`, whose type is checked; inner values are those of dicts and lists."""
+    # First the most frequent: there may be 100,000 shards.
+    if hint is str and type(value) is str:
+        return value
     if hint is Any:
         return value
     outer = typing.get_origin(hint) or hint
@@ -178,7 +364,8 @@ def _value(path: Path, name: str, hint: Any, value: Any) -> Any:
     if outer is int and not 0 <= value < 1 << 63:
         raise _damaged(path, f"{name} must be 0 to 2^63 - 1, got {value!r:.60}")
     if outer is list:
-        return [_value(path, name, typing.get_args(hint)[0], each) for each in value]
+        inner = typing.get_args(hint)[0]
+        return [_value(path, name, inner, each) for each in value]
     if outer is dict:
         inner = typing.get_args(hint)[1]
         return {key: _value(path, f"{name}.{key}", inner, each) for key, each in value.items()}
@@ -187,9 +374,23 @@ def _value(path: Path, name: str, hint: Any, value: Any) -> Any:
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
     """Reads the vocabulary that is stored with the records; checks it against the manifest."""
-    vocabulary = load_vocabulary(folder)
+    vocabulary = _remote_vocabulary(folder) if _is_remote(folder) else load_vocabulary(folder)
     check_vocabulary(folder, manifest, vocabulary)
     return vocabulary
+
+
+def _remote_vocabulary(folder: str | os.PathLike) -> Vocabulary:
+    """As `load_vocabulary`, of a folder on another file system."""
+    import tensorflow as tf
+
+    with tempfile.TemporaryDirectory() as copy:
+        for name in _VOCABULARY_FILES:
+            if _exists(join(folder, name)):
+                tf.io.gfile.copy(join(folder, name), join(copy, name))
+        try:
+            return load_vocabulary(copy)
+        except UserError as error:
+            raise UserError(str(error).replace(copy, os.fspath(folder))) from None
 
 
 def check_vocabulary(folder: str | os.PathLike, manifest: Manifest, vocabulary: Vocabulary) -> None:

@@ -81,7 +81,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     def used_data(self) -> list[tuple[str, str, DataConfig]]:
         """Lists (objective, name of the field, data config) of all data that a run reads.
 
-        Validation data without an `input_path` is left out: validation is optional.
+        Validation data without folders is left out: validation is optional.
         """
         used = []
         for name, objective in chosen_objectives(self.objectives).items():
@@ -89,7 +89,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
                 own = getattr(objective, split) is not None
                 where = f"task.objectives.{name}.{split}" if own else f"task.{split}"
                 data = self.data_of(objective, split == "train_data")
-                if split == "train_data" or data.input_path:
+                if split == "train_data" or data.folders():
                     used.append((name, where, data))
         return used
 

@@ -1,36 +1,57 @@
 """The data position of each group of objectives, saved in the checkpoint beside the weights."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.configs.data import MAX_STREAMS
 from official_cmlm.inputs.position import SIZE, epoch_of
 
 NAME = "data_positions"
+_STREAMS = "streams"
 
 
 class DataPositions:
     """One data position per group, updated by the step that reads the batch.
 
     Attributes:
-      by_group: group -> its variable.
-      variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.position`.
+      by_group: group -> its variable; of several streams, the first one's.
+      by_stream: group -> int64 `[MAX_STREAMS, SIZE]`, of groups with several streams.
+      variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.position`, and
+        `streams`, a checkpoint of `by_stream` if there are any.
     """
 
-    def __init__(self, groups: Iterable[str]) -> None:
-        """Creates the variables; call it within the scope of the distribution strategy."""
-        self.by_group = {
-            group: tf.Variable(
-                tf.zeros([SIZE], tf.int64),
+    def __init__(self, streams: Mapping[str, int]) -> None:
+        """Creates the variables; call it within the scope of the distribution strategy.
+
+        Args:
+          streams: group -> streams of its records.
+        """
+
+        def variable(name: str, *shape: int) -> tf.Variable:
+            return tf.Variable(
+                tf.zeros(shape, tf.int64),
                 trainable=False,
                 aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA,
-                name=f"{NAME}/{group}",
+                name=f"{NAME}/{name}",
             )
-            for group in groups
+
+        self.by_group = {group: variable(group, SIZE) for group in streams}
+        self.by_stream = {
+            group: variable(f"{_STREAMS}/{group}", MAX_STREAMS, SIZE)
+            for group, count in streams.items()
+            if count > 1
         }
         # Not an attribute of the model, whose variables would count as weights.
-        self.variables = tf.train.Checkpoint(**self.by_group)
+        saved = dict(self.by_group)
+        if self.by_stream:
+            saved[_STREAMS] = tf.train.Checkpoint(**self.by_stream)
+        self.variables = tf.train.Checkpoint(**saved)
+
+    def all(self) -> list[tf.Variable]:
+        """All variables."""
+        return [*self.by_group.values(), *self.by_stream.values()]
 
     def take(self, features: dict[str, dict]) -> dict[str, dict]:
         """Stores the data position of each batch; returns the features without it.
@@ -39,8 +60,16 @@ class DataPositions:
         slices the batch.
         """
         for group, batch in features.items():
-            if "position" in batch:
-                self.by_group[group].assign(batch["position"])
+            reached = batch.get("position")
+            if reached is None:
+                continue
+            if reached.shape.rank > 1:
+                # Each host knows how far its own streams are.
+                reached = _sum_over_replicas(reached)
+                rows = [[0, MAX_STREAMS - reached.shape[0]], [0, 0]]
+                self.by_stream[group].assign(tf.pad(reached, rows))
+                reached = reached[0]
+            self.by_group[group].assign(reached)
         return {
             group: {name: value for name, value in batch.items() if name != "position"}
             for group, batch in features.items()
@@ -51,12 +80,24 @@ class DataPositions:
         return {group: epoch_of(value.numpy()) for group, value in self.by_group.items()}
 
 
+def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:
+    context = tf.distribute.get_replica_context()
+    if context is None or context.num_replicas_in_sync == 1:
+        return reached
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, reached)
+
+
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
-    """Reads data positions from a checkpoint: group -> int64 `[SIZE]`, of the groups it has."""
+    """Reads data positions from a checkpoint, of the groups that it has.
+
+    Returns:
+      Group -> int64 `[SIZE]`, or `[MAX_STREAMS, SIZE]` of several streams.
+    """
     reader = tf.train.load_checkpoint(prefix)
     found = {}
     for group in groups:
-        name = f"{NAME}/{group}/.ATTRIBUTES/VARIABLE_VALUE"
-        if reader.has_tensor(name):
-            found[group] = reader.get_tensor(name)
+        for place in (group, f"{_STREAMS}/{group}"):
+            name = f"{NAME}/{place}/.ATTRIBUTES/VARIABLE_VALUE"
+            if reader.has_tensor(name):
+                found[group] = reader.get_tensor(name)
     return found

@@ -18,7 +18,7 @@ from official_cmlm.checkpoints.integrity import last_checkpoint
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.record_names import document_ids, record_names
-from official_cmlm.records.manifest import load_manifest
+from official_cmlm.records.manifest import load_folders
 from official_cmlm.training.runtime import is_chief
 
 # Most example keys that a replica stores, in equal parts for its groups: int64, 128 KiB.
@@ -243,11 +243,10 @@ def _worker(strategy: Any) -> int:
 
 def _records(keys: np.ndarray, config: DataConfig, epoch: int) -> list[str]:
     """`folder/shard#number (id)` of each record, once; `key N` for keys without a known record."""
-    folder = config.input_path
-    names = record_names(keys, config, load_manifest(folder), epoch)
-    ids = document_ids(folder, (name for name in names if name is not None))
+    names = record_names(keys, config, load_folders(config.folders()), epoch)
+    ids = document_ids(name for name in names if name is not None)
     lines = []
     for key, name in zip(keys.tolist(), names):
         document_id = f" ({ids[name]})" if ids.get(name) else ""
-        lines.append(f"key {key}" if name is None else f"{folder}/{name}{document_id}")
+        lines.append(f"key {key}" if name is None else f"{name}{document_id}")
     return list(dict.fromkeys(lines))

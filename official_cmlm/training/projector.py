@@ -7,6 +7,7 @@ weights, and shows first what has metadata.
 """
 
 import io
+import os
 import random
 import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
@@ -18,7 +19,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
 from official_cmlm.records.corruption import report_damaged_shard
-from official_cmlm.records.manifest import load_manifest
+from official_cmlm.records.manifest import join, load_folders
 from official_cmlm.tokenization import Vocabulary
 
 if TYPE_CHECKING:
@@ -42,7 +43,12 @@ def validation_folders(task: "SentenceEncoderTaskConfig") -> list[str]:
     Raises:
       UserError: if there are none.
     """
-    found = [data.input_path for _, where, data in task.used_data() if "validation" in where]
+    found = [
+        folder
+        for _, where, data in task.used_data()
+        if "validation" in where
+        for folder in data.folders()
+    ]
     if not found:
         raise UserError(
             "--projector_sentences shows validation sentences; set task.validation_data.input_path"
@@ -97,7 +103,7 @@ def sample(folders: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Se
     found: dict[Sentence, None] = {}
     for folder in folders:
         enough = len(found) + _READ_FOR_ONE * most
-        for sentence in read_sentences(Path(folder), vocabulary):
+        for sentence in read_sentences(folder, vocabulary):
             found.setdefault(sentence)
             if len(found) >= enough:
                 break
@@ -106,12 +112,12 @@ def sample(folders: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Se
     return [sentences[i] for i in sorted(chosen)]
 
 
-def read_sentences(folder: Path, vocabulary: Vocabulary) -> Iterator[Sentence]:
+def read_sentences(folder: str | os.PathLike, vocabulary: Vocabulary) -> Iterator[Sentence]:
     """The sentences of records, documents or pairs, with their languages."""
     import tensorflow as tf
 
-    manifest = load_manifest(folder)
-    shards = [str(folder / shard.name) for shard in manifest.shards]
+    manifest = load_folders([os.fspath(folder)])
+    shards = [join(folder, shard.name) for shard in manifest.shards]
     for serialized in tf.data.TFRecordDataset(shards).as_numpy_iterator():
         feature = tf.train.Example.FromString(serialized).features.feature
         if manifest.kind == "documents":

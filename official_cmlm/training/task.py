@@ -21,9 +21,11 @@ from official_cmlm.inputs.pipeline import (
     build_dataset,
     can_resume,
     check_batches,
+    num_streams,
 )
 from official_cmlm.inputs.records import (
     check_running_text,
+    check_text,
     count_short_records,
     count_without_pairs,
 )
@@ -33,8 +35,9 @@ from official_cmlm.objectives import ObjectiveOutput, objectives
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import (
     Manifest,
+    check_kind,
     check_vocabulary,
-    load_manifest,
+    load_folders,
     load_records_vocabulary,
 )
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -77,6 +80,8 @@ class SentenceEncoderTask(base_task.Task):
         self.chosen = chosen_objectives(params.objectives)
         for _, where, data in params.used_data():
             data.check(where)
+        # Folders -> their manifest: those of large folders take a second to read.
+        self._manifests: dict[tuple[str, ...], Manifest] = {}
         self.vocabulary = self._open_vocabulary()
         size = params.encoder.vocab_size
         if size not in (0, len(self.vocabulary)):
@@ -91,11 +96,20 @@ class SentenceEncoderTask(base_task.Task):
         # Objective -> the sequences of its view.
         self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
-            manifest = load_manifest(data.input_path)
+            manifest = self.manifest(data)
             source = self._source(manifest)
             self.chosen[name].check_records(data, source, where)
             view = self.chosen[name].view(data, source)
             check_running_text(data, manifest, view, self.vocabulary)
+            check_text(data, manifest, view)
+
+    def manifest(self, data: DataConfig, kind: str = "") -> Manifest:
+        """The manifest of what a pipeline reads, which is loaded once; see `load_folders`."""
+        folders = tuple(data.folders())
+        if folders not in self._manifests:
+            self._manifests[folders] = load_folders(folders, kind)
+        check_kind(folders[0], self._manifests[folders], kind)
+        return self._manifests[folders]
 
     def _open_sts(self) -> ScoredPairs | None:
         path = self.task_config.sts_file
@@ -122,10 +136,12 @@ class SentenceEncoderTask(base_task.Task):
         params = self.task_config
         vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
         for name, _, data in params.used_data():
-            manifest = load_manifest(data.input_path, self.chosen[name].record_kind)
+            manifest = self.manifest(data, self.chosen[name].record_kind)
+            # That of the first folder is that of all.
+            folder = data.folders()[0]
             if vocabulary is None:
-                vocabulary = load_records_vocabulary(data.input_path, manifest)
-            check_vocabulary(data.input_path, manifest, vocabulary)
+                vocabulary = load_records_vocabulary(folder, manifest)
+            check_vocabulary(folder, manifest, vocabulary)
         return vocabulary
 
     @property
@@ -154,8 +170,8 @@ class SentenceEncoderTask(base_task.Task):
 
     def input_folders(self) -> list[str]:
         """All record folders that the task reads, each once."""
-        folders = (data.input_path for _, _, data in self.task_config.used_data())
-        return list(dict.fromkeys(folders))
+        used = self.task_config.used_data()
+        return list(dict.fromkeys(folder for _, _, data in used for folder in data.folders()))
 
     def training_data(self) -> dict[str, DataConfig]:
         """Group, as in `build_inputs`, -> the records that its batches are read from."""
@@ -164,7 +180,7 @@ class SentenceEncoderTask(base_task.Task):
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
         for name, objective in self.chosen.items():
-            if not self.task_config.data_of(objective, is_training=False).input_path:
+            if not self.task_config.data_of(objective, is_training=False).folders():
                 raise UserError(
                     f"objective {name} has no validation records; set "
                     "task.validation_data.input_path, or choose --mode=train"
@@ -188,7 +204,7 @@ class SentenceEncoderTask(base_task.Task):
         """
         with report_damaged_shard(self.input_folders()):
             for _, data, view, _ in self._groups(is_training):
-                manifest = load_manifest(data.input_path)
+                manifest = self.manifest(data)
                 check_examples(data, manifest, view)
                 check_batches(data, manifest, view, num_replicas, self.task_config.static_shapes)
         self._checked.add(is_training)
@@ -197,7 +213,7 @@ class SentenceEncoderTask(base_task.Task):
         """Lines to print before training: how many records an objective cannot use."""
         lines = []
         for name, where, data in self.task_config.used_data():
-            manifest = load_manifest(data.input_path)
+            manifest = self.manifest(data)
             view = self.chosen[name].view(data, self._source(manifest))
             if not data.is_training:
                 continue
@@ -234,7 +250,7 @@ class SentenceEncoderTask(base_task.Task):
             reached = self._reached.get(name)
             if reached is None:
                 reason = "the checkpoint has no data position for it"
-            elif not can_resume(data, load_manifest(data.input_path), view, num_replicas, reached):
+            elif not can_resume(data, self.manifest(data), view, num_replicas, reached):
                 reason = "records, settings or batch sizes differ from those of the checkpoint"
             else:
                 continue
@@ -247,7 +263,9 @@ class SentenceEncoderTask(base_task.Task):
         self._sequences = {
             name: view.sequences for names, _, view, _ in groups for name in names.split("+")
         }
-        positions = DataPositions(names for names, *_ in groups)
+        # Those that the batch sizes allow may be fewer.
+        streams = {names: num_streams(data, self.manifest(data)) for names, data, *_ in groups}
+        positions = DataPositions(streams)
         model = MultiObjectiveModel(
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
@@ -286,7 +304,7 @@ class SentenceEncoderTask(base_task.Task):
             {
                 name: build_dataset(
                     data,
-                    load_manifest(data.input_path),
+                    self.manifest(data),
                     view,
                     augments,
                     replicas,
@@ -302,7 +320,7 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
-            source = self._source(load_manifest(data.input_path))
+            source = self._source(self.manifest(data))
             view = config.view(data, source)
             augments = config.augments(source.special)
             for names, other, known, all_augments in groups:

@@ -184,7 +184,7 @@ class Trainer(base_trainer.Trainer):
             self.optimizer.iterations,
             *(variable for metric in metrics for variable in metric.variables),
             *self.model.guard.variables,
-            *self.model.data_positions.by_group.values(),
+            *self.model.data_positions.all(),
         ]
 
     @property

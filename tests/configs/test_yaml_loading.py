@@ -7,7 +7,7 @@ import pytest
 import yaml
 from official.modeling.hyperparams import base_config
 
-from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.configs.yaml_loading import override, parse_override, parse_yaml
 from official_cmlm.errors import UserError
 
@@ -135,6 +135,28 @@ def test_override():
     # None where the field allows it, whole numbers for a float, anything for Any.
     override(config, {"inner": {"name": None, "rate": 2, "anything": {"x": 1}}}, "there")
     assert config.inner.name is None and config.inner.rate == 2
+
+
+@pytest.mark.parametrize(
+    "text", ["sources=[{path: a, weight: 2},{path: b, weight: 1}],seed=3", "{sources: [{path: a, "
+    "weight: 2}, {path: b, weight: 1}], seed: 3}"]
+)  # fmt: skip
+def test_lists_of_configs(text):
+    """Both forms; a later list takes the place of an earlier one, field by field and as a whole."""
+    config = DataConfig()
+    override(config, parse_override(text), "there")
+    expected = [{"path": "a", "weight": 2.0}, {"path": "b", "weight": 1.0}]
+    assert config.as_dict()["sources"] == expected and config.seed == 3
+    assert all(isinstance(source, SourceConfig) for source in config.sources)
+    assert config.replace(seed=1).sources[0].path == "a"
+    override(config, {"sources": [{"path": "c"}, {"path": "d"}]}, "there")
+    assert config.as_dict()["sources"] == [{"path": p, "weight": None} for p in "cd"]
+    override(config, {"sources": [{"path": "e"}]}, "there")
+    assert config.folders() == ["e"]
+    override(config, {"sources": []}, "there")
+    assert config.folders() == []
+    with pytest.raises(UserError, match=r"unknown key sources\[0\].*wieght"):
+        override(config, {"sources": [{"wieght": 1}]}, "there")
 
 
 @pytest.mark.parametrize(

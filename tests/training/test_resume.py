@@ -106,7 +106,7 @@ def test_begins_anew_with_a_word(folders, tmp_path):
     config = task_config(records_of(folders, "mlm"), {"mlm": SETTINGS["mlm"]})
     task = SentenceEncoderTask(config)
     batch = next(iter(task.build_inputs(config.train_data)))
-    positions = DataPositions(["mlm"])
+    positions = DataPositions({"mlm": 1})
     positions.take(batch)
     prefix = tf.train.Checkpoint(**{NAME: positions.variables}).write(str(tmp_path / "one"))
     assert task.resume_data(prefix, 1) == []
