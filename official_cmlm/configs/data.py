@@ -66,9 +66,10 @@ class DataConfig(base_config.Config):
         Default 65536.
       streams: in training, the records are divided into at most so many streams, and each batch
         takes an equal part from each. A host reads only the streams of its replicas, so use a
-        multiple of the hosts. The number in use is the largest power of two that divides all batch
-        sizes and leaves each stream four shards; it does not depend on the hosts, and neither do
-        the batches. Default 16; 1: all hosts read all records.
+        multiple of the hosts. The number in use is the largest power of two that divides
+        `global_batch_size` and leaves each stream four shards; shorter buckets hold a multiple of
+        it. It does not depend on the hosts, and neither do the batches. Default 16; 1: all hosts
+        read all records.
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
         n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal

@@ -11,11 +11,10 @@ waiting examples followed by those of a new block.
 
 import dataclasses
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
-
-from official_cmlm.inputs import position
 
 Examples = dict[str, tf.Tensor | tf.RaggedTensor]
 """Features of examples, `[examples, …]`; those of sequences are ragged."""
@@ -194,13 +193,22 @@ def in_order(
     return _single(blocks.scan(_flattened(no_examples(spec)), follow))
 
 
+class Start(NamedTuple):
+    """Where a stream's batches start, as in `position.Start`; int64 `[buckets]` and scalars."""
+
+    skip: tf.Tensor
+    plan: tf.Tensor
+    step: tf.Tensor
+    done: tf.Tensor
+
+
 def in_schedule(
     blocks: tf.data.Dataset,
     bucket_of: Callable[[Examples], tf.Tensor],
     sizes: Sequence[int],
     steps: np.ndarray,
     mark: int,
-    start: position.Start,
+    start: Start,
 ) -> tf.data.Dataset:
     """Batches of the buckets that a schedule says, each with its data `position`.
 
@@ -219,7 +227,6 @@ def in_schedule(
       See `in_order`.
     """
     count = len(sizes)
-    skip = tf.constant(start.skip or (0,) * count, tf.int64)
     # Of each waiting example: its block, and the examples of each bucket that were read before it.
     spec = {
         **blocks.element_spec[1],
@@ -242,7 +249,7 @@ def in_schedule(
             "before": tf.tile(read[tf.newaxis], [rows, 1]),
         }
         # The others were in batches before the start.
-        new = _taken(examples, tf.where(own > tf.gather(skip, bucket))[:, 0])
+        new = _taken(examples, tf.where(own > tf.gather(start.skip, bucket))[:, 0])
         pool = _joined(waiting, new)
         batches = scheduled_batches(bucket_of(pool), sizes, steps, step, number >= start.plan)
         done = tf.range(1, tf.size(batches.sizes, tf.int64) + 1)[:, tf.newaxis]
@@ -251,7 +258,7 @@ def in_schedule(
         waiting = _flattened(_taken(pool, batches.waiting))
         for name in ("block", "before"):
             del pool[name]
-        first = tf.where(number == start.plan, tf.constant(start.done, tf.int64), 0)
+        first = tf.where(number == start.plan, start.done, 0)
         found = _grouped(pool, batches, {"position": positions}, first)
         step += tf.size(batches.sizes, tf.int64)
         return (read + tf.reduce_sum(members, axis=0), step, waiting), found
@@ -268,7 +275,7 @@ def in_schedule(
 
     state = (
         tf.zeros([count], tf.int64),
-        tf.constant(start.step, tf.int64),
+        start.step,
         _flattened(no_examples(spec)),
     )
     return _single(blocks.scan(state, follow))

@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import batching, hashing, position
-from official_cmlm.inputs.records import ALL, Blocks, Stream, check_rows, check_text, parse_block
+from official_cmlm.inputs.records import Blocks, Rest, check_rows, check_text, parse_block
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -58,11 +58,11 @@ class Reader:
         self._blocks, self._view = Blocks(config, manifest), view
         self._vocab_size = manifest.vocab_size
 
-    def of_stream(self, stream: Stream, shuffle_sentences: int) -> "Reader":
-        """Reads a part of the records, in blocks of about so many sentences at most."""
-        part = copy.copy(self)
-        part._blocks = self._blocks.of_stream(stream, shuffle_sentences)
-        return part
+    def in_blocks_of(self, shuffle_sentences: int, streams: int = 1) -> "Reader":
+        """Reads blocks of about so many sentences at most, of records in so many streams."""
+        reader = copy.copy(self)
+        reader._blocks = self._blocks.divided(streams, shuffle_sentences)
+        return reader
 
     def one_pass(self) -> tf.data.Dataset:
         """All blocks of epoch 0."""
@@ -83,6 +83,29 @@ class Reader:
         """The blocks of all epochs from `start` on, endless."""
         later = tf.data.Dataset.counter(start.next_epoch).flat_map(self.epoch)
         return self.rest_of_epoch(start).concatenate(later) if start.block else later
+
+    def of_streams(
+        self, starts: Sequence[position.Start]
+    ) -> Callable[[tf.Tensor], tf.data.Dataset]:
+        """A function from a stream's number (int64 scalar) to its blocks, endless.
+
+        One function for all, as a pipeline takes seconds to build.
+        """
+        rests = [self._blocks.rest(s.epoch, s.block, n) for n, s in enumerate(starts)]
+        lists = [tf.ragged.stack([rest[i] for rest in rests]) for i in range(3)]
+        numbers = [tf.constant([rest[i] for rest in rests], tf.int64) for i in (3, 4)]
+        epochs = tf.constant([start.epoch for start in starts], tf.int64)
+
+        def blocks(stream: tf.Tensor) -> tf.data.Dataset:
+            epoch = epochs[stream]
+            rest = Rest(*(each[stream] for each in (*lists, *numbers)))
+            first = self._examples(epoch, self._blocks.read(epoch, rest))
+            later = tf.data.Dataset.counter(epoch + 1).flat_map(
+                lambda epoch: self._examples(epoch, self._blocks.epoch(epoch, stream))
+            )
+            return first.concatenate(later)
+
+        return blocks
 
     def _examples(self, epoch: tf.Tensor, blocks: tf.data.Dataset) -> tf.data.Dataset:
         view = self._view
@@ -172,10 +195,10 @@ def stream_batches(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    starts: list[position.Start],
+    starts: Sequence[position.Start],
     used: Sequence[int],
-) -> list[tf.data.Dataset]:
-    """As `training_batches`, the part of each batch that some streams give; never incomplete.
+) -> tf.data.Dataset:
+    """As `training_batches`, the parts of each batch that some streams give; never incomplete.
 
     Which bucket a step has is the same for all streams: it follows from a sample of the records.
 
@@ -184,19 +207,43 @@ def stream_batches(
       buckets: as there, with the examples of one stream's part.
       starts: where the reading of each of the streams starts.
       used: numbers of the streams that are wanted.
+
+    Returns:
+      Batches of the streams' rows, in their order; `position` is `[used, 5 + buckets]`.
     """
     bucket_of, sizes = _bucket_of(view, buckets), [size for _, size in buckets]
     reader, count = Reader(config, manifest, view), len(starts)
-    sentences = max(config.shuffle_sentences // count, _LEAST_SENTENCES)
-    sentences = min(config.shuffle_sentences, sentences)
+    sentences = min(config.shuffle_sentences, _LEAST_SENTENCES)
+    sentences = max(config.shuffle_sentences // count, sentences)
     steps = np.zeros(1, np.int64)
     if len(buckets) > 1:
-        sample = reader.of_stream(ALL, min(config.shuffle_sentences, _SAMPLE))
+        sample = reader.in_blocks_of(min(config.shuffle_sentences, _SAMPLE))
         steps = _schedule(sample, bucket_of, sizes)
-    found = []
-    for number in used:
-        blocks = reader.of_stream(Stream(number, count), sentences).from_start(starts[number])
-        found.append(batching.in_schedule(blocks, bucket_of, sizes, steps, mark, starts[number]))
+    blocks_of = reader.in_blocks_of(sentences, count).of_streams(starts)
+    fields = ("plan", "step", "done")
+    numbers = tf.constant([[getattr(s, field) for field in fields] for s in starts], tf.int64)
+    skips = tf.constant([s.skip or [0] * len(sizes) for s in starts], tf.int64)
+
+    def batches_of(stream: tf.Tensor) -> tf.data.Dataset:
+        plan, step, done = tf.unstack(numbers[stream])
+        start = batching.Start(skips[stream], plan, step, done)
+        return batching.in_schedule(blocks_of(stream), bucket_of, sizes, steps, mark, start)
+
+    parts = tf.data.Dataset.from_tensor_slices(np.array(list(used), np.int64)).interleave(
+        batches_of, cycle_length=len(used), num_parallel_calls=len(used), deterministic=True
+    )
+    # All streams have the same bucket in a step, so their parts have the same shape.
+    return parts.batch(len(used), drop_remainder=True).map(_merged)
+
+
+def _merged(parts: batching.Examples) -> batching.Examples:
+    """The parts of a batch, `[streams, rows, …]`, as one."""
+    found = {"bucket": parts.pop("bucket")[0], "position": parts.pop("position")}
+    for name, value in parts.items():
+        if isinstance(value, tf.RaggedTensor):
+            found[name] = value.merge_dims(0, 1)
+        else:
+            found[name] = tf.reshape(value, tf.concat([[-1], tf.shape(value)[2:]], axis=0))
     return found
 
 

@@ -1,6 +1,7 @@
 """Builds the input pipeline of one view: from a folder of records to padded batches."""
 
 import dataclasses
+import math
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -90,7 +91,8 @@ def build_dataset(
     Raises:
       UserError: if the batch size does not divide by the replicas; or see `check_examples`.
     """
-    buckets = config.buckets(replicas.total)
+    count, starts = _where_to_begin(config, manifest, view, replicas.total, reached)
+    buckets = config.buckets(math.lcm(replicas.total, count))
     if len(buckets) > position.MAX_BUCKETS:
         raise UserError(
             f"bucket_boundaries has {len(buckets)} lengths; use {position.MAX_BUCKETS} at most"
@@ -98,14 +100,15 @@ def build_dataset(
     if check:
         check_examples(config, manifest, view)
     drop_remainder = config.drop_remainder or static_shapes
-    count, start = _where_to_begin(config, manifest, view, buckets, reached)
-    mark = position.fingerprint(config, manifest, view, buckets, count)
+    if config.is_training:
+        mark = position.fingerprint(config, manifest, view, buckets, count)
     if not config.is_training:
         batches = validation_batches(config, manifest, view, buckets, drop_remainder)
     elif count == 1:
-        batches = training_batches(config, manifest, view, buckets, mark, start[0], drop_remainder)
+        (start,) = starts
+        batches = training_batches(config, manifest, view, buckets, mark, start, drop_remainder)
     else:
-        batches = _from_streams(config, manifest, view, buckets, mark, start, replicas)
+        batches = _from_streams(config, manifest, view, buckets, mark, starts, replicas)
     lengths = tf.constant([length for length, _ in buckets])
     # Without buckets, an incomplete batch is the last one of its epoch.
     complete = None if config.bucket_boundaries else buckets[0][1]
@@ -117,7 +120,7 @@ def build_dataset(
 
     def features(batch: dict) -> dict:
         length = tf.gather(lengths, batch.pop("bucket")) if is_padded else None
-        return _features(_padded(batch, view, length, known), view, augments, complete)
+        return features_of(padded(batch, view, length, known), view, augments, complete)
 
     batches = batches.map(features, num_parallel_calls=tf.data.AUTOTUNE, deterministic=True)
     if replicas.total > 1:
@@ -133,22 +136,15 @@ def build_dataset(
     return batches.prefetch(4).with_options(options)
 
 
-def num_streams(
-    config: DataConfig, manifest: Manifest, buckets: Sequence[tuple[int, int]] = ()
-) -> int:
-    """Streams that a training's records are divided into; see `DataConfig.streams`.
-
-    Args:
-      config, manifest: see `build_dataset`.
-      buckets: (length, examples of a batch) of each bucket; without them, the most that any batch
-        sizes allow.
-    """
+def num_streams(config: DataConfig, manifest: Manifest, num_replicas: int = 1) -> int:
+    """Streams that a training's records are divided into; see `DataConfig.streams`."""
+    if not config.is_training:
+        return 1
     shards = sum(times > 0 for times in shard_repetitions(config, manifest))
     count = 1
     while (
         2 * count <= min(config.streams, shards // _SHARDS_PER_STREAM)
-        and config.is_training
-        and not any(size % (2 * count) for _, size in buckets)
+        and config.global_batch_size % math.lcm(num_replicas, 2 * count) == 0
     ):
         count *= 2
     return count
@@ -158,21 +154,21 @@ def _where_to_begin(
     config: DataConfig,
     manifest: Manifest,
     view: View,
-    buckets: list[tuple[int, int]],
+    num_replicas: int,
     reached: np.ndarray | None,
 ) -> tuple[int, list[position.Start]]:
     """The number of streams, and where each of them starts.
 
     A training that began without streams, as those of older releases, goes on without.
     """
-    count = num_streams(config, manifest, buckets)
-    if reached is not None:
-        rows = np.atleast_2d(reached)
-        for number in dict.fromkeys((count, 1)):
-            mark = position.fingerprint(config, manifest, view, buckets, number)
-            starts = [position.start_of(row, mark, len(buckets)) for row in rows[:number]]
-            if len(starts) == number and None not in starts:
-                return number, starts
+    count = num_streams(config, manifest, num_replicas)
+    for number in dict.fromkeys((count, 1)) if reached is not None else ():
+        buckets = config.buckets(math.lcm(num_replicas, number))
+        mark = position.fingerprint(config, manifest, view, buckets, number)
+        rows = np.atleast_2d(reached)[:number]
+        starts = [position.start_of(row, mark, len(buckets)) for row in rows]
+        if len(starts) == number and None not in starts:
+            return number, starts
     return count, [position.Start()] * count
 
 
@@ -182,37 +178,30 @@ def _from_streams(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    start: list[position.Start],
+    starts: list[position.Start],
     replicas: Replicas,
 ) -> tf.data.Dataset:
     """The rows of a training's batches that belong to the replicas of this host."""
-    count = len(start)
+    count = len(starts)
     parts = [(length, size // count) for length, size in buckets]
     first, end = replicas.first, replicas.first + replicas.count
     # Of a batch, replica r has rows from r / total on, stream s has rows from s / count on.
     used = range(first * count // replicas.total, -(-end * count // replicas.total))
-    streams = stream_batches(config, manifest, view, parts, mark, start, used)
+    batches = stream_batches(config, manifest, view, parts, mark, starts, used)
     # Two hosts may read one stream; that with its first row says how far it is.
     says = [first * count <= number * replicas.total < end * count for number in used]
+    around = [[used[0], count - used[-1] - 1], [0, position.SIZE - len(buckets) - 5]]
 
-    def joined(*batches: dict) -> dict:
-        found = {}
-        rows = tf.size(batches[0]["key"])
+    def own(batch: dict) -> dict:
+        rows = tf.size(batch["key"]) // len(used)
         begin = first * rows * count // replicas.total - used[0] * rows
         stop = end * rows * count // replicas.total - used[0] * rows
-        for name in batches[0]:
-            values = [batch[name] for batch in batches]
-            if name == "bucket":
-                found[name] = values[0]
-            elif name == "position":
-                kept = [each if said else tf.zeros_like(each) for each, said in zip(values, says)]
-                stacked = tf.stack([position.padded(each) for each in kept])
-                found[name] = tf.pad(stacked, [[used[0], count - used[-1] - 1], [0, 0]])
-            else:
-                found[name] = tf.concat(values, axis=0)[begin:stop]
-        return found
+        whole = {name: batch.pop(name) for name in ("bucket", "position")}
+        whole["position"] *= tf.constant(says, tf.int64)[:, tf.newaxis]
+        whole["position"] = tf.pad(whole["position"], around)
+        return {**{name: value[begin:stop] for name, value in batch.items()}, **whole}
 
-    return tf.data.Dataset.zip(tuple(stream.prefetch(2) for stream in streams)).map(joined)
+    return batches.map(own)
 
 
 def check_batches(
@@ -255,12 +244,11 @@ def can_resume(
     config: DataConfig, manifest: Manifest, view: View, num_replicas: int, reached: np.ndarray
 ) -> bool:
     """Whether `build_dataset` would resume at the data position `reached`."""
-    buckets = config.buckets(num_replicas)
-    _, starts = _where_to_begin(config, manifest, view, buckets, reached)
+    _, starts = _where_to_begin(config, manifest, view, num_replicas, reached)
     return starts[0] != position.Start()
 
 
-def _padded(
+def padded(
     batch: dict, view: View, length: tf.Tensor | None, known: list[int | None]
 ) -> dict[str, tf.Tensor]:
     """A batch with dense sequences.
@@ -284,7 +272,7 @@ def _padded(
     return batch
 
 
-def _features(
+def features_of(
     batch: dict[str, tf.Tensor], view: View, augments: Sequence[Augment], complete: int | None
 ) -> dict:
     """The encoder's three inputs for each sequence, and the features that the augments add.

@@ -8,6 +8,7 @@ import copy
 import dataclasses
 import math
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 import tensorflow as tf
@@ -34,20 +35,22 @@ _READ_BYTES = 4 << 20
 Block = documents.DocumentBlock | pairs.PairBlock
 
 
-@dataclasses.dataclass(frozen=True)
-class Stream:
-    """A part of the records: in each epoch, every shard belongs to one of `count` streams.
+class Rest(NamedTuple):
+    """What to read of an epoch, of records that are read in turn; arrays or tensors.
 
     Attributes:
-      number: of this stream, from 0.
-      count: how many there are.
+      order: int32 `[shards]`, numbers of the shards in the order of opening.
+      repetition: int32 `[shards]`, how often each was opened before in the epoch.
+      offsets: int64 `[shards]`, the first record to read of each.
+      first: int64 scalar, number of the first block.
+      skip: int64 scalar, records before the first block's.
     """
 
-    number: int = 0
-    count: int = 1
-
-
-ALL = Stream()
+    order: tf.Tensor | np.ndarray
+    repetition: tf.Tensor | np.ndarray
+    offsets: tf.Tensor | np.ndarray
+    first: tf.Tensor | np.int64
+    skip: tf.Tensor | np.int64
 
 
 class Blocks:
@@ -61,6 +64,8 @@ class Blocks:
     No file is opened before its records are needed, and each is opened once for a reading. A shard
     that ends too early raises `tf.errors.FailedPreconditionError`, see `records.corruption`.
 
+    Divided into streams, each shard of an epoch belongs to one of them.
+
     A block is (number of the block in its epoch, serialised records, their keys): int64 scalar,
     string `[records]`, int64 `[records]`.
     """
@@ -71,7 +76,7 @@ class Blocks:
         Raises:
           UserError: see `shard_repetitions`.
         """
-        self._config, self._manifest, self._stream = config, manifest, ALL
+        self._config, self._manifest, self._streams = config, manifest, 1
         repetitions = shard_repetitions(config, manifest)
         self._counts = np.array([shard.records for shard in manifest.shards], np.int64)
         is_read = np.array(repetitions) > 0
@@ -86,36 +91,39 @@ class Blocks:
             languages = [numbers.setdefault(s.language, len(numbers)) for s in manifest.shards]
             self._languages = tf.constant(languages)
 
-    def of_stream(self, stream: Stream, shuffle_sentences: int) -> "Blocks":
-        """The blocks of a part of the records, each of about so many sentences at most."""
-        part = copy.copy(self)
-        part._stream = stream
-        part._config = self._config.replace(shuffle_sentences=shuffle_sentences)
-        return part
+    def divided(self, streams: int, shuffle_sentences: int) -> "Blocks":
+        """The same records in `streams` parts, in blocks of about so many sentences at most."""
+        parts = copy.copy(self)
+        parts._streams = streams
+        parts._config = self._config.replace(shuffle_sentences=shuffle_sentences)
+        return parts
 
-    def epoch(self, epoch: tf.Tensor) -> tf.data.Dataset:
-        """All blocks of an epoch (int64 scalar)."""
-        order, repetition = self._order(epoch)
-        return self._read(epoch, order, repetition, tf.zeros_like(order, tf.int64))
+    def epoch(self, epoch: tf.Tensor, stream: tf.Tensor | int = 0) -> tf.data.Dataset:
+        """All blocks of an epoch (int64 scalar), or of one stream's part of it."""
+        order, repetition = self._order(epoch, stream)
+        zero = tf.constant(0, tf.int64)
+        return self.read(epoch, Rest(order, repetition, tf.zeros_like(order, tf.int64), zero, zero))
 
     def rest_of_epoch(self, epoch: int, first: int) -> tf.data.Dataset:
-        """The blocks of an epoch from number `first` on, without reading the earlier blocks.
+        """The blocks of an epoch from number `first` on; see `rest`."""
+        return self.read(tf.constant(epoch, tf.int64), self.rest(epoch, first))
+
+    def rest(self, epoch: int, first: int, stream: int = 0) -> Rest:
+        """What to read for the blocks of an epoch from number `first` on, but not the earlier ones.
 
         Shards that were read to their end are not opened. In the shards that are open at block
         `first`, the earlier records are skipped one by one.
         """
-        order, repetition = (each.numpy() for each in self._order(tf.constant(epoch, tf.int64)))
+        order, repetition = self._order(tf.constant(epoch, tf.int64), stream)
+        order, repetition = order.numpy(), repetition.numpy()
         sizes = self._counts[order].tolist()
-        rows = self._rows()
-        opened, remainder = interleave_from(
-            sizes, self._cycle_length(), self._block_length(), min(first * rows, sum(sizes))
-        )
+        skip = min(first * self._rows(), sum(sizes))
+        opened, remainder = interleave_from(sizes, self._cycle_length(), self._block_length(), skip)
         index = np.array([number for number, _ in opened], np.int64)
         offsets = np.array([offset for _, offset in opened], np.int64)
-        key = tf.constant(epoch, tf.int64)
-        return self._read(key, order[index], repetition[index], offsets, first, remainder)
+        return Rest(order[index], repetition[index], offsets, np.int64(first), np.int64(remainder))
 
-    def _order(self, epoch: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+    def _order(self, epoch: tf.Tensor, stream: tf.Tensor | int = 0) -> tuple[tf.Tensor, tf.Tensor]:
         """Shards in the order of opening, and for each the number of its earlier openings."""
         epoch_key = self._key(epoch)
         count = len(self._manifest.shards)
@@ -133,45 +141,34 @@ class Blocks:
             keys = hashing.fold(epoch_key, order + repetition * count)
             permutation = hashing.permutation(keys, hashing.SALT_SHARDS)
             order, repetition = tf.gather(order, permutation), tf.gather(repetition, permutation)
-        if self._stream.count > 1:
-            own = self._own(order)
+        if self._streams > 1:
+            # As many shards of each language as the other streams.
+            by_language = tf.argsort(tf.gather(self._languages, order), stable=True)
+            own = tf.sort(by_language[stream :: self._streams])
             order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
 
-    def _own(self, order: tf.Tensor) -> tf.Tensor:
-        """Which of an epoch's shards are the stream's: as many of each language as of others."""
-        by_language = tf.argsort(tf.gather(self._languages, order), stable=True)
-        return tf.sort(by_language[self._stream.number :: self._stream.count])
-
-    def _read(
-        self,
-        epoch: tf.Tensor,
-        order: tf.Tensor,
-        repetition: tf.Tensor,
-        offsets: tf.Tensor,
-        first: int = 0,
-        skip: int = 0,
-    ) -> tf.data.Dataset:
-        """Blocks from `first` on; reads shards from their offsets on, then skips `skip` records."""
+    def read(self, epoch: tf.Tensor, rest: Rest) -> tf.data.Dataset:
+        """The blocks of a part of an epoch (int64 scalar)."""
 
         def read_shard(
             shard: tf.Tensor, repetition: tf.Tensor, offset: tf.Tensor
         ) -> tf.data.Dataset:
             stored = tf.data.TFRecordDataset(self._paths[shard], buffer_size=_READ_BYTES)
             # A file that was cut between two records ends without an error of its own.
-            rest = tf.data.experimental.assert_cardinality(self._records[shard] - offset)
-            stored = stored.skip(offset).apply(rest)
+            count = tf.data.experimental.assert_cardinality(self._records[shard] - offset)
+            stored = stored.skip(offset).apply(count)
             # A repeated record has another number, and so other random choices.
             start = self._starts[shard] + tf.cast(repetition, tf.int64) * self._manifest.records
             return stored.enumerate(start=start + offset)
 
-        stored = tf.data.Dataset.from_tensor_slices((order, repetition, offsets)).interleave(
+        stored = tf.data.Dataset.from_tensor_slices(tuple(rest[:3])).interleave(
             read_shard,
             cycle_length=self._cycle_length(),
             block_length=self._block_length(),
             deterministic=True,
         )
-        blocks = stored.skip(skip).batch(self._rows()).enumerate(start=first)
+        blocks = stored.skip(rest.skip).batch(self._rows()).enumerate(start=rest.first)
         return blocks.map(
             lambda number, block: (number, block[1], hashing.fold(self._key(epoch), block[0]))
         )
@@ -180,7 +177,7 @@ class Blocks:
         return hashing.fold(tf.constant(self._config.seed, tf.int64), epoch)
 
     def _cycle_length(self) -> int:
-        parallel = max(_LEAST_CYCLE, _CYCLE_LENGTH // self._stream.count)
+        parallel = max(_LEAST_CYCLE, _CYCLE_LENGTH // self._streams)
         return min(parallel, _CYCLE_LENGTH, self._num_read)
 
     def _block_length(self) -> int:

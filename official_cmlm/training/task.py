@@ -175,7 +175,7 @@ class SentenceEncoderTask(base_task.Task):
 
     def training_data(self) -> dict[str, DataConfig]:
         """Group, as in `build_inputs`, -> the records that its batches are read from."""
-        return {name: data for name, data, *_ in self._groups(is_training=True)}
+        return {name: data for name, data, *_ in self.groups(is_training=True)}
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
@@ -203,7 +203,7 @@ class SentenceEncoderTask(base_task.Task):
         Calls `inputs.pipeline.check_examples` for everything that the objectives read.
         """
         with report_damaged_shard(self.input_folders()):
-            for _, data, view, _ in self._groups(is_training):
+            for _, data, view, _ in self.groups(is_training):
                 manifest = self.manifest(data)
                 check_examples(data, manifest, view)
                 check_batches(data, manifest, view, num_replicas, self.task_config.static_shapes)
@@ -243,7 +243,7 @@ class SentenceEncoderTask(base_task.Task):
         Returns:
           Lines to print: the objectives whose data restart from the beginning, and why.
         """
-        groups = {name: rest for name, *rest in self._groups(is_training=True)}
+        groups = {name: rest for name, *rest in self.groups(is_training=True)}
         self._reached = read_positions(prefix, groups)
         lines = []
         for name, (data, view, _) in groups.items():
@@ -259,11 +259,11 @@ class SentenceEncoderTask(base_task.Task):
 
     def build_model(self) -> MultiObjectiveModel:
         config = self.encoder_config
-        groups = self._groups(is_training=True)
+        groups = self.groups(is_training=True)
         self._sequences = {
             name: view.sequences for names, _, view, _ in groups for name in names.split("+")
         }
-        # Those that the batch sizes allow may be fewer.
+        # Several replicas may have fewer.
         streams = {names: num_streams(data, self.manifest(data)) for names, data, *_ in groups}
         positions = DataPositions(streams)
         model = MultiObjectiveModel(
@@ -312,11 +312,12 @@ class SentenceEncoderTask(base_task.Task):
                     self._reached.get(name),
                     self.task_config.static_shapes,
                 )
-                for name, data, view, augments in self._groups(params.is_training)
+                for name, data, view, augments in self.groups(params.is_training)
             }
         )
 
-    def _groups(self, is_training: bool) -> list[Group]:
+    def groups(self, is_training: bool) -> list[Group]:
+        """What is read, by pipeline; see `Group`."""
         groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)

@@ -54,8 +54,16 @@ def _together(shares: list[dict]) -> dict:
     return {**joined, "position": positions}
 
 
-@pytest.mark.parametrize("boundaries", [[12, 16, 24], []])
-@pytest.mark.parametrize(("hosts", "replicas"), [(2, 2), (4, 4), (2, 4), (1, 2)])
+@pytest.mark.parametrize(
+    ("hosts", "replicas", "boundaries"),
+    [
+        (2, 4, [12, 16, 24]),
+        pytest.param(2, 2, [], marks=pytest.mark.long),
+        pytest.param(4, 4, [12, 16, 24], marks=pytest.mark.long),
+        pytest.param(4, 4, [], marks=pytest.mark.long),
+        pytest.param(1, 2, [12, 16, 24], marks=pytest.mark.long),
+    ],
+)
 def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
     """Positions included. Static shapes, as random batches of hosts may differ in length."""
     settings = {"bucket_boundaries": boundaries, "static_shapes": True}
@@ -63,6 +71,7 @@ def test_batches_do_not_depend_on_hosts(streamed, hosts, replicas, boundaries):
     assert_same(found, streamed.batches(12, **SETTINGS | settings))
 
 
+@pytest.mark.long
 def test_hosts_that_do_not_divide_the_streams(streamed):
     """Eight hosts: two share each stream."""
     found = _hosts(streamed, 8, 8, 6)
@@ -86,7 +95,7 @@ def _config(pipeline):
     return DataConfig(input_path=str(pipeline.folder), seq_length=24)
 
 
-@pytest.mark.parametrize("hosts", [2, 4])
+@pytest.mark.parametrize("hosts", [2, pytest.param(4, marks=pytest.mark.long)])
 def test_a_record_is_read_by_one_host(streamed, hosts):
     """In an epoch; and each host builds its share of the examples."""
     manifest = load_manifest(streamed.folder)
@@ -114,8 +123,10 @@ def test_shapes_of_a_step(streamed, whole):
     assert np.mean(own) > 0.7
 
 
-@pytest.mark.parametrize("hosts", [1, 4])
-@pytest.mark.parametrize("done", [3, 50, 97])
+@pytest.mark.parametrize(
+    ("hosts", "done"),
+    [(1, 50)] + [pytest.param(h, d, marks=pytest.mark.long) for h, d in ((1, 3), (4, 50), (2, 97))],
+)
 def test_goes_on_after_any_batch(streamed, whole, done, hosts):
     """With as many hosts or with others; and what it stores leads on in turn."""
     reached = np.pad(whole[done - 1]["position"], [[0, 60], [0, 0]])
@@ -125,6 +136,7 @@ def test_goes_on_after_any_batch(streamed, whole, done, hosts):
     _assert_same_data(again, whole[done + 5 : done + 7])
 
 
+@pytest.mark.long
 def test_random_batches_go_on(streamed):
     """Without buckets."""
     settings = {**SETTINGS, "bucket_boundaries": []}
@@ -147,6 +159,7 @@ def test_what_is_tested_above_is_not_the_easy_case(whole):
     assert positions[-1, :, 1].min() >> 32 >= 1
 
 
+@pytest.mark.long
 def test_a_training_without_streams_goes_on_without(streamed):
     """As those of older releases."""
     alone = streamed.batches(30, **SETTINGS | {"streams": 1})
@@ -156,18 +169,19 @@ def test_a_training_without_streams_goes_on_without(streamed):
 
 
 def test_number_of_streams(streamed):
-    """A power of two that divides the batches and leaves each stream four shards."""
+    """A power of two that divides the longest batch and leaves each stream four shards."""
     manifest = load_manifest(streamed.folder)
-    config = _config(streamed)
     most = 1 << ((len(manifest.shards) // 4).bit_length() - 1)
-    for streams, sizes, expected in (
-        (16, [16, 12, 8], min(4, most)),
-        (16, [16, 16], most),
-        (2, [16], 2),
-        (1, [16], 1),
-        (16, [6, 3], 1),
-        (3, [16], 2),
+    assert most >= STREAMS
+    for streams, size, replicas, expected in (
+        (64, 64, 1, most),
+        (16, 12, 1, 4),
+        (2, 16, 1, 2),
+        (1, 16, 1, 1),
+        (16, 15, 1, 1),
+        (3, 16, 1, 2),
+        (16, 24, 3, min(8, most)),
     ):
-        buckets = [(8 * i, size) for i, size in enumerate(sizes, 1)]
-        assert num_streams(config.replace(streams=streams), manifest, buckets) == expected
-    assert num_streams(config.replace(is_training=False), manifest) == 1
+        config = _config(streamed).replace(streams=streams, global_batch_size=size)
+        assert num_streams(config, manifest, replicas) == expected
+    assert num_streams(_config(streamed).replace(is_training=False), manifest) == 1

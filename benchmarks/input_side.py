@@ -1,0 +1,180 @@
+"""One measurement of an input pipeline, for `benchmarks.input`; prints JSON.
+
+A process of its own, so that its CPU time and the bytes that it reads are its alone.
+"""
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from absl import flags
+
+from official_cmlm import cli
+
+FLAGS = flags.FLAGS
+STAGES = ("read", "view", "group", "serial", "whole")
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string("experiment", "cmlm/english_base", "Experiment whose inputs are built.")
+    flags.DEFINE_string("overrides", "{}", "Its settings, as JSON.")
+    flags.DEFINE_string("objective", "cmlm", "The objective whose batches are counted.")
+    flags.DEFINE_enum(
+        "stage",
+        "whole",
+        STAGES,
+        "Up to where: reading, the view, batches not padded yet, all; or"
+        " all of it, example by example on one thread.",
+    )
+    flags.DEFINE_integer("examples", 20000, "Examples to take, at least.", lower_bound=1)
+    flags.DEFINE_integer("hosts", 1, "Hosts, of one replica each.", lower_bound=1)
+    flags.DEFINE_integer("host", 0, "The host that is measured.", lower_bound=0)
+
+
+def main(argv: list[str]) -> None:
+    """Measures and prints."""
+    del argv
+    cli.quiet_tensorflow()
+    from official_cmlm.inputs.pipeline import Replicas, build_dataset
+
+    data, manifest, view, augments = _inputs()
+    replicas = Replicas(FLAGS.hosts, FLAGS.host, 1)
+
+    def whole() -> Any:
+        return build_dataset(data, manifest, view, augments, replicas, check=False)
+
+    makers: dict[str, Callable[[], Any]] = {
+        "read": lambda: _blocks(data, manifest),
+        "view": lambda: _examples(data, manifest, view),
+        "group": lambda: _batches(data, manifest, view),
+        "serial": lambda: serial_dataset(data, manifest, view, augments),
+        "whole": whole,
+    }
+    before = _bytes_read()
+    wall, cpu = time.perf_counter(), time.process_time()
+    examples = steps = 0
+    for element in makers[FLAGS.stage]():
+        examples += _rows(element)
+        steps += 1
+        if examples * FLAGS.hosts >= FLAGS.examples:
+            break
+    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
+    found = {
+        "examples": examples,
+        "steps": steps,
+        "seconds": round(wall, 2),
+        "cpu_seconds": round(cpu, 2),
+        "MB_read": round((_bytes_read() - before) / 1e6, 2),
+    }
+    print(json.dumps(found))
+
+
+def _inputs() -> tuple:
+    from experiments import registry
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    params = registry.load(FLAGS.experiment, params_override=FLAGS.overrides)
+    task = SentenceEncoderTask(params.task)
+    for names, data, view, augments in task.groups(is_training=True):
+        if FLAGS.objective in names.split("+"):
+            return data, task.manifest(data), view, augments
+    raise ValueError(f"{FLAGS.experiment} has no {FLAGS.objective}")
+
+
+def _rows(element: Any) -> int:
+    """Examples of a batch or block; of a block of records that is not parsed yet, records."""
+    if isinstance(element, dict):
+        return int(element["key"].shape[0])
+    *_, last = element
+    return int((last["key"] if isinstance(last, dict) else last).shape[0])
+
+
+def _blocks(data: Any, manifest: Any) -> Any:
+    import tensorflow as tf
+
+    from official_cmlm.inputs.records import Blocks
+
+    return tf.data.Dataset.counter().flat_map(Blocks(data, manifest).epoch)
+
+
+def _examples(data: Any, manifest: Any, view: Any) -> Any:
+    from official_cmlm.inputs.examples import Reader
+    from official_cmlm.inputs.position import Start
+
+    return Reader(data, manifest, view).from_start(Start())
+
+
+def _batches(data: Any, manifest: Any, view: Any) -> Any:
+    from official_cmlm.inputs.examples import training_batches
+    from official_cmlm.inputs.position import Start
+
+    return training_batches(data, manifest, view, data.buckets(), 0, Start(), False)
+
+
+def serial_dataset(data: Any, manifest: Any, view: Any, augments: Any) -> Any:
+    """The batches of `build_dataset` on one thread, grouped by tf.data example by example.
+
+    Without `position`, and in one epoch without end where there are no buckets.
+    """
+    import tensorflow as tf
+
+    from official_cmlm.inputs.examples import Reader
+    from official_cmlm.inputs.pipeline import features_of
+    from official_cmlm.inputs.position import Start
+
+    padding = -1
+    blocks = Reader(data, manifest, view).from_start(Start())
+    singles = blocks.flat_map(lambda _, each: tf.data.Dataset.from_tensor_slices(each))
+    # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them dense.
+    singles = singles.map(lambda example: example)
+    values = {
+        name: tf.constant(padding if name in view.sequences else 0, spec.dtype)
+        for name, spec in singles.element_spec.items()
+    }
+    buckets = data.buckets()
+    if data.bucket_boundaries:
+        batches = singles.bucket_by_sequence_length(
+            lambda e: tf.reduce_max(tf.stack([tf.shape(e[name])[0] for name in view.sequences])),
+            # tf.data takes the first boundary above an element's length, and pads to one less.
+            bucket_boundaries=[length + 1 for length, _ in buckets],
+            bucket_batch_sizes=[size for _, size in buckets] + [1],
+            pad_to_bucket_boundary=True,
+            padding_values=values,
+        )
+    else:
+        batches = singles.padded_batch(buckets[0][1], None, values)
+        batches = batches.map(lambda batch: _equally_long(batch, view, padding))
+    batches = batches.map(lambda batch: features_of(batch, view, augments, None))
+    options = tf.data.Options()
+    options.deterministic = True
+    options.autotune.enabled = False
+    options.threading.private_threadpool_size = 1
+    return batches.with_options(options)
+
+
+def _equally_long(batch: dict, view: Any, padding: int) -> dict:
+    import tensorflow as tf
+
+    batch = dict(batch)
+    for names in view.encoded_together:
+        longest = tf.reduce_max(tf.stack([tf.shape(batch[name])[1] for name in names]))
+        for name in names:
+            missing = [[0, 0], [0, longest - tf.shape(batch[name])[1]]]
+            batch[name] = tf.pad(batch[name], missing, constant_values=padding)
+    return batch
+
+
+def _bytes_read() -> int:
+    """Bytes that this process has read from files."""
+    for line in Path("/proc/self/io").read_text().splitlines():
+        if line.startswith("rchar:"):
+            return int(line.split()[1])
+    return 0
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)
