@@ -48,7 +48,8 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         batch. Loss and gradients do not change: negatives still come from the whole global batch
         (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
         Memory Limited Setup"), and means over predictions are accumulated. Memory then grows with
-        `chunk_size` instead of the batch size; examples that are compared are encoded twice.
+        `chunk_size` instead of the batch size; examples that are compared are encoded twice. Chunks
+        are nearly equal. Where XLA compiles the step, sizes that divide the batch compile faster.
       static_shapes: let no tensor shape of a step depend on values, as XLA requires (TPUs,
         `jit_compile`). Default false: no logits are computed for unused prediction slots.
       train_data, validation_data: the records of every objective without records of its own.
@@ -102,12 +103,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
         check_fields(self, "task")
-        if self.chunk_size and self.static_shapes:
-            raise UserError(
-                f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size, which "
-                "task.static_shapes (runtime.enable_xla and TPUs need it) does not allow; set "
-                "task.chunk_size to 0"
-            )
         chosen = chosen_objectives(self.objectives)
         if not chosen:
             raise UserError(

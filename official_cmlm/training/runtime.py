@@ -49,12 +49,6 @@ def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperime
     name = runtime.distribution_strategy
     if not (runtime.enable_xla or name in ("tpu", PJRT)):
         return params.replace(runtime=runtime)
-    if params.task.chunk_size:
-        remedy = "" if name in ("tpu", PJRT) else ", or runtime.enable_xla to false"
-        raise UserError(
-            f"task.chunk_size is {params.task.chunk_size}, but XLA cannot compile a step with "
-            f"chunks of unequal size; set task.chunk_size to 0{remedy}"
-        )
     if name == PJRT:
         # JAX compiles the whole step; TensorFlow must not compile parts of it.
         runtime = runtime.replace(enable_xla=False)
