@@ -12,6 +12,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import train_lib, train_utils
 from official.modeling import performance
+from official.modeling.optimization.optimizer_factory import LEGACY_OPTIMIZERS_CLS
 
 from official_cmlm.checkpoints.encoder_directory import (
     CONFIG_NAME,
@@ -415,6 +416,12 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     trainer = params.trainer
     check_fields(trainer, "trainer", recursive=True)
     check_schedule(trainer)
+    kind = trainer.optimizer_config.optimizer.type
+    if isinstance(LEGACY_OPTIMIZERS_CLS.get(kind), str):
+        raise UserError(
+            f"trainer.optimizer_config.optimizer.type is {kind}, but Model Garden has only its "
+            "name and no code for it; set it to adafactor_keras, adamw or lamb"
+        )
     if trainer.summary_interval % trainer.steps_per_loop:
         raise UserError(
             f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "

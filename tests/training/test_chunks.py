@@ -6,7 +6,9 @@ import tensorflow as tf
 
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.contrastive import ContrastiveConfig
+from official_cmlm.training.chunks import chunked_gradients
 from official_cmlm.training.model import MultiObjectiveModel
+from official_cmlm.training.step import whole_gradients
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
@@ -141,7 +143,7 @@ def _sum_of_objectives(folders, encoder=None, **objectives):
     return model, features
 
 
-THREE = {"cmlm": {}, "bitext_retrieval": {}, "nli": {}}
+THREE = {"mlm": {}, "bitext_retrieval": {}, "nli": {}}
 
 
 def test_groups_of_different_sizes(folders):
@@ -160,12 +162,25 @@ def test_a_sum_compiled_with_all_that_saves_memory(folders):
     other, _ = _sum_of_objectives(
         folders,
         {"remat": "blocks"},
-        cmlm={"vocabulary_block_size": 30},
+        mlm={"vocabulary_block_size": 30},
         bitext_retrieval={"ignore_equal_texts": True},
         nli={},
     )
     compiled = tf.function(step_values, jit_compile=True)
     _check_equal(compiled(_with_static_shapes(other), features, 3), expected, model)
+
+
+def test_what_the_loss_does_not_reach_has_no_gradient(folders):
+    """Zeros instead would let weight decay change DiffCSE's unused head."""
+    task = task_of(folders, "diff_cse")
+    model, features = task.build_model(), batch_of(task, "diff_cse", 4)
+    arguments = (model, features, tf.constant(1, tf.int64), tf.constant(1.0))
+    expected = [gradient is None for gradient in whole_gradients(*arguments)[1]]
+    assert any(expected) and not all(expected)
+    # With a chunk before the loop, and without.
+    for chunk_size in (3, 2):
+        found = chunked_gradients(*arguments, chunk_size)[1]
+        assert [gradient is None for gradient in found] == expected
 
 
 @pytest.mark.parametrize("share", [0.2, 1.0])
