@@ -6,7 +6,7 @@ from pathlib import Path
 from tests.conftest import WORDS, make_documents, write_records
 from tests.docs.pages import ROOT
 from tests.evaluation.toy import write, write_senteval, write_year
-from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, triples, write_pairs
 
 # A BERT of two layers × 16 with 40 positions, which transformers wrote.
 PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
@@ -24,7 +24,7 @@ NEEDS = {
     "docs/objectives/mlm.md": ("records",),
     "docs/objectives/nsp.md": ("records",),
     "docs/objectives/quick-thought.md": ("records",),
-    "docs/objectives/bitext-retrieval.md": ("records", "pairs"),
+    "docs/objectives/bitext-retrieval.md": ("records", "pairs", "triples", "minilm"),
     "docs/objectives/nli.md": ("vocab.txt", "minilm", "nli"),
     "docs/objectives/contrastive.md": ("sentences", "minilm"),
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
@@ -99,6 +99,7 @@ def write_made(folder: Path) -> None:
     write_records(folder / "records", languages, vocabulary)
     write_records(folder / "sentences", make_documents(60), vocabulary, keep_text=True)
     write_pairs(folder / "pairs", bitext(60), vocabulary)
+    write_pairs(folder / "triples", triples(60, "en-en"), vocabulary)
     write_pairs(folder / "nli", nli_rows(24, ("en", "de")), vocabulary)
 
 
