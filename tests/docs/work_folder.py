@@ -13,7 +13,7 @@ PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
 # What a page needs that it does not make itself, below work/: see `prepare`.
 NEEDS = {
     "docs/recipes.md": ("records", "sentences", "pairs", "minilm"),
-    "docs/data.md": (),
+    "docs/data.md": ("encoder",),
     "docs/checkpoints.md": (),
     "docs/export.md": ("model",),
     "docs/evaluation.md": ("model",),
@@ -88,7 +88,8 @@ def write_made(folder: Path) -> None:
     from official_cmlm.tokenization import load_vocabulary
 
     import_checkpoint(PUBLIC, folder / "minilm")
-    shutil.copytree(folder / "minilm", folder / "model")
+    for name in ("model", "encoder"):
+        shutil.copytree(folder / "minilm", folder / name)
     vocabulary = load_vocabulary(folder / "minilm")
     vocabulary.save(folder)
     languages = [
