@@ -38,6 +38,7 @@ BINARIES = [
     "data_prep.create_pairs",
     "data_prep.docstrings",
     "data_prep.hold_out",
+    "data_prep.mine_negatives",
     "data_prep.prepare",
     "data_prep.random_strings",
     "data_prep.report_balance",

@@ -115,6 +115,7 @@ class SentenceEncoderTask(base_task.Task):
             manifest.row_size,
             tuple(sorted(manifest.languages)),
             tuple(manifest.labels),
+            bool(manifest.negatives),
         )
 
     def _open_vocabulary(self) -> Vocabulary:

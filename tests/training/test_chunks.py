@@ -48,6 +48,7 @@ def test_chunks_equal_the_whole(folders, name):
         ("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
         ("bitext_retrieval", {"ignore_equal_texts": True}),
         ("declutr", {"ignore_equal_texts": True}),
+        ("quick_thought", {"ignore_equal_texts": True, "matryoshka_dims": [4, 8]}),
     ],
 )
 def test_chunks_equal_the_whole_with_equal_texts(folders, name, settings):
