@@ -21,6 +21,7 @@ BINARIES = [
     "benchmarks.language_id",
     "benchmarks.memory",
     "benchmarks.methods",
+    "benchmarks.mixed_precision",
     "benchmarks.nearest",
     "benchmarks.quality",
     "benchmarks.random_batches",
