@@ -1,9 +1,10 @@
-"""What rematerialisation and blocks of the vocabulary save and cost: `python -m benchmarks.memory`.
+"""What saves memory in a step, and what it costs: `python -m benchmarks.memory`.
 
 First the head alone: cross-entropy and its gradients by hidden states, embedding table and bias,
-with whole logits and in blocks. Then a CMLM step with dropout, for each `encoder.remat`. Every side
-is a process of its own, in alternating rounds; its memory is what its largest memory grew by in the
-steps. With JAX, XLA's own account of the compiled step follows.
+with whole logits and in blocks. Then a CMLM step with dropout: for each `encoder.remat`, and in
+chunks (`task.chunk_size`). Every side is a process of its own, in alternating rounds; its memory is
+what its largest memory grew by in the steps. With JAX, XLA's own account of the compiled step
+follows.
 """
 
 import json
@@ -20,8 +21,14 @@ from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 _PROJECTIONS = 15
-# Values of `encoder.remat`; its module imports TensorFlow.
-_REMATS = ("none", "blocks", "attention")
+# Kind of step -> `encoder.remat`, and whether it is in chunks.
+_STEPS = {
+    "none": ("none", False),
+    "blocks": ("blocks", False),
+    "attention": ("attention", False),
+    "chunks": ("none", True),
+    "chunks_blocks": ("blocks", True),
+}
 
 
 def define_flags() -> None:
@@ -32,6 +39,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("block_size", 8192, "Entries of a block.", lower_bound=1)
     flags.DEFINE_string("size", "6x256", "Encoder of the step: layers x hidden.")
     flags.DEFINE_integer("pairs", 16, "Pairs of the step.", lower_bound=1)
+    flags.DEFINE_integer("chunk_size", 4, "Pairs of a chunk.", lower_bound=1)
     flags.DEFINE_integer("length", 128, "Tokens of each sequence of the step.", lower_bound=8)
     flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
     flags.DEFINE_integer("steps", 3, "Steps of a side and round.", lower_bound=1)
@@ -45,7 +53,7 @@ def main(argv: list[str]) -> None:
     if FLAGS.side:
         print(json.dumps(_measure(FLAGS.side)))
         return
-    for sides in (["head_whole", "head_blocks"], [f"step_{kind}" for kind in _REMATS]):
+    for sides in (["head_whole", "head_blocks"], [f"step_{kind}" for kind in _STEPS]):
         rounds: dict[str, list[dict]] = {name: [] for name in sides}
         for number in range(FLAGS.rounds):
             for name in sides:
@@ -69,7 +77,8 @@ def _report(rounds: dict[str, list[dict]]) -> None:
 
 
 def _side(name: str, xla: bool) -> dict[str, float]:
-    own = ("predictions", "vocab_size", "width", "block_size", "size", "pairs", "length", "steps")
+    head = ("predictions", "vocab_size", "width", "block_size")
+    own = (*head, "size", "pairs", "chunk_size", "length", "steps")
     values = [f"--{flag}={FLAGS[flag].value}" for flag in own]
     return json.loads(
         run_module("benchmarks.memory", f"--side={name}", f"--xla={str(xla).lower()}", *values)
@@ -138,11 +147,13 @@ def _step(kind: str) -> tuple[Callable[[Any], None], Any]:
     from official_cmlm.configs.encoder import EncoderConfig
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.objectives.cmlm import CmlmConfig
+    from official_cmlm.training.chunks import chunked_gradients
     from official_cmlm.training.model import MultiObjectiveModel
     from official_cmlm.training.step import whole_gradients
 
     layers, hidden = map(int, FLAGS.size.split("x"))
     length, pairs, entries = FLAGS.length, FLAGS.pairs, 1000
+    remat, in_chunks = _STEPS[kind]
     encoder = EncoderConfig(
         vocab_size=entries,
         hidden_size=hidden,
@@ -150,7 +161,7 @@ def _step(kind: str) -> tuple[Callable[[Any], None], Any]:
         num_attention_heads=max(1, hidden // 64),
         intermediate_size=4 * hidden,
         max_position_embeddings=length + _PROJECTIONS,
-        remat=kind,
+        remat=remat,
     )
     config = CmlmConfig(num_projections=_PROJECTIONS)
     model = MultiObjectiveModel(SentenceEncoderModel(encoder), {"cmlm": config}, True)
@@ -169,7 +180,11 @@ def _step(kind: str) -> tuple[Callable[[Any], None], Any]:
     key = tf.constant(1, tf.int64)
 
     def step(features: dict[str, dict]) -> None:
-        _, found, _ = whole_gradients(model, features, key, tf.constant(1.0))
+        arguments = (model, features, key, tf.constant(1.0))
+        if in_chunks:
+            _, found, _ = chunked_gradients(*arguments, FLAGS.chunk_size)
+        else:
+            _, found, _ = whole_gradients(*arguments)
         for variable, gradient in zip(model.trainable_variables, found):
             if gradient is not None:
                 variable.assign_sub(1e-3 * tf.convert_to_tensor(gradient))

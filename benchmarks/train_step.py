@@ -1,12 +1,20 @@
 """Training speed, ours and PyTorch's: `python -m benchmarks.train_step`.
 
 Steps of CMLM, MLM and contrastive learning (dropout alone) on real sentences, at three sizes of
-encoder, on two threads. Against (a) everything padded to 256 tokens with as many prediction slots
-as the paper's batches have, and (b) Hugging Face's BERT in PyTorch on the same examples, in batches
-of the same mean size, grouped by length. Each run is a process of its own, the sides alternate, a
-ratio is the median over the rounds. Run it with the python of `.venv-bench` (`make bench-env`).
-Without --text it takes text/en below CMLM_DATA_DIR, else the docstrings of the installed packages;
-without --vocab_file vocab/bert_uncased.txt there, else a vocabulary of the text.
+encoder, on two threads, against
+
+- the strongest PyTorch reference: Hugging Face's BERT with `sdpa` attention on our own batches, its
+  head at masked positions only, fused AdamW, and the fastest of eager execution and
+  `torch.compile` with and without dynamic shapes, see `train_step_torch`;
+- with --references=plain,padding also the same model as users write it (head at all positions,
+  batches grouped by length), and our own step with everything padded to 256 tokens.
+
+Our side is the faster of TensorFlow's kernels and of XLA, as `--ours` names them. Each side is a
+process of its own that traces and compiles first. Then they are measured in turn, round by round; a
+variant that was not its library's fastest in the first round is ended. A ratio is the median over
+the rounds. Run it with the python of `.venv-bench` (`make bench-env`). Without --text it takes
+text/en below CMLM_DATA_DIR, else the docstrings of the installed packages; without --vocab_file
+vocab/bert_uncased.txt there, else a vocabulary of the text.
 """
 
 import json
@@ -17,30 +25,39 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.processes import run_module
-from benchmarks.train_step_examples import SEQ_LENGTH, SEQUENCES, Batch, bucketed
+from benchmarks.processes import answering, run_module
+from benchmarks.train_step_examples import (
+    SEQ_LENGTH,
+    SEQUENCES,
+    bucketed,
+    evenly,
+    read_batches,
+    write_batches,
+)
 from benchmarks.train_step_flops import Shape, step_flops
-from benchmarks.train_step_side import BUCKETS
 from official_cmlm import cli
 
 FLAGS = flags.FLAGS
-# Goals of a ratio: every row of a batch padded to its bucket, and PyTorch's trainer.
-_GOALS = {"padding": 5.0, "pytorch": 1.5}
-# Side -> what our side saves; None is PyTorch's.
-_SIDES = {
-    "ours": "buckets,flat,last",
-    "padding": "",
-    "pytorch": None,
-    "pytorch_masked_head": None,
-}
+# Goals of a ratio.
+_GOALS = {"pytorch": 2.5, "pytorch_plain": 1.5, "padding": 5.0}
+_SWITCHES = "buckets,flat,last"
+# Variant of our side -> switches.
+_OURS = {"kernels": _SWITCHES, "xla": f"{_SWITCHES},xla"}
+# Further reference -> its name in the ratios.
+_REFERENCES = {"plain": "pytorch_plain", "padding": "padding"}
+# What each optimisation gives: name -> switches of our side.
 _ALONE = {
+    "padding": "",
     "buckets": "buckets",
     "flat": "flat",
     "last": "last",
     "all_but_flat": "buckets,last",
     "all_but_last": "buckets,flat",
-    "with_xla": "buckets,flat,last,xla",
+    "all": _SWITCHES,
+    "with_xla": f"{_SWITCHES},xla",
 }
+# Tokens. Steps of 8 keep padding at a tenth.
+BUCKETS = ["16", "24", "32", "40", "48", "64", "80", "96", "128", "192", "256"]
 
 
 def define_flags() -> None:
@@ -49,11 +66,15 @@ def define_flags() -> None:
     flags.DEFINE_string("vocab_file", "", "Uncased WordPiece vocabulary. Default: see above.")
     flags.DEFINE_list("sizes", ["2x128", "4x256", "6x384"], "Layers x width of the encoders.")
     flags.DEFINE_list("objectives", list(SEQUENCES), "Objectives to train by.")
+    flags.DEFINE_list("bucket_boundaries", BUCKETS, "Lengths that batches are padded to.")
+    flags.DEFINE_multi_enum("ours", ["kernels", "xla"], ["kernels", "xla"], "Variants of ours.")
+    flags.DEFINE_list("pytorch", ["eager", "dynamic", "static"], "Variants of the reference.")
+    flags.DEFINE_list("references", [], "More to compare with: plain, padding.")
     flags.DEFINE_integer("rounds", 5, "Alternating rounds.", lower_bound=1)
-    flags.DEFINE_integer("steps", 0, "Steps at most; 0: of 2,048 examples.", lower_bound=0)
+    flags.DEFINE_integer("steps", 12, "Batches of a round; 0: of 2,048 examples.", lower_bound=0)
     flags.DEFINE_integer("batch_size", 8, "Examples of 256 tokens a step.", lower_bound=1)
-    flags.DEFINE_integer("padding_steps", 8, "Steps of side (a), all alike.", lower_bound=1)
-    flags.DEFINE_bool("alone", True, "Measure what each optimisation gives, once.")
+    flags.DEFINE_integer("padding_steps", 3, "Steps of the side that pads.", lower_bound=1)
+    flags.DEFINE_bool("alone", False, "Measure what each optimisation gives, once.")
 
 
 def main(argv: list[str]) -> None:
@@ -86,73 +107,101 @@ def _write_examples(folder: Path) -> None:
         *(f"--vocab_file={vocabulary}", f"--objectives={','.join(FLAGS.objectives)}"),
         "--examples=2048",
     )
+    lengths = [int(length) for length in FLAGS.bucket_boundaries]
+    buckets = [(length, FLAGS.batch_size * SEQ_LENGTH // length) for length in lengths]
     for objective in FLAGS.objectives:
         file = folder / f"{objective}.json"
         source = json.loads(file.read_text())
-        batches = _our_batches(source["examples"])
-        kept = [example for batch in batches for example in batch.examples]
-        file.write_text(json.dumps({**source, "examples": kept}))
-
-
-def _our_batches(examples: list[dict]) -> list[Batch]:
-    from official_cmlm.configs.data import DataConfig
-
-    data = DataConfig(
-        global_batch_size=FLAGS.batch_size, seq_length=SEQ_LENGTH, bucket_boundaries=BUCKETS
-    )
-    batches = bucketed(examples, data.buckets())
-    return batches[: FLAGS.steps or len(batches)]
+        batches = bucketed(source["examples"], buckets)
+        write_batches(file, source, evenly(batches, FLAGS.steps))
 
 
 def _compare(objective: str, size: str, file: Path) -> None:
     name = f"{objective}_{size}"
-    source = json.loads(file.read_text())
-    batches = _our_batches(source["examples"])
-    mean = round(len(source["examples"]) / len(batches))
-    sides = dict(_SIDES)
-    if objective == "contrastive":
-        del sides["pytorch_masked_head"]
-    figures: dict[str, list[dict]] = {side: [] for side in sides}
-    for number in range(1, FLAGS.rounds + 1):
-        for side, results in figures.items():
-            results.append(_run(side, sides[side], objective, size, file, mean))
-            print(f"round {number}, {name}, {side}: {_line(results[-1], objective)}", flush=True)
-    if FLAGS.alone:
-        padded = statistics.median(r["per_second"] for r in figures["padding"])
-        for side, switches in _ALONE.items():
-            found = _run(side, switches, objective, size, file, mean)
-            gain = found["per_second"] / padded
-            print(f"{name}, {side}: {gain:.2f} × padding; {_line(found, objective)}", flush=True)
-    shape = Shape.of(objective, size, source["vocab_size"])
-    bounds = step_flops(shape, batches, mean)
-    for side, goal in _GOALS.items():
-        ratios = [a["per_second"] / b["per_second"] for a, b in zip(figures["ours"], figures[side])]
-        ratio, bound = statistics.median(ratios), bounds[side] / bounds["ours"]
-        if ratio < goal:
-            print(f"{name}: below {goal}; at equal FLOP/s it would be {bound:.2f} times {side}")
-        print(f"ratio train_step_{name}_vs_{side} {ratio:.2f}", flush=True)
-    if "pytorch_masked_head" in figures:
-        ratios = [
-            a["per_second"] / b["per_second"]
-            for a, b in zip(figures["ours"], figures["pytorch_masked_head"])
-        ]
-        print(f"ratio train_step_{name}_vs_pytorch_masked_head {statistics.median(ratios):.2f}")
-
-
-def _run(
-    side: str, switches: str | None, objective: str, size: str, file: Path, batch_size: int
-) -> dict:
-    """One measured run of one side."""
     common = [f"--examples_file={file}", f"--objective={objective}", f"--size={size}"]
-    if switches is None:
-        head = "masked" if side == "pytorch_masked_head" else "all"
-        module, own = "train_step_torch", [f"--head={head}", f"--batch_size={batch_size}"]
-    else:
-        module = "train_step_side"
-        own = [f"--switches={switches}", f"--batch_size={FLAGS.batch_size}"]
-        if "buckets" not in switches:
-            own.append(f"--steps={FLAGS.padding_steps}")
-    return json.loads(run_module(f"benchmarks.{module}", *common, *own))
+    ours = {f"ours_{v}": _our_side(_OURS[v], common) for v in FLAGS.ours}
+    pytorch = {f"pytorch_{v}": _their_side(v, common) for v in FLAGS.pytorch}
+    more = {
+        _REFERENCES[r]: _their_side(r, common) if r == "plain" else _our_side("", common)
+        for r in FLAGS.references
+    }
+    figures = _measured(name, objective, [ours, pytorch, *({k: v} for k, v in more.items())])
+    best, strongest = (_fastest(figures, side) for side in (ours, pytorch))
+    print(f"{name}: ours is {best}, the reference {strongest}")
+    bounds = _bounds(objective, size, file)
+    for other, reference in {"pytorch": strongest, **{k: k for k in more}}.items():
+        pairs = list(zip(figures[best], figures[reference]))
+        for metric, suffix in (("per_second", ""), ("per_core_second", "_a_core_second")):
+            ratio = statistics.median(a[metric] / b[metric] for a, b in pairs)
+            if ratio < _GOALS[other] and not suffix:
+                bound = bounds[other] / bounds["ours"]
+                print(f"{name}: below {_GOALS[other]}; at equal FLOP/s it is {bound:.2f}")
+            kind = "ratio" if not suffix else "figure"
+            print(f"{kind} train_step_{name}_vs_{other}{suffix} {ratio:.2f}", flush=True)
+    if FLAGS.alone:
+        _alone(name, objective, common)
+
+
+def _measured(
+    name: str, objective: str, libraries: list[dict[str, list[str]]]
+) -> dict[str, list[dict]]:
+    """The rounds of each side: those of slower variants of a library are one.
+
+    Args:
+      name: of the case.
+      objective: its objective.
+      libraries: variant -> command, of each library.
+    """
+    figures: dict[str, list[dict]] = {}
+    commands = {side: command for library in libraries for side, command in library.items()}
+    with answering(*commands.values()) as started:
+        sides = dict(zip(commands, started))
+        for number in range(1, FLAGS.rounds + 1):
+            for side, process in sides.items():
+                figures.setdefault(side, []).append(json.loads(process.ask()))
+                line = _line(figures[side][-1], objective)
+                print(f"round {number}, {name}, {side}: {line}", flush=True)
+            if number == 1:
+                for library in libraries:
+                    for side in library:
+                        if side != _fastest(figures, library):
+                            sides.pop(side).end()
+    return figures
+
+
+def _fastest(figures: dict[str, list[dict]], sides: dict[str, list[str]]) -> str:
+    """The variant that was fastest in the first round."""
+    return max(sides, key=lambda side: figures[side][0]["per_second"])
+
+
+def _our_side(switches: str, common: list[str]) -> list[str]:
+    own = [f"--switches={switches}", f"--batch_size={FLAGS.batch_size}"]
+    if "buckets" not in switches:
+        own.append(f"--steps={FLAGS.padding_steps}")
+    return ["benchmarks.train_step_side", *common, *own]
+
+
+def _their_side(reference: str, common: list[str]) -> list[str]:
+    return ["benchmarks.train_step_torch", *common, f"--reference={reference}"]
+
+
+def _bounds(objective: str, size: str, file: Path) -> dict[str, float]:
+    """FLOPs of each side, see `step_flops`."""
+    source, batches = read_batches(file)
+    examples = sum(len(batch.examples) for batch in batches)
+    shape = Shape.of(objective, size, source["vocab_size"])
+    return step_flops(shape, batches, round(examples / len(batches)))
+
+
+def _alone(name: str, objective: str, common: list[str]) -> None:
+    """Prints what each optimisation gives, against padding, once."""
+    padded = 0.0
+    for side, switches in _ALONE.items():
+        with answering(_our_side(switches, common)) as (process,):
+            found = json.loads(process.ask())
+        padded = padded or found["per_second"]
+        gain = found["per_second"] / padded
+        print(f"{name}, {side}: {gain:.2f} × padding; {_line(found, objective)}", flush=True)
 
 
 def _line(found: dict, objective: str) -> str:

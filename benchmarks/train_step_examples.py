@@ -9,7 +9,9 @@ tokens are masked, `positions` and `labels`. They come out of the project's own 
 import dataclasses
 import json
 import math
+import sys
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 from absl import flags
@@ -20,6 +22,8 @@ from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 SEQ_LENGTH = 256
+# Of each side.
+THREADS = 2
 # Of the paper's batches of one length (CMLM §3) and of its baseline's (configs of the same names).
 MAX_PREDICTIONS = {"cmlm": 80, "mlm": 38, "contrastive": 0}
 MASKING_RATES = {"cmlm": 0.3125, "mlm": 0.15, "contrastive": 0.0}
@@ -70,6 +74,34 @@ def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch
             batches.append(Batch(waiting[length], length))
             waiting[length] = []
     return batches
+
+
+def write_batches(path: str | Path, source: dict, batches: list[Batch]) -> None:
+    """Writes what all sides train on; `source` as this binary writes it."""
+    values = {"vocab_size": source["vocab_size"], "pad": source["pad"]}
+    values["batches"] = [dataclasses.asdict(batch) for batch in batches]
+    Path(path).write_text(json.dumps(values))
+
+
+def read_batches(path: str | Path) -> tuple[dict, list[Batch]]:
+    """(`vocab_size` and `pad`, batches) of a file that `write_batches` wrote."""
+    values = json.loads(Path(path).read_text())
+    return values, [Batch(**batch) for batch in values.pop("batches")]
+
+
+def evenly(batches: list[Batch], count: int) -> list[Batch]:
+    """So many of the batches, with the same mixture of lengths; 0 is all."""
+    if not count or count >= len(batches):
+        return batches
+    ordered = sorted(batches, key=lambda batch: batch.length)
+    return [ordered[(2 * i + 1) * len(ordered) // (2 * count)] for i in range(count)]
+
+
+def answer(measure: Callable[[], str]) -> None:
+    """Prints a line when a side is ready, then `measure()` for each line of standard input."""
+    print("ready", flush=True)
+    for _ in sys.stdin:
+        print(measure(), flush=True)
 
 
 def prediction_slots(objective: str, length: int) -> int:

@@ -57,27 +57,31 @@ class Shape:
 
 
 def step_flops(shape: Shape, batches: list[Batch], batch_size: int) -> dict[str, float]:
-    """FLOPs of a forward pass over all examples: `ours`, `padding`, `pytorch`.
+    """FLOPs of a forward pass over all examples: `ours`, `padding`, and two references'.
+
+    `pytorch` computes our batches, its head at masked positions and its last block everywhere;
+    `pytorch_plain` the head everywhere, too.
 
     Args:
       shape: see above.
       batches: our own.
-      batch_size: PyTorch's, whose batches are here sorted over all examples: its least.
+      batch_size: the plain reference's, whose batches are here sorted over all examples: its least.
     """
     objective = shape.objective
     extra = _PROJECTIONS if objective == "cmlm" else 0
     examples = [example for batch in batches for example in batch.examples]
-    ours = 0.0
+    ours = pytorch = 0.0
     for batch in batches:
         slots = prediction_slots(objective, batch.length)
         for example in batch.examples:
             used = sum(len(sequence.get("labels", ())) for sequence in example.values())
             ours += shape.example(batch.length, slots or 1, used)
+            pytorch += shape.example(batch.length, batch.length + extra, used)
     slots = MAX_PREDICTIONS[objective]
     padding = len(examples) * shape.example(SEQ_LENGTH, SEQ_LENGTH + extra, slots)
     lengths = sorted(longest(example) for example in examples)
-    pytorch = 0.0
+    plain = 0.0
     for at in range(0, len(lengths), batch_size):
         group = lengths[at : at + batch_size]
-        pytorch += len(group) * shape.example(group[-1], group[-1] + extra, group[-1])
-    return {"ours": ours, "padding": padding, "pytorch": pytorch}
+        plain += len(group) * shape.example(group[-1], group[-1] + extra, group[-1])
+    return {"ours": ours, "padding": padding, "pytorch": pytorch, "pytorch_plain": plain}

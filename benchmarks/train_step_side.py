@@ -1,13 +1,13 @@
 """Our side of `benchmarks.train_step`, in a process of its own.
 
-Prints one line of JSON: `per_second` (examples), `tokens_per_second` (without padding),
-`per_core_second` (examples a second that a core was busy), `peak_mib` of the process, `step_mib`,
-what of it the steps added, and `losses`, the first and the last.
+Prints `ready` when its steps are traced and compiled, then for each line of standard input trains
+on all batches and prints one line of JSON: `per_second` (examples), `tokens_per_second` (without
+padding), `per_core_second` (examples a second that a core was busy), `peak_mib` of the process,
+`step_mib`, what of it the steps added, and `losses`, the first and the last.
 """
 
-import json
 import time
-from pathlib import Path
+from collections.abc import Collection
 
 import numpy as np
 from absl import flags
@@ -15,21 +15,24 @@ from absl import flags
 from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
+    THREADS,
     Batch,
+    answer,
     bucketed,
+    evenly,
     prediction_slots,
+    read_batches,
     result,
 )
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
-THREADS = 2
 
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
-    flags.DEFINE_string("examples_file", None, "What `train_step_examples` wrote. Required.")
+    flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
     flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
     flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
     flags.DEFINE_list(
@@ -38,15 +41,10 @@ def define_flags() -> None:
         "What is saved: padding by buckets, logits of unused slots (flat), outputs of the last "
         "block that nobody reads (last); xla compiles each bucket.",
     )
-    flags.DEFINE_integer("batch_size", 8, "Examples of 256 tokens a step.", lower_bound=1)
-    flags.DEFINE_integer("steps", 0, "Steps at most; 0: all examples.", lower_bound=0)
-    flags.DEFINE_list("bucket_boundaries", [], "Default: see BUCKETS.")
+    flags.DEFINE_integer("batch_size", 8, "Examples a step without buckets.", lower_bound=1)
+    flags.DEFINE_integer("steps", 0, "Steps at most; 0: all batches.", lower_bound=0)
     flags.DEFINE_string("profile", "", "Folder for a profile of the steps. Default: none.")
     cli.required("examples_file", "objective", "size")
-
-
-# Tokens. Steps of 8 keep padding at a tenth.
-BUCKETS = [16, 24, 32, 40, 48, 64, 80, 96, 128, 192, 256]
 
 
 def main(argv: list[str]) -> None:
@@ -55,56 +53,53 @@ def main(argv: list[str]) -> None:
     cli.quiet_tensorflow()
     import tensorflow as tf
 
-    from official_cmlm.configs.data import DataConfig
-
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
-    source = json.loads(Path(FLAGS.examples_file).read_text())
-    bounds = [int(b) for b in FLAGS.bucket_boundaries] or BUCKETS
-    data = DataConfig(
-        global_batch_size=FLAGS.batch_size,
-        seq_length=SEQ_LENGTH,
-        bucket_boundaries=bounds if "buckets" in FLAGS.switches else [],
-    )
-    batches = bucketed(source["examples"], data.buckets())
-    batches = batches[: FLAGS.steps or len(batches)]
-    features = [_features(batch, source["pad"]) for batch in batches]
+    source, batches = read_batches(FLAGS.examples_file)
+    if "buckets" not in FLAGS.switches:
+        examples = [example for batch in batches for example in batch.examples]
+        batches = bucketed(examples, [(SEQ_LENGTH, FLAGS.batch_size)])
+    batches = evenly(batches, FLAGS.steps)
+    features = [features_of(FLAGS.objective, batch, source["pad"]) for batch in batches]
     step = _step(source["vocab_size"], features[0])
     before = peak_mib()
     # Each shape once: with XLA this compiles it.
     seen = {batch.length: feature for batch, feature in zip(batches, features)}
     for feature in seen.values():
         step(feature)
+    done = [batch.examples for batch in batches]
+
+    def measure() -> str:
+        began, busy = time.perf_counter(), time.process_time()
+        losses = [float(loss) for loss in [step(feature) for feature in features]]
+        seconds, busy = time.perf_counter() - began, time.process_time() - busy
+        return result(done, seconds, busy, before, [losses[0], losses[-1]])
+
     if FLAGS.profile:
         tf.profiler.experimental.start(FLAGS.profile)
-    began, busy = time.perf_counter(), time.process_time()
-    losses = [step(feature) for feature in features]
-    losses = [float(loss) for loss in losses]
-    seconds, busy = time.perf_counter() - began, time.process_time() - busy
-    if FLAGS.profile:
+        print(measure())
         tf.profiler.experimental.stop()
-    done = [batch.examples for batch in batches]
-    print(result(done, seconds, busy, before, [losses[0], losses[-1]]))
+    answer(measure)
 
 
-def _features(batch: Batch, pad: int) -> dict:
+def features_of(objective: str, batch: Batch, pad: int) -> dict:
     """What the pipeline gives for these examples."""
     import tensorflow as tf
 
     found: dict = {"key": tf.range(len(batch.examples), dtype=tf.int64)}
-    for name in SEQUENCES[FLAGS.objective]:
+    for name in SEQUENCES[objective]:
         rows = [example[name] for example in batch.examples]
         ids, mask = _padded([row["ids"] for row in rows], batch.length, pad)
         found[name] = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": ids * 0}
         if name.endswith("_masked"):
-            slots = prediction_slots(FLAGS.objective, batch.length)
+            slots = prediction_slots(objective, batch.length)
             positions, used = _padded([row["positions"] for row in rows], slots, 0)
             found[name] |= {
                 "masked_lm_positions": positions,
                 "masked_lm_ids": _padded([row["labels"] for row in rows], slots, 0)[0],
                 "masked_lm_weights": used.astype(np.float32),
             }
-    return tf.nest.map_structure(tf.constant, {FLAGS.objective: found})
+    return tf.nest.map_structure(tf.constant, {objective: found})
 
 
 def _padded(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray, np.ndarray]:
@@ -115,17 +110,18 @@ def _padded(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray,
     return padded, mask
 
 
-def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a batch
+def model_of(  # noqa: ANN201 - TensorFlow is imported late
+    objective: str, size: str, vocab_size: int, switches: Collection[str], dropout: float = 0.1
+):
+    """The `MultiObjectiveModel` that is trained; `switches` as the flag says."""
     import tensorflow as tf
-    from official.modeling import optimization
 
     from official_cmlm.configs.encoder import EncoderConfig
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.objectives import objectives
     from official_cmlm.training.model import MultiObjectiveModel
-    from official_cmlm.training.step import train_step
 
-    layers, width = (int(n) for n in FLAGS.size.split("x"))
+    layers, width = (int(n) for n in size.split("x"))
     config = EncoderConfig(
         vocab_size=vocab_size,
         num_layers=layers,
@@ -134,9 +130,9 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
         intermediate_size=4 * width,
         max_position_embeddings=SEQ_LENGTH + 15,
         hidden_activation="gelu_exact",
-        dropout_rate=0.1,
-        attention_dropout_rate=0.1,
-        pooling="cls" if FLAGS.objective == "contrastive" else "mean",
+        dropout_rate=dropout,
+        attention_dropout_rate=dropout,
+        pooling="cls" if objective == "contrastive" else "mean",
     )
 
     class WholeLastBlock(SentenceEncoderModel):
@@ -152,10 +148,19 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
                 "sequence_output": tf.gather(outputs["sequence_output"], positions, batch_dims=1)
             }
 
-    encoder = (SentenceEncoderModel if "last" in FLAGS.switches else WholeLastBlock)(config)
-    xla = "xla" in FLAGS.switches
-    chosen = {FLAGS.objective: objectives()[FLAGS.objective].config_class()}
-    model = MultiObjectiveModel(encoder, chosen, static_shapes=xla or "flat" not in FLAGS.switches)
+    encoder = (SentenceEncoderModel if "last" in switches else WholeLastBlock)(config)
+    static = "xla" in switches or "flat" not in switches
+    chosen = {objective: objectives()[objective].config_class()}
+    return MultiObjectiveModel(encoder, chosen, static_shapes=static)
+
+
+def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a batch
+    import tensorflow as tf
+    from official.modeling import optimization
+
+    from official_cmlm.training.step import train_step
+
+    model = model_of(FLAGS.objective, FLAGS.size, vocab_size, FLAGS.switches)
     optimizer = optimization.OptimizerFactory(
         optimization.OptimizationConfig(
             {
@@ -175,7 +180,7 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
     def step(features):  # noqa: ANN001, ANN202
         return train_step(model, optimizer, features, seed=0)[0]
 
-    if xla:
+    if "xla" in FLAGS.switches:
         return tf.function(step, jit_compile=True)
 
     def spec(value):  # noqa: ANN001, ANN202

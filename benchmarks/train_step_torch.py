@@ -1,19 +1,32 @@
 """The PyTorch side of `benchmarks.train_step`, in a process of its own.
 
-A straightforward trainer of the same model with Hugging Face's own parts: `BertModel`, its head
-for masked tokens, batches grouped by length as `group_by_length` of their trainer does and padded
-to their longest sequence, PyTorch's fused AdamW. Runs with the python of `.venv-bench`; prints the
-same line of JSON as `train_step_side`.
+A trainer of the same model of Hugging Face's parts: `BertModel` with `sdpa` attention, its head for
+masked tokens, PyTorch's fused AdamW. `--reference` says how strong it is:
+
+- `plain`: as its users write it, head at all positions, batches grouped by length as
+  `group_by_length` of their trainer does and padded to their longest sequence.
+- `eager`: our batches, padded to their longest sequence, the head at masked positions only.
+- `dynamic`: the same, compiled by `torch.compile(dynamic=True)`.
+- `static`: the same, compiled by `torch.compile(dynamic=False)` once for each bucket that batches
+  are padded to; only the number of masked positions is dynamic.
+
+Runs with the python of `.venv-bench`; answers as `train_step_side`.
 """
 
-import json
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from absl import flags
 
-from benchmarks.train_step_examples import SEQUENCES, longest, result
+from benchmarks.train_step_examples import (
+    SEQUENCES,
+    THREADS,
+    Batch,
+    answer,
+    longest,
+    read_batches,
+    result,
+)
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
@@ -21,18 +34,17 @@ if TYPE_CHECKING:
     import torch
 
 FLAGS = flags.FLAGS
-THREADS = 2
+REFERENCES = ("plain", "eager", "dynamic", "static")
+# More than there are buckets, so that none falls back to eager execution.
+_MOST_SHAPES = 64
 
 
 def define_flags() -> None:
     """Defines the flags of the binary."""
-    flags.DEFINE_string("examples_file", None, "What `train_step_examples` wrote. Required.")
+    flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
     flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
     flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
-    flags.DEFINE_enum(
-        "head", "all", ["all", "masked"], "Positions that the head is computed at; all is HF's own."
-    )
-    flags.DEFINE_integer("batch_size", 64, "Examples a step.", lower_bound=1)
+    flags.DEFINE_enum("reference", "plain", REFERENCES, "How strong it is, see above.")
     cli.required("examples_file", "objective", "size")
 
 
@@ -40,20 +52,27 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     import torch
-    from transformers.trainer_pt_utils import get_length_grouped_indices
 
     from benchmarks.train_step_torch_model import Model
 
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
-    source = json.loads(Path(FLAGS.examples_file).read_text())
-    examples, size = source["examples"], FLAGS.batch_size
-    order = get_length_grouped_indices([longest(e) for e in examples], size)
-    batches = [[examples[i] for i in order[at : at + size]] for at in range(0, len(order), size)]
-    tensors = [_tensors(batch, source["pad"]) for batch in batches]
+    source, batches = read_batches(FLAGS.examples_file)
+    if FLAGS.reference == "plain":
+        batches = _grouped(batches)
+    static = FLAGS.reference == "static"
+    tensors = [
+        tensors_of(
+            batch.examples,
+            SEQUENCES[FLAGS.objective],
+            source["pad"],
+            batch.length if static else 0,
+            masked_only=FLAGS.reference != "plain",
+        )
+        for batch in batches
+    ]
     layers, width = (int(n) for n in FLAGS.size.split("x"))
-    masked_only = FLAGS.head == "masked"
-    model = Model(FLAGS.objective, source["vocab_size"], layers, width, masked_only).train()
+    model = Model(FLAGS.objective, source["vocab_size"], layers, width).train()
     kept = [p for n, p in model.named_parameters() if "bias" in n or "LayerNorm" in n]
     decayed = [p for p in model.parameters() if not any(p is k for k in kept)]
     optimizer = torch.optim.AdamW(
@@ -61,34 +80,71 @@ def main(argv: list[str]) -> None:
         lr=1e-4,
         fused=True,
     )
+    loss_of = model
+    if FLAGS.reference in ("dynamic", "static"):
+        torch._dynamo.config.cache_size_limit = _MOST_SHAPES
+        loss_of = torch.compile(model, dynamic=not static)
+        for batch in tensors:
+            for sequence in batch.values():
+                for name in ("predicted", "labels") if "predicted" in sequence else ():
+                    torch._dynamo.mark_dynamic(sequence[name], 0)
 
     def step(batch: dict) -> "torch.Tensor":
         optimizer.zero_grad()
-        loss = model(batch)
+        loss = loss_of(batch)
         loss.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         return loss.detach()
 
     before = peak_mib()
-    for batch in tensors[:3]:
+    # Each of our shapes once, which compiles it.
+    seen = {batch.length or i: tensor for i, (batch, tensor) in enumerate(zip(batches, tensors))}
+    for batch in list(seen.values()) if FLAGS.reference != "plain" else tensors[:3]:
         step(batch)
-    began, busy = time.perf_counter(), time.process_time()
-    losses = [step(batch) for batch in tensors]
-    seconds, busy = time.perf_counter() - began, time.process_time() - busy
-    print(result(batches, seconds, busy, before, [float(losses[0]), float(losses[-1])]))
+
+    def measure() -> str:
+        began, busy = time.perf_counter(), time.process_time()
+        losses = [float(loss) for loss in [step(batch) for batch in tensors]]
+        seconds, busy = time.perf_counter() - began, time.process_time() - busy
+        done = [batch.examples for batch in batches]
+        return result(done, seconds, busy, before, [losses[0], losses[-1]])
+
+    answer(measure)
 
 
-def _tensors(batch: list[dict], pad: int) -> dict[str, dict[str, "torch.Tensor"]]:
-    """Each sequence of the batch padded to its longest, with HF's labels where it is masked."""
+def _grouped(batches: list[Batch]) -> list[Batch]:
+    """The same examples in batches of our mean size, as Hugging Face's trainer groups them."""
+    from transformers.trainer_pt_utils import get_length_grouped_indices
+
+    examples = [example for batch in batches for example in batch.examples]
+    size = round(len(examples) / len(batches))
+    order = get_length_grouped_indices([longest(e) for e in examples], size)
+    starts = range(0, len(order), size)
+    return [Batch([examples[i] for i in order[at : at + size]]) for at in starts]
+
+
+def tensors_of(
+    examples: list[dict], names: tuple[str, ...], pad: int, length: int, masked_only: bool
+) -> dict[str, dict[str, "torch.Tensor"]]:
+    """Each sequence of a batch, with labels where it is masked.
+
+    Args:
+      examples: the batch.
+      names: the sequences that are computed.
+      pad: id of the padding.
+      length: tokens to pad to; 0: to the sequence's longest of the batch.
+      masked_only: labels are those of the masked positions, `predicted` says where these are in
+        the flat batch. Else HF's: labels of all positions.
+    """
     import torch
 
     from benchmarks.train_step_torch_model import IGNORED
 
     found = {}
-    for name in SEQUENCES[FLAGS.objective]:
-        rows = [example[name] for example in batch]
-        shape = len(rows), max(len(row["ids"]) for row in rows)
+    for name in names:
+        rows = [example[name] for example in examples]
+        shape = len(rows), length or max(len(row["ids"]) for row in rows)
         ids, mask = torch.full(shape, pad), torch.zeros(shape, dtype=torch.long)
         labels = torch.full(shape, IGNORED)
         for i, row in enumerate(rows):
@@ -96,7 +152,13 @@ def _tensors(batch: list[dict], pad: int) -> dict[str, dict[str, "torch.Tensor"]
             mask[i, : len(row["ids"])] = 1
             if "labels" in row:
                 labels[i, row["positions"]] = torch.tensor(row["labels"])
-        found[name] = {"ids": ids, "mask": mask, "labels": labels}
+        found[name] = {"ids": ids, "mask": mask}
+        if any("labels" in row for row in rows):
+            labels = labels.flatten()
+            if masked_only:
+                found[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
+                labels = labels[found[name]["predicted"]]
+            found[name]["labels"] = labels
     return found
 
 

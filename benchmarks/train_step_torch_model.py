@@ -40,7 +40,7 @@ class Model(nn.Module):
     """The objective's loss of a batch."""
 
     def __init__(
-        self, objective: str, vocab_size: int, layers: int, width: int, masked_only: bool
+        self, objective: str, vocab_size: int, layers: int, width: int, dropout: float = 0.1
     ) -> None:
         """Draws initial weights.
 
@@ -49,10 +49,10 @@ class Model(nn.Module):
           vocab_size: entries of the vocabulary.
           layers: Transformer blocks.
           width: of every layer.
-          masked_only: compute logits at masked positions; HF's own models do at all.
+          dropout: every rate of it.
         """
         super().__init__()
-        self.objective, self.masked_only = objective, masked_only
+        self.objective = objective
         config = BertConfig(
             vocab_size=vocab_size,
             hidden_size=width,
@@ -60,13 +60,18 @@ class Model(nn.Module):
             num_attention_heads=width // 64,
             intermediate_size=4 * width,
             max_position_embeddings=SEQ_LENGTH + PROJECTIONS,
+            hidden_dropout_prob=dropout,
+            attention_probs_dropout_prob=dropout,
+            attn_implementation="sdpa",
         )
         self.bert = BertModel(config, add_pooling_layer=False)
         if objective == "contrastive":
             self.mlp = nn.Linear(width, width)
         else:
             self.head = BertOnlyMLMHead(config)
+            # As Hugging Face's whole model ties them.
             self.head.predictions.decoder.weight = self.bert.embeddings.word_embeddings.weight
+            self.head.predictions.decoder.bias = self.head.predictions.bias
         if objective == "cmlm":
             self.projection = Projection(width)
 
@@ -89,12 +94,12 @@ class Model(nn.Module):
             attention_mask=torch.cat([masked["mask"], ones], dim=1),
             position_ids=positions[None],
         ).last_hidden_state
-        return self._masked_loss(outputs[:, :length], masked["labels"])
+        return self._masked_loss(outputs[:, :length], masked)
 
     def mlm(self, masked: dict) -> torch.Tensor:
         """Masked tokens from their segment."""
         outputs = self.bert(masked["ids"], attention_mask=masked["mask"]).last_hidden_state
-        return self._masked_loss(outputs, masked["labels"])
+        return self._masked_loss(outputs, masked)
 
     def contrastive(self, first: dict, second: dict) -> torch.Tensor:
         """SimCSE: two passes with other dropout masks, the first token through a dense layer."""
@@ -105,11 +110,10 @@ class Model(nn.Module):
         one, other = vectors.chunk(2)
         return nn.functional.cross_entropy(one @ other.T / 0.05, torch.arange(len(one)))
 
-    def _masked_loss(self, outputs: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
-        if self.masked_only:
-            masked = labels != IGNORED
-            outputs, labels = outputs[masked], labels[masked]
+    def _masked_loss(self, outputs: torch.Tensor, masked: dict) -> torch.Tensor:
+        """With `predicted`, positions in the flat batch, logits are computed at these alone."""
+        outputs = outputs.reshape(-1, outputs.shape[-1])
+        if "predicted" in masked:
+            outputs = outputs.index_select(0, masked["predicted"])
         logits = self.head(outputs)
-        return nn.functional.cross_entropy(
-            logits.view(-1, logits.shape[-1]), labels.reshape(-1), ignore_index=IGNORED
-        )
+        return nn.functional.cross_entropy(logits, masked["labels"], ignore_index=IGNORED)

@@ -10,6 +10,8 @@
     python -m data_prep.create_pairs --format=tmx --input=a.tmx.gz --languages=en-de …
     python -m data_prep.create_pairs --format=moses --input=corpus --languages=en-de …
     python -m data_prep.create_pairs --format=nli --input=train.jsonl --languages=en …
+    # Questions, answers and hard negatives:
+    python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
 """
 
 from pathlib import Path
@@ -52,7 +54,9 @@ def define_flags() -> None:
         " names begin with is given (corpus for corpus.en, corpus.de); tsv: each file is a table of"
         " two texts and, if there is one, a label (entailment, neutral or contradiction); tmx:"
         " translation memories; nli: tables with a first line that names columns, or JSON lines,"
-        " with sentence1, sentence2 and gold_label. Any may be gzip or zstd.",
+        " with sentence1, sentence2 and gold_label; triples: tables of an anchor, its positive and,"
+        " where there is one, a hard negative, or JSON lines with anchor, positive and negative, as"
+        " data_prep.mine_negatives writes them. Any may be gzip or zstd.",
     )
     flags.DEFINE_bool(
         "row_aligned",

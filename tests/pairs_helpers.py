@@ -1,5 +1,6 @@
 """What tests of pairs share: rows of pairs, folders of pairs records, reading them by hand."""
 
+import itertools
 import random
 from collections.abc import Iterable
 from pathlib import Path
@@ -7,12 +8,18 @@ from pathlib import Path
 from tests.conftest import WORDS
 
 
-def pair(first: str, second: str, languages: str = "en-de", label: str | None = None):
+def pair(
+    first: str,
+    second: str,
+    languages: str = "en-de",
+    label: str | None = None,
+    negative: str | None = None,
+):
     """One pair; `languages` names both, e.g. `en-de`."""
     from data_prep.readers.document import Pair
 
     left, right = languages.split("-")
-    return Pair((first, second), (left, right), label, "hand:1")
+    return Pair((first, second), (left, right), label, "hand:1", negative)
 
 
 def bitext(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
@@ -23,6 +30,17 @@ def bitext(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
         return " ".join(rng.choices(WORDS, k=rng.randint(2, 9)))
 
     return [(pair(text(), text(), languages),) for _ in range(count)]
+
+
+def triples(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
+    """As `bitext`; two of three rows have a hard negative."""
+    import dataclasses
+
+    rows, negatives = bitext(count, languages, seed), bitext(count, languages, seed + 1)
+    return [
+        (dataclasses.replace(row[0], negative=other[0].texts[1]),) if i % 3 else row
+        for i, (row, other) in enumerate(zip(rows, negatives))
+    ]
 
 
 def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: int = 0) -> list:
@@ -84,8 +102,8 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
 def read_pairs_by_hand(folder: Path) -> dict[str, list[dict]]:
     """The records of each shard, without the project's own parser.
 
-    A record is a dict of `ids` (both texts' ids, two lists), `languages`, `label`, `row` and `text`
-    (two strings, or empty).
+    A record is a dict of `ids` (a list of each text's ids), `languages`, `label`, `row` and `text`
+    (as many strings, or empty).
     """
     import tensorflow as tf
 
@@ -95,11 +113,11 @@ def read_pairs_by_hand(folder: Path) -> dict[str, list[dict]]:
         for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
             feature = tf.train.Example.FromString(serialized).features.feature
             ids = list(feature["token_ids"].int64_list.value)
-            first, second = feature["lengths"].int64_list.value
-            assert first + second == len(ids)
+            ends = list(itertools.accumulate(feature["lengths"].int64_list.value, initial=0))
+            assert ends[-1] == len(ids)
             shards[path.name].append(
                 {
-                    "ids": [ids[:first], ids[first:]],
+                    "ids": [ids[a:b] for a, b in itertools.pairwise(ends)],
                     "languages": [x.decode() for x in feature["languages"].bytes_list.value],
                     "label": feature["label"].int64_list.value[0],
                     "row": feature["row"].int64_list.value[0],

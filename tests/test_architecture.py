@@ -31,16 +31,18 @@ MAY_IMPORT = {
     "official_cmlm.configs": "errors files limits",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
-    "official_cmlm.evaluation": "errors extras files languages limits progress",
+    "official_cmlm.evaluation": "errors extras files languages limits nearest progress",
     "official_cmlm.evaluation.data": "errors extras evaluation.scores",
-    "official_cmlm.evaluation.metrics": "errors limits evaluation.encoding evaluation.data",
+    "official_cmlm.evaluation.metrics": "errors limits nearest evaluation.encoding evaluation.data",
     "official_cmlm.evaluation.suites": (
         "errors languages limits evaluation.encoding evaluation.scores evaluation.data"
         " evaluation.metrics"
     ),
     "data_prep": (
-        "cli errors extras files hashing input_files languages process_memory progress records"
-        " tokenization configs"
+        "cli errors extras files hashing input_files languages nearest process_memory progress"
+        " records tokenization configs"
+        # To mine negatives by an encoder of the user's.
+        " encoders evaluation.encoding"
     ),
 }
 # Package -> what it must not import, anywhere in its files.

@@ -20,7 +20,7 @@ from official_cmlm.tokenization import BytePairVocabulary
 ROOT = Path(__file__).parents[1]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # Imported where they are present, and neither asked for nor needed by anything of the project.
-OTHERS = {"mteb", "sentence_transformers"}
+OTHERS = {"faiss", "mteb", "sentence_transformers"}
 READING = ReadOptions(), ReadReport()
 
 

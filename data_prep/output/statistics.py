@@ -19,6 +19,7 @@ class Statistics:
     documents: int = 0
     sentences: int = 0
     tokens: int = 0
+    negatives: int = 0
     languages: Counter[str] = dataclasses.field(default_factory=Counter)
     language_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
     lengths: Counter[int] = dataclasses.field(default_factory=Counter)
@@ -78,4 +79,5 @@ class Statistics:
             row_size=row_size,
             labels=dict(self.labels),
             language_tokens=dict(self.language_tokens),
+            negatives=self.negatives,
         )

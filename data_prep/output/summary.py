@@ -85,8 +85,9 @@ class Summary:
 
     def show_pairs(self, output: str, manifest: Manifest, report: ReadReport, files: int) -> None:
         """As `show`, of pairs."""
+        negatives = f" ({manifest.negatives} with a hard negative)" if manifest.negatives else ""
         _show(
-            f"{output}: {manifest.documents} rows, {manifest.sentences // 2} pairs, "
+            f"{output}: {manifest.documents} rows, {manifest.records} pairs{negatives}, "
             f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s);"
             f" {self._seconds():.1f} s{report.skipped(files)}",
             manifest,

@@ -41,11 +41,13 @@ class PairFilters:
       min_confidence: only a text of which `detect` is at least so sure that it is in another
         language counts as such, 0 to 1; default 0.5.
       repeated: `keep` (default) every row; `pair`: leave out a row if both texts stood together
-        before; `either`: also if one of them stood on its side before. Compared by 64-bit hashes
+        before, with the same hard negative or both times without; `either`: also if one of them
+        stood on its side before. Compared by 64-bit hashes
         of their letters (`stages.duplicates_text`). In memory are 8 bytes a row, with `either`
         24; while they grow, up to twice as much.
       exclusion: sentences that may not be trained on; default None. A row goes if one of its
-        texts is such a sentence, or holds one.
+        texts is such a sentence, or holds one. Hard negatives count here and for `detect` as the
+        other texts do; their length may be any.
 
     Raises:
       UserError: a value is out of range.
@@ -111,12 +113,12 @@ class PairFilter:
     def _not_excluded(self, rows: Sequence[Row], counters: DropCounter) -> Sequence[Row]:
         if self._options.exclusion is None:
             return rows
-        texts = [both for row in rows for pair in row for both in zip(pair.texts, pair.languages)]
+        texts = [each for row in rows for pair in row for each in pair.all_texts]
         marks = iter(self._options.exclusion.keep_whole(texts).tolist())
         kept = []
         for row in rows:
             # A list, so that each mark is taken whatever the others say.
-            if all([next(marks) for pair in row for _ in pair.texts]):
+            if all([next(marks) for pair in row for _ in pair.all_texts]):
                 kept.append(row)
             else:
                 drop_row(counters, "exclude/row", row)
@@ -129,7 +131,7 @@ class PairFilter:
                 return "pairs/unlike_lengths"
         if options.detect is not None:
             for pair in row:
-                for text, language in zip(pair.texts, pair.languages):
+                for text, language in pair.all_texts:
                     found, confidence = options.detect(text)
                     if (
                         found not in _UNKNOWN
@@ -144,6 +146,9 @@ class PairFilter:
         sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
         both = mix(first ^ mix(second + np.uint64(1)))
+        if any(row[0].negative for row in rows):
+            hard = exact_keys(analyse([row[0].negative or "" for row in rows]))
+            both = np.where(hard == 0, both, mix(both ^ mix(hard + np.uint64(2))))
         both[(first == 0) & (second == 0)] = 0
         keys = (both, first, second)[: len(self._seen)]
         known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]

@@ -75,9 +75,9 @@ def records(
     for batch in _batched(rows, _BATCH_ROWS):
         usable = [row for row in batch if _usable(row, options, statistics)]
         usable = keep(usable, statistics.counters)
-        texts = [text for row in usable for pair in row for text in pair.texts]
-        tokens = tokenizer.tokenize(texts)
-        bounds = iter(range(0, len(texts), 2))
+        texts = [[text for text, _ in pair.all_texts] for row in usable for pair in row]
+        tokens = tokenizer.tokenize(list(itertools.chain.from_iterable(texts)))
+        splits = iter(_splits(tokens.row_splits, map(len, texts)))
         for row in usable:
             if labelled is None:
                 labelled = row[0].label is not None
@@ -88,9 +88,9 @@ def records(
                 )
             label = _label(row[0])
             encoded = []
-            for pair, start in zip(row, bounds):
-                a, b, c = tokens.row_splits[start : start + 3]
-                encoded.append((pair, tokens.values[a:c], (int(b - a), int(c - b))))
+            for pair, own in zip(row, splits):
+                lengths = tuple(int(b - a) for a, b in itertools.pairwise(own))
+                encoded.append((pair, tokens.values[own[0] : own[-1]], lengths))
             if not all(length for _, _, lengths in encoded for length in lengths):
                 drop_row(statistics.counters, "pairs/without_tokens", row)
                 continue
@@ -105,12 +105,20 @@ def records(
                         pair.languages,
                         label,
                         number,
-                        pair.texts if options.keep_text else None,
+                        [text for text, _ in pair.all_texts] if options.keep_text else None,
                     )
                     for pair, ids, lengths in encoded
                 ],
             )
             number += 1
+
+
+def _splits(row_splits: np.ndarray, counts: Iterable[int]) -> Iterator[np.ndarray]:
+    """The bounds of the texts of each pair, one more than it has texts."""
+    start = 0
+    for count in counts:
+        yield row_splits[start : start + count + 1]
+        start += count
 
 
 def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
@@ -128,6 +136,9 @@ def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
                 )
             drop_row(statistics.counters, "pairs/empty_text", row)
             return False
+        if pair.negative in pair.texts:
+            drop_row(statistics.counters, "pairs/negative_is_text_of_pair", row)
+            return False
     return True
 
 
@@ -143,13 +154,14 @@ def _label(pair: Pair) -> int:
 
 
 def _count(
-    encoded: list[tuple[Pair, np.ndarray, tuple[int, int]]], label: int, statistics: Statistics
+    encoded: list[tuple[Pair, np.ndarray, tuple[int, ...]]], label: int, statistics: Statistics
 ) -> None:
     statistics.documents += 1
     if label != schema.NO_LABEL:
         statistics.labels[schema.NLI_LABELS[label]] += 1
     for pair, ids, lengths in encoded:
-        statistics.sentences += 2
+        statistics.sentences += len(lengths)
+        statistics.negatives += pair.negative is not None
         statistics.tokens += len(ids)
         statistics.languages["-".join(pair.languages)] += 1
         statistics.language_tokens["-".join(pair.languages)] += len(ids)

@@ -98,19 +98,28 @@ class ReadOptions:
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two texts that belong together.
+    """Two texts that belong together, perhaps with a third that does not.
 
     Attributes:
       texts: both, runs of white space made one space; either may be empty.
       languages: language of each.
       label: name of the pair's class, or None.
       where: `path:line` of the pair, for messages.
+      negative: a hard negative, a text that might be taken for the second and is no match of the
+        first; in the second's language, not empty. None: there is none.
     """
 
     texts: tuple[str, str]
     languages: tuple[str, str]
     label: str | None
     where: str
+    negative: str | None = None
+
+    @property
+    def all_texts(self) -> tuple[tuple[str, str], ...]:
+        """(text, language) of all, the hard negative last."""
+        third = () if self.negative is None else ((self.negative, self.languages[1]),)
+        return (*zip(self.texts, self.languages), *third)
 
 
 def one_space(text: str) -> str:

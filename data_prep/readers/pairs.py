@@ -1,4 +1,4 @@
-"""Inputs of pairs: aligned files of lines, tables, translation memories, labelled pairs."""
+"""Inputs of pairs: aligned files of lines, tables, translation memories, labels, negatives."""
 
 import itertools
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ from .document import Pair, ReadOptions, one_space
 from .jsonl import mended, parse_object
 from .report import ReadReport
 
-FORMATS = ("lines", "moses", "tsv", "tmx", "nli")
+FORMATS = ("lines", "moses", "tsv", "tmx", "nli", "triples")
 # Formats of which one file is a whole input.
 TABLES = ("tsv", "nli")
 _MISSING = object()
@@ -27,7 +27,7 @@ class PairInput:
     Attributes:
       paths: two files of which line i of one belongs to line i of the other, or one file.
       languages: language of the first and of the second text.
-      form: of one file, "tsv", "tmx" or "nli".
+      form: of one file, "tsv", "tmx", "nli" or "triples".
     """
 
     paths: tuple[str, ...]
@@ -49,12 +49,14 @@ class PairInput:
 
         Raises:
           UserError: for files of different lengths, a line of a table without two or three
-            columns, and as `tmx.read` and `_read_nli` do.
+            columns, and as `tmx.read`, `_read_nli` and `_read_triples` do.
         """
         if len(self.paths) == 2:
             yield from self._aligned(report, options)
         elif self.form == "tsv":
             yield from self._table(report, header, options)
+        elif self.form == "triples":
+            yield from _read_triples(self.paths[0], self.languages, options, report, header)
         else:
             read = {"tmx": tmx.read, "nli": _read_nli}[self.form]
             yield from read(self.paths[0], self.languages, options, report)
@@ -179,6 +181,65 @@ def _read_nli(
         row = _cells(line, header, where) if header else _object(line, where)
         first, second, label = (mended(row[field], path, report) for field in _FIELDS)
         yield Pair((one_space(first), one_space(second)), languages, label.strip(), where)
+
+
+_TRIPLE = ("anchor", "positive", "negative")
+
+
+def _read_triples(
+    path: str,
+    languages: tuple[str, str],
+    options: ReadOptions,
+    report: ReadReport,
+    header: bool = False,
+) -> Iterator[Pair]:
+    """Yields a pair for each row, with its hard negative if the third text is there and not empty.
+
+    JSON lines are told by the first byte of the first line, {; their keys are `anchor`, `positive`
+    and, if there is one, `negative`. Tables have these as their two or three columns, without
+    quotes.
+
+    Args:
+      header: leave out the first line of a table.
+
+    Raises:
+      UserError: as `decoding.iter_lines` does; a line of a table without two or three columns; an
+        object without a text, or with one that is no string.
+    """
+    is_json: bool | None = None
+    for number, line in iter_lines(
+        path, report, options.max_line_bytes, options.max_expanded_bytes
+    ):
+        where = f"{path}:{number}"
+        if is_json is None and line.strip():
+            is_json = line.startswith("{")
+        if is_json:
+            if not line.strip():
+                continue
+            cells = [mended(cell, path, report) for cell in _triple(line, where)]
+        elif header and number == 1:
+            continue
+        else:
+            cells = line.split("\t")
+        if len(cells) not in (2, 3):
+            raise UserError(
+                f"{where}: {len(cells)} columns; a table of triples has an anchor, its positive "
+                "and, if there is one, a hard negative, with tabs between"
+            )
+        first, second, third = (*map(one_space, cells), "")[:3]
+        yield Pair((first, second), languages, None, where, third or None)
+
+
+def _triple(line: str, where: str) -> list[str]:
+    row = parse_object(line, where)
+    for field in _TRIPLE[:2]:
+        if field not in row:
+            raise UserError(f"{where}: no {field!r}; --format=triples needs {', '.join(_TRIPLE)}")
+    fields = _TRIPLE if row.get("negative") is not None else _TRIPLE[:2]
+    for field in fields:
+        if not isinstance(row[field], str):
+            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
+    return [row[field] for field in fields]
 
 
 def _cells(line: str, header: list[str], where: str) -> dict[str, str]:

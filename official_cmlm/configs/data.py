@@ -60,7 +60,8 @@ class DataConfig(base_config.Config):
       max_bucket_batch_size: upper limit on the examples of a step; 0 (default): none.
       drop_remainder: leave out the last, incomplete batch of each bucket of a validation pass, and
         of each epoch of random batches. Default false: only examples that do not divide among the
-        replicas are left out. With `task.static_shapes` it is always true.
+        replicas are left out. With `task.static_shapes` it is true of training, with
+        `task.static_validation` of validation.
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.

@@ -61,6 +61,25 @@ class TextPairs(PairView):
 
 
 @dataclasses.dataclass(frozen=True)
+class TextTriples(TextPairs):
+    """As `TextPairs`, and the pair's hard negative as `negative`.
+
+    `has_negative` is 1 where there is one, else 0; `negative` is then without words.
+    """
+
+    sequences: ClassVar[tuple[str, ...]] = ("first", "second", "negative")
+    scalars: ClassVar[tuple[str, ...]] = ("has_negative",)
+
+    def __call__(self, block: PairBlock) -> Examples:
+        limit = self.seq_length - 2
+        return {
+            **super().__call__(block),
+            "negative": with_specials(block.negative[:, :limit], self.special),
+            "has_negative": tf.cast(block.negative.row_lengths() > 0, tf.int32),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
 class InferencePairs(PairView):
     """Premise and hypothesis of a labelled NLI pair, as `first` and `second`, with its `label`.
 

@@ -53,12 +53,14 @@ class Source:
       row_size: pairs per row; see `records.manifest.Manifest`.
       languages: languages of the records; for pairs as `en-de`.
       labels: the labels of pairs; empty if they have none.
+      negatives: whether some pairs have a hard negative.
     """
 
     vocabulary: Vocabulary
     row_size: int = 1
     languages: tuple[str, ...] = ()
     labels: tuple[str, ...] = ()
+    negatives: bool = False
 
     @property
     def special(self) -> SpecialIds:

@@ -2,7 +2,7 @@
 
 import tensorflow as tf
 
-from official_cmlm.losses.negatives import not_negatives
+from official_cmlm.losses.negatives import not_hard_negatives, not_negatives
 
 # Smaller than any similarity times a scale, yet finite.
 _NEVER = -1e9
@@ -19,6 +19,10 @@ def additive_margin_softmax(
     anchor_texts: tf.Tensor | None = None,
     candidate_texts: tf.Tensor | None = None,
     max_similarity: float | None = None,
+    negatives: tf.Tensor | None = None,
+    present: tf.Tensor | None = None,
+    negative_texts: tf.Tensor | None = None,
+    negative_weight: float = 0.0,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cross-entropy of finding each anchor's candidate among all, in one direction.
 
@@ -27,7 +31,13 @@ def additive_margin_softmax(
         p_i = exp(s(φ(a_i, c_i) − m))        n_i = Σ_{j≠i} exp(s·φ(a_i, c_j))
         ℓ_i = −log( p_i / (p_i + n_i) )
 
-    CMLM §4.2, after Yang et al. 2019b; CMLM's formula omits the logarithm, theirs has it.
+    CMLM §4.2, after Yang et al. 2019b; CMLM's formula omits the logarithm, theirs has it. With hard
+    negatives h of all anchors, n_i also has, of those that are there, with w the weight,
+
+        Σ_j exp(s·φ(a_i, h_j) + w·[i = j])
+
+    as in the supervised loss of SimCSE (Gao et al. 2021, Eq. 5 and appendix B, where w = log α;
+    `hard_negative_weight` of their code).
 
     Args:
       anchors: float `[batch, dim]`.
@@ -39,6 +49,10 @@ def additive_margin_softmax(
       logit_scale: s, the inverse of a temperature.
       normalize: L2-normalise both sides first.
       anchor_texts, candidate_texts, max_similarity: see `losses.negatives.not_negatives`.
+      negatives: h, float `[all, dim]`, gathered too; row `offset + i` is anchor i's own. None:
+        there are none.
+      present, negative_texts: see `losses.negatives.not_hard_negatives`.
+      negative_weight: w, in nats.
 
     Returns:
       float32 `[batch]` losses in nats, and float32 `[batch]`, 1 where the right candidate has the
@@ -56,6 +70,16 @@ def additive_margin_softmax(
     )
     similarity = tf.where(tf.logical_and(excluded, ~itself), _NEVER, similarity)
     logits = logit_scale * (similarity - margin * tf.cast(itself, tf.float32))
+    if negatives is not None:
+        hard = tf.cast(negatives, tf.float32)
+        hard = tf.math.l2_normalize(hard, axis=-1) if normalize else hard
+        texts = (anchor_texts, candidate_texts, negative_texts)
+        excluded = not_hard_negatives(itself, anchors, hard, present, *texts, max_similarity)
+        of_hard = tf.matmul(anchors, hard, transpose_b=True)
+        of_hard = tf.where(excluded, _NEVER, of_hard)
+        own = negative_weight * tf.cast(itself, tf.float32)
+        logits = tf.concat([logits, logit_scale * of_hard + own], axis=1)
+        similarity = tf.concat([similarity, of_hard], axis=1)
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     hits = tf.equal(tf.argmax(similarity, axis=-1, output_type=tf.int32), labels)
     return losses, tf.cast(hits, tf.float32)

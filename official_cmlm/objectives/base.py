@@ -108,6 +108,13 @@ class ObjectiveConfig(base_config.Config):
         """Position ids that it needs in addition to those of the longest sequence."""
         return 0
 
+    def comparison(self, summed: Summed) -> Summed:
+        """How the losses of `compare` are summed, of how the device sums them; see `InBatchConfig`.
+
+        Default: as the device does.
+        """
+        return summed
+
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveOutput:
@@ -177,7 +184,8 @@ class Objective(tf_keras.layers.Layer):
     @property
     def summed(self) -> Summed:
         """The function that sums the losses of a comparison over the anchors."""
-        return summed_at_once if self.static_shapes else summed_in_blocks
+        device = summed_at_once if self.static_shapes else summed_in_blocks
+        return self.config.comparison(device)
 
     def own_weights(self) -> list[tf.Variable]:
         """The weights that are neither the encoder's nor the language-model head's."""

@@ -2,6 +2,10 @@
 
 Additive margin softmax over pairs records, in both directions. The published sum with CMLM gives
 this loss the weight α = 0.2.
+
+Texts of one language that belong together, such as questions and answers, are retrieved in the same
+way; with `margin: 0, logit_scale: 20, bidirectional: false` the loss is that of SimCSE with
+supervision (Gao et al. 2021, Eq. 5) and of sentence-transformers' MultipleNegativesRankingLoss.
 """
 
 import dataclasses
@@ -9,7 +13,7 @@ from typing import ClassVar
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.pair_views import TextPairs, one_language
+from official_cmlm.inputs.pair_views import TextPairs, TextTriples, one_language
 from official_cmlm.inputs.views import Source
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
@@ -22,7 +26,21 @@ from official_cmlm.objectives.retrieval import (
 
 @dataclasses.dataclass
 class BitextRetrievalConfig(RetrievalConfig):
-    """Settings of `bitext_retrieval`: those of every retrieval; its defaults are §4.2's."""
+    """Settings of `bitext_retrieval`: those of every retrieval, whose defaults are §4.2's, and
+
+    Attributes:
+      one_language: whether both texts of all pairs may be in one language, as questions and answers
+        are. Default false: such pairs are refused, as they are no translations.
+      hard_negatives: whether the hard negatives of records that have some are candidates of all
+        anchors of the global batch, first → second. Default true.
+      hard_negative_weight: added to the logit of an anchor's own hard negative, in nats: it counts
+        as e^weight candidates. Default 0, that of SimCSE's code; others need records with hard
+        negatives.
+    """
+
+    one_language: bool = False
+    hard_negatives: bool = True
+    hard_negative_weight: float = 0.0
 
     record_kind: ClassVar[str] = "pairs"
 
@@ -34,14 +52,22 @@ class BitextRetrievalConfig(RetrievalConfig):
                 "pairs, not translations; name records of bitext"
             )
         read = data.languages or source.languages
-        if all(one_language(tag) for tag in read):
+        if not self.one_language and all(one_language(tag) for tag in read):
             raise UserError(
                 f"{where}: the two texts of each pair are in one language ({', '.join(read)}), "
-                "bitext_retrieval needs translations; name records of bitext, e.g. en-de"
+                "bitext_retrieval needs translations; name records of bitext, e.g. en-de, or set "
+                "one_language for pairs such as questions and answers"
+            )
+        compares = self.hard_negatives and source.negatives
+        if self.hard_negative_weight and data.is_training and not compares:
+            raise UserError(
+                f"{where}: no hard negatives, on which bitext_retrieval.hard_negative_weight could "
+                "act; make records of triples, with hard_negatives true, or set it to 0"
             )
 
     def view(self, data: DataConfig, source: Source) -> TextPairs:
-        return TextPairs(data.seq_length, source.special)
+        kind = TextTriples if self.hard_negatives and source.negatives else TextPairs
+        return kind(data.seq_length, source.special)
 
 
 @register("bitext_retrieval")
@@ -54,7 +80,11 @@ class BitextRetrieval(Objective):
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         first = encode(features["first"], "first")["default"]
         second = encode(features["second"], "second")["default"]
-        return retrieval_vectors(first, second, features, self.config)
+        negative = None
+        if "negative" in features:
+            negative = encode(features["negative"], "negative")["default"]
+        return retrieval_vectors(first, second, features, self.config, negative)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors, self.config, self.summed)
+        weight = self.config.hard_negative_weight
+        return retrieval_output(vectors, self.config, self.summed, weight)

@@ -15,6 +15,7 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
@@ -77,7 +78,8 @@ class ContrastiveConfig(InBatchConfig):
         Mirror-BERT gives none.
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
       projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
-        exported (SimCSE's `mlp_only_train`); `none`.
+        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as behind the
+        head other components are the first.
     """
 
     loss: Annotated[str, OneOf(LOSSES)] = "nt_xent"
@@ -96,6 +98,14 @@ class ContrastiveConfig(InBatchConfig):
     augmentation_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     controlled_dropout: bool = False
     projection_head: Annotated[str, OneOf(PROJECTION_HEADS)] = "mlp"
+
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        if self.matryoshka_dims and self.projection_head != "none":
+            raise UserError(
+                f"{where}.matryoshka_dims would cut vectors behind the projection head, which is "
+                f"not exported; set {where}.projection_head to none"
+            )
 
     def check_records(self, data: DataConfig, source: Source, where: str) -> None:
         if self.augmentation == "span_mask" and data.segment != "sentence":

@@ -1,12 +1,17 @@
 """What all losses share whose negatives are the other examples of the batch."""
 
 import dataclasses
+import itertools
 from typing import Annotated
 
 import tensorflow as tf
 
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import row_identity
-from official_cmlm.limits import between
+from official_cmlm.limits import above, at_least, between
+from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import ObjectiveConfig
 
@@ -20,10 +25,46 @@ class InBatchConfig(ObjectiveConfig):
         negatives. Default false, as in the papers.
       max_negative_similarity: what has a larger cosine with the anchor is no negative, as it may be
         a paraphrase or a translation. Default null: no limit, as in the papers.
+      matryoshka_dims: numbers of first components of the sentence vector that shall serve as
+        vectors of their own, ascending, at most the encoder's hidden size, e.g. [64, 128]. The loss
+        is then the sum of the same loss over them and over the whole vector (Kusupati et al. 2022,
+        Eq. 1). The whole vector always counts, listed or not, as it is the one that is exported: in
+        sentence-transformers, where it must be listed, a list without it leaves the other
+        components untrained. `recall_at_1` is that of whole vectors. Default empty: whole vectors
+        only.
+      matryoshka_weights: weight of each of `matryoshka_dims`; a whole vector that is not listed has
+        1. Default empty: 1 each (Kusupati et al. 2022, §3).
     """
 
     ignore_equal_texts: bool = False
     max_negative_similarity: Annotated[float, between(-1, 1)] | None = None
+    matryoshka_dims: Annotated[list[int], at_least(1)] = dataclasses.field(default_factory=list)
+    matryoshka_weights: Annotated[list[float], above(0)] = dataclasses.field(default_factory=list)
+
+    def check(self, encoder_config: EncoderConfig, where: str) -> None:
+        super().check(encoder_config, where)
+        dims, weights = self.matryoshka_dims, self.matryoshka_weights
+        if any(low >= high for low, high in itertools.pairwise(dims)):
+            raise UserError(
+                f"{where}.matryoshka_dims is {dims}; name each number once, in ascending order"
+            )
+        size = encoder_config.hidden_size
+        if dims and dims[-1] > size:
+            raise UserError(
+                f"{where}.matryoshka_dims is {dims}, but the sentence vector has {size} components "
+                "(task.encoder.hidden_size); name numbers up to that"
+            )
+        if weights and len(weights) != len(dims):
+            raise UserError(
+                f"{where}.matryoshka_weights has {len(weights)} numbers for {len(dims)} "
+                "matryoshka_dims; give one for each, or none"
+            )
+
+    def comparison(self, summed: Summed) -> Summed:
+        if not self.matryoshka_dims:
+            return summed
+        weights = self.matryoshka_weights or [1.0] * len(self.matryoshka_dims)
+        return with_shorter_vectors(summed, dict(zip(self.matryoshka_dims, weights)))
 
     def min_batch_size(self) -> int:
         return 2

@@ -28,8 +28,9 @@ class MaskingConfig(ObjectiveConfig):
         (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
       max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
-        prediction slots at which logits are computed; masked tokens beyond it are ignored. Default
-        1: all slots.
+        prediction slots at which logits are computed; masked tokens beyond it are ignored. With
+        `task.chunk_size`, of a chunk's: a chunk may ignore tokens that the whole batch would not.
+        Default 1: all slots.
       vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
         and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
         `[predictions, vocabulary]` are never in memory whole. The backward pass computes them

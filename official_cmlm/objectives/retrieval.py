@@ -34,35 +34,67 @@ class RetrievalConfig(InBatchConfig):
 
 
 def retrieval_vectors(
-    first: tf.Tensor, second: tf.Tensor, features: dict, config: RetrievalConfig
+    first: tf.Tensor,
+    second: tf.Tensor,
+    features: dict,
+    config: RetrievalConfig,
+    negative: tf.Tensor | None = None,
 ) -> Vectors:
-    """What `retrieval_output` compares: both sides' vectors, and their texts if these count."""
+    """What `retrieval_output` compares: all sides' vectors, and their texts if these count.
+
+    Args:
+      first, second: float `[batch, dim]`.
+      features: of the batch.
+      config: see `RetrievalConfig`.
+      negative: float `[batch, dim]`, the hard negatives; without a meaning where `has_negative` of
+        the features is 0. None: there are none.
+    """
+    sides = {"first": first, "second": second}
+    vectors = dict(sides)
+    if negative is not None:
+        sides["negative"] = vectors["negative"] = negative
+        vectors["has_negative"] = tf.cast(features["has_negative"], tf.float32)[:, tf.newaxis]
     texts = {
-        f"{side}_texts": value
-        for side in ("first", "second")
-        for value in config.texts(features[side]).values()
+        f"{side}_texts": value for side in sides for value in config.texts(features[side]).values()
     }
-    return {"first": first, "second": second, **texts}
+    return vectors | texts
 
 
-def retrieval_output(vectors: Vectors, config: RetrievalConfig, summed: Summed) -> ObjectiveOutput:
+def retrieval_output(
+    vectors: Vectors, config: RetrievalConfig, summed: Summed, negative_weight: float = 0.0
+) -> ObjectiveOutput:
     """Loss and recall@1 of finding row i of one side from row i of the other.
 
-    Candidates are those of the whole global batch. Recall is that of first → second.
+    Candidates are those of the whole global batch; first → second, its hard negatives too. Recall
+    is that of first → second.
 
     Args:
       vectors: see `retrieval_vectors`.
       config: see `RetrievalConfig`.
       summed: how losses are summed over the anchors.
+      negative_weight: see `additive_margin_softmax`.
     """
+    hard = "negative" in vectors
 
     def direction(of_anchors: str, of_candidates: str) -> tuple[tf.Tensor, tf.Tensor]:
         all_candidates, offset = gather(vectors[of_candidates])
         anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
         candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
+        others, more = (all_candidates,), {}
+        # As in sentence-transformers and SimCSE, they are no candidates of second → first.
+        if hard and of_anchors == "first":
+            others += (gather(vectors["negative"])[0],)
+            more = {
+                "present": tf.stop_gradient(gather(vectors["has_negative"])[0])[:, 0],
+                "negative_texts": gather_texts(vectors.get("negative_texts")),
+                "negative_weight": negative_weight,
+            }
 
         def losses(
-            part: tf.Tensor, start: tf.Tensor, all_candidates: tf.Tensor
+            part: tf.Tensor,
+            start: tf.Tensor,
+            all_candidates: tf.Tensor,
+            all_negatives: tf.Tensor | None = None,
         ) -> tuple[tf.Tensor, tf.Tensor]:
             return additive_margin_softmax(
                 part,
@@ -74,9 +106,11 @@ def retrieval_output(vectors: Vectors, config: RetrievalConfig, summed: Summed) 
                 anchor_texts=anchor_texts,
                 candidate_texts=candidate_texts,
                 max_similarity=config.max_negative_similarity,
+                negatives=all_negatives,
+                **more,
             )
 
-        return summed(losses, vectors[of_anchors], (all_candidates,))
+        return summed(losses, vectors[of_anchors], others)
 
     total, hits = direction("first", "second")
     if config.bidirectional:

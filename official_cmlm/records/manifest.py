@@ -55,7 +55,7 @@ class Manifest:
     Attributes:
       kind: `documents` or `pairs`.
       documents, records, sentences, tokens: totals; a sentence that a cut repeats counts once.
-        Pairs count their rows as documents and both texts as sentences.
+        Pairs count their rows as documents and their texts as sentences.
       languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
       length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
         more than the bound before; the last key is `inf`.
@@ -70,6 +70,7 @@ class Manifest:
       language_tokens: as `languages`, tokens; empty in manifests that older releases wrote.
       counters_by_language: of what was left out, `stage/reason` -> language code -> count, where
         the language was known; empty in manifests that older releases wrote.
+      negatives: of pairs, how many have a third text, a hard negative; not written if none has.
     """
 
     kind: str
@@ -87,6 +88,7 @@ class Manifest:
     labels: dict[str, int] = dataclasses.field(default_factory=dict)
     language_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
     counters_by_language: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
+    negatives: int = 0
     format_version: int = FORMAT_VERSION
 
     @property
@@ -102,7 +104,11 @@ class Manifest:
 
     def save(self, folder: str | os.PathLike) -> None:
         """Writes `dataset.json`, last of all files: the folder is complete once it is there."""
-        text = json.dumps(dataclasses.asdict(self), indent=2) + "\n"
+        values = dataclasses.asdict(self)
+        if not self.negatives:
+            # Older releases refuse keys that they do not know.
+            del values["negatives"]
+        text = json.dumps(values, indent=2) + "\n"
         atomic_write_text(Path(folder) / FILE_NAME, text)
 
 

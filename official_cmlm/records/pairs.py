@@ -1,14 +1,16 @@
-"""The *pairs* record: two texts that belong together, as token ids.
+"""The *pairs* record: two texts that belong together, as token ids; perhaps a third that does not.
 
 One `tf.train.Example` holds
 
-  token_ids   int64 list   the ids of both texts, end to end, no special tokens
-  lengths     int64 [2]    tokens of each text; sums to the length of `token_ids`
-  languages   bytes [2]    BCP-47 tag of each text
+  token_ids   int64 list   the ids of all texts, end to end, no special tokens
+  lengths     int64 [2|3]  tokens of each text; sums to the length of `token_ids`
+  languages   bytes [2]    BCP-47 tag of both texts; the third is in the second's language
   label       int64 [1]    0, 1, … where the pair has one, else -1
   row         int64 [1]    number of the row that this pair is a translation of
-  text        bytes [2]    the texts in UTF-8; only with `keep_text`
+  text        bytes [2|3]  the texts in UTF-8; only with `keep_text`
 
+The third text, which not every record of a folder needs to have, is a hard negative: one that might
+be taken for the second, and is no match of the first.
 Pairs of one row are translations of each other. They are stored one after the other, a shard never
 ends inside a row, and all rows of a folder have the same number of pairs: `Manifest.row_size`.
 """
@@ -41,10 +43,10 @@ def encode(
 
     Args:
       token_ids: integers `[tokens]`.
-      lengths: tokens of each text, both at least 1.
-      languages: language of each text.
+      lengths: tokens of each of the two or three texts, all at least 1.
+      languages: language of the first and of the second text.
       label, row: see the module's text.
-      text: the two texts, or None to leave them out.
+      text: the texts, or None to leave them out.
     """
     import tensorflow as tf
 
@@ -70,6 +72,7 @@ class PairBlock:
       labels: int32 `[records]`, -1 where there is none.
       rows: int64 `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
+      negative: int32 ragged `[records, (tokens)]`, hard negatives; empty where there is none.
     """
 
     first: "tf.RaggedTensor"
@@ -78,6 +81,7 @@ class PairBlock:
     labels: "tf.Tensor"
     rows: "tf.Tensor"
     keys: "tf.Tensor"
+    negative: "tf.RaggedTensor | None" = None
 
 
 def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = None) -> PairBlock:
@@ -88,23 +92,30 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = N
         serialized,
         {
             "token_ids": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
-            "lengths": tf.io.FixedLenFeature([2], tf.int64),
+            "lengths": tf.io.RaggedFeature(tf.int64, row_splits_dtype=tf.int64),
             "languages": tf.io.FixedLenFeature([2], tf.string),
             "label": tf.io.FixedLenFeature([], tf.int64),
             "row": tf.io.FixedLenFeature([], tf.int64),
         },
     )
-    check_tokens(parsed["token_ids"], tf.reduce_sum(parsed["lengths"], axis=1), vocab_size)
+    texts = parsed["lengths"].row_lengths()
+    tf.debugging.assert_equal(
+        tf.logical_or(texts == 2, texts == 3), True, "lengths are not those of 2 or 3 texts"
+    )
+    # [records, 3], 0 tokens where there is no third text.
+    lengths = parsed["lengths"].to_tensor(shape=[None, 3])
+    check_tokens(parsed["token_ids"], tf.reduce_sum(lengths, axis=1), vocab_size)
     labels = parsed["label"]
     most = tf.constant(len(NLI_LABELS) - 1, tf.int64)
     tf.debugging.assert_less_equal(labels, most, "an unknown label")
     tf.debugging.assert_greater_equal(labels, tf.constant(NO_LABEL, tf.int64), "an unknown label")
-    both = tf.RaggedTensor.from_row_lengths(
-        tf.cast(parsed["token_ids"].flat_values, tf.int32), tf.reshape(parsed["lengths"], [-1])
+    every = tf.RaggedTensor.from_row_lengths(
+        tf.cast(parsed["token_ids"].flat_values, tf.int32), tf.reshape(lengths, [-1])
     )
     return PairBlock(
-        first=both[0::2],
-        second=both[1::2],
+        first=every[0::3],
+        second=every[1::3],
+        negative=every[2::3],
         languages=parsed["languages"],
         labels=tf.cast(labels, tf.int32),
         rows=parsed["row"],

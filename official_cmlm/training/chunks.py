@@ -7,24 +7,96 @@ The second pass computes the vectors again, chunk by chunk, and backpropagates t
 the encoder. Dropout masks are functions of the row, so both passes draw the same masks.
 
 A loss that is a mean over predictions is accumulated: the chunks' losses are summed and divided by
-the number of predictions, which is known beforehand.
+the number of predictions, which is counted beforehand.
+
+All chunks but the last have one size and share a loop; the last one stands before the loop, unless
+it is known to have that size too. So no shape depends on a loop's index, as XLA requires.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
 
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.objectives import Objective, ObjectiveOutput
-from official_cmlm.objectives.base import Prediction
+from official_cmlm.objectives.base import Prediction, Vectors
 from official_cmlm.training.gradients import Gradients
 from official_cmlm.training.model import MultiObjectiveModel, own_first_row
 
-Chunk = Callable[[tf.Tensor], tuple[dict[str, dict], dict[str, tf.Tensor]]]
-"""Index of a chunk -> its features, and each group's first row in the global batch."""
-
-Parts = dict[str, dict[str, tf.Tensor]]
+Parts = dict[str, Vectors]
 """Objective -> name -> vectors of a batch, or the loss's gradients with respect to them."""
+
+
+@dataclasses.dataclass(frozen=True)
+class _Chunk:
+    """Some rows of a group's batch.
+
+    Attributes:
+      features, first_rows: of these rows, as `MultiObjectiveModel.call` takes them.
+      begin: how many rows of the batch precede them.
+      size: number of rows; `begin` and `size` are ints if they are known, else int32 scalars.
+    """
+
+    features: dict[str, dict]
+    first_rows: dict[str, tf.Tensor]
+    begin: tf.Tensor | int
+    size: tf.Tensor | int
+
+    def first_of(self, vectors: tf.Tensor) -> tf.Tensor:
+        """How many vectors of the batch precede the chunk's; a row may have several."""
+        return self.begin * (tf.shape(vectors)[0] // self.size)
+
+    def places_of(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Places of the chunk's vectors among those of the batch: int32 `[vectors]`."""
+        return self.first_of(vectors) + tf.range(tf.shape(vectors)[0])
+
+
+class _Chunks:
+    """The chunks of a group's batch, of at most `chunk_size` examples each and nearly equal."""
+
+    def __init__(self, names: str, batch: dict, chunk_size: int) -> None:
+        self._names, self._batch = names, batch
+        self._start = own_first_row(batch)
+        rows = batch["key"].shape[0]
+        known = rows is not None
+        if not known:
+            rows = tf.shape(batch["key"])[0]
+        count = (rows + chunk_size - 1) // chunk_size
+        self._size = (rows + count - 1) // count
+        self._before = count - 1
+        self._rest = rows - self._before * self._size
+        self._all_equal = known and self._rest == self._size
+
+    def last(self) -> _Chunk:
+        """The last chunk, which may be the smallest."""
+        return self._chunk(self._before * self._size, self._rest)
+
+    def add(self, body: Callable[..., list], state: list) -> list:
+        """Calls `body(chunk, *state) -> state` for each chunk."""
+        if self._all_equal:
+            return self._loop(body, state, self._before + 1)
+        return self.add_to_last(body, body(self.last(), *state))
+
+    def add_to_last(self, body: Callable[..., list], state: list) -> list:
+        """As `add`, but for each chunk except the last."""
+        return self._loop(body, state, self._before)
+
+    def _loop(self, body: Callable[..., list], state: list, count: tf.Tensor | int) -> list:
+        def step(index: tf.Tensor, *state: tf.Tensor) -> tuple:
+            return index + 1, *body(self._chunk(index * self._size, self._size), *state)
+
+        # Chunks that are computed in parallel would be in memory together.
+        _, *state = tf.while_loop(
+            lambda index, *_: index < count, step, [tf.constant(0), *state], parallel_iterations=1
+        )
+        return state
+
+    def _chunk(self, begin: tf.Tensor | int, size: tf.Tensor | int) -> _Chunk:
+        rows = begin + tf.range(size)
+        part = tf.nest.map_structure(lambda value: tf.gather(value, rows), self._batch)
+        first_row = self._start + tf.cast(begin, tf.int64)
+        return _Chunk({self._names: part}, {self._names: first_row}, begin, size)
 
 
 def chunked_gradients(
@@ -38,70 +110,50 @@ def chunked_gradients(
 
     Args:
       model: the model.
-      features: group -> features; the groups may differ in their number of examples.
+      features: group -> features; the groups may differ in their number of examples, and are
+        computed one after another.
       step_key: key of the dropout masks, see `MultiObjectiveModel.call`.
       factor: float32 scalar.
-      chunk_size: examples of each group at a time, at least 1.
+      chunk_size: examples of a group at a time, at least 1.
     """
-    sizes = {names: tf.shape(batch["key"])[0] for names, batch in features.items()}
-    count = tf.reduce_max([(size + chunk_size - 1) // chunk_size for size in sizes.values()])
-    # All groups have the same number of chunks, of nearly equal size.
-    steps = {names: (size + count - 1) // count for names, size in sizes.items()}
-    starts = {names: own_first_row(batch) for names, batch in features.items()}
-
-    def chunk(index: tf.Tensor) -> tuple[dict[str, dict], dict[str, tf.Tensor]]:
-        begin = {names: tf.minimum(index * steps[names], sizes[names]) for names in features}
-        end = {names: tf.minimum(begin[names] + steps[names], sizes[names]) for names in features}
-        part = {
-            names: tf.nest.map_structure(lambda v, n=names: v[begin[n] : end[n]], batch)
-            for names, batch in features.items()
+    found: Gradients = [None] * len(model.trainable_variables)
+    outputs = {}
+    for names, batch in features.items():
+        chunks = _Chunks(names, batch, chunk_size)
+        vectors = _all_vectors(model, chunks, step_key)
+        compared, caches = _compare(model, vectors, factor)
+        totals = _num_predictions(model, chunks, list(vectors))
+        # R / global weight turns this replica's sum of losses into its part of the global mean.
+        shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
+        found, sums = _accumulate(model, chunks, step_key, factor, caches, shares, found)
+        outputs |= {
+            name: _output(model.objectives[name], compared[name], sums[name], shares[name])
+            for name in vectors
         }
-        return part, {n: starts[n] + tf.cast(begin[n], tf.int64) for n in features}
-
-    vectors = _all_vectors(model, chunk, count, step_key)
-    compared, caches = _compare(model, vectors, factor)
-    totals = {
-        name: model.objectives[name].num_predictions(batch)
-        for names, batch in features.items()
-        for name in names.split("+")
-    }
-    # R / global weight turns this replica's sum of losses into its part of the global mean.
-    shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
-    found, sums = _accumulate(model, chunk, count, step_key, factor, caches, shares)
-    outputs = {
-        name: _output(model.objectives[name], compared[name], sums[name], shares[name])
-        for name in model.objectives
-    }
+    outputs = {name: outputs[name] for name in model.objectives}
     loss = tf.add_n([model.objectives[n].config.weight * out.loss for n, out in outputs.items()])
     return loss, found, outputs
 
 
-def _all_vectors(
-    model: MultiObjectiveModel, chunk: Chunk, count: tf.Tensor, step_key: tf.Tensor
-) -> Parts:
-    """Computes every objective's vectors of the whole batch, without a gradient tape."""
-    part, first_rows = chunk(tf.constant(0))
-    shapes = model.vectors(part, step_key, first_rows)
-    flat = tf.nest.flatten(shapes)
+def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tensor) -> Parts:
+    """Computes the vectors of the whole batch, without a gradient tape."""
+    last = chunks.last()
+    found = model.vectors(last.features, step_key, last.first_rows)
+    flat = tf.nest.flatten(found)
     if not flat:
-        return shapes
-    arrays = [
-        tf.TensorArray(v.dtype, size=count, infer_shape=False, element_shape=[None, v.shape[-1]])
-        for v in flat
-    ]
+        return found
 
-    def body(index: tf.Tensor, *arrays: tf.TensorArray) -> tuple:
-        part, first_rows = chunk(index)
-        found = tf.nest.flatten(model.vectors(part, step_key, first_rows))
-        return (index + 1, *(array.write(index, v) for array, v in zip(arrays, found)))
+    def body(chunk: _Chunk, *state: tf.Tensor) -> list[tf.Tensor]:
+        more = tf.nest.flatten(model.vectors(chunk.features, step_key, chunk.first_rows))
+        return [
+            tf.tensor_scatter_nd_update(every, chunk.places_of(part)[:, tf.newaxis], part)
+            for every, part in zip(state, more)
+        ]
 
-    # The first chunk was computed above, for the shapes.
-    arrays = [array.write(0, v) for array, v in zip(arrays, flat)]
-    # Chunks that are computed in parallel would be in memory together.
-    _, *arrays = tf.while_loop(
-        lambda index, *_: index < count, body, [tf.constant(1), *arrays], parallel_iterations=1
-    )
-    return tf.nest.pack_sequence_as(shapes, [array.concat() for array in arrays])
+    # Room for the others before those of the last chunk, which is computed before any other.
+    every = [tf.pad(part, [[last.first_of(part), 0], [0, 0]]) for part in flat]
+    every = [tf.ensure_shape(each, [None, part.shape[1]]) for each, part in zip(every, flat)]
+    return tf.nest.pack_sequence_as(found, chunks.add_to_last(body, every))
 
 
 def _compare(
@@ -121,28 +173,39 @@ def _compare(
     return compared, caches
 
 
+def _num_predictions(
+    model: MultiObjectiveModel, chunks: _Chunks, names: list[str]
+) -> dict[str, tf.Tensor]:
+    """How many predictions the chunks make together: objective -> float32 scalar."""
+
+    def body(chunk: _Chunk, *state: tf.Tensor) -> list[tf.Tensor]:
+        (part,) = chunk.features.values()
+        more = [model.objectives[name].num_predictions(part) for name in names]
+        return [total + added for total, added in zip(state, more)]
+
+    return dict(zip(names, chunks.add(body, [tf.constant(0.0) for _ in names])))
+
+
 def _accumulate(
     model: MultiObjectiveModel,
-    chunk: Chunk,
-    count: tf.Tensor,
+    chunks: _Chunks,
     step_key: tf.Tensor,
     factor: tf.Tensor,
     caches: Parts,
     shares: dict[str, tf.Tensor],
-) -> tuple[Gradients, dict[str, dict[str, tf.Tensor]]]:
-    """Sums the chunks' gradients, and their predictions' totals and metrics."""
+    found: Gradients,
+) -> tuple[Gradients, dict[str, dict]]:
+    """Adds the chunks' gradients to `found`, and sums their predictions' totals and metrics."""
     variables = model.trainable_variables
     flat_caches = tf.nest.flatten(caches)
+    learning = {i for i, gradient in enumerate(found) if gradient is not None}
 
-    def one(index: tf.Tensor, begin: list[tf.Tensor]) -> tuple[list, list, list[tf.Tensor]]:
-        part, first_rows = chunk(index)
+    def body(chunk: _Chunk, gradients: list, sums: list) -> list[list]:
         with tf.GradientTape() as tape:
-            vectors, predicted = model.parts(part, step_key, first_rows)
-            flat = tf.nest.flatten(vectors)
-            ends = [b + tf.shape(v)[0] for b, v in zip(begin, flat)]
+            vectors, predicted = model.parts(chunk.features, step_key, chunk.first_rows)
             targets = [
-                tf.reduce_sum(v * tf.cast(cache[b:e], v.dtype))
-                for v, cache, b, e in zip(flat, flat_caches, begin, ends)
+                tf.reduce_sum(v * tf.cast(tf.gather(cache, chunk.places_of(v)), v.dtype))
+                for v, cache in zip(tf.nest.flatten(vectors), flat_caches)
             ]
             targets += [
                 factor * _weight(model.objectives[name]) * shares[name] * prediction.total
@@ -150,32 +213,33 @@ def _accumulate(
                 if prediction is not None
             ]
             target = tf.add_n([tf.cast(t, tf.float32) for t in targets])
-        sums = {n: _sums(model.objectives[n], p) for n, p in predicted.items()}
-        return tape.gradient(target, variables), tf.nest.flatten(sums), ends
+        more = tape.gradient(target, variables)
+        learning.update(i for i, gradient in enumerate(more) if gradient is not None)
+        added = tf.nest.flatten({n: _sums(model.objectives[n], p) for n, p in predicted.items()})
+        return [
+            [_added(total, gradient) for total, gradient in zip(gradients, more)],
+            [total + more for total, more in zip(sums, added)],
+        ]
 
-    names = list(model.objectives)
-    begin = [tf.constant(0) for _ in flat_caches]
-    gradients, sums, ends = one(tf.constant(0), begin)
-    known = [i for i, gradient in enumerate(gradients) if gradient is not None]
-    dense = [tf.convert_to_tensor(gradients[i]) for i in known]
+    structure = {name: _sums(model.objectives[name], None) for name in caches}
+    zeros = [
+        tf.zeros(variable.shape, variable.dtype) if gradient is None else gradient
+        for variable, gradient in zip(variables, found)
+    ]
+    gradients, sums = chunks.add(body, [zeros, tf.nest.flatten(structure)])
+    # What no chunk has a gradient for must not be updated, not even by weight decay.
+    gradients = [each if i in learning else None for i, each in enumerate(gradients)]
+    return gradients, tf.nest.pack_sequence_as(structure, sums)
 
-    def body(index: tf.Tensor, dense: list, sums: list, begin: list) -> tuple:
-        more, added, ends = one(index, begin)
-        more = [tf.convert_to_tensor(more[i]) for i in known]
-        dense = [a + b for a, b in zip(dense, more)]
-        return index + 1, dense, [a + b for a, b in zip(sums, added)], ends
 
-    _, dense, sums, _ = tf.while_loop(
-        lambda index, *_: index < count,
-        body,
-        [tf.constant(1), dense, sums, ends],
-        parallel_iterations=1,
-    )
-    found: Gradients = [None] * len(variables)
-    for i, gradient in zip(known, dense):
-        found[i] = gradient
-    structure = {n: _sums(model.objectives[n], None) for n in names}
-    return found, tf.nest.pack_sequence_as(structure, sums)
+def _added(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor:
+    """The sum; of a table's gradient only the rows that a chunk has read are added."""
+    if gradient is None:
+        return total
+    if isinstance(gradient, tf.IndexedSlices):
+        rows = gradient.indices[:, tf.newaxis]
+        return tf.tensor_scatter_nd_add(total, rows, gradient.values)
+    return total + gradient
 
 
 def _weight(objective: Objective) -> float:

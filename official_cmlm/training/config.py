@@ -48,9 +48,12 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         batch. Loss and gradients do not change: negatives still come from the whole global batch
         (gradient cache, Gao et al. 2021b, "Scaling Deep Contrastive Learning Batch Size under
         Memory Limited Setup"), and means over predictions are accumulated. Memory then grows with
-        `chunk_size` instead of the batch size; examples that are compared are encoded twice.
-      static_shapes: let no tensor shape of a step depend on values, as XLA requires (TPUs,
-        `jit_compile`). Default false: no logits are computed for unused prediction slots.
+        `chunk_size` instead of the batch size; examples that are compared are encoded twice. Chunks
+        are nearly equal. Where XLA compiles the step, sizes that divide the batch compile faster.
+      static_shapes: let no tensor shape of a training step depend on values, as XLA requires
+        (TPUs, `jit_compile`). Default false: no logits are computed for unused prediction slots.
+      static_validation: also pad the random batches of a validation to `seq_length`, and leave out
+        its incomplete batches, as TPUs need, where it is always true. Default false.
       train_data, validation_data: the records of every objective without records of its own.
       sts_file: sentence pairs with human scores, in the format of STS-B's `sts-dev.csv`. With it,
         every validation also reports `sts_spearman`, 100 times Spearman's correlation of the
@@ -67,6 +70,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     sts_file: str = ""
     chunk_size: Annotated[int, at_least(0)] = 0
     static_shapes: bool = False
+    static_validation: bool = False
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
@@ -102,12 +106,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         """Raises `UserError` for invalid settings, before records or models are opened."""
         self.encoder.check()
         check_fields(self, "task")
-        if self.chunk_size and self.static_shapes:
-            raise UserError(
-                f"task.chunk_size is {self.chunk_size}, but chunks are of unequal size, which "
-                "task.static_shapes (runtime.enable_xla and TPUs need it) does not allow; set "
-                "task.chunk_size to 0"
-            )
         chosen = chosen_objectives(self.objectives)
         if not chosen:
             raise UserError(
@@ -153,6 +151,21 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
 
 
 @dataclasses.dataclass
+class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
+    """Where and how steps run: Model Garden's fields.
+
+    Attributes:
+      num_gpus: GPUs to use. Default -1: all of the machine. Model Garden's default, 0, means the
+        CPU even on a machine with GPUs.
+      enable_xla: whether XLA compiles the training step, once for each length bucket. null
+        (default): where it pays, see `training.compilation`; the training prints what was decided.
+    """
+
+    num_gpus: int = ALL_GPUS
+    enable_xla: bool | None = None
+
+
+@dataclasses.dataclass
 class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
     """A Model Garden experiment whose task is a sum of objectives."""
 
@@ -160,9 +173,8 @@ class SentenceEncoderExperimentConfig(cfg.ExperimentConfig):
     trainer: SentenceEncoderTrainerConfig = dataclasses.field(
         default_factory=SentenceEncoderTrainerConfig
     )
-    # Model Garden's default, 0, means the CPU even on a machine with GPUs.
-    runtime: cfg.RuntimeConfig = dataclasses.field(
-        default_factory=lambda: cfg.RuntimeConfig(num_gpus=ALL_GPUS)
+    runtime: SentenceEncoderRuntimeConfig = dataclasses.field(
+        default_factory=SentenceEncoderRuntimeConfig
     )
 
 

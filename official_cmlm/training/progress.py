@@ -42,19 +42,30 @@ class TrainingProgress:
 
     Attributes:
       last: metrics of the last training loop; empty before the first.
+      seconds_to_first_step: from the beginning of the run to the end of its first step; None until
+        then.
     """
 
-    def __init__(self, total_steps: int, model_dir: str | None, global_step: Any) -> None:
+    def __init__(
+        self,
+        total_steps: int,
+        model_dir: str | None,
+        global_step: Any,
+        started: float | None = None,
+    ) -> None:
         """Starts the clock.
 
         Args:
           total_steps: steps of the whole training.
           model_dir: folder of `history.jsonl`; None, for non-chief workers, writes none.
           global_step: the trainer's variable.
+          started: when the run began, by `time.monotonic`. Default: now.
         """
         self._path = model_dir and Path(model_dir) / HISTORY_NAME
         self._global_step = global_step
         self._started = time.monotonic()
+        self._run_started = self._started if started is None else started
+        self.seconds_to_first_step: float | None = None
         self._total_steps = total_steps
         self._bar = None
         self._estimated = False
@@ -70,6 +81,12 @@ class TrainingProgress:
         values = self.last = _floats(output)
         self._write("train", int(self._global_step.numpy()), values)
         self._show(values)
+
+    def on_first_step(self, seconds: float) -> None:
+        """Called after the first step of the run, which took `seconds`, tracing it included."""
+        whole = self.seconds_to_first_step = time.monotonic() - self._run_started
+        line = f"first step after {whole:.1f} s, {seconds:.1f} s of it for tracing and computing it"
+        tqdm.write(line, file=sys.stderr)
 
     def on_piece(self, values: dict[str, float]) -> None:
         """Called every few seconds with the metrics of a loop so far; see `Trainer.on_piece`."""
@@ -126,15 +143,18 @@ def evaluated_steps(model_dir: str) -> set[int]:
 
 @contextlib.contextmanager
 def progress_reports(
-    total_steps: int, model_dir: str | None, trainer: Any
+    total_steps: int, model_dir: str | None, trainer: Any, started: float | None = None
 ) -> Iterator[TrainingProgress]:
-    """Reports the progress of one run; Orbit's less readable line per loop is suppressed."""
+    """Reports the progress of one run; Orbit's less readable line per loop is suppressed.
+
+    Arguments are those of `TrainingProgress`, whose `global_step` is the trainer's.
+    """
     import orbit
 
     module = orbit.controller
     original = module._log
     module._log = lambda message: None
-    reports = TrainingProgress(total_steps, model_dir, trainer.global_step)
+    reports = TrainingProgress(total_steps, model_dir, trainer.global_step, started)
     try:
         reports.start()
         yield reports
@@ -164,6 +184,7 @@ def write_summary(
     model_dir: str,
     trainer: Any,
     last: dict[str, float],
+    seconds_to_first_step: float | None,
     seed: int,
     checkpoint: str | None,
 ) -> None:
@@ -176,6 +197,7 @@ def write_summary(
       model_dir: the folder.
       trainer: an `official_cmlm.training.trainer.Trainer`.
       last: metrics of the last loop; empty if there was none.
+      seconds_to_first_step: from the beginning of the run; None if there was none.
       seed: seed of data, weights and dropout.
       checkpoint: prefix of the newest checkpoint.
     """
@@ -189,6 +211,8 @@ def write_summary(
         "examples": totals.examples,
         "tokens": totals.tokens,
         "seconds": round(totals.seconds, 3),
+        "seconds_to_first_step": seconds_to_first_step and round(seconds_to_first_step, 3),
+        "compiled": trainer.compiled,
         **trainer.rates(),
         **{name: _finite(last.get(metric)) for name, metric in _LAST.items()},
         "peak_memory_mib": round(peak_mib()),

@@ -6,12 +6,14 @@ import functools
 import os
 import shutil
 import sys
+import time
 from pathlib import Path
 
 import tensorflow as tf
 import tf_keras
 from official.core import train_lib, train_utils
 from official.modeling import performance
+from official.modeling.optimization.optimizer_factory import LEGACY_OPTIMIZERS_CLS
 
 from official_cmlm.checkpoints.encoder_directory import (
     CONFIG_NAME,
@@ -51,7 +53,13 @@ from official_cmlm.training.progress import (
     write_summary,
 )
 from official_cmlm.training.projector import validation_folders, write_projector
-from official_cmlm.training.runtime import create_strategy, devices, is_chief, prepared
+from official_cmlm.training.runtime import (
+    create_strategy,
+    devices,
+    is_chief,
+    prepared,
+    xla_decision,
+)
 from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.start import for_sentences, length, read_start
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
@@ -93,6 +101,11 @@ def _run(
 ) -> None:
     check_start(params.task.init_checkpoint)
     shown = validation_folders(params.task) if projector_sentences else []
+    started = time.monotonic()
+    decision = None
+    if params.runtime.enable_xla is None:
+        decision = xla_decision(params, model_dir if "train" in mode else "")
+        params = params.replace(runtime=params.runtime.replace(enable_xla=decision.compiled))
     params = prepared(params)
     strategy = create_strategy(params.runtime)
     if is_chief(strategy):
@@ -106,6 +119,8 @@ def _run(
     check_run(params, task, mode, strategy.num_replicas_in_sync)
     on_jax = "train" in mode and params.runtime.distribution_strategy == PJRT
     print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
+    if decision and "train" in mode:
+        print(decision, file=sys.stderr)
     for line in (*task.notes(), *schedule_notes(params.trainer)) if "train" in mode else ():
         print(line, file=sys.stderr)
     check_description(model_dir, task.encoder_config, task.vocabulary)
@@ -132,7 +147,7 @@ def _run(
                 if checkpoint:
                     _report_new_rate(params, model_dir, int(trainer.global_step.numpy()))
                 describe_run(params, task, mode, model_dir)
-            train(params, task, mode, model_dir, trainer, checkpoint)
+            train(params, task, mode, model_dir, trainer, checkpoint, started)
         else:
             runner_of(params, task, mode, model_dir, trainer).run()
         if shown and is_chief(strategy):
@@ -359,17 +374,21 @@ def train(
     model_dir: str,
     trainer: Trainer,
     checkpoint: str | None,
+    started: float,
 ) -> None:
     """Trains, and evaluates as `mode` says; resumes from `checkpoint` if it is not None.
+
+    `started` is the time by `time.monotonic` at which the run began.
 
     Raises:
       UserError: at a non-finite step; no checkpoint is written then.
       Stopped: if a stop was requested.
     """
     total, chief = params.trainer.train_steps, is_chief(trainer.strategy)
-    with progress_reports(total, model_dir if chief else None, trainer) as reports:
+    with progress_reports(total, model_dir if chief else None, trainer, started) as reports:
         runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
         trainer.on_piece = reports.on_piece if chief else None
+        trainer.on_first_step = reports.on_first_step if chief else None
         if chief and trainer.global_step.numpy() >= total:
             print(f"{model_dir}: all {total} steps are trained already", file=sys.stderr)
         stopped = False
@@ -397,7 +416,9 @@ def train(
             raise UserError(f"{error}; {last_checkpoint(model_dir)}; {advice}") from None
     checkpoint = runner.checkpoint_manager.latest_checkpoint
     if chief:
-        write_summary(model_dir, trainer, reports.last, params.task.train_data.seed, checkpoint)
+        first = reports.seconds_to_first_step
+        seed = params.task.train_data.seed
+        write_summary(model_dir, trainer, reports.last, first, seed, checkpoint)
         write_curve(model_dir)
     if stopped:
         step = int(trainer.global_step.numpy())
@@ -415,6 +436,12 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
     trainer = params.trainer
     check_fields(trainer, "trainer", recursive=True)
     check_schedule(trainer)
+    kind = trainer.optimizer_config.optimizer.type
+    if isinstance(LEGACY_OPTIMIZERS_CLS.get(kind), str):
+        raise UserError(
+            f"trainer.optimizer_config.optimizer.type is {kind}, but Model Garden has only its "
+            "name and no code for it; set it to adafactor_keras, adamw or lamb"
+        )
     if trainer.summary_interval % trainer.steps_per_loop:
         raise UserError(
             f"trainer.summary_interval {trainer.summary_interval} is not a multiple of "

@@ -5,6 +5,7 @@ from official.common import distribute_utils
 from official.core import config_definitions as cfg
 
 from official_cmlm.errors import UserError
+from official_cmlm.training.compilation import Decision, decide, resumed
 from official_cmlm.training.config import ALL_GPUS, PJRT, SentenceEncoderExperimentConfig
 
 _SEVERAL = ("mirrored", "multi_worker_mirrored")
@@ -35,11 +36,24 @@ def num_gpus(runtime: cfg.RuntimeConfig) -> int:
     return min(found, 1) if runtime.distribution_strategy == "one_device" else found
 
 
+def xla_decision(params: SentenceEncoderExperimentConfig, model_dir: str) -> Decision:
+    """Whether XLA compiles the steps if `runtime.enable_xla` is null; see `compilation`.
+
+    Args:
+      params: the experiment.
+      model_dir: its folder; a training that goes on there keeps its decision. Empty: none.
+    """
+    found = decide(params, num_gpus(params.runtime))
+    kept = resumed(model_dir) if model_dir else None
+    # On other devices it may not be possible.
+    return kept if kept and (found.possible or not kept.compiled) else found
+
+
 def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperimentConfig:
     """Resolves the settings that depend on this machine.
 
-    The number of GPUs and the precision are made explicit. Shapes become static where XLA compiles
-    the step, as it always does on a TPU.
+    The number of GPUs, the precision and whether XLA compiles the step are made explicit. Shapes
+    become static where it does, as always on a TPU.
 
     Raises:
       UserError: if the step cannot be compiled, or the precision is unknown.
@@ -47,14 +61,10 @@ def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperime
     runtime = params.runtime
     runtime = runtime.replace(num_gpus=num_gpus(runtime), mixed_precision_dtype=_precision(runtime))
     name = runtime.distribution_strategy
+    if runtime.enable_xla is None:
+        runtime = runtime.replace(enable_xla=decide(params, runtime.num_gpus).compiled)
     if not (runtime.enable_xla or name in ("tpu", PJRT)):
         return params.replace(runtime=runtime)
-    if params.task.chunk_size:
-        remedy = "" if name in ("tpu", PJRT) else ", or runtime.enable_xla to false"
-        raise UserError(
-            f"task.chunk_size is {params.task.chunk_size}, but XLA cannot compile a step with "
-            f"chunks of unequal size; set task.chunk_size to 0{remedy}"
-        )
     if name == PJRT:
         # JAX compiles the whole step; TensorFlow must not compile parts of it.
         runtime = runtime.replace(enable_xla=False)
@@ -66,7 +76,11 @@ def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperime
             f"runtime.enable_xla: XLA cannot compile a step of {name} on CPUs; set it to false, or "
             "runtime.distribution_strategy to one_device"
         )
-    return params.replace(runtime=runtime, task=params.task.replace(static_shapes=True))
+    task = params.task.replace(static_shapes=True)
+    if name == "tpu":
+        # It compiles validation too.
+        task = task.replace(static_validation=True)
+    return params.replace(runtime=runtime, task=task)
 
 
 def _precision(runtime: cfg.RuntimeConfig) -> str | None:

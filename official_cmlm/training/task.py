@@ -129,6 +129,7 @@ class SentenceEncoderTask(base_task.Task):
             manifest.row_size,
             tuple(sorted(manifest.languages)),
             tuple(manifest.labels),
+            bool(manifest.negatives),
         )
 
     def _open_vocabulary(self) -> Vocabulary:
@@ -206,8 +207,13 @@ class SentenceEncoderTask(base_task.Task):
             for _, data, view, _ in self.groups(is_training):
                 manifest = self.manifest(data)
                 check_examples(data, manifest, view)
-                check_batches(data, manifest, view, num_replicas, self.task_config.static_shapes)
+                check_batches(data, manifest, view, num_replicas, self._static(is_training))
         self._checked.add(is_training)
+
+    def _static(self, is_training: bool) -> bool:
+        """Whether batches have no shapes that depend on values."""
+        params = self.task_config
+        return params.static_shapes if is_training else params.static_validation
 
     def notes(self) -> list[str]:
         """Lines to print before training: how many records an objective cannot use."""
@@ -310,7 +316,7 @@ class SentenceEncoderTask(base_task.Task):
                     replicas,
                     check,
                     self._reached.get(name),
-                    self.task_config.static_shapes,
+                    self._static(params.is_training),
                 )
                 for name, data, view, augments in self.groups(params.is_training)
             }

@@ -142,10 +142,13 @@ class Trainer(base_trainer.Trainer):
 
     Attributes:
       totals: totals of this run so far.
+      on_first_step: called after the first step of this run with the seconds that it took, tracing
+        and compiling included; None (default): not called.
       on_piece: called with the metrics of the current loop, after the first step and every
         `REPORT_SECONDS`; None (default): no such reports. With several workers it is not called.
     """
 
+    on_first_step: Callable[[float], None] | None = None
     on_piece: Callable[[dict[str, float]], None] | None = None
     # When a training that has no checkpoint yet should get one; None once it has.
     _checkpoint_due: float | None = None
@@ -194,6 +197,12 @@ class Trainer(base_trainer.Trainer):
             return [describe_device()]
         return list(self.strategy.extended.worker_devices)
 
+    @property
+    def compiled(self) -> bool:
+        """Whether XLA compiles the steps."""
+        runtime = self.config.runtime
+        return bool(runtime.enable_xla) or runtime.distribution_strategy in ("tpu", PJRT)
+
     def pull(self) -> None:
         """Copies the newest variables from JAX to TensorFlow, if steps run on JAX."""
         if self._jax_loop:
@@ -239,6 +248,8 @@ class Trainer(base_trainer.Trainer):
                 raise StepFailed(failure)
             left -= piece
             if self._first is None:
+                if self.on_first_step is not None:
+                    self.on_first_step(time.monotonic() - started)
                 self._first = self._since_begin(
                     {m.name: m.result() for m in self.train_metrics if m.name in NAMES}
                 )

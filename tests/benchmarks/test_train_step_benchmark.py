@@ -55,4 +55,4 @@ def test_what_is_not_computed(objective):
     batches = bucketed([_example(12, 14) for _ in range(8)], [(16, 4)])
     flops = step_flops(Shape(objective, 4, 256, 30522), batches, batch_size=4)
     assert 2 * flops["ours"] < flops["padding"]
-    assert flops["ours"] < 1.2 * flops["pytorch"]
+    assert flops["ours"] < flops["pytorch"] < 1.2 * flops["pytorch_plain"]

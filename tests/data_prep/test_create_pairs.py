@@ -1,5 +1,6 @@
 """The binary that makes pairs records: what it writes, and what it says of broken input."""
 
+import json
 import re
 import subprocess
 import sys
@@ -118,6 +119,45 @@ def test_inference(run, tmp_path, vocabulary):
         assert (record["row"], record["label"]) == (i // 3, i // 3 % 3)
 
 
+ROWS = [("a cat", "the cat", "a dog"), ("a house", "the house"), ("trees", "a tree", "a river")]
+
+
+@pytest.mark.parametrize("form", ["table", "header", "json"])
+def test_triples(run, tmp_path, vocabulary, form, capsys):
+    """A hard negative is stored where there is one; the manifest and the summary count them."""
+    if form == "json":
+        names = ("anchor", "positive", "negative")
+        lines = [json.dumps(dict(zip(names, row))) for row in ROWS]
+        lines[1] = lines[1].replace("}", ', "negative": null, "score": 0.5}')
+    else:
+        head = ["anchor\tpositive\tnegative"] if form == "header" else []
+        # An empty cell is no text.
+        lines = [*head, *("\t".join(row) for row in ROWS)]
+        lines[-2] += "\t "
+    (tmp_path / "t").write_text("\n".join(lines))
+    manifest = run("t", ["en"], format="triples", keep_text=True, header=form == "header")
+    assert (manifest.records, manifest.sentences, manifest.negatives) == (3, 8, 2)
+    assert manifest.languages == {"en-en": 3} and manifest.labels == {}
+    (records,) = read_pairs_by_hand(tmp_path / "out").values()
+    assert [tuple(record["text"]) for record in records] == ROWS
+    tokenizer = build_tokenizer(vocabulary)
+    assert [record["ids"] for record in records] == [
+        tokenizer.tokenize(list(row)).to_list() for row in ROWS
+    ]
+    assert "3 rows, 3 pairs (2 with a hard negative), " in capsys.readouterr().out
+
+
+def test_what_hard_negatives_are_left_out(run, tmp_path):
+    """One that is the anchor or the positive; one of an evaluation; the whole row goes."""
+    long = "the old house by the river was sold to a man from the town"
+    rows = [*ROWS, ("a", "b", "b"), ("a", "b", "a"), ("a", "c", long)]
+    (tmp_path / "t").write_text("\n".join("\t".join(row) for row in rows))
+    (tmp_path / "sts").write_text(long)
+    manifest = run("t", ["en"], format="triples", exclude=tmp_path / "sts")
+    assert manifest.counters == {"pairs/negative_is_text_of_pair": 2, "exclude/row": 1}
+    assert (manifest.records, manifest.negatives) == (3, 2)
+
+
 def test_tables_that_are_not_aligned(run, tmp_path):
     """One after the other: each pair is a row of its own, each language has its shards."""
     files = _write_tables(tmp_path, nli_rows(5, LANGUAGES), header="")
@@ -174,6 +214,7 @@ def test_the_same_twice(run, tmp_path):
 
 
 TABLE = {"format": "tsv"}
+TRIPLES = {"format": "triples"}
 ALIGNED = {"format": "tsv", "row_aligned": True}
 MISTAKES = {
     "length": (["a\nb", "c"], {}, "1: ends before line 2"),
@@ -190,6 +231,13 @@ MISTAKES = {
         ["a\tb\tneutral", "a\tb\tentailment"],
         ALIGNED,
         "1:1: label 'entailment', but 'neutral' in {folder}/0:1; the files are not row-aligned",
+    ),
+    "triple columns": (["a\tb\tc\na"], TRIPLES, "0:2: 1 columns; a table of triples"),
+    "triple key": (['{"anchor": "a"}'], TRIPLES, "0:1: no 'positive'; --format=triples needs"),
+    "triple type": (
+        ['{"anchor": "a", "positive": "b", "negative": ["c"]}'],
+        TRIPLES,
+        '0:1: "negative" is not of the right type; make it a string',
     ),
     "nothing": ([""], TABLE, "0: no usable pair; check --format and --header"),
     "header alone": (["a\tb"], TABLE | {"header": True}, "0: no usable pair"),

@@ -69,9 +69,15 @@ def tiny(module: str, arguments: list[str]) -> list[str]:
         sizes["task"]["encoder"] = _ENCODER
     if override.get("task", {}).get("chunk_size"):
         sizes["task"]["chunk_size"] = 3
+    nested = {
+        name: {"matryoshka_dims": [4, 8]}
+        for name, settings in override.get("task", {}).get("objectives", {}).items()
+        if settings and settings.get("matryoshka_dims")
+    }
+    sizes["task"]["objectives"] = nested
     prefix = max((p for p in _OBJECTIVES if name.startswith(p)), key=len, default=None)
     if prefix:
-        sizes["task"]["objectives"] = _OBJECTIVES[prefix]
+        sizes["task"]["objectives"] = _merged(_OBJECTIVES[prefix], nested)
     rest = [a for a in arguments if not a.startswith("--params_override=")]
     return [*rest, f"--params_override={json.dumps(_merged(override, sizes))}"]
 

@@ -6,14 +6,14 @@ from pathlib import Path
 from tests.conftest import WORDS, make_documents, write_records
 from tests.docs.pages import ROOT
 from tests.evaluation.toy import write, write_senteval, write_year
-from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, triples, write_pairs
 
 # A BERT of two layers × 16 with 40 positions, which transformers wrote.
 PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
 # What a page needs that it does not make itself, below work/: see `prepare`.
 NEEDS = {
     "docs/recipes.md": ("records", "sentences", "pairs", "minilm"),
-    "docs/data.md": (),
+    "docs/data.md": ("encoder",),
     "docs/checkpoints.md": (),
     "docs/export.md": ("model",),
     "docs/evaluation.md": ("model",),
@@ -24,7 +24,7 @@ NEEDS = {
     "docs/objectives/mlm.md": ("records",),
     "docs/objectives/nsp.md": ("records",),
     "docs/objectives/quick-thought.md": ("records",),
-    "docs/objectives/bitext-retrieval.md": ("records", "pairs"),
+    "docs/objectives/bitext-retrieval.md": ("records", "pairs", "triples", "minilm"),
     "docs/objectives/nli.md": ("vocab.txt", "minilm", "nli"),
     "docs/objectives/contrastive.md": ("sentences", "minilm"),
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
@@ -88,7 +88,8 @@ def write_made(folder: Path) -> None:
     from official_cmlm.tokenization import load_vocabulary
 
     import_checkpoint(PUBLIC, folder / "minilm")
-    shutil.copytree(folder / "minilm", folder / "model")
+    for name in ("model", "encoder"):
+        shutil.copytree(folder / "minilm", folder / name)
     vocabulary = load_vocabulary(folder / "minilm")
     vocabulary.save(folder)
     languages = [
@@ -99,6 +100,7 @@ def write_made(folder: Path) -> None:
     write_records(folder / "records", languages, vocabulary)
     write_records(folder / "sentences", make_documents(60), vocabulary, keep_text=True)
     write_pairs(folder / "pairs", bitext(60), vocabulary)
+    write_pairs(folder / "triples", triples(60, "en-en"), vocabulary)
     write_pairs(folder / "nli", nli_rows(24, ("en", "de")), vocabulary)
 
 

@@ -1,5 +1,7 @@
 """Views of pairs: which hypothesis goes with a premise, and what travels along."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -7,7 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, TextPairs
+from official_cmlm.inputs.pair_views import (
+    HYPOTHESIS_LANGUAGES,
+    InferencePairs,
+    TextPairs,
+    TextTriples,
+)
 from official_cmlm.records.pairs import PairBlock
 from tests.inputs.blocks import SLOW, SPECIAL, wrap
 
@@ -61,6 +68,22 @@ def test_text_pairs(pairs, limit):
     assert examples["second"].to_list() == [wrap(second[:limit]) for _, second in pairs]
     assert examples["first"].dtype == examples["second"].dtype == tf.int32
     assert examples["key"].numpy().tolist() == list(range(7, 7 + len(pairs)))
+
+
+@SLOW
+@given(pairs=st.lists(st.tuples(_TEXT, _TEXT, _TEXT | st.just([])), max_size=8))
+def test_text_triples(pairs):
+    """As text pairs, and the third text, cut too; where there is none, `has_negative` is 0."""
+    block = _block(pairs)
+    third = tf.ragged.constant([third for *_, third in pairs], tf.int32, ragged_rank=1)
+    examples = TextTriples(7, SPECIAL)(dataclasses.replace(block, negative=third))
+    expected = TextPairs(7, SPECIAL)(block)
+    assert set(examples) == {*expected, "negative", "has_negative"}
+    assert TextTriples.sequences == ("first", "second", "negative")
+    for name in ("first", "second"):
+        assert examples[name].to_list() == expected[name].to_list()
+    assert examples["negative"].to_list() == [wrap(third[:5]) for *_, third in pairs]
+    assert examples["has_negative"].numpy().tolist() == [int(bool(third)) for *_, third in pairs]
 
 
 @SLOW

@@ -18,7 +18,7 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import cmlm_numpy
 from tests.oracles import contrastive_numpy as oracle
-from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, pair, triples, write_pairs
 from tests.training.helpers import by_objective, data, task_config
 
 NAN, INF = float("nan"), float("inf")
@@ -115,6 +115,43 @@ def test_beside_cmlm(folder, records_dir):
     assert float(task.build_losses(features, outputs)) == pytest.approx(expected, rel=1e-6)
 
 
+@pytest.fixture(scope="module")
+def hard(tmp_path_factory, vocabulary):
+    """60 pairs, two of three with a hard negative."""
+    path = tmp_path_factory.mktemp("hard") / "records"
+    write_pairs(path, triples(60), vocabulary)
+    return path
+
+
+@pytest.mark.parametrize("bidirectional", [False, True])
+def test_hard_negatives_are_candidates_of_all(hard, bidirectional):
+    """First → second, the other direction has none; rows without one stand beside rows with."""
+    task = _task(hard, logit_scale=5.0, hard_negative_weight=1.0, bidirectional=bidirectional)
+    batch, model = first_batch(task), random_model(task)
+    there = batch["has_negative"].numpy()
+    assert 0 < there.sum() < len(there)
+    first, second, third = (embed(model, batch[name]) for name in ("first", "second", "negative"))
+    negatives = [vector if one else None for vector, one in zip(third, there)]
+    losses = oracle.with_hard_negatives(first, second, negatives, 5.0, 0.3, 1.0)
+    expected = sum(losses) / len(losses)
+    if bidirectional:
+        expected += oracle.additive_margin_softmax(second, first, 0.3, 5.0, True, False)
+    output = model({"bitext_retrieval": batch})["bitext_retrieval"]
+    assert float(output.loss) == pytest.approx(expected, rel=1e-4)
+
+
+def test_hard_negatives_can_be_left_out(hard, folder):
+    """The third text is then not read; pairs without one have no such features anyway."""
+    task = _task(hard, hard_negatives=False)
+    assert "negative" not in first_batch(task) and "negative" not in first_batch(_task(folder))
+    for path, settings in ((folder, {}), (hard, {"hard_negatives": False})):
+        refuses(
+            lambda p=path, s=settings: _task(p, hard_negative_weight=1.0, **s),
+            f"task.train_data.input_path={path}",
+            "bitext_retrieval.hard_negative_weight",
+        )
+
+
 @pytest.mark.parametrize(
     ("field", "wrong"),
     [
@@ -158,6 +195,7 @@ def test_pairs_of_one_language_are_refused(vocabulary, tmp_path):
     refuses(lambda: _task(tmp_path / "one"), tmp_path / "one", "one language", "en-en")
     write_pairs(tmp_path / "mixed", bitext(6, "en-en") + bitext(6, "en-de"), vocabulary)
     _task(tmp_path / "mixed")
+    _task(tmp_path / "one", one_language=True)
     read = {"train_data": data(tmp_path / "mixed", languages=["en-en"])}
     refuses(lambda: _task(tmp_path / "mixed", **read), tmp_path / "mixed", "one language")
 

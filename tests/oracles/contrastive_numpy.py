@@ -170,6 +170,49 @@ def simcse(
     return terms
 
 
+def with_hard_negatives(
+    first: ArrayLike,
+    second: ArrayLike,
+    negatives: Sequence[ArrayLike | None],
+    scale: float,
+    margin: float = 0.0,
+    weight: float = 0.0,
+    normalize: bool = True,
+) -> list[float]:
+    """Supervised SimCSE (Gao et al. 2021, section 4 and appendix B), with a margin as CMLM's 4.2.
+
+    l_i = -log(e^{s (sim(h_i, h_i+) - m)} / (e^{s (sim(h_i, h_i+) - m)}
+        + sum_{j != i} e^{s sim(h_i, h_j+)} + sum_j e^{w [i = j]} e^{s sim(h_i, h_j-)}))
+
+    Args:
+        first: h, [B, h].
+        second: h+, [B, h].
+        negatives: h-, B vectors [h]; None where there is none.
+        scale: s, one over the temperature.
+        margin: m.
+        weight: w, log of the paper's alpha.
+        normalize: Whether sim is the cosine; else the inner product.
+    """
+
+    def similarity(u: ArrayLike, v: ArrayLike) -> float:
+        if normalize:
+            return cosine(u, v)
+        return math.fsum(float(a) * float(b) for a, b in zip(u, v, strict=True))
+
+    terms = []
+    for i in range(len(first)):
+        own = scale * (similarity(first[i], second[i]) - margin)
+        logits = [own]
+        for j in range(len(second)):
+            if j != i:
+                logits.append(scale * similarity(first[i], second[j]))
+        for j, negative in enumerate(negatives):
+            if negative is not None:
+                logits.append(scale * similarity(first[i], negative) + (weight if i == j else 0.0))
+        terms.append(log_sum_exp(logits) - own)
+    return terms
+
+
 def fuse(
     vector: ArrayLike,
     lexical: ArrayLike,

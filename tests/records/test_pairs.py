@@ -9,13 +9,13 @@ from hypothesis import strategies as st
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.records.pairs import KIND, NLI_LABELS, NO_LABEL, encode, parse
-from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
+from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, triples, write_pairs
 
 _IDS = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=6)
 _LANGUAGE = st.sampled_from(["en", "zh-Hans", ""])
 _WORDS = st.text(st.characters(exclude_categories=["Cs"]), max_size=6)
 _RECORD = st.tuples(
-    st.tuples(_IDS, _IDS),
+    st.tuples(_IDS, _IDS) | st.tuples(_IDS, _IDS, _IDS),
     st.tuples(_LANGUAGE, _LANGUAGE),
     st.integers(-1, 2),
     st.integers(0, 2**40),
@@ -31,13 +31,15 @@ def _encode(texts, languages, label, row, text):
 @settings(max_examples=20, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(_RECORD, max_size=5))
 def test_round_trip(records):
-    """Both texts, languages, label and row of a batch of records, with or without text."""
+    """All texts, languages, label and row of a batch of records, with or without text."""
     serialized = [_encode(*record) for record in records]
     keys = tf.range(len(records), dtype=tf.int64) - 1
     block = parse(tf.constant(serialized, tf.string), keys)
-    assert block.first.to_list() == [first for (first, _), *_ in records]
-    assert block.second.to_list() == [second for (_, second), *_ in records]
+    assert block.first.to_list() == [texts[0] for texts, *_ in records]
+    assert block.second.to_list() == [texts[1] for texts, *_ in records]
+    assert block.negative.to_list() == [(*texts, [])[2] for texts, *_ in records]
     assert block.first.dtype == block.second.dtype == block.labels.dtype == tf.int32
+    assert block.negative.dtype == tf.int32
     assert block.languages.shape == (len(records), 2)
     languages = [tuple(name.decode() for name in pair) for pair in block.languages.numpy()]
     assert languages == [pair for _, pair, *_ in records]
@@ -49,6 +51,14 @@ def test_round_trip(records):
         assert ("text" in feature) == (text is not None)
         if text is not None:
             assert tuple(x.decode() for x in feature["text"].bytes_list.value) == text
+
+
+@pytest.mark.parametrize("count", [0, 1, 4])
+def test_other_numbers_of_texts_are_damage(count):
+    """Neither two nor three: no record of this project."""
+    record = encode(np.arange(count), [1] * count, ("en", "de"), NO_LABEL, 0)
+    with pytest.raises(tf.errors.InvalidArgumentError, match="2 or 3 texts"):
+        parse(tf.constant([record]), tf.zeros([1], tf.int64))
 
 
 def test_equal_records_are_equal_bytes():
@@ -71,6 +81,16 @@ def test_a_folder_of_pairs(vocabulary, tmp_path):
     assert list(shards) == [shard.name for shard in manifest.shards]
     assert [len(records) for records in shards.values()] == [s.records for s in manifest.shards]
     assert manifest.kind == KIND and manifest.records == 30 and manifest.row_size == 3
+
+
+def test_the_manifest_says_whether_there_are_hard_negatives(vocabulary, tmp_path):
+    """How many; without any, the file is as releases without them wrote it."""
+    manifest = write_pairs(tmp_path / "some", triples(9), vocabulary)
+    assert load_manifest(tmp_path / "some", KIND) == manifest
+    assert manifest.negatives == 6 and manifest.records == 9 and manifest.sentences == 24
+    write_pairs(tmp_path / "none", bitext(9), vocabulary)
+    assert "negatives" not in (tmp_path / "none" / "dataset.json").read_text()
+    assert load_manifest(tmp_path / "none").negatives == 0
 
 
 def test_pairs_where_documents_are_needed(vocabulary, tmp_path):

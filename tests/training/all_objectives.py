@@ -20,12 +20,12 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_manifest
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.pairs_helpers import bitext, nli_rows, write_pairs
+from tests.pairs_helpers import nli_rows, triples, write_pairs
 from tests.training.helpers import task_config
 
 # Settings by objective; the encoder has one layer.
 SETTINGS = {
-    "bitext_retrieval": BitextRetrievalConfig(logit_scale=5.0),
+    "bitext_retrieval": BitextRetrievalConfig(logit_scale=5.0, hard_negative_weight=0.5),
     "cmlm": CmlmConfig(num_projections=3),
     "cmlm_cse": CmlmCseConfig(
         mlm_weight=0.5, lexical_layers=1, fusion_layers=1, augmentation="word_deletion"
@@ -51,7 +51,8 @@ def write_folders(folder: Path, vocabulary) -> Path:
     ]
     long = [Document(f"long{i}", "en", [text]) for i, text in enumerate(texts)]
     write_records(folder / "long_documents", long, vocabulary)
-    write_pairs(folder / "bitext", bitext(40), vocabulary)
+    # Some with a hard negative, some without.
+    write_pairs(folder / "bitext", triples(40), vocabulary)
     write_pairs(folder / "nli", nli_rows(20), vocabulary)
     return folder
 
@@ -76,7 +77,11 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     data, config = task.task_config.train_data, task.chosen[name]
     manifest = load_manifest(data.input_path)
     source = Source(
-        task.vocabulary, manifest.row_size, tuple(manifest.languages), tuple(manifest.labels)
+        task.vocabulary,
+        manifest.row_size,
+        tuple(manifest.languages),
+        tuple(manifest.labels),
+        bool(manifest.negatives),
     )
     view = config.view(data, source)
     paths = [str(Path(data.input_path) / shard.name) for shard in manifest.shards]

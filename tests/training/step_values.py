@@ -22,7 +22,7 @@ def step_values(model, features, chunk_size=0, key=KEY):
         tf.zeros_like(v) if g is None else tf.convert_to_tensor(g)
         for g, v in zip(gradients, model.trainable_variables, strict=True)
     ]
-    metrics = tf.nest.flatten([output.metrics for output in outputs.values()])
+    metrics = tf.nest.flatten({name: output.metrics for name, output in outputs.items()})
     return summed_over_replicas([loss / replicas, *gradients, *metrics])
 
 

@@ -38,7 +38,7 @@ def _optimizer(kind, rate):
     )
 
 
-def _trained(folders, names, kind, rate, on_jax, steps=_STEPS):
+def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
     """Losses and metrics of each step, and the weights after all, of a sum of objectives."""
     settings = {
         name: SETTINGS[name].replace(
@@ -47,9 +47,9 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS):
         )
         for name in names
     }
-    config = task_config(
-        records_of(folders, names[0]), settings, {"num_layers": 1, **_DROPOUT}, static_shapes=True
-    )
+    encoder = {"num_layers": 1, **_DROPOUT}
+    task = {"static_shapes": True, **task}
+    config = task_config(records_of(folders, names[0]), settings, encoder, **task)
     tf_keras.utils.set_random_seed(3)
     task = SentenceEncoderTask(config)
     model = randomize(task.build_model())
@@ -92,8 +92,8 @@ def _batch(folders, name, start):
     return batch_of(SentenceEncoderTask(config), name, start=start)
 
 
-def _assert_equal_training(folders, names, kind, rate, steps=_STEPS):
-    found, weights = _trained(folders, names, kind, rate, True, steps)
+def _assert_equal_training(folders, names, kind, rate, steps=_STEPS, **of_jax):
+    found, weights = _trained(folders, names, kind, rate, True, steps, **of_jax)
     expected, expected_weights = _trained(folders, names, kind, rate, False, steps)
     # The weights move, or equal ones would say nothing.
     assert np.ptp(expected[:, 0]) > 0.01
@@ -111,9 +111,13 @@ def test_the_sum_of_two_objectives(folders):
 
 
 @pytest.mark.long
-def test_the_sum_of_all_objectives(folders):
-    """20 steps with dropout: every objective's loss and figures, and the weights."""
-    _assert_equal_training(folders, list(SETTINGS), "sgd", 0.05)
+@pytest.mark.parametrize("chunk_size", [0, 3])
+def test_the_sum_of_all_objectives(folders, chunk_size):
+    """20 steps with dropout: every objective's loss and figures, and the weights.
+
+    In chunks on JAX's device too, against TensorFlow's whole batches.
+    """
+    _assert_equal_training(folders, list(SETTINGS), "sgd", 0.05, chunk_size=chunk_size)
 
 
 @pytest.mark.long

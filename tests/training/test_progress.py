@@ -1,6 +1,7 @@
 """What the progress bar makes of a loop's metrics."""
 
 import json
+import time
 
 import tensorflow as tf
 
@@ -21,3 +22,13 @@ def test_a_constant_learning_rate_on_several_replicas(tmp_path):
     assert reports.last["learning_rate"] == 0.25
     (line,) = (tmp_path / HISTORY_NAME).read_text().splitlines()
     assert 0.25 in json.loads(line).values()
+
+
+def test_time_to_the_first_step(capsys):
+    """From the run's begin, not from that of the reports; one line."""
+    reports = TrainingProgress(2, None, tf.Variable(1, dtype=tf.int64), time.monotonic() - 100)
+    assert reports.seconds_to_first_step is None
+    reports.on_first_step(7.25)
+    assert 100 <= reports.seconds_to_first_step < 200
+    line = capsys.readouterr().err.strip()
+    assert line.startswith("first step after 10") and "7.2 s of it" in line

@@ -19,7 +19,10 @@ CASES = {
     "bitext_retrieval": ("bitext_retrieval", {}),
     "nli": ("nli", {}),
     "contrastive": ("contrastive", {}),
-    "contrastive-both": ("contrastive", BOTH),
+    "contrastive-both": (
+        "contrastive",
+        BOTH | {"projection_head": "none", "matryoshka_dims": [4, 8]},
+    ),
     "cmlm_cse": ("cmlm_cse", {}),
     # At 0.15 all short spans have equally many.
     "declutr": ("declutr", {"masking_rate": 0.4}),

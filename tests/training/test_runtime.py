@@ -16,8 +16,8 @@ from tests.training.test_run import tiny_run, weights_of
 WEIGHTS = ("model/", "encoder/", "language_model_head/")
 
 
-def _prepared(task=None, **values):
-    text = json.dumps({"runtime": values, "task": task or {}})
+def _prepared(**values):
+    text = json.dumps({"runtime": values})
     return runtime.prepared(registry.load("demo", params_override=text))
 
 
@@ -76,32 +76,21 @@ def test_precision_by_either_name(name, found):
 
 
 @pytest.mark.parametrize(
-    ("values", "task", "message"),
+    ("values", "message"),
     [
-        ({"mixed_precision_dtype": "float8"}, {}, "is 'float8'; choose one of float32, bfloat16"),
-        ({"mixed_precision_dtype": "float16", "loss_scale": "big"}, {}, "got 'big'"),
-        ({"mixed_precision_dtype": "float16", "loss_scale": -1.0}, {}, "got -1.0"),
-        (
-            {"enable_xla": True},
-            {"chunk_size": 4},
-            "0, or runtime.enable_xla to false",
-        ),
-        (
-            {"distribution_strategy": "tpu", "tpu": "x"},
-            {"chunk_size": 4},
-            "unequal size; set task.chunk_size to 0$",
-        ),
+        ({"mixed_precision_dtype": "float8"}, "is 'float8'; choose one of float32, bfloat16"),
+        ({"mixed_precision_dtype": "float16", "loss_scale": "big"}, "got 'big'"),
+        ({"mixed_precision_dtype": "float16", "loss_scale": -1.0}, "got -1.0"),
         (
             {"distribution_strategy": "multi_worker_mirrored", "enable_xla": True},
-            {},
             "multi_worker_mirrored on CPUs; set it to false",
         ),
     ],
 )
-def test_what_cannot_be_is_refused(values, task, message):
+def test_what_cannot_be_is_refused(values, message):
     """With one line that says what to change."""
     with pytest.raises(UserError, match=message):
-        _prepared(task, **values)
+        _prepared(**values)
 
 
 def test_xla_on_one_device():
@@ -111,8 +100,12 @@ def test_xla_on_one_device():
 
 
 @pytest.mark.long
-def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch):
-    """The trainer compiles the step, and training with dropout comes to the same weights."""
+@pytest.mark.parametrize("chunk_size", [0, 5])
+def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch, chunk_size):
+    """The trainer compiles the step, and training with dropout comes to the same weights.
+
+    Batches of two buckets, in chunks too that divide neither.
+    """
     compiled = []
     function = tf.function
 
@@ -124,6 +117,7 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch)
     run(tiny_run(records_dir, tmp_path, steps=3), "train", str(tmp_path / "plain"))
     assert True not in compiled
     params = _with_runtime(tiny_run(records_dir, tmp_path, steps=3), enable_xla=True)
+    params.task.chunk_size = chunk_size
     run(params, "train", str(tmp_path / "xla"))
     assert True in compiled
     plain, other = (tf.train.load_checkpoint(str(tmp_path / name)) for name in ("plain", "xla"))

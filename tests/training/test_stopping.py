@@ -76,6 +76,8 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
     assert second["loss"] > 0 and second["gradient_norm"] > 0 and second["learning_rate"] > 0
     assert second["peak_memory_mib"] > 100 and second["replicas"] == len(second["devices"]) == 1
     assert second["versions"]["tensorflow"] == tf.__version__
+    # From the beginning of the run, so more than its steps took; tiny steps are not compiled.
+    assert second["seconds_to_first_step"] > 0 and second["compiled"] is False
 
     _damage(folder / f"ckpt-{step + 2}.data-00000-of-00001")
     with pytest.raises(UserError, match=f"ckpt-{step + 2}: damaged .*resume the training"):

@@ -27,13 +27,32 @@ def _run(rows, **values):
 
 
 def _rows(*texts):
-    return [(pair(first, second),) for first, second in texts]
+    return [(pair(*both, negative=(third or [None])[0]),) for *both, third in map(_split, texts)]
+
+
+def _split(texts):
+    """Both texts, and a list of the hard negative if there is one."""
+    return (*texts[:2], list(texts[2:]))
 
 
 def test_nothing_is_left_out_by_default():
     """Not even the strangest rows."""
     texts = [("a", "b" * 500), ("a", "b" * 500), ("?", "?")]
     assert _run(_rows(*texts)) == (texts, {})
+
+
+def test_hard_negatives():
+    """Any length; another language is found; other negatives make other pairs."""
+    long = ("a b", "c d", "e " * 300)
+    assert _run(_rows(long), max_length_ratio=2.0)[1] == {}
+    kept, counters = _run(
+        _rows(("a", "b", "german"), ("c", "d", "e"), ("e", "f")),
+        detect=lambda text: ("en" if text == "german" else "", 0.9),
+    )
+    assert kept == [("c", "d"), ("e", "f")] and counters == {"pairs/another_language": 1}
+    rows = _rows(("a", "b", "x"), ("a", "b", "y"), ("a", "b"), ("a", "b", "X"), ("a", "b"))
+    kept, counters = _run(rows, repeated="pair")
+    assert len(kept) == 3 and counters == {"pairs/repeated": 2}
 
 
 def test_lengths():

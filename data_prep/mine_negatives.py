@@ -1,0 +1,241 @@
+"""Finds hard negatives of pairs by an encoder: `python -m data_prep.mine_negatives`.
+
+    python -m data_prep.mine_negatives --format=tsv --input=pairs.tsv --encoder=work/model \
+        --relative_margin=0.05 --output=mined.jsonl
+    python -m data_prep.create_pairs --format=triples --input=mined.jsonl --languages=en …
+
+A hard negative of a pair is a text that the encoder puts near its anchor, though it is not its
+positive: the positive of another pair, or one of --candidates. Known positives of the anchor, and
+texts with the letters of one of them or of the anchor, are left out. Texts that would be right
+answers too are best left out by a margin to the positive.
+"""
+
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+from absl import flags
+
+from official_cmlm import cli, progress
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write, check_output
+from official_cmlm.input_files import is_file
+
+from . import common_flags
+from .output.summary import exit_status
+from .pairs import mining
+from .readers import ReadOptions, ReadReport
+from .readers.decoding import iter_lines
+from .readers.document import DEFAULT_MAX_LINE_BYTES, Pair, one_space
+from .readers.pairs import pair_inputs
+from .readers.report import guarded
+
+FLAGS = flags.FLAGS
+_FORMATS = ("lines", "moses", "tsv", "tmx", "triples")
+# Texts that the encoder gets at a time, so that progress shows.
+_TEXTS = 4096
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    defaults = mining.Mining()
+    flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
+    flags.DEFINE_enum(
+        "format",
+        "lines",
+        _FORMATS,
+        "As of data_prep.create_pairs; of triples the third text is one more candidate.",
+    )
+    flags.DEFINE_list(
+        "languages", None, "As of data_prep.create_pairs; only moses and tmx need them."
+    )
+    flags.DEFINE_bool("header", False, "Whether the first line of a table names its columns.")
+    flags.DEFINE_list("candidates", [], "Files of further candidates, one text a line.")
+    flags.DEFINE_string(
+        "encoder",
+        None,
+        "Whose vectors say what is near: an encoder directory, a folder of export.export_tfhub, a"
+        " sentence-transformers folder, or package.module:object with encode(list of str)."
+        " Required.",
+    )
+    flags.DEFINE_bool(
+        "roles",
+        False,
+        "Whether anchors are queries and candidates documents to an encoder that has prompts, or"
+        " other ways of its own, for these.",
+    )
+    flags.DEFINE_string(
+        "output",
+        None,
+        "File to write, .jsonl or .tsv, which create_pairs --format=triples reads; it appears when"
+        " complete. Required.",
+    )
+    flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
+    flags.DEFINE_integer(
+        "num_negatives",
+        defaults.num_negatives,
+        "Most negatives of a pair; each gets a row of its own. A pair without any gets one row"
+        " without.",
+        lower_bound=1,
+        upper_bound=1_000_000,
+    )
+    for name, default, low, meaning in (
+        ("range_min", defaults.range_min, 0, "Nearest texts of an anchor that are passed over."),
+        ("range_max", defaults.range_max, 1, "Nearest texts of an anchor that are looked at."),
+    ):
+        flags.DEFINE_integer(name, default, meaning, lower_bound=low, upper_bound=1_000_000)
+    for name, meaning in (
+        ("absolute_margin", "A negative's cosine is at most the positive's minus this."),
+        ("relative_margin", "It is at most the positive's times 1 minus this."),
+    ):
+        flags.DEFINE_float(name, None, f"{meaning} Default: any.", 0, 2)
+    flags.DEFINE_float("min_score", None, "Least cosine of a negative. Default: any.", -1, 1)
+    flags.DEFINE_float("max_score", None, "Largest cosine of a negative. Default: any.", -1, 1)
+    flags.DEFINE_enum(
+        "sampling",
+        defaults.sampling,
+        mining.SAMPLINGS,
+        "Which of the texts that are left: the nearest (top), or any of them (random).",
+    )
+    flags.DEFINE_integer("seed", 0, "Of --sampling=random.", 0, 2**32 - 1)
+    flags.DEFINE_enum(
+        "search",
+        defaults.search,
+        mining.SEARCHES,
+        "exact: all anchors with all candidates, in blocks of bounded memory; faiss: an index of"
+        " that package, for millions of candidates, which misses some neighbours.",
+    )
+    common_flags.define_faults()
+    flags.adopt_module_key_flags(common_flags)
+    cli.required("input", "encoder", "output")
+
+
+def main(argv: list[str]) -> int:
+    """Runs the binary."""
+    del argv
+    options = mining.Mining(
+        **{name: FLAGS[name].value for name in mining.Mining.__dataclass_fields__}
+    )
+    languages = FLAGS.languages or ["und"] * len(FLAGS.input)
+    inputs = pair_inputs(FLAGS.input, languages, FLAGS.format)
+    paths = [path for given in inputs for path in given.paths] + FLAGS.candidates
+    common_flags.announce_remote_files(paths)
+    for path in paths:
+        if not is_file(path):
+            raise UserError(f"{path}: no such file; check --input and --candidates")
+    output = Path(FLAGS.output)
+    if output.suffix not in (".jsonl", ".tsv"):
+        raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")
+    check_output(output, FLAGS.overwrite, paths)
+    reading = ReadOptions(
+        max_line_bytes=DEFAULT_MAX_LINE_BYTES,
+        max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+    )
+    report = ReadReport()
+    pairs, more, empty = [], [], 0
+    for given in inputs:
+        read = given.read(report, FLAGS.header, reading)
+        for pair in guarded(given.name, read, FLAGS.on_error, report):
+            if pair.label is not None:
+                raise UserError(
+                    f"{pair.where}: has a label; give pairs whose texts belong together, without "
+                    "labels"
+                )
+            if not all(pair.texts):
+                empty += 1
+                continue
+            pairs.append(pair)
+            more += [pair.negative] if pair.negative else []
+    for path in FLAGS.candidates:
+        more += guarded(path, _texts(path, reading, report), FLAGS.on_error, report)
+    report.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
+    if not pairs:
+        raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
+    rows, without, scores = _mine_into(output, pairs, more, options)
+    for warning in report.warnings():
+        cli.warn(warning)
+    left_out = f"; left out: {empty} with an empty text" if empty else ""
+    print(
+        f"{output}: {len(pairs)} pairs, {without} of them without a negative, {rows} rows; mean "
+        f"cosine of positives {_mean(scores[0])}, of negatives {_mean(scores[1])}{left_out}"
+        f"{report.skipped(len(paths))}"
+    )
+    return exit_status(report.counters())
+
+
+def _mine_into(
+    output: Path, pairs: list[Pair], more: list[str], options: mining.Mining
+) -> tuple[int, int, tuple[list[float], list[float]]]:
+    """Writes the file; returns its rows, pairs without a negative, cosines of both kinds."""
+    cli.import_tensorflow()
+    from official_cmlm.encoders import open_encoder
+    from official_cmlm.evaluation.encoding import checked
+
+    opened = open_encoder(FLAGS.encoder)
+    roles = opened.roles if FLAGS.roles else {}
+    encoders = [
+        checked(roles[name].encode if name in roles else opened.encode)
+        for name in ("query", "document")
+    ]
+    embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
+    found = mining.mine([pair.texts for pair in pairs], more, *embed, options)
+    # With the first one all texts are encoded, and the bars of that are done.
+    first, mined = next(found), {}
+    with progress.bar(len(pairs), "pair", "searching") as bar:
+        for one in itertools.chain([first], found):
+            mined[one.row] = one
+            bar.update()
+    rows = 0
+    output.parent.mkdir(parents=True, exist_ok=True)
+    with atomic_write(output) as file:
+        for row, pair in enumerate(pairs):
+            for negative in mined[row].negatives or [None]:
+                file.write(_line(pair.texts, negative, output.suffix).encode())
+                rows += 1
+    without = sum(not one.negatives for one in mined.values())
+    positives = [one.positive_score for one in mined.values()]
+    return rows, without, (positives, [s for one in mined.values() for s in one.scores])
+
+
+def _line(texts: tuple[str, str], negative: str | None, form: str) -> str:
+    if form == ".tsv":
+        # The readers made all white space single spaces.
+        return "\t".join([*texts, *([negative] if negative else [])]) + "\n"
+    row = dict(zip(("anchor", "positive"), texts)) | ({"negative": negative} if negative else {})
+    return json.dumps(row, ensure_ascii=False) + "\n"
+
+
+def _texts(path: str, options: ReadOptions, report: ReadReport) -> Iterator[str]:
+    limits = (options.max_line_bytes, options.max_expanded_bytes)
+    yield from filter(None, (one_space(line) for _, line in iter_lines(path, report, *limits)))
+
+
+def _in_pieces(encode: mining.Embed, name: str) -> mining.Embed:
+    """The encoder with a progress bar; texts go to it sorted by length."""
+    import numpy as np
+
+    def embed(texts: list[str]) -> np.ndarray:
+        order = sorted(range(len(texts)), key=lambda i: -len(texts[i]))
+        vectors = None
+        with progress.bar(len(texts), "text", f"encoding {name}") as bar:
+            for start in range(0, len(order), _TEXTS):
+                part = order[start : start + _TEXTS]
+                found = encode([texts[i] for i in part])
+                if vectors is None:
+                    vectors = np.empty([len(texts), found.shape[1]], np.float32)
+                vectors[part] = found
+                bar.update(len(part))
+        return vectors
+
+    return embed
+
+
+def _mean(values: list[float]) -> str:
+    return f"{sum(values) / len(values):.3f}" if values else "–"
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

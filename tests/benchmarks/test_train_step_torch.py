@@ -1,0 +1,138 @@
+"""Both libraries of the training-step benchmark compute the same losses and gradients.
+
+They need PyTorch and Hugging Face's transformers: run them with the python of `.venv-bench`.
+"""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks.train_step_examples import SEQUENCES, Batch
+from benchmarks.train_step_side import features_of, model_of
+from official_cmlm.checkpoints.huggingface_tensors import (
+    encoder_names,
+    head_names,
+    to_huggingface,
+)
+from official_cmlm.modeling.variables import encoder_variables, head_variables
+from official_cmlm.training.step import weighted_sum
+
+torch = pytest.importorskip("torch", reason="needs PyTorch: make bench-env")
+pytest.importorskip("transformers", reason="needs transformers: make bench-env")
+
+PAD, VOCAB_SIZE, LENGTH = 0, 97, 16
+SIZE = "2x64"
+
+
+def _batch(objective):
+    """Five examples of unequal lengths."""
+    random = np.random.default_rng(3)
+
+    def row(masked):
+        length = int(random.integers(5, LENGTH + 1))
+        found = {"ids": random.integers(1, VOCAB_SIZE, length).tolist()}
+        if masked:
+            count = int(random.integers(1, 3))
+            found["positions"] = sorted(
+                random.choice(np.arange(1, length), count, replace=False).tolist()
+            )
+            found["labels"] = random.integers(1, VOCAB_SIZE, count).tolist()
+        return found
+
+    names = SEQUENCES[objective]
+    examples = [{name: row("masked" in name) for name in names} for _ in range(5)]
+    if objective == "contrastive":
+        # Two views by dropout alone.
+        examples = [{name: example["first"] for name in names} for example in examples]
+    return Batch(examples, LENGTH)
+
+
+def _ours(objective, batch, switches):
+    """The model, its loss and the gradients of its variables, by `id`."""
+    tf_model = model_of(objective, SIZE, VOCAB_SIZE, switches, dropout=0.0)
+    # Biases and norms begin with equal numbers, which would hide an exchange.
+    random = np.random.default_rng(5)
+    for variable in tf_model.trainable_variables:
+        variable.assign_add(random.normal(0, 0.05, variable.shape))
+
+    features = features_of(objective, batch, PAD)
+
+    @tf.function(jit_compile="xla" in switches, autograph=False)
+    def values():
+        with tf.GradientTape() as tape:
+            outputs = tf_model(features, training=True)
+            chosen = {name: each.config for name, each in tf_model.objectives.items()}
+            loss = weighted_sum(outputs, chosen)
+        variables = tf_model.trainable_variables
+        return loss, [tf.convert_to_tensor(g) for g in tape.gradient(loss, variables)]
+
+    loss, gradients = values()
+    found = {v.ref(): g.numpy() for v, g in zip(tf_model.trainable_variables, gradients)}
+    return tf_model, float(loss), found
+
+
+def _named(model, objective, value_of):
+    """PyTorch's names -> `value_of` each of our variables in PyTorch's layout."""
+    config = model.encoder.config
+    encoder = encoder_variables(model.encoder)
+    names = {n: t for n, t in encoder_names(config, "bert").items() if "pooler" not in n}
+    found = to_huggingface({n: value_of(encoder[n]) for n in names}, names)
+    found = {f"bert.{name}": value for name, value in found.items()}
+    if model.head is not None:
+        names = head_names(config, "bert")
+        head = {n: value_of(v) for n, v in head_variables(model.head).items()}
+        theirs = to_huggingface(head, names)
+        found |= {name.replace("cls.", "head.", 1): value for name, value in theirs.items()}
+    own = model.objectives[objective]
+    if objective == "cmlm":
+        for i, (kernel, bias) in enumerate(zip(own.projection.kernels, own.projection.biases)):
+            found[f"projection.kernels.{i}"] = value_of(kernel)
+            found[f"projection.biases.{i}"] = value_of(bias)[:, None]
+    if objective == "contrastive":
+        found["mlp.weight"] = value_of(own.projection_head.kernel).T
+        found["mlp.bias"] = value_of(own.projection_head.bias)
+    return found
+
+
+def _theirs(objective, weights, batch, reference):
+    """Loss, and the gradients by name, of the plain reference or of the strongest."""
+    from benchmarks.train_step_torch import tensors_of
+    from benchmarks.train_step_torch_model import Model
+
+    layers, width = (int(n) for n in SIZE.split("x"))
+    model = Model(objective, VOCAB_SIZE, layers, width, dropout=0.0).train()
+    parameters = dict(model.named_parameters())
+    assert set(parameters) == set(weights)
+    with torch.no_grad():
+        for name, value in weights.items():
+            assert parameters[name].shape == value.shape, name
+            parameters[name].copy_(torch.from_numpy(np.array(value)))
+    masked_only = reference != "plain"
+    length = batch.length if reference == "static" else 0
+    loss_of = torch.compile(model, dynamic=False) if reference == "static" else model
+    tensors = tensors_of(batch.examples, SEQUENCES[objective], PAD, length, masked_only)
+    loss = loss_of(tensors)
+    loss.backward()
+    return float(loss.detach()), {
+        n: p.grad.numpy() for n, p in parameters.items() if p.grad is not None
+    }
+
+
+@pytest.mark.parametrize(
+    "reference", ["plain", "eager", pytest.param("static", marks=pytest.mark.long)]
+)
+@pytest.mark.parametrize("objective", list(SEQUENCES))
+def test_equal_weights_give_equal_losses_and_gradients(objective, reference):
+    """Of every weight, without dropout."""
+    batch = _batch(objective)
+    switches = {"buckets", "flat", "last"} | ({"xla"} if reference == "static" else set())
+    model, loss, gradients = _ours(objective, batch, switches)
+    weights = _named(model, objective, lambda variable: variable.numpy())
+    their_loss, theirs = _theirs(objective, weights, batch, reference)
+    assert loss == pytest.approx(their_loss, rel=2e-5)
+    ours = _named(model, objective, lambda v: gradients.get(v.ref(), np.zeros(v.shape)))
+    compared = 0
+    for name, gradient in ours.items():
+        np.testing.assert_allclose(theirs[name], gradient, rtol=1e-3, atol=2e-6, err_msg=name)
+        compared += gradient.any()
+    assert compared > 30

@@ -1,0 +1,116 @@
+"""Mining of hard negatives against a search of each pair by itself."""
+
+import numpy as np
+import pytest
+
+from data_prep.pairs.mining import Mining, mine
+from official_cmlm.errors import UserError
+
+# Anchor a has two positives; that of anchor d is one of them but for its case.
+PAIRS = [(f"anchor {a}", f"text {p}") for a, p in zip("abcadef", "abcdefg")]
+PAIRS[4] = ("anchor d", "Text D!")
+MORE = ["anchor b", "text h", "text i", "text h", "!?"]
+TEXTS = sorted({text for pair in PAIRS for text in pair} | {*MORE})
+VECTORS = dict(zip(TEXTS, np.random.default_rng(5).normal(size=[len(TEXTS), 4])))
+
+
+def _embed(texts):
+    assert len(set(texts)) == len(texts)
+    return np.array([VECTORS[text] for text in texts], np.float32)
+
+
+def _mined(**settings):
+    found = mine(PAIRS, MORE, _embed, _embed, Mining(**settings))
+    return [one for _, one in sorted((one.row, one) for one in found)]
+
+
+def _letters(text):
+    return "".join(c for c in text.lower() if c.isalpha()) or text
+
+
+def _cosine(a, b):
+    u, v = VECTORS[a], VECTORS[b]
+    return float(u @ v / np.linalg.norm(u) / np.linalg.norm(v))
+
+
+def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
+    """All negatives of a pair, nearest first."""
+    anchor = PAIRS[row][0]
+    known = {_letters(p) for a, p in PAIRS if a == anchor} | {_letters(anchor)}
+    candidates = {p for _, p in PAIRS} | {*MORE}
+    free = [text for text in candidates if _letters(text) not in known]
+    ranked = sorted(free, key=lambda text: -_cosine(anchor, text))[start:stop]
+    return [text for text in ranked if least <= _cosine(anchor, text) <= most]
+
+
+def test_the_nearest_that_are_no_match():
+    """Neither any positive of the anchor, nor itself, nor what differs from them by case alone."""
+    for row, one in enumerate(_mined(num_negatives=100)):
+        assert one.row == row
+        assert one.negatives == _expected(row)
+        anchor, positive = PAIRS[row]
+        assert one.positive_score == pytest.approx(_cosine(anchor, positive), abs=1e-6)
+        cosines = [_cosine(anchor, text) for text in one.negatives]
+        np.testing.assert_allclose(one.scores, cosines, atol=1e-6)
+    assert "anchor b" not in _mined(num_negatives=100)[1].negatives
+    assert "Text D!" not in _mined(num_negatives=100)[0].negatives
+    assert [one.negatives for one in _mined()] == [_expected(row)[:1] for row in range(len(PAIRS))]
+
+
+def test_ranges_count_what_may_be_a_negative():
+    for row, one in enumerate(_mined(num_negatives=100, range_min=2, range_max=5)):
+        assert one.negatives == _expected(row, start=2, stop=5)
+        assert len(one.negatives) == 3
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit"),
+    [
+        ({"absolute_margin": 0.2}, lambda positive: (-2.0, positive - 0.2)),
+        ({"relative_margin": 0.5}, lambda positive: (-2.0, positive - 0.5 * abs(positive))),
+        ({"min_score": -0.3, "max_score": 0.4}, lambda positive: (-0.3, 0.4)),
+    ],
+)
+def test_margins_and_scores(settings, limit):
+    """A pair may be left without any."""
+    sizes = set()
+    for row, one in enumerate(_mined(num_negatives=100, **settings)):
+        assert one.negatives == _expected(row, *limit(one.positive_score))
+        sizes.add(len(one.negatives))
+    assert len(sizes) > 1
+
+
+def test_random_ones_are_those_of_the_seed():
+    """Some of what is left, in the order of their cosines; another seed draws others."""
+    first, again, other = (
+        [one.negatives for one in _mined(num_negatives=3, sampling="random", seed=seed)]
+        for seed in (1, 1, 2)
+    )
+    assert first == again != other
+    for row, negatives in enumerate(first):
+        every = _expected(row)
+        assert len(negatives) == 3
+        assert negatives == [text for text in every if text in negatives]
+    assert first != [_expected(row)[:3] for row in range(len(PAIRS))]
+
+
+def test_blocks_do_not_show(monkeypatch):
+    expected = _mined(num_negatives=4)
+    monkeypatch.setattr("data_prep.pairs.mining._ANCHORS", 2)
+    for got, one in zip(_mined(num_negatives=4), expected, strict=True):
+        assert (got.row, got.negatives) == (one.row, one.negatives)
+
+
+def test_an_index_finds_the_same_among_few():
+    """With one cell it is exact."""
+    pytest.importorskip("faiss")
+    found = [one.negatives for one in _mined(num_negatives=100, search="faiss")]
+    assert found == [_expected(row) for row in range(len(PAIRS))]
+
+
+@pytest.mark.parametrize(
+    "settings", [{"range_min": 5, "range_max": 5}, {"min_score": 0.5, "max_score": 0.1}]
+)
+def test_settings_without_meaning_are_refused(settings):
+    with pytest.raises(UserError, match="give a larger"):
+        Mining(**settings)

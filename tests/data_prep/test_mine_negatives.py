@@ -1,0 +1,153 @@
+"""The binary that mines hard negatives: what it writes is what `create_pairs` reads."""
+
+import json
+import sys
+
+import numpy as np
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from data_prep import create_pairs, mine_negatives
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest
+
+# Vectors of letters: texts that share many are near.
+ENCODER = """
+import numpy as np
+
+def encode(texts):
+    rows = [[text.lower().count(chr(97 + i)) for i in range(26)] for text in texts]
+    return np.array(rows, np.float32) + 0.01
+
+class Roles:
+    encode = staticmethod(encode)
+
+    def encode_query(self, texts):
+        return -encode(texts)
+
+def broken(texts):
+    return np.full([len(texts), 2], np.nan)
+"""
+ROWS = [
+    ("a a b", "a b b"),
+    ("a b a b", "a a a b"),
+    ("x y z", "x z z"),
+    ("z x y y", "y y x"),
+]
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """The current folder, with an encoder and pairs."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "letters_encoder", raising=False)
+    (tmp_path / "letters_encoder.py").write_text(ENCODER)
+    (tmp_path / "pairs.tsv").write_text("".join("\t".join(row) + "\n" for row in ROWS))
+    return tmp_path
+
+
+def _run(binary, **values):
+    with flagsaver.flagsaver():
+        binary.define_flags()
+        flags.FLAGS(["prog", *(f"--{name}={value}" for name, value in values.items())])
+        return binary.main(["prog"])
+
+
+def _mine(**values):
+    given = {"input": "pairs.tsv", "format": "tsv", "encoder": "letters_encoder:encode"}
+    return _run(mine_negatives, **({**given, "output": "mined.jsonl"} | values))
+
+
+def test_from_pairs_to_records(folder, vocabulary, capsys):
+    """Pairs that look alike are each other's negatives; the output is read as it is."""
+    assert _mine() == 0
+    rows = [json.loads(line) for line in (folder / "mined.jsonl").read_text().splitlines()]
+    assert [(row["anchor"], row["positive"]) for row in rows] == ROWS
+    assert [row["negative"] for row in rows] == [ROWS[i][1] for i in (1, 0, 3, 2)]
+    out = capsys.readouterr().out
+    assert "mined.jsonl: 4 pairs, 0 of them without a negative, 4 rows; mean cosine" in out
+    before = (folder / "mined.jsonl").read_bytes()
+    assert _mine(overwrite=True) == 0
+    assert (folder / "mined.jsonl").read_bytes() == before
+    vocabulary.save(folder)
+    for name, form in (("mined.jsonl", "triples"), ("mined.tsv", "triples")):
+        _mine(output=name, overwrite=True)
+        _run(
+            create_pairs,
+            input=name,
+            format=form,
+            languages="en",
+            vocab_file="vocab.txt",
+            output_dir=f"records_{name}",
+        )
+        manifest = load_manifest(folder / f"records_{name}", "pairs")
+        assert (manifest.records, manifest.negatives) == (4, 4)
+
+
+def test_several_negatives_and_further_candidates(folder, capsys):
+    """A row each; a text of --candidates may be one; a pair without any keeps one row."""
+    (folder / "more").write_text("a b b b\n\nx x x\nA b B!\n")
+    _mine(output="two.tsv", num_negatives=2, candidates="more", absolute_margin=0.1)
+    lines = [line.split("\t") for line in (folder / "two.tsv").read_text().splitlines()]
+    assert {tuple(line[:2]) for line in lines} == {*ROWS}
+    assert len(lines) == 8 and "x x x" in {negative for *_, negative in lines}
+    assert "A b B!" not in {negative for anchor, _, negative in lines if anchor == ROWS[0][0]}
+    _mine(output="none.tsv", max_score=-0.9)
+    assert (folder / "none.tsv").read_text() == (folder / "pairs.tsv").read_text()
+    assert "4 of them without a negative, 4 rows" in capsys.readouterr().out
+
+
+def test_anchors_are_queries_if_asked(folder):
+    """Of an encoder with a way of its own for these; here it turns the order round."""
+    _mine(encoder="letters_encoder:Roles", output="plain.tsv")
+    _mine(encoder="letters_encoder:Roles", output="roles.tsv", roles=True)
+    plain, roles = ((folder / f"{name}.tsv").read_text() for name in ("plain", "roles"))
+    _mine(output="function.tsv")
+    assert plain == (folder / "function.tsv").read_text() != roles
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"output": "mined.txt"}, "mined.txt: --output names no form; end it with .jsonl or .tsv"),
+        ({"output": "pairs.tsv"}, "pairs.tsv: is also an input"),
+        ({"input": "none.tsv"}, "none.tsv: no such file; check --input"),
+        ({"candidates": "none"}, "none: no such file; check --input and --candidates"),
+        ({"encoder": "letters_encoder:nothing"}, "letters_encoder:nothing: cannot be imported"),
+        ({"encoder": "letters_encoder:broken"}, "NaN or infinity"),
+        ({"encoder": "nowhere"}, "nowhere: no encoder there"),
+        ({"range_max": 3, "range_min": 3}, "range_max is 3, range_min 3"),
+        ({"input": "labels"}, "labels:1: has a label"),
+        ({"input": "empty"}, "empty: no usable pair"),
+    ],
+)
+def test_mistakes_are_one_line(folder, values, message):
+    """And nothing is written."""
+    (folder / "labels").write_text("a\tb\tneutral\n")
+    (folder / "empty").write_text("a\t\n")
+    before = sorted(path.name for path in folder.iterdir())
+    with pytest.raises(UserError) as caught:
+        _mine(**values)
+    assert message in str(caught.value) and "\n" not in str(caught.value)
+    after = sorted(path.name for path in folder.iterdir() if path.name != "__pycache__")
+    assert after == [name for name in before if name != "__pycache__"]
+
+
+def test_without_the_package_of_the_index(folder, monkeypatch):
+    """The message says how to go on without it."""
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(UserError, match="faiss is not installed.*--search=exact"):
+        _mine(search="faiss")
+
+
+def test_vectors_are_in_the_order_of_the_texts():
+    """Though the encoder gets long ones first, in pieces."""
+    texts = [f"{'x' * (i % 5)}{i}" for i in range(20)]
+
+    def encode(part):
+        return np.array([[float(text.strip("x"))] for text in part])
+
+    embed = mine_negatives._in_pieces(encode, "texts")
+    np.testing.assert_array_equal(embed(texts)[:, 0], range(20))

@@ -1,0 +1,122 @@
+"""In-batch retrieval with hard negatives against the reference, some rows without one."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from official_cmlm.inputs.hashing import row_identity
+from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
+from official_cmlm.losses.blocks import summed_in_blocks
+from tests.oracles.contrastive_numpy import cosine, with_hard_negatives
+
+FIRST, NOISE, HARD = np.random.default_rng(3).normal(size=[3, 6, 5]).astype(np.float32)
+SECOND, HARD = FIRST + NOISE, FIRST + HARD
+PRESENT = [1.0, 0.0, 1.0, 1.0, 0.0, 1.0]
+NEGATIVES = [vector if there else None for vector, there in zip(HARD, PRESENT)]
+
+
+def _losses(first=FIRST, offset=0, **settings):
+    settings = {"margin": 0.0, "logit_scale": 5.0} | settings
+    return additive_margin_softmax(
+        first, SECOND, offset, negatives=HARD, present=tf.constant(PRESENT), **settings
+    )
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.3])
+@pytest.mark.parametrize("weight", [0.0, 2.0])
+@pytest.mark.parametrize("normalize", [True, False])
+def test_loss_equals_the_reference(margin, weight, normalize):
+    """Every anchor meets every hard negative that is there; its own weighs more."""
+    losses, hits = _losses(margin=margin, negative_weight=weight, normalize=normalize)
+    expected = with_hard_negatives(FIRST, SECOND, NEGATIVES, 5.0, margin, weight, normalize)
+    np.testing.assert_allclose(losses, expected, rtol=1e-4, atol=1e-5)
+    there = [v for v in NEGATIVES if v is not None]
+    product = cosine if normalize else np.dot
+    for i, anchor in enumerate(FIRST):
+        best = max(product(anchor, v) for v in [*np.delete(SECOND, i, axis=0), *there])
+        assert float(hits[i]) == float(product(anchor, SECOND[i]) > best)
+    assert 0 < sum(hits.numpy()) < 6
+
+
+def test_without_any_it_is_the_plain_loss():
+    """As if there were no third text."""
+    settings = {"margin": 0.1, "logit_scale": 5.0}
+    none = additive_margin_softmax(
+        FIRST, SECOND, negatives=HARD, present=tf.zeros([6]), negative_weight=3.0, **settings
+    )
+    plain = additive_margin_softmax(FIRST, SECOND, **settings)
+    np.testing.assert_allclose(none[0], plain[0], rtol=1e-6)
+    np.testing.assert_array_equal(none[1], plain[1])
+
+
+def test_blocks_and_replicas_equal_the_whole():
+    """Anchors from another row on, in blocks of two."""
+    losses, hits = _losses(negative_weight=1.0)
+
+    def part(anchors, start, second, hard):
+        return additive_margin_softmax(
+            anchors,
+            second,
+            2 + start,
+            margin=0.0,
+            logit_scale=5.0,
+            negatives=hard,
+            present=tf.constant(PRESENT),
+            negative_weight=1.0,
+        )
+
+    total, found = summed_in_blocks(part, FIRST[2:], (SECOND, HARD), block=12)
+    assert float(total) == pytest.approx(math.fsum(losses[2:].numpy()), rel=1e-5)
+    assert float(found) == math.fsum(hits[2:].numpy())
+
+
+def test_no_gradient_reaches_what_is_missing():
+    """Its vector is that of an empty text."""
+    hard = tf.constant(HARD)
+    with tf.GradientTape() as tape:
+        tape.watch(hard)
+        losses, _ = additive_margin_softmax(
+            FIRST,
+            SECOND,
+            margin=0.0,
+            logit_scale=5.0,
+            negatives=hard,
+            present=tf.constant(PRESENT),
+        )
+    sizes = np.abs(tape.gradient(losses, hard)).max(axis=1)
+    np.testing.assert_array_equal(sizes > 0, np.array(PRESENT) > 0)
+
+
+def _texts(names):
+    ids = tf.constant([[ord(name)] for name in names])
+    return row_identity(ids, tf.ones_like(ids))
+
+
+@pytest.mark.parametrize("limit", [None, 0.5])
+def test_what_is_no_negative(limit):
+    """The text of the anchor or of its positive, and what is too near."""
+    anchors, positives, hard = list("abcaef"), list("uvwxyz"), list("vaaqru")
+    losses, _ = _losses(
+        anchor_texts=_texts(anchors),
+        candidate_texts=_texts(positives),
+        negative_texts=_texts(hard),
+        max_similarity=limit,
+    )
+    left_out = 0
+    for i, anchor in enumerate(FIRST):
+        logits = [cosine(anchor, SECOND[i])]
+        for j in range(6):
+            similarity = cosine(anchor, SECOND[j])
+            # Anchors 0 and 3 are one text.
+            if i != j and {i, j} != {0, 3} and (limit is None or similarity <= limit):
+                logits.append(similarity)
+            similarity = cosine(anchor, HARD[j])
+            equal = hard[j] in (anchors[i], positives[i])
+            left_out += equal and bool(PRESENT[j])
+            if PRESENT[j] and not equal and (limit is None or similarity <= limit):
+                logits.append(similarity)
+        expected = np.logaddexp.reduce(5.0 * np.array(logits)) - 5.0 * logits[0]
+        assert float(losses[i]) == pytest.approx(expected, rel=1e-4)
+    assert left_out == 4
