@@ -26,7 +26,6 @@ def _chunks(size):
         ({"trainer": {"train_steps": 10_000}}, 1, True, "10 shapes"),
         (LONG, 0, False, "on CPUs"),
         (LONG | {"task": {"train_data": {"bucket_boundaries": []}}}, 1, False, "random batches"),
-        (LONG | {"task": {"chunk_size": 8}}, 1, False, "chunk_size"),
         (LONG | {"runtime": {"distribution_strategy": "tpu"}}, 0, False, "by itself"),
         (LONG | {"runtime": {"distribution_strategy": "pjrt"}}, 1, False, "by itself"),
     ],
