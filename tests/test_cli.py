@@ -17,6 +17,8 @@ BINARIES = [
     "benchmarks.fuzz",
     "benchmarks.gradient_cache",
     "benchmarks.imported",
+    "benchmarks.input",
+    "benchmarks.input_side",
     "benchmarks.input_startup",
     "benchmarks.jax_runtime",
     "benchmarks.language_id",
