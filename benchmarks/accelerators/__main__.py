@@ -3,10 +3,11 @@
 The whole training step of each experiment (forward and backward pass, clipping, optimizer, metrics)
 at one accelerator's share of the published batch goes to the TPU's own compiler, which libtpu
 brings; nothing is run. The compiler's account of memory, operations and bytes is printed. Lowering
-and compiling are processes of their own. Results are kept in --output; what is there already for
-the same settings is not compiled again.
+and compiling are processes of their own. What --work_dir holds for the same flags is not computed
+again: use a new folder after a change of the code or of an experiment.
 """
 
+import hashlib
 import json
 import os
 import tempfile
@@ -15,12 +16,15 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.accelerators.cases import CASES, case_of
+from benchmarks.accelerators.cases import CASES, Case, case_of
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step
+from benchmarks.accelerators.tables import needed, tables
 from benchmarks.processes import run_module
 from official_cmlm import cli
+from official_cmlm.files import atomic_write_text
 
 FLAGS = flags.FLAGS
+_MODULE = "benchmarks.accelerators"
 _GIB = 2**30
 # Flags of each half.
 _LOWERING = ("scale", "batch", "remat", "vocabulary_block_size", "dtype", "params_override")
@@ -38,18 +42,27 @@ def define_flags() -> None:
         "batch", 0, "Examples of a core. Default: the published batch over its accelerators.",
         lower_bound=0,
     )  # fmt: skip
-    flags.DEFINE_string("remat", "", "task.encoder.remat. Default: the experiment's.")
+    flags.DEFINE_string(
+        "remat", "", "task.encoder.remat. Default: what `cases.CASES` says for the experiment."
+    )
     flags.DEFINE_integer(
-        "vocabulary_block_size", None, "Of objectives that mask. Default: the experiment's.",
+        "vocabulary_block_size", None, "Of objectives that mask; 0: all. Default: as remat.",
         lower_bound=0,
     )  # fmt: skip
     flags.DEFINE_enum(
-        "dtype", "", ["", "float32", "bfloat16"],
-        "runtime.mixed_precision_dtype. Default: the experiment's.",
-    )  # fmt: skip
+        "dtype", "bfloat16", ["float32", "bfloat16"], "runtime.mixed_precision_dtype."
+    )
     flags.DEFINE_string("params_override", "", "Further fields, as of experiments.train.")
     flags.DEFINE_list("compiler_options", [], "Options of XLA, name=value.")
-    flags.DEFINE_string("output", "", "JSON file that keeps results. Default: none are kept.")
+    flags.DEFINE_string(
+        "work_dir", "", "Folder that keeps lowered steps and results. Default: nothing is kept."
+    )
+    flags.DEFINE_bool(
+        "table",
+        False,
+        "Print Markdown instead: what --work_dir holds, and the cost model's memory.",
+    )
+    flags.DEFINE_bool("only_lower", False, "Lower the steps into --work_dir, compile none.")
     flags.DEFINE_string("lower", "", "Lower this one experiment, and write --step.")
     flags.DEFINE_bool("compile", False, "Compile --step.")
     flags.DEFINE_string("step", "", "File of a lowered step.")
@@ -64,43 +77,66 @@ def main(argv: list[str]) -> None:
     elif FLAGS.compile:
         options = dict(option.split("=", 1) for option in FLAGS.compiler_options)
         print(json.dumps(compile_step(Path(FLAGS.step), FLAGS.topology, options)))
+    elif FLAGS.table:
+        results = sorted(Path(FLAGS.work_dir or ".").glob("*-????????.json"))
+        print(tables([json.loads(path.read_text(encoding="utf-8")) for path in results]))
+    elif FLAGS.work_dir:
+        _compile_all(Path(FLAGS.work_dir))
     else:
-        _compile_all()
+        with tempfile.TemporaryDirectory() as folder:
+            _compile_all(Path(folder))
 
 
 def _lowered() -> dict[str, Any]:
     cli.quiet_tensorflow()
     from benchmarks.accelerators.lowering import write_step
 
-    remedies = {
-        "remat": FLAGS.remat or None,
-        "vocabulary_block_size": FLAGS.vocabulary_block_size,
-        "dtype": FLAGS.dtype or None,
-    }
+    case = case_of(FLAGS.lower)
+    remedies = {**case.remedies, "dtype": FLAGS.dtype}
+    if FLAGS.remat:
+        remedies["remat"] = FLAGS.remat
+    if FLAGS.vocabulary_block_size is not None:
+        remedies["vocabulary_block_size"] = FLAGS.vocabulary_block_size
     return write_step(
-        case_of(FLAGS.lower),
+        case,
         Path(FLAGS.step),
         FLAGS.scale == "tiny",
         FLAGS.batch,
-        {name: value for name, value in remedies.items() if value is not None},
+        remedies,
         FLAGS.params_override,
     )
 
 
-def _compile_all() -> None:
-    output = Path(FLAGS.output) if FLAGS.output else None
-    kept = json.loads(output.read_text(encoding="utf-8")) if output and output.exists() else {}
+def _compile_all(folder: Path) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
     lines = []
     for case in map(case_of, FLAGS.experiments):
-        key = " ".join([case.experiment, *_flags(*_LOWERING, *_COMPILING)])
-        if key not in kept:
-            kept[key] = _measured(case.experiment)
-            if output:
-                output.write_text(json.dumps(kept, indent=1), encoding="utf-8")
-        print(f"{key}\n  {_described(kept[key])}", flush=True)
-        chip, gib = FLAGS.topology.partition(":")[0], _needed(kept[key]) / _GIB
+        step, lowered = _lower(case, folder)
+        if FLAGS.only_lower:
+            continue
+        settings = _flags(*_LOWERING, *_COMPILING)
+        output = folder / f"{case.name}-{_digest(settings)}.json"
+        if not output.exists():
+            found = run_module(_MODULE, "--compile", f"--step={step}", *_flags(*_COMPILING))
+            result = {"settings": " ".join([case.experiment, *settings]), **lowered}
+            atomic_write_text(output, json.dumps({**result, **json.loads(found)}, indent=1) + "\n")
+        result = json.loads(output.read_text(encoding="utf-8"))
+        print(f"{result['settings']}\n  {_described(result)}", flush=True)
+        chip, gib = FLAGS.topology.partition(":")[0], needed(result) / _GIB
         lines.append(f"figure {chip}_gib_{case.name} {gib:.2f}")
     print("\n".join(lines))
+
+
+def _lower(case: Case, folder: Path) -> tuple[Path, dict[str, Any]]:
+    """The file of a lowered step, and what `lowering.write_step` says about it."""
+    settings = _flags(*_LOWERING)
+    step = folder / f"{case.name}-{_digest(settings)}.step"
+    about = step.with_suffix(".lowered.json")
+    if not about.exists():
+        # A process of its own: the weights are gone from memory before the compiler needs it.
+        found = run_module(_MODULE, f"--lower={case.experiment}", f"--step={step}", *settings)
+        atomic_write_text(about, found + "\n")
+    return step, json.loads(about.read_text(encoding="utf-8"))
 
 
 def _flags(*names: str) -> list[str]:
@@ -108,18 +144,8 @@ def _flags(*names: str) -> list[str]:
     return [FLAGS[name].serialize() for name in names if FLAGS[name].value != FLAGS[name].default]
 
 
-def _measured(experiment: str) -> dict[str, Any]:
-    with tempfile.TemporaryDirectory() as folder:
-        step = f"--step={folder}/step"
-        module = "benchmarks.accelerators"
-        # The weights are gone from memory before the compiler needs it.
-        lowered = json.loads(run_module(module, f"--lower={experiment}", step, *_flags(*_LOWERING)))
-        return lowered | json.loads(run_module(module, "--compile", step, *_flags(*_COMPILING)))
-
-
-def _needed(result: dict[str, Any]) -> float:
-    """Bytes that a step needs, whether the TPU has them or not."""
-    return result["total"] if "total" in result else result["wanted"]
+def _digest(settings: list[str]) -> str:
+    return hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
 
 
 def _described(result: dict[str, Any]) -> str:

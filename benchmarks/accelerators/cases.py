@@ -3,7 +3,7 @@
 import dataclasses
 import math
 import random
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -39,10 +39,12 @@ class Case:
     Attributes:
       experiment: its name.
       cores: accelerators that the published batch is divided by.
+      remedies: what saves memory there, see `overrides`.
     """
 
     experiment: str
     cores: int = 1
+    remedies: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
 
     @property
     def name(self) -> str:
@@ -50,15 +52,18 @@ class Case:
         return self.experiment.removeprefix("cmlm/").replace("/", "_")
 
 
+_BLOCKS = {"remat": "blocks"}
+_BOTH = {**_BLOCKS, "vocabulary_block_size": 8192}
 CASES = {
     case.experiment: case
     for case in (
-        Case("cmlm/english_base", _CORES),
-        Case("cmlm/english_large", _CORES),
-        Case("cmlm/multilingual_base", _CORES),
-        Case("bitext/s3", _CORES),
-        # The papers' batches are those of one GPU, or of a few (DeCLUTR §4.1: "up to four").
-        Case("declutr/base"),
+        Case("cmlm/english_base", _CORES, _BLOCKS),
+        Case("cmlm/english_large", _CORES, _BLOCKS),
+        Case("cmlm/multilingual_base", _CORES, _BOTH),
+        Case("bitext/s3", _CORES, _BOTH),
+        # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs".
+        Case("declutr/base", 4),
+        # Batches of one GPU.
         Case("cmlm_cse/bert_base"),
         Case("mirror_bert/sentence_bert"),
     )
@@ -79,7 +84,7 @@ def case_of(experiment: str) -> Case:
 
 
 def overrides(
-    params: Any, case: Case, folder: Path, tiny: bool, batch: int, remedies: dict[str, Any]
+    params: Any, case: Case, folder: Path, tiny: bool, batch: int, remedies: Mapping[str, Any]
 ) -> dict[str, Any]:
     """What differs from the experiment: its records, one length, one accelerator's batch.
 

@@ -33,8 +33,8 @@ def write_step(
       params_override: further fields, as of `experiments.train`.
 
     Returns:
-      `weights`, how many are trained; `batch`, name of a sequence -> shape of its tokens; `remat`
-      and `dtype`.
+      `weights`, how many are trained; `batch`, name of a sequence -> shape of its tokens;
+      `remat`, `vocabulary_block_size` and `dtype`.
     """
     with tempfile.TemporaryDirectory() as folder:
         published = registry.load(case.experiment)
@@ -71,5 +71,8 @@ def write_step(
             if isinstance(value, dict)
         },
         "remat": params.task.encoder.remat,
+        "vocabulary_block_size": max(
+            getattr(objective, "vocabulary_block_size", 0) for objective in task.chosen.values()
+        ),
         "dtype": params.runtime.mixed_precision_dtype or "float32",
     }

@@ -10,6 +10,8 @@ import pytest
 
 from benchmarks.accelerators.cases import CASES, case_of, overrides
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, out_of_memory
+from benchmarks.accelerators.memory import REMEDIES, TRAININGS, largest_batch
+from benchmarks.accelerators.tables import tables
 from official_cmlm.errors import UserError
 from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
 
@@ -80,6 +82,72 @@ def test_without_libtpu(monkeypatch):
         compile_step(Path("step"), "v5e:2x2", {})
 
 
+def test_every_case_is_modelled_with_its_published_batch():
+    from experiments import registry
+
+    for case in CASES.values():
+        params, training = registry.load(case.experiment), TRAININGS[case.name]
+        encoder, data = params.task.encoder, params.task.train_data
+        model = training.model
+        assert training.published == data.global_batch_size
+        assert (model.layers, model.hidden, model.inner, model.heads, model.vocab) == (
+            *(encoder.num_layers, encoder.hidden_size, encoder.intermediate_size),
+            *(encoder.num_attention_heads, encoder.vocab_size),
+        )
+        assert data.seq_length in {length for _, length in training.sequences}
+        # The published batch fits its accelerators, with the remedies that are named.
+        remedies = {
+            "remat": case.remedies.get("remat", "none"),
+            "vocabulary_block": case.remedies.get("vocabulary_block_size", 0),
+        }
+        share = training.published // case.cores
+        assert largest_batch(training, 16, **remedies) >= share, case
+        # A YAML has remedies where it needs them, and only there.
+        block = getattr(getattr(params.task.objectives, "cmlm", None), "vocabulary_block_size", 0)
+        fits = largest_batch(training, 16) >= share
+        assert (encoder.remat, block) == (
+            ("none", 0) if fits else (remedies["remat"], remedies["vocabulary_block"])
+        )
+
+
+def test_memory_of_a_step_is_linear_in_its_examples():
+    training = TRAININGS["english_base"]
+    fixed = training.bytes_of(0)
+    # Weights, two slots, gradients, and the pooler, which is not trained.
+    assert fixed == 4 * (4 * training.model.parameters + 768**2 + 768)
+    assert training.bytes_of(6) - fixed == pytest.approx(2 * (training.bytes_of(3) - fixed))
+    least = min(training.bytes_of(32, **remedies) for remedies in REMEDIES.values())
+    assert least == training.bytes_of(32, **REMEDIES["both"])
+    # One byte less than 64 pairs need is not enough for them.
+    gib = training.bytes_of(64) * 16 / 15.75 / 2**30
+    assert (
+        largest_batch(training, gib * 1.0001) == 64 and largest_batch(training, gib * 0.9999) == 32
+    )
+    assert largest_batch(training, 0.1) == 0
+
+
+def test_tables():
+    found = {
+        "settings": "cmlm/english_base --remat=none",
+        **{"batch": {"cmlm/first": [32, 256]}, "remat": "none", "dtype": "float32"},
+        **{"arguments": 2 * 2**30, "temporaries": 9 * 2**30, "total": 11 * 2**30},
+        **{"flops": 9.5e12, "bytes_accessed": 2e11, "seconds": 7.4},
+    }
+    large = {
+        "settings": "cmlm/english_large",
+        **{"batch": {"cmlm/first": [32, 256]}, "remat": "none", "dtype": "float32"},
+        **{"wanted": 2.0**35, "available": 15.75 * 2**30, "seconds": 3.0},
+    }
+    lines = tables([found, large, {"settings": "cmlm/english_base --scale=tiny"}]).splitlines()
+    assert lines[2] == (
+        "| `cmlm/english_base` | 32 | `none` | all | float32 | 2.00 | 9.00 | 11.00 | 11.10 | +1 % "
+        "| 9.50 | 200 | 7 |"
+    )
+    assert "| – | – | wants 32.00 of 15.75 | 28.40 | -11 % | – | – | 3 |" in lines[3]
+    assert lines[4] == "" and len(lines) == 7 + len(CASES)
+    assert lines[7].startswith("| `english_base` | 32; 256 with `remat: blocks` |")
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", SETTINGS)
 def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
@@ -129,15 +197,15 @@ def test_the_command(tmp_path, libtpu):
     """A tiny step of an experiment; what was compiled once is kept."""
     command = [
         *(sys.executable, "-m", "benchmarks.accelerators", "--scale=tiny", "--remat=blocks"),
-        *("--experiments=bitext/s3", f"--output={tmp_path}/found.json", "--dtype=bfloat16"),
+        *("--experiments=bitext/s3", f"--work_dir={tmp_path}", "--dtype=bfloat16"),
     ]
     for _ in range(2):
         printed = subprocess.run(
             command, env=os.environ, check=True, capture_output=True, text=True
         ).stdout
         assert printed.splitlines()[-1].startswith("figure v5e_gib_bitext_s3 0.0")
-    kept = json.loads((tmp_path / "found.json").read_text())
-    (settings, found) = kept.popitem()
-    assert settings == "bitext/s3 --scale=tiny --remat=blocks --dtype=bfloat16" and not kept
+    (output,) = tmp_path.glob("bitext_s3-????????.json")
+    found = json.loads(output.read_text())
+    assert found["settings"] == "bitext/s3 --scale=tiny --remat=blocks --dtype=bfloat16"
     assert (found["remat"], found["dtype"]) == ("blocks", "bfloat16")
     assert found["batch"]["cmlm/first"] == found["batch"]["bitext_retrieval/first"] == [4, 16]
