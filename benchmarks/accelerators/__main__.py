@@ -17,7 +17,7 @@ from typing import Any
 from absl import flags
 
 from benchmarks.accelerators.cases import CASES, Case, case_of
-from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step
+from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, topology_device
 from benchmarks.accelerators.tables import needed, tables
 from benchmarks.processes import run_module
 from official_cmlm import cli
@@ -26,9 +26,7 @@ from official_cmlm.files import atomic_write_text
 FLAGS = flags.FLAGS
 _MODULE = "benchmarks.accelerators"
 _GIB = 2**30
-# Flags of each half.
-_LOWERING = ("scale", "batch", "remat", "vocabulary_block_size", "dtype", "params_override")
-_COMPILING = ("topology", "compiler_options")
+_REMEDIES = ("remat", "vocabulary_block_size", "dtype")
 
 
 def define_flags() -> None:
@@ -43,7 +41,7 @@ def define_flags() -> None:
         lower_bound=0,
     )  # fmt: skip
     flags.DEFINE_string(
-        "remat", "", "task.encoder.remat. Default: what `cases.CASES` says for the experiment."
+        "remat", None, "task.encoder.remat. Default: what `cases.CASES` says for the experiment."
     )
     flags.DEFINE_integer(
         "vocabulary_block_size", None, "Of objectives that mask; 0: all. Default: as remat.",
@@ -91,34 +89,32 @@ def _lowered() -> dict[str, Any]:
     cli.quiet_tensorflow()
     from benchmarks.accelerators.lowering import write_step
 
-    case = case_of(FLAGS.lower)
-    remedies = {**case.remedies, "dtype": FLAGS.dtype}
-    if FLAGS.remat:
-        remedies["remat"] = FLAGS.remat
-    if FLAGS.vocabulary_block_size is not None:
-        remedies["vocabulary_block_size"] = FLAGS.vocabulary_block_size
     return write_step(
-        case,
+        case_of(FLAGS.lower),
         Path(FLAGS.step),
         FLAGS.scale == "tiny",
         FLAGS.batch,
-        remedies,
+        {name: FLAGS[name].value for name in _REMEDIES if FLAGS[name].value is not None},
         FLAGS.params_override,
     )
 
 
 def _compile_all(folder: Path) -> None:
+    cases = [case_of(experiment) for experiment in FLAGS.experiments]
+    if not FLAGS.only_lower:
+        # What is missing is said before the long work.
+        topology_device(FLAGS.topology)
     folder.mkdir(parents=True, exist_ok=True)
     lines = []
-    for case in map(case_of, FLAGS.experiments):
-        step, lowered = _lower(case, folder)
+    for case in cases:
+        lowering, compiling = _lowering_flags(case), _given("topology", "compiler_options")
+        step, lowered = _lower(case, folder, lowering)
         if FLAGS.only_lower:
             continue
-        settings = _flags(*_LOWERING, *_COMPILING)
-        output = folder / f"{case.name}-{_digest(settings)}.json"
+        output = folder / f"{case.name}-{_digest([*lowering, *compiling])}.json"
         if not output.exists():
-            found = run_module(_MODULE, "--compile", f"--step={step}", *_flags(*_COMPILING))
-            result = {"settings": " ".join([case.experiment, *settings]), **lowered}
+            found = run_module(_MODULE, "--compile", f"--step={step}", *compiling)
+            result = {"settings": " ".join([case.experiment, *lowering, *compiling]), **lowered}
             atomic_write_text(output, json.dumps({**result, **json.loads(found)}, indent=1) + "\n")
         result = json.loads(output.read_text(encoding="utf-8"))
         print(f"{result['settings']}\n  {_described(result)}", flush=True)
@@ -127,9 +123,8 @@ def _compile_all(folder: Path) -> None:
     print("\n".join(lines))
 
 
-def _lower(case: Case, folder: Path) -> tuple[Path, dict[str, Any]]:
+def _lower(case: Case, folder: Path, settings: list[str]) -> tuple[Path, dict[str, Any]]:
     """The file of a lowered step, and what `lowering.write_step` says about it."""
-    settings = _flags(*_LOWERING)
     step = folder / f"{case.name}-{_digest(settings)}.step"
     about = step.with_suffix(".lowered.json")
     if not about.exists():
@@ -139,7 +134,15 @@ def _lower(case: Case, folder: Path) -> tuple[Path, dict[str, Any]]:
     return step, json.loads(about.read_text(encoding="utf-8"))
 
 
-def _flags(*names: str) -> list[str]:
+def _lowering_flags(case: Case) -> list[str]:
+    """What a step is lowered with: the flags, and the case's remedies where none are given."""
+    given = {name: FLAGS[name].value for name in _REMEDIES if FLAGS[name].value is not None}
+    chosen = {**case.remedies, **given}
+    remedies = [f"--{name}={chosen[name]}" for name in _REMEDIES if name in chosen]
+    return [*_given("scale", "batch"), *remedies, *_given("params_override")]
+
+
+def _given(*names: str) -> list[str]:
     """Flags that differ from their defaults, as on the command line."""
     return [FLAGS[name].serialize() for name in names if FLAGS[name].value != FLAGS[name].default]
 

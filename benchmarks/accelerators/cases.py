@@ -44,7 +44,7 @@ class Case:
 
     experiment: str
     cores: int = 1
-    remedies: Mapping[str, Any] = dataclasses.field(default_factory=dict, hash=False)
+    remedies: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     @property
     def name(self) -> str:

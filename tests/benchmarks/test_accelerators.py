@@ -196,8 +196,8 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
 def test_the_command(tmp_path, libtpu):
     """A tiny step of an experiment; what was compiled once is kept."""
     command = [
-        *(sys.executable, "-m", "benchmarks.accelerators", "--scale=tiny", "--remat=blocks"),
-        *("--experiments=bitext/s3", f"--work_dir={tmp_path}", "--dtype=bfloat16"),
+        *(sys.executable, "-m", "benchmarks.accelerators", "--scale=tiny", "--remat=attention"),
+        *("--experiments=bitext/s3", f"--work_dir={tmp_path}"),
     ]
     for _ in range(2):
         printed = subprocess.run(
@@ -206,6 +206,8 @@ def test_the_command(tmp_path, libtpu):
         assert printed.splitlines()[-1].startswith("figure v5e_gib_bitext_s3 0.0")
     (output,) = tmp_path.glob("bitext_s3-????????.json")
     found = json.loads(output.read_text())
-    assert found["settings"] == "bitext/s3 --scale=tiny --remat=blocks --dtype=bfloat16"
-    assert (found["remat"], found["dtype"]) == ("blocks", "bfloat16")
+    assert found["settings"] == (
+        "bitext/s3 --scale=tiny --remat=attention --vocabulary_block_size=8192 --dtype=bfloat16"
+    )
+    assert (found["remat"], found["dtype"]) == ("attention", "bfloat16")
     assert found["batch"]["cmlm/first"] == found["batch"]["bitext_retrieval/first"] == [4, 16]
