@@ -8,6 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 BINARIES = [
+    "benchmarks.accelerators",
     "benchmarks.adapt",
     "benchmarks.data_prep",
     "benchmarks.duplicates",

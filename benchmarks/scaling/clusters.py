@@ -12,6 +12,7 @@ from benchmarks.scaling.cost_model import (
     gather_bytes,
     ring_all_reduce_bytes,
     similarity_flops,
+    state_bytes,
 )
 
 _A100, _DGX, _TPU = "A100", "DGX", "TPU v3"
@@ -218,7 +219,6 @@ def project(
     link = (cluster.link if cluster.hosts == 1 else cluster.network).value
     gathered = gather_bytes(batch.pairs, model.hidden, replicas) / link / assumed.link_efficiency
     compared = similarity_flops(local.pairs, batch.pairs, model.hidden) / speed
-    states = FLOAT * model.parameters * 4
     found = Projection(
         compute=cmlm_work(model, batch).training_flops / replicas / speed,
         all_reduce=all_reduce_seconds(cluster, gradients, assumed),
@@ -227,7 +227,7 @@ def project(
         * max(inputs.serial_seconds, inputs.cpu_seconds / cluster.host_cores.value),
         checkpoint=checkpoint_bytes(model) / assumed.storage / assumed.checkpoint_interval,
         retrieval=gathered + compared,
-        memory_share=(states + activation_bytes(model, local)) / cluster.memory.value,
+        memory_share=(state_bytes(model) + activation_bytes(model, local)) / cluster.memory.value,
         record_bytes=0.0,
     )
     return dataclasses.replace(found, record_bytes=batch.pairs * inputs.record_bytes / found.step)

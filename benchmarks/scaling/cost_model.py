@@ -7,7 +7,7 @@ and prints what follows.
 """
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 TRAINING_PASSES = 3
 FLOAT = 4
@@ -163,29 +163,32 @@ def checkpoint_bytes(model: ModelShape, slots: int = 2, average: bool = False) -
     return FLOAT * (model.untrained_parameters + trained * (1 + slots + int(average)))
 
 
-def activation_bytes(
+def state_bytes(model: ModelShape) -> int:
+    """Weights, two slots and gradients of a step, float32; the gradients are temporary."""
+    return FLOAT * (4 * model.parameters + model.untrained_parameters)
+
+
+def block_bytes(
     model: ModelShape,
-    batch: BatchShape,
-    bytes_each: int = 2,
+    sequences: Iterable[tuple[float, int]],
+    bytes_each: float = 2,
     remat: str = "none",
-    vocabulary_block: int = 0,
 ) -> float:
-    """What the backward pass needs of the forward pass, in bytes.
+    """What the backward pass of the Transformer blocks needs of their forward pass, in bytes.
 
     A block keeps 17 h + 2.5 · heads · length values a token (Korthikanti et al. 2022, "Reducing
     Activation Recomputation in Large Transformer Models", Eq. 1: s·b·h·(34 + 5·a·s/h) bytes at two
-    bytes each, dropout masks of one byte included); the logits are float32 and kept with
-    their gradient.
+    bytes each, dropout masks of one byte included).
 
     Args:
-      model, batch: their sizes.
-      bytes_each: bytes of a value of a block.
+      model: its size.
+      sequences: (how many, their length) of everything that is encoded.
+      bytes_each: bytes of a value.
       remat: `encoder.remat`. What is computed again is in memory for one block at a time.
-      vocabulary_block: entries whose logits are in memory at a time; 0: all.
     """
-    seconds = batch.length + model.projections
-    tokens = batch.pairs * (batch.length + seconds)
-    scores = batch.pairs * (batch.length**2 + seconds**2)
+    sequences = list(sequences)
+    tokens = sum(count * length for count, length in sequences)
+    scores = sum(count * length**2 for count, length in sequences)
     inputs = model.hidden * tokens * bytes_each
     rows, attention = 17 * inputs, 2.5 * model.heads * scores * bytes_each
     # Bytes that each block keeps, and those of the one that is computed again.
@@ -194,8 +197,36 @@ def activation_bytes(
         "blocks": (inputs, rows + attention),
         "attention": (rows, attention),
     }[remat]
+    return model.layers * kept + again
+
+
+def logit_bytes(model: ModelShape, predictions: float, vocabulary_block: int = 0) -> float:
+    """Bytes of float32 logits and their gradient.
+
+    Args:
+      model: its size.
+      predictions: positions that logits are computed for.
+      vocabulary_block: entries whose logits are in memory at a time; 0: all.
+    """
     entries = min(vocabulary_block or model.vocab, model.vocab)
-    return model.layers * kept + again + 2 * FLOAT * batch.predictions * entries
+    return 2 * FLOAT * predictions * entries
+
+
+def activation_bytes(
+    model: ModelShape,
+    batch: BatchShape,
+    bytes_each: float = 2,
+    remat: str = "none",
+    vocabulary_block: int = 0,
+) -> float:
+    """What the backward pass of a CMLM step needs of the forward pass, in bytes.
+
+    Args: see `block_bytes` and `logit_bytes`.
+    """
+    sequences = [(batch.pairs, batch.length), (batch.pairs, batch.length + model.projections)]
+    return block_bytes(model, sequences, bytes_each, remat) + logit_bytes(
+        model, batch.predictions, vocabulary_block
+    )
 
 
 @dataclasses.dataclass(frozen=True)

@@ -256,24 +256,50 @@ class JaxLoop:
     def _compile(self, batch: Any) -> _Executable:
         jax, module = self._jax, lower(self._step, batch, self._known_variables)
         exported = _as_exported(jax, module, tf.nest.flatten(batch))
-        num_captured = len(module.captured)
         constants = {
             i: jax.api.device_put(value, self._device)
             for i, value in enumerate(module.captured)
             if isinstance(value, np.ndarray)
         }
-        updated = list(module.updated)
-        read = [i for i in range(num_captured) if i not in {*updated, *constants}]
+        updated, read = _updated_and_read(module)
+        return _Executable(
+            _donating(jax, module, exported, constants),
+            [module.captured[i].ref() for i in updated],
+            [module.captured[i].ref() for i in read],
+        )
 
-        def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
-            known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
-            results = exported.call(*features, *(known[i] for i in range(num_captured)))
-            # A separate result: the memory of all others is donated to the next step.
-            return list(results), jax.api.numpy.ravel(results[0])[:1]
 
-        refs = [None if i in constants else v.ref() for i, v in enumerate(module.captured)]
-        run = jax.api.jit(run, donate_argnums=0)
-        return _Executable(run, [refs[i] for i in updated], [refs[i] for i in read])
+def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
+    """Indices in `captured`: of the variables that a step updates, and of those it only reads."""
+    updated = list(module.updated)
+    read = [
+        i
+        for i, value in enumerate(module.captured)
+        if i not in updated and not isinstance(value, np.ndarray)
+    ]
+    return updated, read
+
+
+def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
+    """The step as a compiled function that reuses the memory of the variables that it updates.
+
+    Its arguments are three lists: values of the updated variables, of those that are only read, and
+    the tensors of the batch. It returns the updated values, and an array that becomes ready when
+    the step is done.
+
+    Args:
+      jax, module, exported: the step, see `_as_exported`.
+      constants: index in `captured` -> array.
+    """
+    updated, read = _updated_and_read(module)
+
+    def run(new: list[Any], old: list[Any], features: list[Any]) -> tuple[list[Any], Any]:
+        known = {**constants, **dict(zip(updated, new)), **dict(zip(read, old))}
+        results = exported.call(*features, *(known[i] for i in range(len(module.captured))))
+        # A separate result: the memory of all others is donated to the next step.
+        return list(results), jax.api.numpy.ravel(results[0])[:1]
+
+    return jax.api.jit(run, donate_argnums=0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,24 +334,58 @@ def compiled_memory(
     return CompiledMemory(found.argument_size_in_bytes, found.temp_size_in_bytes)
 
 
-def _as_exported(jax: _Jax, module: StepModule, batch: list[tf.Tensor]) -> Any:
+def portable_step(
+    step: Callable[[Any], None],
+    batch: Any,
+    variables: Callable[[], Iterable[tf.Variable]] = tuple,
+    platform: str = "tpu",
+) -> bytes:
+    """A step as `jax.export.deserialize` reads it, to be compiled for a device that is not here.
+
+    The function is that of `JaxLoop`: its three arguments are lists of arrays, those of the first
+    one (the variables that it updates) are to be donated.
+
+    Args:
+      step, batch, variables: see `step_module.lower`.
+      platform: JAX's name of the kind of device, e.g. `tpu`.
+
+    Raises:
+      UserError: if JAX is missing.
+    """
+    jax = _Jax.load()
+    module, features = lower(step, batch, variables), tf.nest.flatten(batch)
+    updated, read = _updated_and_read(module)
+    constants = {i: v for i, v in enumerate(module.captured) if isinstance(v, np.ndarray)}
+    exported = _as_exported(jax, module, features, [platform])
+    run = _donating(jax, module, exported, constants)
+    arguments = (
+        [_shape_of(jax, module.captured[i]) for i in updated],
+        [_shape_of(jax, module.captured[i]) for i in read],
+        [_shape_of(jax, feature) for feature in features],
+    )
+    return bytes(jax.export(run, platforms=[platform])(*arguments).serialize())
+
+
+def _shape_of(jax: _Jax, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
+    dtype = tf.as_dtype(value.dtype).as_numpy_dtype
+    return jax.api.ShapeDtypeStruct(tuple(value.shape), dtype)
+
+
+def _as_exported(
+    jax: _Jax, module: StepModule, batch: list[tf.Tensor], platforms: list[str] | None = None
+) -> Any:
     """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
     JAX exports a placeholder with the same arguments and results; its code is then replaced by the
-    step's.
+    step's. `platforms`: JAX's names of the devices that it may be compiled for; default: this one.
     """
-
-    def shape_of(value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
-        dtype = tf.as_dtype(value.dtype).as_numpy_dtype
-        return jax.api.ShapeDtypeStruct(tuple(value.shape), dtype)
-
-    arguments = [shape_of(value) for value in (*batch, *module.captured)]
-    results = [shape_of(module.captured[i]) for i in module.updated]
+    arguments = [_shape_of(jax, value) for value in (*batch, *module.captured)]
+    results = [_shape_of(jax, module.captured[i]) for i in module.updated]
 
     def nothing(*_: Any) -> list[Any]:
         return [jax.api.numpy.zeros(result.shape, result.dtype) for result in results]
 
-    exported = jax.export(jax.api.jit(nothing, keep_unused=True))(*arguments)
+    exported = jax.export(jax.api.jit(nothing, keep_unused=True), platforms=platforms)(*arguments)
     code = jax.serialize(jax.hlo_to_stablehlo(module.hlo), jax.stablehlo_version)
     return dataclasses.replace(exported, mlir_module_serialized=code)
 

@@ -19,6 +19,17 @@ def test_every_experiment_has_a_summary_and_cites_its_paper():
         assert f"  {name} " in registry.listing()
 
 
+def test_every_published_setting_names_its_accelerator():
+    """In its own file or in that of an experiment that it is based on."""
+    files = registry.experiment_files()
+    for name, path in files.items():
+        folder, _, rung = name.rpartition("/")
+        if rung in ("tiny", "mini", "small") or folder in ("", "recipes"):
+            continue
+        bases = [file for _, file in registry._with_bases(path, files)]
+        assert any("\n# Sized for: " in file.read_text(encoding="utf-8") for file in bases), name
+
+
 @pytest.mark.parametrize("name", registry.experiment_files())
 def test_every_experiment_loads_and_is_locked(name):
     config = registry.load(name)

@@ -1,0 +1,1 @@
+"""What published trainings need of a TPU, by the TPU's own compiler."""

@@ -1,0 +1,103 @@
+"""Compiles a training step for a TPU that is not here: the half that needs JAX and libtpu."""
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+
+# To be set before JAX is imported.
+ENVIRONMENT = {
+    # No TPU is looked for on this machine, nor at a cloud's metadata server.
+    "JAX_PLATFORMS": "cpu",
+    "TPU_SKIP_MDS_QUERY": "1",
+    "TPU_WORKER_HOSTNAMES": "localhost",
+    # Compilers do not share a device, so that several processes may have one.
+    "ALLOW_MULTIPLE_LIBTPU_LOAD": "1",
+}
+INSTALL = "pip install -r requirements-bench.txt"
+_UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
+
+
+def topology_device(topology: str) -> Any:
+    """The first device of a kind of TPU that is not here.
+
+    Args:
+      topology: as libtpu calls it, e.g. `v5e:2x2`.
+
+    Raises:
+      UserError: if JAX or libtpu is missing, or the topology is unknown.
+    """
+    try:
+        import jax
+        import libtpu  # noqa: F401 - where it is missing, JAX's error does not say so
+    except ImportError as error:
+        raise UserError(f"compiling for a TPU needs JAX and libtpu ({error}); {INSTALL}") from None
+    from jax.experimental import topologies
+
+    jax.config.update("jax_enable_x64", True)
+    try:
+        return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
+    except (RuntimeError, ValueError, NotImplementedError) as error:
+        raise UserError(f"--topology={topology}: {str(error).splitlines()[0]}") from None
+
+
+def compile_step(step: Path, topology: str, options: dict[str, Any]) -> dict[str, Any]:
+    """Compiles a step and returns the compiler's own account of it.
+
+    Args:
+      step: a file of `jax_loop.portable_step`.
+      topology: see `topology_device`.
+      options: of the compiler, by name.
+
+    Returns:
+      `arguments`, `temporaries`, `total` (bytes; arguments are donated, so that new weights take
+      the place of old ones), `flops`, `bytes_accessed` and `seconds`. Where the step does not fit
+      the TPU's memory: `wanted` and `available` (bytes), and `seconds`.
+
+    Raises:
+      UserError: see `topology_device`.
+    """
+    device = topology_device(topology)
+    import jax
+
+    sharding = jax.sharding.SingleDeviceSharding(device)
+    exported = jax.export.deserialize(step.read_bytes())
+    arguments, _ = jax.tree.unflatten(exported.in_tree, exported.in_avals)
+    shapes = jax.tree.map(
+        lambda each: jax.ShapeDtypeStruct(each.shape, each.dtype, sharding=sharding), arguments
+    )
+    lowered = jax.jit(exported.call, donate_argnums=0).lower(*shapes)
+    started = time.monotonic()
+    try:
+        compiled = lowered.compile(compiler_options=options)
+    except jax.errors.JaxRuntimeError as error:
+        found = out_of_memory(str(error))
+        if not found:
+            raise
+        return {**found, "seconds": time.monotonic() - started}
+    seconds, memory, cost = time.monotonic() - started, compiled.memory_analysis(), {}
+    cost = compiled.cost_analysis() or {}
+    beside = memory.output_size_in_bytes - memory.alias_size_in_bytes
+    return {
+        "arguments": memory.argument_size_in_bytes,
+        "temporaries": memory.temp_size_in_bytes,
+        "total": memory.argument_size_in_bytes + beside + memory.temp_size_in_bytes,
+        "flops": cost.get("flops", 0.0),
+        "bytes_accessed": cost.get("bytes accessed", 0.0),
+        "seconds": seconds,
+    }
+
+
+def out_of_memory(message: str) -> dict[str, float]:
+    """What the compiler wanted and had, in bytes; empty if its message is about something else.
+
+    >>> out_of_memory("RESOURCE_EXHAUSTED: ... Used 26.40G of 15.75G hbm. Exceeded ...")["wanted"]
+    28346784153.6
+    """
+    found = re.search(r"[Uu]sed ([\d.]+)([KMGT]?) of ([\d.]+)([KMGT]?) hbm", message)
+    if not found:
+        return {}
+    used, used_unit, had, had_unit = found.groups()
+    return {"wanted": float(used) * _UNITS[used_unit], "available": float(had) * _UNITS[had_unit]}

@@ -1,0 +1,78 @@
+"""An experiment's training step as a file that JAX compiles: the half that needs TensorFlow."""
+
+import json
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import tensorflow as tf
+from official.modeling import performance
+
+from benchmarks.accelerators.cases import Case, overrides, write_records
+from experiments import registry
+from official_cmlm.training.gradients import optimizer_variables
+from official_cmlm.training.jax_loop import portable_step
+from official_cmlm.training.runtime import prepared
+from official_cmlm.training.task import SentenceEncoderTask
+
+
+def write_step(
+    case: Case,
+    output: Path,
+    tiny: bool,
+    batch: int,
+    remedies: dict[str, Any],
+    params_override: str,
+) -> dict[str, Any]:
+    """Builds an experiment with random weights and writes its whole training step for a TPU.
+
+    Args:
+      case: what to build.
+      output: the file, see `jax_loop.portable_step`.
+      tiny, batch, remedies: see `cases.overrides`.
+      params_override: further fields, as of `experiments.train`.
+
+    Returns:
+      `weights`, how many are trained; `batch`, name of a sequence -> shape of its tokens;
+      `remat`, `vocabulary_block_size` and `dtype`.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        published = registry.load(case.experiment)
+        own = overrides(published, case, Path(folder), tiny, batch, remedies)
+        file = Path(folder) / "own.yaml"
+        # JSON is YAML.
+        file.write_text(json.dumps(own), encoding="utf-8")
+        params = prepared(registry.load(case.experiment, [str(file)], params_override))
+        write_records(params, Path(folder))
+        if params.runtime.mixed_precision_dtype:
+            performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
+        task = SentenceEncoderTask(params.task)
+        features = next(iter(task.build_inputs(params.task.train_data)))
+        model = task.build_model()
+    optimizer = task.create_optimizer(params.trainer.optimization(), params.runtime)
+    # The optimizers create this variable lazily; the step function must not create it.
+    _ = optimizer.iterations
+    metrics = task.build_metrics()
+
+    def step(features: dict[str, dict]) -> None:
+        task.train_step(features, model, optimizer, metrics)
+
+    def variables() -> list[tf.Variable]:
+        counted = (variable for metric in metrics for variable in metric.variables)
+        return [*model.variables, *optimizer_variables(optimizer), *counted]
+
+    output.write_bytes(portable_step(step, features, variables))
+    return {
+        "weights": sum(v.shape.num_elements() for v in model.trainable_variables),
+        "batch": {
+            f"{group}/{name}": list(value["input_word_ids"].shape)
+            for group, values in features.items()
+            for name, value in values.items()
+            if isinstance(value, dict)
+        },
+        "remat": params.task.encoder.remat,
+        "vocabulary_block_size": max(
+            getattr(objective, "vocabulary_block_size", 0) for objective in task.chosen.values()
+        ),
+        "dtype": params.runtime.mixed_precision_dtype or "float32",
+    }

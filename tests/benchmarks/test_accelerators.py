@@ -1,0 +1,213 @@
+"""Training steps for TPUs: what is compiled, that every objective's can be, and what it needs."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.accelerators.cases import CASES, case_of, overrides
+from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, out_of_memory
+from benchmarks.accelerators.memory import REMEDIES, TRAININGS, largest_batch
+from benchmarks.accelerators.tables import tables
+from official_cmlm.errors import UserError
+from tests.training.all_objectives import SETTINGS, batch_of, task_of, write_folders
+
+
+@pytest.fixture
+def libtpu(monkeypatch):
+    """The TPU's compiler."""
+    for package in ("jax", "libtpu"):
+        pytest.importorskip(package, reason=f"needs {package}: requirements-bench.txt")
+    for name, value in ENVIRONMENT.items():
+        monkeypatch.setenv(name, value)
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory, vocabulary):
+    return write_folders(tmp_path_factory.mktemp("all_records"), vocabulary)
+
+
+def _published(experiment, **remedies):
+    from experiments import registry
+
+    params = registry.load(experiment)
+    return overrides(params, case_of(experiment), Path("records"), False, 0, remedies)["task"]
+
+
+def test_a_core_gets_its_share_of_the_published_batch():
+    """CMLM §3 and appendix C: 2,048 pairs of 2 × 256 tokens on 64 TPUs."""
+    for experiment in ("cmlm/english_base", "cmlm/english_large", "cmlm/multilingual_base"):
+        data = _published(experiment)["train_data"]
+        assert data["global_batch_size"] == data["max_bucket_batch_size"] == 2048 // 64
+        assert data["bucket_boundaries"] == [data["seq_length"]] == [256]
+    task = _published("bitext/s3", vocabulary_block_size=5)
+    pairs = task["objectives"]["bitext_retrieval"]
+    assert task["train_data"]["global_batch_size"] == 32
+    assert (pairs["train_data"]["global_batch_size"], pairs["train_data"]["seq_length"]) == (
+        2048 // 64,
+        128,
+    )
+    # A remedy goes to the objectives that have it.
+    assert task["objectives"]["cmlm"] == {"vocabulary_block_size": 5}
+    assert "vocabulary_block_size" not in pairs
+    # The others were trained on one device.
+    assert _published("mirror_bert/sentence_bert")["train_data"]["global_batch_size"] == 200
+
+
+def test_names_of_figures():
+    assert [case.name for case in CASES.values()] == [
+        *("english_base", "english_large", "multilingual_base", "bitext_s3", "declutr_base"),
+        *("cmlm_cse_bert_base", "mirror_bert_sentence_bert"),
+    ]
+    with pytest.raises(UserError, match="'cmlm/english' is no experiment"):
+        case_of("cmlm/english")
+
+
+def test_what_a_step_wanted_that_does_not_fit():
+    found = out_of_memory(
+        "RESOURCE_EXHAUSTED: XLA:TPU compile permanent error. Ran out of memory in memory space "
+        "hbm. Used 26.40G of 15.75G hbm. Exceeded hbm capacity by 10.65G."
+    )
+    assert found == {"wanted": 26.4 * 2**30, "available": 15.75 * 2**30}
+    assert out_of_memory("INVALID_ARGUMENT: something else") == {}
+
+
+def test_without_libtpu(monkeypatch):
+    """One line that says what to install."""
+    monkeypatch.setitem(sys.modules, "libtpu", None)
+    with pytest.raises(UserError, match=r"needs JAX and libtpu .*requirements-bench"):
+        compile_step(Path("step"), "v5e:2x2", {})
+
+
+def test_every_case_is_modelled_with_its_published_batch():
+    from experiments import registry
+
+    for case in CASES.values():
+        params, training = registry.load(case.experiment), TRAININGS[case.name]
+        encoder, data = params.task.encoder, params.task.train_data
+        model = training.model
+        assert training.published == data.global_batch_size
+        assert (model.layers, model.hidden, model.inner, model.heads, model.vocab) == (
+            *(encoder.num_layers, encoder.hidden_size, encoder.intermediate_size),
+            *(encoder.num_attention_heads, encoder.vocab_size),
+        )
+        assert data.seq_length in {length for _, length in training.sequences}
+        # The published batch fits its accelerators, with the remedies that are named.
+        remedies = {
+            "remat": case.remedies.get("remat", "none"),
+            "vocabulary_block": case.remedies.get("vocabulary_block_size", 0),
+        }
+        share = training.published // case.cores
+        assert largest_batch(training, 16, **remedies) >= share, case
+        # A YAML has remedies where it needs them, and only there.
+        block = getattr(getattr(params.task.objectives, "cmlm", None), "vocabulary_block_size", 0)
+        fits = largest_batch(training, 16) >= share
+        assert (encoder.remat, block) == (
+            ("none", 0) if fits else (remedies["remat"], remedies["vocabulary_block"])
+        )
+
+
+def test_memory_of_a_step_is_linear_in_its_examples():
+    training = TRAININGS["english_base"]
+    fixed = training.bytes_of(0)
+    # Weights, two slots, gradients, and the pooler, which is not trained.
+    assert fixed == 4 * (4 * training.model.parameters + 768**2 + 768)
+    assert training.bytes_of(6) - fixed == pytest.approx(2 * (training.bytes_of(3) - fixed))
+    least = min(training.bytes_of(32, **remedies) for remedies in REMEDIES.values())
+    assert least == training.bytes_of(32, **REMEDIES["both"])
+    # One byte less than 64 pairs need is not enough for them.
+    gib = training.bytes_of(64) * 16 / 15.75 / 2**30
+    assert (
+        largest_batch(training, gib * 1.0001) == 64 and largest_batch(training, gib * 0.9999) == 32
+    )
+    assert largest_batch(training, 0.1) == 0
+
+
+def test_tables():
+    found = {
+        "settings": "cmlm/english_base --remat=none",
+        **{"batch": {"cmlm/first": [32, 256]}, "remat": "none", "dtype": "float32"},
+        **{"arguments": 2 * 2**30, "temporaries": 9 * 2**30, "total": 11 * 2**30},
+        **{"flops": 9.5e12, "bytes_accessed": 2e11, "seconds": 7.4},
+    }
+    large = {
+        "settings": "cmlm/english_large",
+        **{"batch": {"cmlm/first": [32, 256]}, "remat": "none", "dtype": "float32"},
+        **{"wanted": 2.0**35, "available": 15.75 * 2**30, "seconds": 3.0},
+    }
+    lines = tables([found, large, {"settings": "cmlm/english_base --scale=tiny"}]).splitlines()
+    assert lines[2] == (
+        "| `cmlm/english_base` | 32 | `none` | all | float32 | 2.00 | 9.00 | 11.00 | 11.10 | +1 % "
+        "| 9.50 | 200 | 7 |"
+    )
+    assert "| – | – | wants 32.00 of 15.75 | 28.40 | -11 % | – | – | 3 |" in lines[3]
+    assert lines[4] == "" and len(lines) == 7 + len(CASES)
+    assert lines[7].startswith("| `english_base` | 32; 256 with `remat: blocks` |")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", SETTINGS)
+def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
+    """Its whole step with an optimizer, and with what saves memory."""
+    from official.modeling import optimization
+
+    from official_cmlm.training.gradients import optimizer_variables
+    from official_cmlm.training.jax_loop import portable_step
+
+    config = SETTINGS[name]
+    block = {"vocabulary_block_size": 50} if hasattr(config, "vocabulary_block_size") else {}
+    task = task_of(folders, name, {"dropout_rate": 0.1, "remat": "blocks"}, **block)
+    task.task_config.static_shapes = True
+    model = task.build_model()
+    optimizer = task.create_optimizer(
+        optimization.OptimizationConfig(
+            {
+                "optimizer": {"type": "lamb"},
+                "learning_rate": {"type": "constant", "constant": {"learning_rate": 1e-3}},
+            }
+        )
+    )
+    _ = optimizer.iterations
+    metrics = task.build_metrics()
+    step = tmp_path / "step"
+    step.write_bytes(
+        portable_step(
+            lambda features: task.train_step(features, model, optimizer, metrics) and None,
+            batch_of(task, name),
+            lambda: [
+                *(*model.variables, *optimizer_variables(optimizer)),
+                *(variable for metric in metrics for variable in metric.variables),
+            ],
+        )
+    )
+    found = compile_step(step, "v5e:2x2", {})
+    # Weights and both slots; the gradients at least are temporary.
+    weights = sum(4 * v.shape.num_elements() for v in model.trainable_variables)
+    assert found["arguments"] > 3 * weights and found["temporaries"] > 0
+    # New weights take the place of the old ones.
+    assert found["total"] < found["arguments"] + found["temporaries"] + weights
+    assert found["flops"] > 0 and found["bytes_accessed"] > found["arguments"]
+
+
+@pytest.mark.long
+def test_the_command(tmp_path, libtpu):
+    """A tiny step of an experiment; what was compiled once is kept."""
+    command = [
+        *(sys.executable, "-m", "benchmarks.accelerators", "--scale=tiny", "--remat=attention"),
+        *("--experiments=bitext/s3", f"--work_dir={tmp_path}"),
+    ]
+    for _ in range(2):
+        printed = subprocess.run(
+            command, env=os.environ, check=True, capture_output=True, text=True
+        ).stdout
+        assert printed.splitlines()[-1].startswith("figure v5e_gib_bitext_s3 0.0")
+    (output,) = tmp_path.glob("bitext_s3-????????.json")
+    found = json.loads(output.read_text())
+    assert found["settings"] == (
+        "bitext/s3 --scale=tiny --remat=attention --vocabulary_block_size=8192 --dtype=bfloat16"
+    )
+    assert (found["remat"], found["dtype"]) == ("attention", "bfloat16")
+    assert found["batch"]["cmlm/first"] == found["batch"]["bitext_retrieval/first"] == [4, 16]
