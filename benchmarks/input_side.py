@@ -47,9 +47,7 @@ def main(argv: list[str]) -> None:
         return build_dataset(data, manifest, view, augments, replicas, check=False)
 
     makers: dict[str, Callable[[], Any]] = {
-        "read": lambda: _blocks(data, manifest),
-        "view": lambda: _examples(data, manifest, view),
-        "group": lambda: _batches(data, manifest, view),
+        **parts(data, manifest, view),
         "serial": lambda: serial_dataset(data, manifest, view, augments),
         "whole": whole,
     }
@@ -57,7 +55,7 @@ def main(argv: list[str]) -> None:
     wall, cpu = time.perf_counter(), time.process_time()
     examples = steps = 0
     for element in makers[FLAGS.stage]():
-        examples += _rows(element)
+        examples += rows(element)
         steps += 1
         if examples * FLAGS.hosts >= FLAGS.examples:
             break
@@ -84,7 +82,7 @@ def _inputs() -> tuple:
     raise ValueError(f"{FLAGS.experiment} has no {FLAGS.objective}")
 
 
-def _rows(element: Any) -> int:
+def rows(element: Any) -> int:
     """Examples of a batch or block; of a block of records that is not parsed yet, records."""
     if isinstance(element, dict):
         return int(element["key"].shape[0])
@@ -92,26 +90,19 @@ def _rows(element: Any) -> int:
     return int((last["key"] if isinstance(last, dict) else last).shape[0])
 
 
-def _blocks(data: Any, manifest: Any) -> Any:
+def parts(data: Any, manifest: Any, view: Any) -> dict[str, Callable[[], Any]]:
+    """Makers of the pipeline's first stages, each with those before it, without streams."""
     import tensorflow as tf
 
+    from official_cmlm.inputs.examples import Reader, training_batches
+    from official_cmlm.inputs.position import Start
     from official_cmlm.inputs.records import Blocks
 
-    return tf.data.Dataset.counter().flat_map(Blocks(data, manifest).epoch)
-
-
-def _examples(data: Any, manifest: Any, view: Any) -> Any:
-    from official_cmlm.inputs.examples import Reader
-    from official_cmlm.inputs.position import Start
-
-    return Reader(data, manifest, view).from_start(Start())
-
-
-def _batches(data: Any, manifest: Any, view: Any) -> Any:
-    from official_cmlm.inputs.examples import training_batches
-    from official_cmlm.inputs.position import Start
-
-    return training_batches(data, manifest, view, data.buckets(), 0, Start(), False)
+    return {
+        "read": lambda: tf.data.Dataset.counter().flat_map(Blocks(data, manifest).epoch),
+        "view": lambda: Reader(data, manifest, view).from_start(Start()),
+        "group": lambda: training_batches(data, manifest, view, data.buckets(), 0, Start(), False),
+    }
 
 
 def serial_dataset(data: Any, manifest: Any, view: Any, augments: Any) -> Any:

@@ -125,13 +125,17 @@ def clusters() -> list[Cluster]:
     ]
 
 
+# Of `train_data.streams`; with more hosts, as many as these.
+STREAMS = 16
+
+
 @dataclasses.dataclass(frozen=True)
 class InputCost:
-    """What a pair costs the input pipeline of a host; every host makes every global batch.
+    """What a pair costs an input pipeline; every host makes its share of the global batch.
 
     Attributes:
       cpu_seconds: of all stages.
-      serial_seconds: of those that one thread does: reading, pairing, shuffling, bucketing.
+      serial_seconds: of those that one thread of a stream does: reading and grouping.
       record_bytes: that are read.
     """
 
@@ -152,8 +156,8 @@ class Projection:
       compute: forward and backward pass.
       all_reduce: of the gradients; added to `compute`, since clipping waits for all of them.
       update: clipping and the optimizer, the same on every replica.
-      inputs: of the input pipeline: its serial stages, or all of them on all cores, whichever takes
-        longer; hidden behind the rest as long as it is shorter.
+      inputs: of a host's input pipeline: the serial stages of a stream, or all stages on all cores,
+        whichever takes longer; hidden behind the rest as long as it is shorter.
       checkpoint: spread over the steps between two.
       retrieval: what in-batch retrieval beside CMLM would add: gather, its transpose, similarities.
       memory_share: of an accelerator's memory that weights, slots, gradients and activations take.
@@ -224,13 +228,18 @@ def project(
         all_reduce=all_reduce_seconds(cluster, gradients, assumed),
         update=gradients * assumed.update_passes / cluster.memory_bandwidth.value,
         inputs=batch.pairs
-        * max(inputs.serial_seconds, inputs.cpu_seconds / cluster.host_cores.value),
+        / cluster.hosts
+        * max(
+            inputs.serial_seconds / (max(STREAMS, cluster.hosts) // cluster.hosts),
+            inputs.cpu_seconds / cluster.host_cores.value,
+        ),
         checkpoint=checkpoint_bytes(model) / assumed.storage / assumed.checkpoint_interval,
         retrieval=gathered + compared,
         memory_share=(state_bytes(model) + activation_bytes(model, local)) / cluster.memory.value,
         record_bytes=0.0,
     )
-    return dataclasses.replace(found, record_bytes=batch.pairs * inputs.record_bytes / found.step)
+    read = batch.pairs / cluster.hosts * inputs.record_bytes
+    return dataclasses.replace(found, record_bytes=read / found.step)
 
 
 def limits(projection: Projection) -> dict[str, float]:

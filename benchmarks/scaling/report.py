@@ -193,9 +193,9 @@ def _constants(figures: Figures) -> str:
         + "\n\nSumming gradients between two processes over loopback: "
         + "; ".join(reduced)
         + f". Records: {figures.bytes_a_token:.2f} bytes a token. The paper's own inputs (packed "
-        f"to 256 tokens): {1e3 * figures.inputs.cpu_seconds:.2f} ms of CPU a pair, of which "
-        f"{1e3 * figures.inputs.serial_seconds:.2f} ms before masking, in stages that one thread "
-        "does."
+        f"to 256 tokens): {1e3 * figures.inputs.cpu_seconds:.3f} ms of CPU a pair, of which "
+        f"{1e3 * figures.inputs.serial_seconds:.3f} ms of it reading and grouping, by one thread "
+        "of a stream."
     )
 
 

@@ -217,8 +217,7 @@ def _sentence(cluster: Cluster, projection: Projection, pairs: int) -> str:
     line += f"computation), then {second} ({less:.2f})."
     if projection.inputs > projection.compute:
         line += (
-            " Every host makes all global batches and keeps its share, and one thread of it reads, "
-            f"pairs and buckets: {pairs / projection.inputs:,.0f} pairs/s, where the accelerators "
+            f" All hosts together give {pairs / projection.inputs:,.0f} pairs/s, the accelerators "
             f"could take {pairs / projection.compute:,.0f}."
         )
     if projection.all_reduce > projection.compute:

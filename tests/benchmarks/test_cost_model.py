@@ -271,9 +271,19 @@ def test_a_step_waits_for_its_inputs_only_if_they_take_longer():
     batch = BatchShape(2048, 256, 2048 * 80)
     free = project(one, _BASE, batch, InputCost(0.0, 0.0, 0.0))
     assert free.step == free.compute + free.all_reduce + free.update + free.checkpoint
-    # All stages on 128 cores, or those of one thread.
+    # All stages on 128 cores, or those of one thread of each of 16 streams.
     assert project(one, _BASE, batch, InputCost(1.0, 0.001, 0.0)).step == 2048 / 128
-    assert project(one, _BASE, batch, InputCost(1.0, 0.5, 0.0)).step == 2048 / 2
+    assert project(one, _BASE, batch, InputCost(1.0, 0.5, 0.0)).step == 2048 / 2 / 16
+
+
+def test_hosts_share_the_inputs():
+    """Each makes its share; of more than 16 hosts each has one stream."""
+    _, eight, many = clusters()
+    batch = BatchShape(2048, 256, 2048 * 80)
+    for cluster, streams in ((eight, 2), (many, 1)):
+        found = project(cluster, _BASE, batch, InputCost(0.0, 1.0, 8.0))
+        assert found.inputs == 2048 / cluster.hosts / streams
+        assert found.record_bytes * found.step == 2048 / cluster.hosts * 8
 
 
 class _Fake:

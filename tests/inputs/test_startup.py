@@ -13,6 +13,7 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text
+from official_cmlm.inputs.pipeline import num_streams
 from official_cmlm.inputs.records import Blocks, count_short_records, interleave_from
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_folders, load_manifest, load_records_vocabulary
@@ -68,9 +69,13 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
     folder, file = many
     config = task_config(folder, {"quick_thought": QuickThoughtConfig()})
     manifest = load_folders([str(folder)])
-    order, _ = Blocks(config.train_data, manifest)._order(tf.constant(0, tf.int64))
+    streams = num_streams(config.train_data, manifest)
+    assert streams > 1
+    blocks, epoch = Blocks(config.train_data, manifest), tf.constant(0, tf.int64)
+    parts = blocks.divided(streams, config.train_data.shuffle_sentences)
+    orders = [blocks._order(epoch), *(parts._order(epoch, i) for i in range(streams))]
     sampled = (SHARDS * i // 64 for i in range(64))
-    needed = {*order.numpy()[:OPEN].tolist(), *range(OPEN), *sampled}
+    needed = {*range(OPEN), *sampled}.union(*(o.numpy()[:OPEN].tolist() for o, _ in orders))
     for number in needed:
         os.link(file, folder / manifest.shards[number].name)
     opened, asked, stat = _Opened(folder), [], os.stat
@@ -81,9 +86,9 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
     next(iter(task.build_inputs(config.train_data)))
     monkeypatch.undo()
     names = opened.names()
-    # Notes read a sample; the check and the training read shards in turn.
+    # Notes read a sample; the check, the sample for the schedule and each stream read in turn.
     assert names.count("dataset.json") == 1
-    assert OPEN * 2 < len(names) < 64 + 3 * OPEN + 10
+    assert OPEN * 2 < len(names) < 64 + (3 + streams) * OPEN + 10
     assert not [path for path in asked if str(path).endswith(".tfrecord")]
 
 
