@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import hashing, position
-from official_cmlm.inputs.examples import training_examples
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.inputs.pair_views import TextPairs
+from official_cmlm.inputs.pipeline import build_dataset
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.inputs.records import Blocks, check_rows, check_text
 from official_cmlm.inputs.views import Segments
@@ -158,31 +158,31 @@ def test_validation_reads_each_once(folders, origin):
 
 def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
     """Inside an epoch, record by record and bit for bit; other weights begin anew."""
-    weights, buckets = {"large": 1.0, "tiny": 3.0}, [(14, 8)]
-    view = TextPairs(14, SPECIAL)
+    weights, view = {"large": 1.0, "tiny": 3.0}, TextPairs(14, SPECIAL)
+    settings = {"shuffle_sentences": 40, "seq_length": 14, "global_batch_size": 8, "streams": 1}
 
     def opened(root, **changes):
-        config = _config(root, weights | changes, shuffle_sentences=40, seq_length=14)
+        config = _config(root, weights | changes, bucket_boundaries=[14], **settings)
         manifest = load_folders(config.folders())
-        return config, manifest, position.fingerprint(config, manifest, view, buckets)
+        return config, manifest, position.fingerprint(config, manifest, view, [(14, 8)])
 
-    def examples(config, manifest, reached, count):
-        read = training_examples(config, manifest, view, buckets, reached)
+    def batches(config, manifest, reached, count):
+        read = build_dataset(config, manifest, view, check=False, reached=reached)
         return [*read.take(count).as_numpy_iterator()]
 
     *records, mark = opened(folders)
-    whole = examples(*records, None, 260)
-    # The last example of a batch.
-    done = 191
-    assert whole[done]["position"][1] > 1
+    whole = batches(*records, None, 32)
+    reached = whole[23]["position"]
+    assert reached[1] > 1
     for name in weights:
         shutil.copytree(folders / name, tmp_path / name)
     *moved, same = opened(tmp_path)
     assert same == mark != opened(folders, tiny=4.0)[-1]
-    rest = examples(*moved, whole[done]["position"], 260 - done - 1)
-    for found, expected in zip(rest, whole[done + 1 :], strict=True):
-        for name in ("key", "first", "second"):
-            np.testing.assert_array_equal(found[name], expected[name])
+    for found, expected in zip(batches(*moved, reached, 8), whole[24:], strict=True):
+        np.testing.assert_array_equal(found["key"], expected["key"])
+        for name in ("first", "second"):
+            ids = (batch[name]["input_word_ids"] for batch in (found, expected))
+            np.testing.assert_array_equal(*ids)
 
 
 def test_the_fingerprint_of_one_folder_is_that_of_earlier_releases():

@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.examples import one_pass
+from official_cmlm.inputs.examples import Reader
 from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
 from official_cmlm.records.corruption import find_damage, report_damaged_shard
 from official_cmlm.records.manifest import load_manifest
@@ -128,5 +128,5 @@ def test_nonsense_with_valid_checksums(records_dir, tmp_path, kind):
     view = AdjacentPairs("sentence", 24, 0.5, SpecialIds.of(load_vocabulary(folder)))
     with pytest.raises(UserError, match=rf"{path}: record 3 is damaged \(.+\); fetch or make"):
         with report_damaged_shard([str(records_dir), str(folder)]):
-            for _ in one_pass(config, manifest, view):
+            for _ in Reader(config, manifest, view).one_pass():
                 pass
