@@ -17,6 +17,7 @@ from official_cmlm.inputs.examples import (
     validation_batches,
 )
 from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.records import largest_stream
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
 
@@ -26,6 +27,8 @@ Augment = Callable[[dict], dict]
 _PADDING = -1
 # Shards that each stream needs.
 _SHARDS_PER_STREAM = 4
+# Share by which streams may differ in records, and batches be smaller for their sake.
+_TOLERANCE = 0.05
 
 
 @dataclasses.dataclass(frozen=True)
@@ -140,13 +143,25 @@ def num_streams(config: DataConfig, manifest: Manifest, num_replicas: int = 1) -
     """Streams that a training's records are divided into; see `DataConfig.streams`."""
     if not config.is_training:
         return 1
+    if config.streams == 1:
+        return 1
     shards = sum(times > 0 for times in shard_repetitions(config, manifest))
+
+    def suits(count: int) -> bool:
+        multiple = math.lcm(num_replicas, count)
+        if config.global_batch_size % multiple or shards < count * _SHARDS_PER_STREAM:
+            return False
+        sizes = [size for _, size in config.buckets(num_replicas)]
+        rounded = [size for _, size in config.buckets(multiple)]
+        if any(less < (1 - _TOLERANCE) * size for less, size in zip(rounded, sizes)):
+            return False
+        return largest_stream(config, manifest, count) <= 1 + _TOLERANCE
+
     count = 1
-    while (
-        2 * count <= min(config.streams, shards // _SHARDS_PER_STREAM)
-        and config.global_batch_size % math.lcm(num_replicas, 2 * count) == 0
-    ):
+    while 2 * count <= config.streams:
         count *= 2
+    while not suits(count) and count > 1:
+        count //= 2
     return count
 
 
@@ -159,10 +174,14 @@ def _where_to_begin(
 ) -> tuple[int, list[position.Start]]:
     """The number of streams, and where each of them starts.
 
-    A training that began without streams, as those of older releases, goes on without.
+    A training goes on with as many streams as it began with; without any, as those of older
+    releases.
     """
     count = num_streams(config, manifest, num_replicas)
-    for number in dict.fromkeys((count, 1)) if reached is not None else ():
+    known = () if reached is None else (count, len(np.atleast_2d(reached)), 1)
+    for number in dict.fromkeys(known):
+        if config.global_batch_size % math.lcm(num_replicas, number):
+            continue
         buckets = config.buckets(math.lcm(num_replicas, number))
         mark = position.fingerprint(config, manifest, view, buckets, number)
         rows = np.atleast_2d(reached)[:number]

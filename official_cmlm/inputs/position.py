@@ -27,6 +27,8 @@ from official_cmlm.records.manifest import Manifest, MergedManifest
 SIZE = 64
 MAX_BUCKETS = SIZE - 5
 _EPOCH = 1 << 32
+# Of how streams are divided, scheduled and filled.
+_STREAMS_VERSION = 1
 
 # Fields of views that earlier releases did not have, and the values that give what they read.
 _NEWER_FIELDS = {
@@ -88,7 +90,8 @@ def fingerprint(
     # The number in use decides.
     del settings["streams"]
     if streams > 1:
-        settings["streams"] = streams
+        # Another way to divide records or to fill batches is another number.
+        settings["streams"] = [streams, _STREAMS_VERSION]
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
     # Where it decides nothing it is left out, so that trainings of older releases are resumed.
     if config.segment != "packed" or "short_documents" not in fields:

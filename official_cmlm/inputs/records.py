@@ -87,9 +87,6 @@ class Blocks:
             self._records = tf.constant(self._counts)
             self._starts = tf.constant(np.cumsum(self._counts) - self._counts)
             self._paths = tf.constant(shard_paths(config, manifest), tf.string)
-            numbers: dict[str, int] = {}
-            languages = [numbers.setdefault(s.language, len(numbers)) for s in manifest.shards]
-            self._languages = tf.constant(languages)
 
     def divided(self, streams: int, shuffle_sentences: int) -> "Blocks":
         """The same records in `streams` parts, in blocks of about so many sentences at most."""
@@ -142,9 +139,18 @@ class Blocks:
             permutation = hashing.permutation(keys, hashing.SALT_SHARDS)
             order, repetition = tf.gather(order, permutation), tf.gather(repetition, permutation)
         if self._streams > 1:
-            # As many shards of each language as the other streams.
-            by_language = tf.argsort(tf.gather(self._languages, order), stable=True)
-            own = tf.sort(by_language[stream :: self._streams])
+            # The largest first; the order of equal ones is that of this epoch.
+            by_size = tf.argsort(-tf.gather(self._records, order), stable=True)
+            place = tf.argsort(by_size)
+            # The stream with the largest shards is another one in each epoch.
+            turn = tf.cast(
+                hashing.uniform(epoch_key[tf.newaxis], 1, hashing.SALT_SHARDS)[0, 0]
+                * self._streams,
+                tf.int32,
+            )
+            own = tf.where(
+                (dealt(place, self._streams) + turn) % self._streams == tf.cast(stream, tf.int32)
+            )[:, 0]
             order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
 
@@ -191,6 +197,25 @@ class Blocks:
         # Blocks are of equal size: a small last block would mix only a few documents.
         num_blocks = max(1, math.ceil(sentences / self._config.shuffle_sentences))
         return math.ceil(records / size / num_blocks) * size
+
+
+def dealt(place: tf.Tensor | np.ndarray, streams: int) -> tf.Tensor | np.ndarray:
+    """Deals shards, sorted by size, to streams: forwards, then backwards, and so on.
+
+    Args:
+      place: integers `[shards]`, each shard's place among all.
+      streams: how many.
+    """
+    number, is_back = place % streams, (place // streams) % 2
+    return number * (1 - is_back) + (streams - 1 - number) * is_back
+
+
+def largest_stream(config: DataConfig, manifest: Manifest, streams: int) -> float:
+    """Records of the largest stream in an epoch, as expected, relative to the mean of all."""
+    times = np.array(shard_repetitions(config, manifest))
+    sizes = np.sort(times * [shard.records for shard in manifest.shards])[::-1]
+    sums = np.bincount(dealt(np.arange(len(sizes)), streams), sizes, streams)
+    return float(sums.max() / max(sums.mean(), 1e-9))
 
 
 def shard_paths(config: DataConfig, manifest: Manifest) -> list[str]:

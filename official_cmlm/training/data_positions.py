@@ -84,20 +84,30 @@ def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return reached
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, reached)
+    # TPUs sum no 64-bit integers. Only one replica's numbers are not 0, so halves do not overflow.
+    halves = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.bitcast(reached, tf.int32))
+    return tf.bitcast(halves, tf.int64)
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
     """Reads data positions from a checkpoint, of the groups that it has.
 
     Returns:
-      Group -> int64 `[SIZE]`, or `[MAX_STREAMS, SIZE]` of several streams.
+      Group -> int64 `[SIZE]`, or `[streams, SIZE]` of several streams.
     """
     reader = tf.train.load_checkpoint(prefix)
+
+    def read(place: str) -> np.ndarray | None:
+        name = f"{NAME}/{place}/.ATTRIBUTES/VARIABLE_VALUE"
+        return reader.get_tensor(name) if reader.has_tensor(name) else None
+
     found = {}
     for group in groups:
-        for place in (group, f"{_STREAMS}/{group}"):
-            name = f"{NAME}/{place}/.ATTRIBUTES/VARIABLE_VALUE"
-            if reader.has_tensor(name):
-                found[group] = reader.get_tensor(name)
+        first, streams = read(group), read(f"{_STREAMS}/{group}")
+        if first is None:
+            continue
+        # A training without streams may have the variable, without values.
+        used = [] if streams is None else streams[streams[:, 0] != 0]
+        in_streams = len(used) > 1 and np.array_equal(used[0], first)
+        found[group] = used if in_streams else first
     return found

@@ -6,9 +6,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.inputs.pipeline import Replicas, num_streams
 from official_cmlm.inputs.record_names import record_names
-from official_cmlm.records.manifest import load_manifest
+from official_cmlm.inputs.records import Blocks
+from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from tests.conftest import make_documents, write_records
 from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand
 
@@ -90,8 +93,6 @@ def test_every_pair_once_an_epoch(streamed, whole):
 
 
 def _config(pipeline):
-    from official_cmlm.configs.data import DataConfig
-
     return DataConfig(input_path=str(pipeline.folder), seq_length=24)
 
 
@@ -168,20 +169,66 @@ def test_a_training_without_streams_goes_on_without(streamed):
     _assert_same_data(list(found.as_numpy_iterator()), alone[10:15])
 
 
-def test_number_of_streams(streamed):
-    """A power of two that divides the longest batch and leaves each stream four shards."""
-    manifest = load_manifest(streamed.folder)
-    most = 1 << ((len(manifest.shards) // 4).bit_length() - 1)
-    assert most >= STREAMS
-    for streams, size, replicas, expected in (
-        (64, 64, 1, most),
-        (16, 12, 1, 4),
-        (2, 16, 1, 2),
-        (1, 16, 1, 1),
-        (16, 15, 1, 1),
-        (3, 16, 1, 2),
-        (16, 24, 3, min(8, most)),
-    ):
-        config = _config(streamed).replace(streams=streams, global_batch_size=size)
-        assert num_streams(config, manifest, replicas) == expected
-    assert num_streams(_config(streamed).replace(is_training=False), manifest) == 1
+def _numbers(folder, **settings) -> int:
+    replicas = settings.pop("replicas", 1)
+    config = DataConfig(input_path=str(folder), seq_length=24, **settings)
+    return num_streams(config, load_manifest(folder), replicas)
+
+
+@pytest.mark.parametrize(
+    ("streams", "size", "expected"), [(4, 12, 4), (2, 16, 2), (1, 16, 1), (4, 15, 1), (3, 16, 2)]
+)
+def test_number_of_streams(streamed, streams, size, expected):
+    """A power of two that divides the batch; one in a validation."""
+    assert _numbers(streamed.folder, streams=streams, global_batch_size=size) == expected
+    assert _numbers(streamed.folder, streams=streams, is_training=False) == 1
+
+
+def test_batches_are_not_rounded_down_by_much(streamed):
+    """Of 4 · 24 tokens a batch of 18 has 5 examples, of which 4 streams could use 4."""
+    settings = {"global_batch_size": 4, "bucket_boundaries": [18, 24]}
+    assert _numbers(streamed.folder, streams=4, **settings) == 1
+    assert _numbers(streamed.folder, streams=4, **settings | {"global_batch_size": 64}) == 4
+
+
+def _manifest_of(sizes: list[tuple[str, int]]) -> Manifest:
+    shards = [Shard(f"{i}", n, n, "", language) for i, (language, n) in enumerate(sizes)]
+    languages = Counter()
+    for language, n in sizes:
+        languages[language] += n
+    total = sum(languages.values())
+    return Manifest(
+        "documents", total, total, total, total, languages, {}, {"size": 9}, False, {}, shards
+    )
+
+
+@pytest.mark.parametrize(("exponent", "streams", "rtol"), [(1.0, 8, 0.02), (0.5, 16, 0.2)])
+def test_streams_keep_the_mixture(exponent, streams, rtol):
+    """Large and small shards: over epochs all streams read as much, and as much of a language.
+
+    With the smaller exponent an epoch has only some of the large shards.
+    """
+    sizes = [("en", 1000)] * 8 + [(f"l{i}", 100) for i in range(56)]
+    manifest = _manifest_of(sizes)
+    config = DataConfig(input_path="x", streams=16, language_exponent=exponent)
+    count = num_streams(config, manifest)
+    assert count == streams
+    records = np.array([n for _, n in sizes])
+    read = np.zeros((count, len(sizes)))
+    blocks = Blocks(config, manifest).divided(count, 1000)
+    for epoch in range(40):
+        for stream in range(count):
+            order, _ = blocks._order(tf.constant(epoch, tf.int64), stream)
+            np.add.at(read[stream], order.numpy(), 1)
+    lengths = read @ records
+    np.testing.assert_allclose(lengths, lengths.mean(), rtol=rtol)
+    # An example is taken from each stream in turn.
+    shares = ((read * records) / lengths[:, np.newaxis]).mean(axis=0)
+    expected = records * shard_repetitions(config, manifest)
+    np.testing.assert_allclose(shares[:8].sum(), expected[:8].sum() / expected.sum(), rtol=0.03)
+
+
+def test_streams_of_unequal_shards_are_not_made():
+    """One shard that is half of everything cannot be divided."""
+    config = DataConfig(input_path="x", streams=16)
+    assert num_streams(config, _manifest_of([("en", 1 << i) for i in range(20)])) == 1
