@@ -136,7 +136,7 @@ def _host_shares() -> list[str]:
             *(f"--vocab_file={folder.parent / 'books' / 'vocab.txt'}", f"--output_dir={folder}"),
             "--shard_mb=0.1",
         )
-    data = {"input_path": str(folder), "global_batch_size": 64}
+    data = {"input_path": str(folder), "global_batch_size": 64, "streams": max(_HOSTS)}
     # What is built ahead and the sample of the start count less in a long run.
     count = 10 * FLAGS.few_examples
     alone = _side("whole", count, "cmlm/tiny", "cmlm", data)

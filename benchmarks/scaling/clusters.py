@@ -125,7 +125,7 @@ def clusters() -> list[Cluster]:
     ]
 
 
-# Of `train_data.streams`; with more hosts, as many as these.
+# `train_data.streams` as assumed; with more hosts, as many as these.
 STREAMS = 16
 
 

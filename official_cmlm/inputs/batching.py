@@ -99,7 +99,9 @@ def scheduled_shares(lengths: Sequence[int]) -> list[float]:
     """The shares of `schedule` for examples that are distributed as a sample.
 
     Shorter examples can take the place of longer ones, but not the other way round. So the shares
-    of longer buckets exceed those of the sample: by two standard errors, and by 2 %.
+    of longer buckets exceed those of the sample: by 2 %, and by four standard errors, as the
+    examples of a document are alike. If they are too small nevertheless, long examples wait, more
+    and more of them.
 
     Args:
       lengths: examples of the sample in each bucket, shortest bucket first.
@@ -108,7 +110,7 @@ def scheduled_shares(lengths: Sequence[int]) -> list[float]:
     total = max(1.0, counts.sum())
     # The share of examples that are longer than each bucket.
     longer = 1 - np.cumsum(counts) / total
-    margin = 0.02 * longer + 2 * np.sqrt(longer * (1 - longer) / total)
+    margin = 0.02 * longer + 4 * np.sqrt(longer * (1 - longer) / total)
     longer = np.minimum(longer + margin, 1)
     longer[-1] = 0
     return list(-np.diff(longer, prepend=1.0))

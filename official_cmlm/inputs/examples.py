@@ -42,7 +42,7 @@ def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
 # Blocks of a stream that are built at the same time; each holds about as much as the next.
 _PARALLEL_BLOCKS = 4
 # Examples that a schedule is made from.
-_SAMPLE = 16384
+_SAMPLE = 65536
 # Fewest sentences of a stream's block.
 _LEAST_SENTENCES = 8192
 

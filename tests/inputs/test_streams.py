@@ -225,7 +225,7 @@ def test_streams_keep_the_mixture(exponent, streams, rtol):
     # An example is taken from each stream in turn.
     shares = ((read * records) / lengths[:, np.newaxis]).mean(axis=0)
     expected = records * shard_repetitions(config, manifest)
-    np.testing.assert_allclose(shares[:8].sum(), expected[:8].sum() / expected.sum(), rtol=0.03)
+    np.testing.assert_allclose(shares[:8].sum(), expected[:8].sum() / expected.sum(), rtol=rtol / 2)
 
 
 def test_streams_of_unequal_shards_are_not_made():
