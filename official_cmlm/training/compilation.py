@@ -1,8 +1,9 @@
 """Whether XLA compiles the steps of a training whose `runtime.enable_xla` is null.
 
 The decision is a function of the configuration and of the kind of device, never of a measured time:
-XLA changes the last bits of a step, so a training that is repeated or resumed must decide alike. A
-resumed training keeps what its folder says.
+XLA changes the last bits of a step, and random batches are padded to another length with it, where
+dropout draws other masks. So a training that is repeated or resumed must decide alike: a resumed
+one keeps what its folder says.
 """
 
 import contextlib
