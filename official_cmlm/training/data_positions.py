@@ -84,7 +84,8 @@ def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return reached
-    return context.all_reduce(tf.distribute.ReduceOp.SUM, reached)
+    # What an iterator returns may name no device, which a worker of one device would ask for.
+    return context.all_reduce(tf.distribute.ReduceOp.SUM, tf.identity(reached))
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
