@@ -25,6 +25,7 @@ Augment = Callable[[dict], dict]
 
 # Marks padding until `input_mask` is computed: ids are not negative, but a record may hold `[PAD]`.
 _PADDING = -1
+_ENDLESS = tf.data.INFINITE_CARDINALITY
 # Shards that each stream needs.
 _SHARDS_PER_STREAM = 4
 # Share by which streams may differ in records, and batches be smaller for their sake.
@@ -132,6 +133,9 @@ def build_dataset(
             batches = batches.filter(lambda batch: tf.size(batch["key"]) >= replicas.total)
             batches = batches.map(lambda batch: _own_rows(batch, replicas))
         batches = batches.flat_map(lambda batch: _shares(batch, replicas.count))
+    if config.is_training:
+        # Else strategies look for the last batch at each step, and lose the number of rows.
+        batches = batches.apply(tf.data.experimental.assert_cardinality(_ENDLESS))
     options = tf.data.Options()
     options.deterministic = True
     # A host reads the streams of its replicas; TensorFlow is not to divide them once more.

@@ -12,7 +12,7 @@ from official_cmlm.inputs.pipeline import Replicas, num_streams
 from official_cmlm.inputs.record_names import record_names
 from official_cmlm.inputs.records import Blocks
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
-from tests.conftest import make_documents, write_records
+from tests.conftest import make_documents, mirrored_strategy, write_records
 from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand
 
 STREAMS, STEPS = 4, 120
@@ -232,3 +232,22 @@ def test_streams_of_unequal_shards_are_not_made():
     """One shard that is half of everything cannot be divided."""
     config = DataConfig(input_path="x", streams=16)
     assert num_streams(config, _manifest_of([("en", 1 << i) for i in range(20)])) == 1
+
+
+def test_strategies_keep_the_number_of_rows(streamed):
+    """One that looks for a last batch at each step would not know it; there is none."""
+    settings = {"bucket_boundaries": [12, 16, 24], "static_shapes": True}
+    strategy = mirrored_strategy()
+    batches = strategy.distribute_datasets_from_function(
+        lambda context: streamed.build(Replicas.of(context), **SETTINGS | settings)
+    )
+
+    @tf.function
+    def positions(iterator) -> tf.Tensor:
+        position = next(iterator)["position"]
+        (first, second) = strategy.experimental_local_results(position)
+        assert first.shape == second.shape == [STREAMS, 64]
+        return first + second
+
+    expected = streamed.batches(1, **SETTINGS | settings)[0]["position"]
+    np.testing.assert_array_equal(positions(iter(batches)), expected)

@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import signal
 import socket
 import subprocess
 import sys
@@ -12,6 +13,8 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.training.run import run
+from tests.conftest import make_documents, write_records
+from tests.pairs_helpers import bitext, write_pairs
 from tests.training.tiny_training import params
 
 
@@ -27,18 +30,17 @@ def _free_ports(count):
 _PATIENCE = 540
 
 
-def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0)):
-    """Runs the training in two processes; returns what they printed."""
+def _started(module, model_dir, arguments):
+    """Starts two workers of a script, each with its own arguments."""
     workers = [f"localhost:{port}" for port in _free_ports(2)]
-    processes, printed = [], []
+    processes = []
     for index in range(2):
         task = {"type": "worker", "index": index}
         temporary = model_dir.parent / f"temporary{index}"
         temporary.mkdir(exist_ok=True)
-        arguments = [records, model_dir, steps, steps_per_loop, signalled_at[index]]
         processes.append(
             subprocess.Popen(
-                [sys.executable, "-m", "tests.training.tiny_training", *map(str, arguments)],
+                [sys.executable, "-m", module, *map(str, arguments[index])],
                 env={
                     **os.environ,
                     "TF_CONFIG": json.dumps({"cluster": {"worker": workers}, "task": task}),
@@ -49,6 +51,12 @@ def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0
                 text=True,
             )
         )
+    return processes
+
+
+def _finish(processes):
+    """Waits for all of them; returns what they printed."""
+    printed = []
     try:
         printed = [process.communicate(timeout=_PATIENCE)[0] for process in processes]
     finally:
@@ -56,6 +64,14 @@ def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0
         for process in processes:
             process.kill()
     assert [process.returncode for process in processes] == [0, 0], printed
+    return printed
+
+
+def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0)):
+    """Runs the training in two processes; returns what they printed."""
+    arguments = [[records, model_dir, steps, steps_per_loop, at] for at in signalled_at]
+    processes = _started("tests.training.tiny_training", model_dir, arguments)
+    printed = _finish(processes)
     # What the second worker saved for nobody.
     left = [path for index in range(2) for path in model_dir.parent.glob(f"temporary{index}/*")]
     assert not [path for path in left if path.is_dir()]
@@ -92,3 +108,46 @@ def test_a_signal_to_one_worker_stops_both(records_dir, tmp_path):
     # After pieces of 1, 2, 4 … steps at most; the signal may arrive a piece late.
     assert 3 <= step < 100
     assert tf.train.latest_checkpoint(str(tmp_path / "model")).endswith(f"ckpt-{step}")
+
+
+@pytest.mark.long
+def test_a_killed_host_goes_on_as_one_device(tmp_path, vocabulary):
+    """200 steps of `bitext/s3`: streams, chunks and rematerialisation on two hosts.
+
+    The second host is killed at step 100, before the checkpoint of that step; both start again. One
+    device, compiled by XLA, comes to the same weights, and has read as far.
+    """
+    documents, pairs = tmp_path / "documents", tmp_path / "pairs"
+    write_records(documents, make_documents(60), vocabulary, shard_bytes=400)
+    write_pairs(pairs, bitext(120), vocabulary, shard_bytes=400)
+    both, single = tmp_path / "both", tmp_path / "single"
+    module, common = "tests.training.bitext_training", [documents, pairs]
+    first = _started(module, both, [[*common, both, 0], [*common, both, 100]])
+    try:
+        assert first[1].wait(_PATIENCE) == -signal.SIGKILL, first[1].stdout.read()
+    finally:
+        for process in first:
+            process.kill()
+            process.communicate()
+    assert tf.train.latest_checkpoint(str(both)).endswith("ckpt-50")
+    _finish(_started(module, both, [[*common, both, 0]] * 2))
+    # Faster to compile.
+    fast = "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
+    subprocess.run(
+        [sys.executable, "-m", module, *map(str, [*common, single, 0])],
+        env={**os.environ, "XLA_FLAGS": fast},
+        check=True,
+    )
+    prefixes = [tf.train.latest_checkpoint(str(folder)) for folder in (single, both)]
+    assert all(prefix.endswith("ckpt-200") for prefix in prefixes)
+    expected, found = map(tf.train.load_checkpoint, prefixes)
+    names = [
+        name
+        for name in expected.get_variable_to_shape_map()
+        if name.startswith(("encoder/", "language_model_head/", "data_positions/"))
+    ]
+    # The streams of both groups are among them.
+    assert sum("data_positions/streams/" in name for name in names) == 2 and len(names) > 20
+    for name in names:
+        one, two = expected.get_tensor(name), found.get_tensor(name)
+        np.testing.assert_allclose(two, one, rtol=0, atol=1e-4, err_msg=name)
