@@ -85,7 +85,8 @@ def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:
     if context is None or context.num_replicas_in_sync == 1:
         return reached
     # What an iterator returns may name no device, which a worker of one device would ask for; a
-    # result of `bitcast` does. TPUs sum no 64-bit integers. Only one replica's numbers are not 0, so halves do not overflow.
+    # result of `bitcast` does. TPUs sum no 64-bit integers; only one replica's numbers are not 0,
+    # so halves do not overflow.
     halves = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.bitcast(reached, tf.int32))
     return tf.bitcast(halves, tf.int64)
 
