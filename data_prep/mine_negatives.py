@@ -7,7 +7,7 @@
 A hard negative of a pair is a text that the encoder puts near its anchor, though it is not its
 positive: the positive of another pair, or one of --candidates. Known positives of the anchor, and
 texts with the letters of one of them or of the anchor, are left out. Texts that would be right
-answers too are best left out by a margin to the positive.
+answers too are best left out by a margin to the positive. Repeated pairs are mined once.
 """
 
 import itertools
@@ -21,13 +21,14 @@ from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, check_output
 from official_cmlm.input_files import is_file
+from official_cmlm.nearest import import_faiss
 
 from . import common_flags
 from .output.summary import exit_status
 from .pairs import mining
 from .readers import ReadOptions, ReadReport
 from .readers.decoding import iter_lines
-from .readers.document import DEFAULT_MAX_LINE_BYTES, Pair, one_space
+from .readers.document import DEFAULT_MAX_LINE_BYTES, one_space
 from .readers.pairs import pair_inputs
 from .readers.report import guarded
 
@@ -117,8 +118,15 @@ def main(argv: list[str]) -> int:
     options = mining.Mining(
         **{name: FLAGS[name].value for name in mining.Mining.__dataclass_fields__}
     )
+    if options.search == "faiss":
+        import_faiss()
     languages = FLAGS.languages or ["und"] * len(FLAGS.input)
     inputs = pair_inputs(FLAGS.input, languages, FLAGS.format)
+    if len({given.languages for given in inputs}) > 1:
+        raise UserError(
+            f"--languages={','.join(languages)}: pairs of different languages, which the output "
+            "cannot tell apart; mine those of each two languages in a run of their own"
+        )
     paths = [path for given in inputs for path in given.paths] + FLAGS.candidates
     common_flags.announce_remote_files(paths)
     for path in paths:
@@ -134,7 +142,9 @@ def main(argv: list[str]) -> int:
         on_error=FLAGS.on_error,
     )
     report = ReadReport()
-    pairs, more, empty = [], [], 0
+    # One row each, whatever negatives they have, as each gets its own.
+    pairs: dict[tuple[str, str], None] = {}
+    more, empty, repeated = [], 0, 0
     for given in inputs:
         read = given.read(report, FLAGS.header, reading)
         for pair in guarded(given.name, read, FLAGS.on_error, report):
@@ -146,17 +156,20 @@ def main(argv: list[str]) -> int:
             if not all(pair.texts):
                 empty += 1
                 continue
-            pairs.append(pair)
+            repeated += pair.texts in pairs
+            pairs[pair.texts] = None
             more += [pair.negative] if pair.negative else []
     for path in FLAGS.candidates:
         more += guarded(path, _texts(path, reading, report), FLAGS.on_error, report)
     report.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
-    rows, without, scores = _mine_into(output, pairs, more, options)
+    rows, without, scores = _mine_into(output, list(pairs), more, options)
     for warning in report.warnings():
         cli.warn(warning)
-    left_out = f"; left out: {empty} with an empty text" if empty else ""
+    reasons = ((empty, "with an empty text"), (repeated, "repeated"))
+    left_out = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
+    left_out = f"; left out: {left_out}" if left_out else ""
     print(
         f"{output}: {len(pairs)} pairs, {without} of them without a negative, {rows} rows; mean "
         f"cosine of positives {_mean(scores[0])}, of negatives {_mean(scores[1])}{left_out}"
@@ -166,7 +179,7 @@ def main(argv: list[str]) -> int:
 
 
 def _mine_into(
-    output: Path, pairs: list[Pair], more: list[str], options: mining.Mining
+    output: Path, pairs: list[tuple[str, str]], more: list[str], options: mining.Mining
 ) -> tuple[int, int, tuple[list[float], list[float]]]:
     """Writes the file; returns its rows, pairs without a negative, cosines of both kinds."""
     cli.import_tensorflow()
@@ -180,7 +193,7 @@ def _mine_into(
         for name in ("query", "document")
     ]
     embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
-    found = mining.mine([pair.texts for pair in pairs], more, *embed, options)
+    found = mining.mine(pairs, more, *embed, options)
     # With the first one all texts are encoded, and the bars of that are done.
     first, mined = next(found), {}
     with progress.bar(len(pairs), "pair", "searching") as bar:
@@ -192,7 +205,7 @@ def _mine_into(
     with atomic_write(output) as file:
         for row, pair in enumerate(pairs):
             for negative in mined[row].negatives or [None]:
-                file.write(_line(pair.texts, negative, output.suffix).encode())
+                file.write(_line(pair, negative, output.suffix).encode())
                 rows += 1
     without = sum(not one.negatives for one in mined.values())
     positives = [one.positive_score for one in mined.values()]

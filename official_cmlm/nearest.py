@@ -4,6 +4,7 @@ Evaluation and the mining of hard negatives share them.
 """
 
 from collections.abc import Iterator
+from types import ModuleType
 
 import numpy as np
 
@@ -73,6 +74,22 @@ def nearest(
     return indices, values
 
 
+def import_faiss() -> ModuleType:
+    """The package faiss.
+
+    Raises:
+      UserError: if it is not installed.
+    """
+    try:
+        import faiss
+    except ImportError:
+        raise UserError(
+            "--search=faiss: the package faiss is not installed; pip install faiss-cpu, or pass "
+            "--search=exact"
+        ) from None
+    return faiss
+
+
 class CellIndex:
     """An approximate search: candidates lie in cells, and a query looks into the nearest of these.
 
@@ -89,13 +106,7 @@ class CellIndex:
         Raises:
           UserError: if the package faiss is not installed.
         """
-        try:
-            import faiss
-        except ImportError:
-            raise UserError(
-                "--search=faiss: the package faiss is not installed; pip install faiss-cpu, or "
-                "pass --search=exact"
-            ) from None
+        faiss = import_faiss()
         candidates = np.ascontiguousarray(candidates, np.float32)
         count, width = candidates.shape
         # About as many candidates in a cell as there are cells.

@@ -1,6 +1,7 @@
 """Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
 
 import dataclasses
+import hashlib
 import unicodedata
 from collections.abc import Callable, Sequence
 
@@ -42,9 +43,9 @@ class PairFilters:
         language counts as such, 0 to 1; default 0.5.
       repeated: `keep` (default) every row; `pair`: leave out a row if both texts stood together
         before, with the same hard negative or both times without; `either`: also if one of them
-        stood on its side before. Compared by 64-bit hashes
-        of their letters (`stages.duplicates_text`). In memory are 8 bytes a row, with `either`
-        24; while they grow, up to twice as much.
+        stood on its side before. Compared by 64-bit hashes of their letters
+        (`stages.duplicates_text`); hard negatives without letters, of the texts. In memory are 8
+        bytes a row, with `either` 24; while they grow, up to twice as much.
       exclusion: sentences that may not be trained on; default None. A row goes if one of its
         texts is such a sentence, or holds one. Hard negatives count here and for `detect` as the
         other texts do; their length may be any.
@@ -146,9 +147,10 @@ class PairFilter:
         sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
         both = mix(first ^ mix(second + np.uint64(1)))
-        if any(row[0].negative for row in rows):
-            hard = exact_keys(analyse([row[0].negative or "" for row in rows]))
-            both = np.where(hard == 0, both, mix(both ^ mix(hard + np.uint64(2))))
+        negatives = [row[0].negative or "" for row in rows]
+        if any(negatives):
+            hard = mix(_text_keys(negatives) + np.uint64(2))
+            both = np.where([text == "" for text in negatives], both, mix(both ^ hard))
         both[(first == 0) & (second == 0)] = 0
         keys = (both, first, second)[: len(self._seen)]
         known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
@@ -171,6 +173,15 @@ class PairFilter:
         for seen, new in zip(self._seen, added):
             seen.add(np.fromiter(new, np.uint64, len(new)))
         return kept
+
+
+def _text_keys(texts: Sequence[str]) -> np.ndarray:
+    """Hashes of the texts' letters; of those without letters, of the texts; [texts], uint64."""
+    keys = exact_keys(analyse(texts))
+    for i in np.flatnonzero(keys == 0).tolist():
+        digest = hashlib.blake2b(texts[i].encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        keys[i] = int.from_bytes(digest, "little")
+    return keys
 
 
 def columns(text: str) -> int:

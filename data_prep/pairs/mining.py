@@ -13,7 +13,10 @@ from ..stages.duplicates_text import analyse, exact_keys
 
 SEARCHES = ("exact", "faiss")
 SAMPLINGS = ("top", "random")
-# Anchors that are searched together; their neighbours are in memory.
+# Bytes of one block of similarities, of which the search has up to three copies more, and of the
+# neighbours that are found in it (index and cosine each): together at most 0.6 GB.
+_BLOCK_BYTES, _FOUND_BYTES, _NEIGHBOUR_BYTES = 1 << 27, 1 << 25, 12
+# Most anchors that are searched together, so that progress shows.
 _ANCHORS = 1024
 # float `[texts, dim]`, row i for text i.
 Embed = Callable[[list[str]], np.ndarray]
@@ -52,13 +55,13 @@ class Mining:
     def __post_init__(self) -> None:
         if self.range_max <= self.range_min:
             raise UserError(
-                f"range_max is {self.range_max}, range_min {self.range_min}; give a larger "
-                "range_max"
+                f"--range_max={self.range_max}: not above --range_min={self.range_min}; give a "
+                "larger --range_max"
             )
         if None not in (self.min_score, self.max_score) and self.min_score > self.max_score:
             raise UserError(
-                f"min_score is {self.min_score:g}, max_score {self.max_score:g}; give a larger "
-                "max_score"
+                f"--max_score={self.max_score:g}: below --min_score={self.min_score:g}; give a "
+                "larger --max_score"
             )
 
 
@@ -88,10 +91,10 @@ def mine(
 ) -> Iterator[Mined]:
     """Yields what is mined for each pair; the anchors in the order of their first pairs.
 
-    Candidates are the positives of all pairs and `more`. No negative of an anchor is one of its
-    positives or the anchor itself, nor a text with the letters of one of these
-    (`stages.duplicates_text`). In memory are the vectors of all different texts, and one block of
-    similarities.
+    Candidates are the positives of all pairs and `more`; of texts with the same letters
+    (`stages.duplicates_text`) the first. No negative of an anchor has the letters of the anchor, or
+    of a positive of an anchor with the same letters. Texts without letters are compared as they
+    are. In memory are the vectors of all different texts, and one block of similarities.
 
     Args:
       pairs: anchor and positive of each.
@@ -103,17 +106,13 @@ def mine(
     for row, (anchor, _) in enumerate(pairs):
         rows_of[anchor].append(row)
     anchors = list(rows_of)
-    candidates = list(dict.fromkeys([*(positive for _, positive in pairs), *more]))
-    place = {text: i for i, text in enumerate(candidates)}
-    excluded = _excluded(pairs, anchors, rows_of, candidates)
+    texts, count, excluded = _candidates(pairs, more, anchors)
+    place = {text: i for i, text in enumerate(texts)}
     queries = unit(embed_anchors(anchors), in_place=True)
-    vectors = unit(embed_candidates(candidates), in_place=True)
-    search = _search(vectors, mining.search)
-    for start in range(0, len(anchors), _ANCHORS):
-        block = range(start, min(start + _ANCHORS, len(anchors)))
-        # So many that enough are left when those that can be none are taken out.
-        k = mining.range_max + max(len(excluded[i]) for i in block)
-        found, scores = search(queries[start : block.stop], min(k, len(candidates)))
+    vectors = unit(embed_candidates(texts), in_place=True)
+    search = _search(vectors[:count], mining.search)
+    for block, k in _blocks([mining.range_max + len(found) for found in excluded], count):
+        found, scores = search(queries[block.start : block.stop], k)
         for i, near, cosines in zip(block, found, scores):
             free = (near >= 0) & ~np.isin(near, excluded[i])
             near, cosines = (values[free] for values in (near, cosines))
@@ -123,7 +122,7 @@ def mine(
                 chosen = _chosen(cosines[ranks], positive, row, mining)
                 yield Mined(
                     row,
-                    [candidates[j] for j in near[ranks][chosen]],
+                    [texts[j] for j in near[ranks][chosen]],
                     cosines[ranks][chosen].tolist(),
                     positive,
                 )
@@ -134,32 +133,60 @@ def _search(
 ) -> Callable[[np.ndarray, int], tuple[np.ndarray, np.ndarray]]:
     if name == "faiss":
         return CellIndex(vectors).nearest
-    return lambda queries, k: nearest(queries, vectors, k)
+    return lambda queries, k: nearest(queries, vectors, k, block_bytes=_BLOCK_BYTES)
 
 
-def _excluded(
-    pairs: Sequence[tuple[str, str]],
-    anchors: list[str],
-    rows_of: dict[str, list[int]],
-    candidates: list[str],
-) -> list[np.ndarray]:
-    """For each anchor the candidates that can be no negatives of it: sorted int64 arrays."""
-    by_key: dict[int, list[int]] = defaultdict(list)
-    places = {}
-    keys = exact_keys(analyse(candidates)).tolist()
-    for i, (text, key) in enumerate(zip(candidates, keys)):
-        by_key[key].append(i)
-        places[text] = (i, key)
-    excluded = []
-    for anchor, own_key in zip(anchors, exact_keys(analyse(anchors)).tolist()):
-        known = [places[pairs[row][1]] for row in rows_of[anchor]]
-        known += [places[anchor]] if anchor in places else []
-        found = {i for i, _ in known}
-        # Texts without letters, whose key is 0, equal none but themselves.
-        for key in {own_key, *(key for _, key in known)} - {0}:
-            found.update(by_key.get(key, ()))
-        excluded.append(np.array(sorted(found), np.int64))
-    return excluded
+def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]]:
+    """Yields the anchors that are searched together, and how many neighbours of each.
+
+    Args:
+      neighbours: of each anchor so many that enough are left when those that can be none are taken
+        out.
+      count: number of candidates.
+    """
+    start = most = 0
+    for i, needed in enumerate(neighbours):
+        larger = max(most, min(needed, count))
+        size = i - start + 1
+        if i > start and (size > _ANCHORS or size * larger * _NEIGHBOUR_BYTES > _FOUND_BYTES):
+            yield range(start, i), most
+            start, larger = i, min(needed, count)
+        most = larger
+    yield range(start, len(neighbours)), most
+
+
+def _candidates(
+    pairs: Sequence[tuple[str, str]], more: Sequence[str], anchors: Sequence[str]
+) -> tuple[list[str], int, list[np.ndarray]]:
+    """The texts to encode, and of these the candidates.
+
+    Returns:
+      All texts, each once: the candidates, of texts with the same letters the first, then the other
+      positives; the number of candidates; and for each anchor the candidates that can be no
+      negatives of it, int64 arrays.
+    """
+    positives = list(dict.fromkeys(positive for _, positive in pairs))
+    different = list(dict.fromkeys([*positives, *more]))
+    letters = dict(zip(different, _letters(different)))
+    first: dict[int | str, str] = {}
+    for text in different:
+        first.setdefault(letters[text], text)
+    place = {one: i for i, one in enumerate(first)}
+    others = [text for text in positives if first[letters[text]] != text]
+    own = dict(zip(anchors, _letters(anchors)))
+    known: dict[int | str, set[int]] = defaultdict(set)
+    for anchor, positive in pairs:
+        known[own[anchor]].add(place[letters[positive]])
+    excluded = {}
+    for one, found in known.items():
+        found |= {place[one]} if one in place else set()
+        excluded[one] = np.array(sorted(found), np.int64)
+    return [*first.values(), *others], len(first), [excluded[own[anchor]] for anchor in anchors]
+
+
+def _letters(texts: Sequence[str]) -> list[int | str]:
+    """What texts are compared by: the hash of their letters; without letters, the text itself."""
+    return [key or text for key, text in zip(exact_keys(analyse(texts)).tolist(), texts)]
 
 
 def _chosen(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> np.ndarray:

@@ -195,9 +195,9 @@ def _read_triples(
 ) -> Iterator[Pair]:
     """Yields a pair for each row, with its hard negative if the third text is there and not empty.
 
-    JSON lines are told by the first byte of the first line, {; their keys are `anchor`, `positive`
-    and, if there is one, `negative`. Tables have these as their two or three columns, without
-    quotes.
+    JSON lines are told by the first line with text, which starts with { and has no tab; their keys
+    are `anchor`, `positive` and, if there is one, `negative`. Tables have these as their two or
+    three columns, without quotes.
 
     Args:
       header: leave out the first line of a table.
@@ -212,7 +212,8 @@ def _read_triples(
     ):
         where = f"{path}:{number}"
         if is_json is None and line.strip():
-            is_json = line.startswith("{")
+            # A table's first text may begin with { too; tabs inside strings of JSON are escaped.
+            is_json = line.lstrip().startswith("{") and "\t" not in line
         if is_json:
             if not line.strip():
                 continue

@@ -38,8 +38,7 @@ def not_negatives(
             (own_anchor, candidate_texts),
             (own_candidate, candidate_texts),
         ):
-            equal = tf.reduce_all(tf.equal(own_text[:, tf.newaxis], texts[tf.newaxis]), axis=2)
-            found = tf.logical_or(found, equal)
+            found = tf.logical_or(found, _equal(own_text, texts))
     return _or_similar(found, anchors, candidates, max_similarity)
 
 
@@ -55,8 +54,9 @@ def not_hard_negatives(
 ) -> tf.Tensor:
     """Which hard negatives, of any anchor, a loss must not push away from an anchor.
 
-    Hard negative j is none of anchor i if it is missing, if its text is that of i's positive or of
-    i itself, or if its cosine with anchor i is above `max_similarity`.
+    Hard negative j is none of anchor i if it is missing, if its text is that of i itself or of a
+    positive of any anchor with the text of i, or if its cosine with anchor i is above
+    `max_similarity`.
 
     Args:
       itself, anchors, anchor_texts, candidate_texts, max_similarity: see `not_negatives`.
@@ -70,11 +70,29 @@ def not_hard_negatives(
     found = tf.repeat((present == 0)[tf.newaxis], tf.shape(itself)[0], axis=0)
     if anchor_texts is not None:
         own = tf.argmax(tf.cast(itself, tf.int32), axis=1)
-        for texts in (anchor_texts, candidate_texts):
-            own_text = tf.gather(texts, own)[:, tf.newaxis]
-            equal = tf.reduce_all(tf.equal(own_text, negative_texts[tf.newaxis]), axis=2)
-            found = tf.logical_or(found, equal)
+        own_anchor = tf.gather(anchor_texts, own)
+        found = tf.logical_or(found, _equal(own_anchor, negative_texts))
+        # That any row has i's text as its anchor and j's as its positive is a product of matrices.
+        # By as many rows at a time as there are anchors, so that none is larger than the result.
+        count, step = tf.shape(anchor_texts)[0], tf.shape(itself)[0]
+
+        def more(start: tf.Tensor, found: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+            # The last row stands in for rows beyond it: XLA needs as many of them each time.
+            rows = tf.minimum(start + tf.range(step), count - 1)
+            same = tf.cast(_equal(own_anchor, tf.gather(anchor_texts, rows)), tf.float32)
+            right = _equal(tf.gather(candidate_texts, rows), negative_texts)
+            right = tf.matmul(same, tf.cast(right, tf.float32)) > 0
+            return start + step, tf.logical_or(found, right)
+
+        _, found = tf.while_loop(
+            lambda start, _: start < count, more, [tf.constant(0), found], parallel_iterations=1
+        )
     return _or_similar(found, anchors, negatives, max_similarity)
+
+
+def _equal(some: tf.Tensor, others: tf.Tensor) -> tf.Tensor:
+    """Which texts equal which: float32 `[m, 2]` and `[n, 2]` -> bool `[m, n]`."""
+    return tf.reduce_all(tf.equal(some[:, tf.newaxis], others[tf.newaxis]), axis=2)
 
 
 def _or_similar(

@@ -9,12 +9,13 @@ supervision (Gao et al. 2021, Eq. 5) and of sentence-transformers' MultipleNegat
 """
 
 import dataclasses
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import TextPairs, TextTriples, one_language
 from official_cmlm.inputs.views import Source
+from official_cmlm.limits import between
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
@@ -34,13 +35,13 @@ class BitextRetrievalConfig(RetrievalConfig):
       hard_negatives: whether the hard negatives of records that have some are candidates of all
         anchors of the global batch, first → second. Default true.
       hard_negative_weight: added to the logit of an anchor's own hard negative, in nats: it counts
-        as e^weight candidates. Default 0, that of SimCSE's code; others need records with hard
-        negatives.
+        as e^weight candidates. From -100 to 100, beyond which it would drown all similarities.
+        Default 0, that of SimCSE's code; others need records with hard negatives.
     """
 
     one_language: bool = False
     hard_negatives: bool = True
-    hard_negative_weight: float = 0.0
+    hard_negative_weight: Annotated[float, between(-100, 100)] = 0.0
 
     record_kind: ClassVar[str] = "pairs"
 

@@ -99,6 +99,18 @@ def test_several_negatives_and_further_candidates(folder, capsys):
     assert "4 of them without a negative, 4 rows" in capsys.readouterr().out
 
 
+def test_what_was_mined_can_be_mined_again(folder, capsys):
+    """Rows that the negatives of a pair added are one pair; others are reported."""
+    _mine(output="one.tsv", num_negatives=2)
+    assert "left out" not in capsys.readouterr().out
+    _mine(input="one.tsv", format="triples", output="two.tsv", num_negatives=2)
+    assert "two.tsv: 4 pairs, 0 of them without a negative, 8 rows" in (
+        out := capsys.readouterr().out
+    )
+    assert out.rstrip().endswith("; left out: 4 repeated")
+    assert (folder / "two.tsv").read_text() == (folder / "one.tsv").read_text()
+
+
 def test_anchors_are_queries_if_asked(folder):
     """Of an encoder with a way of its own for these; here it turns the order round."""
     _mine(encoder="letters_encoder:Roles", output="plain.tsv")
@@ -118,7 +130,11 @@ def test_anchors_are_queries_if_asked(folder):
         ({"encoder": "letters_encoder:nothing"}, "letters_encoder:nothing: cannot be imported"),
         ({"encoder": "letters_encoder:broken"}, "NaN or infinity"),
         ({"encoder": "nowhere"}, "nowhere: no encoder there"),
-        ({"range_max": 3, "range_min": 3}, "range_max is 3, range_min 3"),
+        ({"range_max": 3, "range_min": 3}, "--range_max=3: not above --range_min=3"),
+        (
+            {"input": "pairs.tsv,pairs.tsv", "languages": "en-de,en-fr"},
+            "--languages=en-de,en-fr: pairs of different languages",
+        ),
         ({"input": "labels"}, "labels:1: has a label"),
         ({"input": "empty"}, "empty: no usable pair"),
     ],
@@ -136,10 +152,10 @@ def test_mistakes_are_one_line(folder, values, message):
 
 
 def test_without_the_package_of_the_index(folder, monkeypatch):
-    """The message says how to go on without it."""
+    """The message says how to go on without it, before the encoder is opened."""
     monkeypatch.setitem(sys.modules, "faiss", None)
     with pytest.raises(UserError, match="faiss is not installed.*--search=exact"):
-        _mine(search="faiss")
+        _mine(search="faiss", encoder="nowhere", input="none.tsv")
 
 
 def test_vectors_are_in_the_order_of_the_texts():

@@ -24,7 +24,7 @@ NEEDS = {
     "docs/objectives/mlm.md": ("records",),
     "docs/objectives/nsp.md": ("records",),
     "docs/objectives/quick-thought.md": ("records",),
-    "docs/objectives/bitext-retrieval.md": ("records", "pairs", "triples", "minilm"),
+    "docs/objectives/bitext-retrieval.md": ("records", "pairs", "mined", "minilm"),
     "docs/objectives/nli.md": ("vocab.txt", "minilm", "nli"),
     "docs/objectives/contrastive.md": ("sentences", "minilm"),
     "docs/objectives/cmlm-cse.md": ("sentences", "minilm"),
@@ -100,7 +100,7 @@ def write_made(folder: Path) -> None:
     write_records(folder / "records", languages, vocabulary)
     write_records(folder / "sentences", make_documents(60), vocabulary, keep_text=True)
     write_pairs(folder / "pairs", bitext(60), vocabulary)
-    write_pairs(folder / "triples", triples(60, "en-en"), vocabulary)
+    write_pairs(folder / "mined", triples(60, "en-en"), vocabulary)
     write_pairs(folder / "nli", nli_rows(24, ("en", "de")), vocabulary)
 
 

@@ -94,16 +94,19 @@ def _texts(names):
     return row_identity(ids, tf.ones_like(ids))
 
 
+ANCHORS, POSITIVES, HARD_TEXTS = list("abcaef"), list("uvwxyz"), list("vaaxru")
+TEXTS = {
+    "anchor_texts": _texts(ANCHORS),
+    "candidate_texts": _texts(POSITIVES),
+    "negative_texts": _texts(HARD_TEXTS),
+}
+
+
 @pytest.mark.parametrize("limit", [None, 0.5])
 def test_what_is_no_negative(limit):
-    """The text of the anchor or of its positive, and what is too near."""
-    anchors, positives, hard = list("abcaef"), list("uvwxyz"), list("vaaqru")
-    losses, _ = _losses(
-        anchor_texts=_texts(anchors),
-        candidate_texts=_texts(positives),
-        negative_texts=_texts(hard),
-        max_similarity=limit,
-    )
+    """The text of the anchor, of a positive of that text, and what is too near."""
+    anchors, positives, hard = ANCHORS, POSITIVES, HARD_TEXTS
+    losses, _ = _losses(max_similarity=limit, **TEXTS)
     left_out = 0
     for i, anchor in enumerate(FIRST):
         logits = [cosine(anchor, SECOND[i])]
@@ -113,10 +116,24 @@ def test_what_is_no_negative(limit):
             if i != j and {i, j} != {0, 3} and (limit is None or similarity <= limit):
                 logits.append(similarity)
             similarity = cosine(anchor, HARD[j])
-            equal = hard[j] in (anchors[i], positives[i])
+            known = {positives[r] for r in range(6) if anchors[r] == anchors[i]}
+            equal = hard[j] in {anchors[i], *known}
             left_out += equal and bool(PRESENT[j])
             if PRESENT[j] and not equal and (limit is None or similarity <= limit):
                 logits.append(similarity)
         expected = np.logaddexp.reduce(5.0 * np.array(logits)) - 5.0 * logits[0]
         assert float(losses[i]) == pytest.approx(expected, rel=1e-4)
-    assert left_out == 4
+    assert left_out == 7
+
+
+@pytest.mark.parametrize("jit", [False, True])
+@pytest.mark.parametrize(("start", "stop"), [(0, 4), (3, 4), (2, 6)])
+def test_what_is_no_negative_in_a_part_of_the_anchors(start, stop, jit):
+    """A positive of the same text may be in another part, on another replica."""
+    expected = _losses(**TEXTS)[0][start:stop]
+
+    def part(first):
+        return _losses(first, start, **TEXTS)[0]
+
+    losses = tf.function(part, jit_compile=jit)(tf.constant(FIRST[start:stop]))
+    np.testing.assert_allclose(losses, expected, rtol=1e-5)

@@ -164,6 +164,9 @@ def test_hard_negatives_can_be_left_out(hard, folder):
         ("weight", INF),
         ("logit_scale", INF),
         ("margin", INF),
+        ("hard_negative_weight", -101.0),
+        ("hard_negative_weight", 1e30),
+        ("hard_negative_weight", NAN),
     ],
 )
 def test_settings_without_meaning_are_refused(folder, field, wrong):

@@ -53,6 +53,9 @@ def test_hard_negatives():
     rows = _rows(("a", "b", "x"), ("a", "b", "y"), ("a", "b"), ("a", "b", "X"), ("a", "b"))
     kept, counters = _run(rows, repeated="pair")
     assert len(kept) == 3 and counters == {"pairs/repeated": 2}
+    rows = _rows(("a", "b", "!!!"), ("a", "b", "???"), ("a", "b"), ("A", "b", "!!!"))
+    kept, counters = _run(rows, repeated="pair")
+    assert len(kept) == 3 and counters == {"pairs/repeated": 1}
 
 
 def test_lengths():

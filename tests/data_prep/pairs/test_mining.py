@@ -3,13 +3,15 @@
 import numpy as np
 import pytest
 
-from data_prep.pairs.mining import Mining, mine
+from data_prep.pairs.mining import Mining, _blocks, mine
 from official_cmlm.errors import UserError
 
-# Anchor a has two positives; that of anchor d is one of them but for its case.
+# Anchor a has two positives; that of anchor d is one of them but for its case. Anchor b has one
+# more, but for its own case.
 PAIRS = [(f"anchor {a}", f"text {p}") for a, p in zip("abcadef", "abcdefg")]
 PAIRS[4] = ("anchor d", "Text D!")
-MORE = ["anchor b", "text h", "text i", "text h", "!?"]
+PAIRS.append(("Anchor B.", "text j"))
+MORE = ["anchor b", "text h", "text i", "text h", "Text, h", "!?", "??"]
 TEXTS = sorted({text for pair in PAIRS for text in pair} | {*MORE})
 VECTORS = dict(zip(TEXTS, np.random.default_rng(5).normal(size=[len(TEXTS), 4])))
 
@@ -36,9 +38,11 @@ def _cosine(a, b):
 def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
     """All negatives of a pair, nearest first."""
     anchor = PAIRS[row][0]
-    known = {_letters(p) for a, p in PAIRS if a == anchor} | {_letters(anchor)}
-    candidates = {p for _, p in PAIRS} | {*MORE}
-    free = [text for text in candidates if _letters(text) not in known]
+    own = _letters(anchor)
+    known = {_letters(p) for a, p in PAIRS if _letters(a) == own} | {own}
+    # Of texts with the same letters the first.
+    candidates = {_letters(text): text for text in reversed([*(p for _, p in PAIRS), *MORE])}
+    free = [text for letters, text in candidates.items() if letters not in known]
     ranked = sorted(free, key=lambda text: -_cosine(anchor, text))[start:stop]
     return [text for text in ranked if least <= _cosine(anchor, text) <= most]
 
@@ -54,6 +58,8 @@ def test_the_nearest_that_are_no_match():
         np.testing.assert_allclose(one.scores, cosines, atol=1e-6)
     assert "anchor b" not in _mined(num_negatives=100)[1].negatives
     assert "Text D!" not in _mined(num_negatives=100)[0].negatives
+    assert "text j" not in _mined(num_negatives=100)[1].negatives
+    assert "text b" not in _mined(num_negatives=100)[7].negatives
     assert [one.negatives for one in _mined()] == [_expected(row)[:1] for row in range(len(PAIRS))]
 
 
@@ -94,11 +100,30 @@ def test_random_ones_are_those_of_the_seed():
     assert first != [_expected(row)[:3] for row in range(len(PAIRS))]
 
 
+def test_no_two_negatives_are_the_same_text():
+    """Texts with the same letters are one; those without any are as many as they are."""
+    for one in _mined(num_negatives=100):
+        letters = [_letters(text) for text in one.negatives]
+        assert len(set(letters)) == len(letters) and {"!?", "??"} <= set(letters)
+
+
 def test_blocks_do_not_show(monkeypatch):
     expected = _mined(num_negatives=4)
-    monkeypatch.setattr("data_prep.pairs.mining._ANCHORS", 2)
+    monkeypatch.setattr("data_prep.pairs.mining._FOUND_BYTES", 2 * 12 * len(TEXTS))
     for got, one in zip(_mined(num_negatives=4), expected, strict=True):
         assert (got.row, got.negatives) == (one.row, one.negatives)
+
+
+def test_blocks_are_bounded(monkeypatch):
+    """The more neighbours an anchor needs, the fewer anchors are searched together."""
+    monkeypatch.setattr("data_prep.pairs.mining._FOUND_BYTES", 12 * 8)
+    assert list(_blocks([2, 2, 2, 2, 2], 10)) == [(range(4), 2), (range(4, 5), 2)]
+    assert list(_blocks([2, 2, 4, 4, 99, 1], 10)) == [
+        *((range(2), 2), (range(2, 4), 4), (range(4, 5), 10), (range(5, 6), 1))
+    ]
+    assert list(_blocks([99, 99], 3)) == [(range(2), 3)]
+    monkeypatch.setattr("data_prep.pairs.mining._ANCHORS", 2)
+    assert list(_blocks([1, 1, 2], 3)) == [(range(2), 1), (range(2, 3), 2)]
 
 
 def test_an_index_finds_the_same_among_few():
@@ -109,8 +134,19 @@ def test_an_index_finds_the_same_among_few():
 
 
 @pytest.mark.parametrize(
-    "settings", [{"range_min": 5, "range_max": 5}, {"min_score": 0.5, "max_score": 0.1}]
+    ("settings", "message"),
+    [
+        (
+            {"range_min": 5, "range_max": 5},
+            "--range_max=5: not above --range_min=5; give a larger --range_max",
+        ),
+        (
+            {"min_score": 0.5, "max_score": 0.1},
+            "--max_score=0.1: below --min_score=0.5; give a larger --max_score",
+        ),
+    ],
 )
-def test_settings_without_meaning_are_refused(settings):
-    with pytest.raises(UserError, match="give a larger"):
+def test_settings_without_meaning_are_refused(settings, message):
+    """The message names the flags."""
+    with pytest.raises(UserError, match=f"^{message}$"):
         Mining(**settings)

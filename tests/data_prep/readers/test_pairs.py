@@ -101,6 +101,20 @@ def test_a_document_type_is_not_fetched(tmp_path):
             _read(path, "tmx")
 
 
+@pytest.mark.parametrize(
+    ("lines", "texts"),
+    [
+        (["{x}\tb\tc", "d\te"], [("{x}", "b"), ("d", "e")]),
+        ([' {"anchor": "a\\tb", "positive": "c"}'], [("a b", "c")]),
+    ],
+)
+def test_tables_of_triples_may_begin_with_a_brace(tmp_path, lines, texts):
+    """JSON lines begin with one too, but have no tab."""
+    (tmp_path / "t").write_text("\n".join(lines))
+    found, _ = _read(tmp_path / "t", "triples", "en")
+    assert [pair.texts for pair in found] == texts
+
+
 _GOOD = _HEAD + _UNIT.format("a", "b")
 BAD_MEMORIES = {
     "cut short": (_GOOD, "a.tmx:5: not well-formed XML"),
