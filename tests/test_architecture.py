@@ -203,14 +203,17 @@ def test_objectives_know_no_file_format():
     assert _violations("file formats", found) == []
 
 
-def test_jax_is_imported_in_one_file():
-    """It is an extra; who does without it never meets it."""
+def test_jax_is_imported_in_two_files():
+    """It is an extra; who does without it never meets it. A benchmark asks libtpu by it."""
     found = [
         _name(path)
         for path in _files(*PACKAGES)
         if any(_within(name, "jax", "jaxlib") for name in _imports(_tree(path)))
     ]
-    assert found == ["official_cmlm/training/jax_loop.py"]
+    assert sorted(found) == [
+        "benchmarks/accelerators/compiling.py",
+        "official_cmlm/training/jax_loop.py",
+    ]
 
 
 def _forbidden(tree):
