@@ -352,6 +352,7 @@ class Shards(Files):
             found = find_damage([str(folder)])
             if found is None:
                 raise
+            raise found from None
         for single in ("record", "spaced"):
             self._read_record(folder / single, size)
 

@@ -3,11 +3,15 @@
 First CMLM at the paper's setting, runs of 256 tokens: pairs a second, and the CPU seconds of each
 stage. Then every objective against the same batches made on one thread, example by example. Then
 hosts that share the records: bytes read and examples built by one of two and one of four, against a
-single host that takes as many steps. Each measurement is a process of its own, sides alternate, and
-figures are medians over the rounds. Needs CMLM_DATA_DIR, which has text for every objective.
+single host that takes as many steps. Each measurement is a process of its own and begins with the
+second batch: what is built before, and the sample that a schedule is made from, which every host
+reads, are printed apart. Blocks are of 8,192 sentences, so that little is built ahead. Sides
+alternate, and figures are medians over the rounds. Needs CMLM_DATA_DIR, which has text for every
+objective.
 """
 
 import json
+import os
 import statistics
 from pathlib import Path
 
@@ -32,6 +36,8 @@ _OBJECTIVES = {
     "nli": ("nli/cross_lingual", "inferences"),
 }
 _HOSTS = (2, 4)
+# Sentences of a block.
+_BLOCK = 8192
 
 
 def define_flags() -> None:
@@ -39,7 +45,8 @@ def define_flags() -> None:
     flags.DEFINE_string("work_dir", "work/methods", "Folder for texts and records.")
     flags.DEFINE_integer("rounds", 3, "Alternating rounds.", lower_bound=1)
     flags.DEFINE_integer("examples", 100_000, "Pairs of the paper's setting.", lower_bound=1)
-    flags.DEFINE_integer("few_examples", 20_000, "Examples of each objective.", lower_bound=1)
+    flags.DEFINE_integer("few_examples", 60_000, "Examples of each objective.", lower_bound=1)
+    flags.DEFINE_integer("host_examples", 400_000, "Examples of hosts.", lower_bound=1)
     flags.DEFINE_list("objectives", list(_OBJECTIVES), "Objectives to compare.")
 
 
@@ -63,6 +70,7 @@ def _side(
       experiment, objective: whose inputs.
       data: settings of the records.
     """
+    data = {**data, "shuffle_sentences": _BLOCK}
     nothing = {"input_path": ""}
     values = {"encoder": {"vocab_size": 0}, "init_checkpoint": "", "validation_data": nothing}
     if objective in ("bitext_retrieval", "nli"):
@@ -129,16 +137,15 @@ def _compared(folders: dict[str, Path]) -> list[str]:
 def _host_shares() -> list[str]:
     """The largest share of any host: bytes read, of those of a single host."""
     folder = Path(FLAGS.work_dir) / "records" / "small_shards"
-    texts = Path(FLAGS.work_dir) / "texts" / "books.txt"
     if not (folder / "dataset.json").exists():
+        texts = Path(os.environ["CMLM_DATA_DIR"], "text", "en")
         run_module(
-            *("data_prep.create_documents", f"--input={texts}", "--lines=paragraphs"),
+            *("data_prep.create_documents", f"--input={texts}", "--documents_by=file"),
             *(f"--vocab_file={folder.parent / 'books' / 'vocab.txt'}", f"--output_dir={folder}"),
-            "--shard_mb=0.1",
+            "--shard_mb=0.25",
         )
     data = {"input_path": str(folder), "global_batch_size": 64, "streams": max(_HOSTS)}
-    # What is built ahead and the sample of the start count less in a long run.
-    count = 10 * FLAGS.few_examples
+    count = FLAGS.host_examples
     alone = _side("whole", count, "cmlm/tiny", "cmlm", data)
     print(f"one host: {alone}", flush=True)
     lines = []

@@ -1,8 +1,9 @@
-"""One measurement of an input pipeline, for `benchmarks.input`; prints JSON.
+"""One measurement of an input pipeline after its first batch, for `benchmarks.input`; prints JSON.
 
 A process of its own, so that its CPU time and the bytes that it reads are its alone.
 """
 
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -35,7 +36,7 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Measures and prints."""
+    """Measures and prints; values of the time before the first batch are named `first_…`."""
     del argv
     cli.quiet_tensorflow()
     from official_cmlm.inputs.pipeline import Replicas, build_dataset
@@ -51,22 +52,22 @@ def main(argv: list[str]) -> None:
         "serial": lambda: serial_dataset(data, manifest, view, augments),
         "whole": whole,
     }
-    before = _bytes_read()
-    wall, cpu = time.perf_counter(), time.process_time()
+    marks = [_mark()]
     examples = steps = 0
     for element in makers[FLAGS.stage]():
+        if len(marks) == 1:
+            # Building the pipeline, a schedule's sample and the first blocks are told apart.
+            marks.append(_mark())
+            continue
         examples += rows(element)
         steps += 1
         if examples * FLAGS.hosts >= FLAGS.examples:
             break
-    wall, cpu = time.perf_counter() - wall, time.process_time() - cpu
-    found = {
-        "examples": examples,
-        "steps": steps,
-        "seconds": round(wall, 2),
-        "cpu_seconds": round(cpu, 2),
-        "MB_read": round((_bytes_read() - before) / 1e6, 2),
-    }
+    marks.append(_mark())
+    (first, rest) = ([b - a for a, b in zip(*each)] for each in itertools.pairwise(marks))
+    found = {"examples": examples, "steps": steps}
+    for name, start, value in zip(("seconds", "cpu_seconds", "MB_read"), first, rest):
+        found |= {name: round(value, 3), f"first_{name}": round(start, 3)}
     print(json.dumps(found))
 
 
@@ -156,6 +157,11 @@ def _equally_long(batch: dict, view: Any, padding: int) -> dict:
             missing = [[0, 0], [0, longest - tf.shape(batch[name])[1]]]
             batch[name] = tf.pad(batch[name], missing, constant_values=padding)
     return batch
+
+
+def _mark() -> tuple[float, float, float]:
+    """Seconds, CPU seconds of this process, and megabytes that it has read."""
+    return time.perf_counter(), time.process_time(), _bytes_read() / 1e6
 
 
 def _bytes_read() -> int:

@@ -142,15 +142,9 @@ class Blocks:
             # The largest first; the order of equal ones is that of this epoch.
             by_size = tf.argsort(-tf.gather(self._records, order), stable=True)
             place = tf.argsort(by_size)
-            # The stream with the largest shards is another one in each epoch.
-            turn = tf.cast(
-                hashing.uniform(epoch_key[tf.newaxis], 1, hashing.SALT_SHARDS)[0, 0]
-                * self._streams,
-                tf.int32,
-            )
-            own = tf.where(
-                (dealt(place, self._streams) + turn) % self._streams == tf.cast(stream, tf.int32)
-            )[:, 0]
+            # The streams take turns in getting the largest shards.
+            dealt_to = (dealt(place, self._streams) + tf.cast(epoch, tf.int32)) % self._streams
+            own = tf.where(dealt_to == tf.cast(stream, tf.int32))[:, 0]
             order, repetition = tf.gather(order, own), tf.gather(repetition, own)
         return order, repetition
 

@@ -1,8 +1,8 @@
 """Training steps on JAX's device, built by TensorFlow: `runtime.distribution_strategy: pjrt`.
 
 TensorFlow runs on the CPU: it reads the batches, lowers the step, evaluates and saves. JAX's
-client, which has a build for most accelerators, compiles and executes the step. No other file
-imports JAX.
+client, which has a build for most accelerators, compiles and executes the step. No other file of
+the library imports JAX.
 """
 
 import concurrent.futures

@@ -14,10 +14,6 @@ def _params(**values):
     return registry.load("demo", params_override=json.dumps(values))
 
 
-def _chunks(size):
-    return {"task": {"chunk_size": size}}
-
-
 @pytest.mark.parametrize(
     ("values", "num_gpus", "compiled", "reason"),
     [
@@ -74,12 +70,9 @@ def test_nothing_is_kept_without_a_checkpoint(begun):
         assert compilation.resumed(begun(text)) is None
 
 
-@pytest.mark.parametrize(
-    "values",
-    [{"runtime": {"distribution_strategy": "multi_worker_mirrored", "num_gpus": 0}}, _chunks(4)],
-)
-def test_what_is_not_possible_here_is_not_kept(begun, values):
+def test_what_is_not_possible_here_is_not_kept(begun):
     """A training may go on where its step cannot be compiled."""
+    values = {"runtime": {"distribution_strategy": "multi_worker_mirrored", "num_gpus": 0}}
     folder = begun("runtime: {enable_xla: true}\n")
     found = runtime.xla_decision(_params(**LONG, **values), folder)
     assert not found.compiled and "was begun" not in found.reason

@@ -54,7 +54,8 @@ def test_weighted_sum_reads_both_records(weighted_sum, folders):
     shapes = {name: features[name]["second"]["input_word_ids"].shape for name in features}
     assert {name: rows for name, (rows, _) in shapes.items()} == {"cmlm": 8, "bitext_retrieval": 6}
     assert shapes["cmlm"][1] <= 24 and shapes["bitext_retrieval"][1] <= 16
-    assert set(features["bitext_retrieval"]) == {"key", "position", "first", "second"}
+    texts = {"first", "second", "negative", "has_negative"}
+    assert set(features["bitext_retrieval"]) == {"key", "position", *texts}
     assert set(task.input_folders()) == {str(records_of(folders, name)) for name in features}
 
 
