@@ -39,8 +39,10 @@ def topology_device(topology: str) -> Any:
     jax.config.update("jax_enable_x64", True)
     try:
         return topologies.get_topology_desc(platform="tpu", topology_name=topology).devices[0]
+    # JAX has no error of its own for a topology that libtpu does not know.
     except (RuntimeError, ValueError, NotImplementedError) as error:
-        raise UserError(f"--topology={topology}: {str(error).splitlines()[0]}") from None
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"--topology={topology}: {reason}") from None
 
 
 def compile_step(step: Path, topology: str, options: dict[str, Any]) -> dict[str, Any]:

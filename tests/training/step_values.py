@@ -6,6 +6,7 @@ import tensorflow as tf
 from official_cmlm.training.chunks import chunked_gradients
 from official_cmlm.training.gradients import summed_over_replicas
 from official_cmlm.training.step import whole_gradients
+from tests.conftest import mirrored_strategy
 
 KEY = 1234
 
@@ -31,3 +32,28 @@ def check_equal(found, expected, rtol=1e-5):
     assert float(expected[0]) > 0.1
     for got, value in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
+
+
+def check_two_replicas(single, whole, make_model):
+    """Two replicas with half of a batch each compute what one device does with all of it.
+
+    Args:
+      single: the model of one device.
+      whole: the batch.
+      make_model: makes that of the replicas, which gets the same weights.
+    """
+    expected = [value.numpy() for value in step_values(single, whole)]
+    halves = [
+        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
+    ]
+    strategy = mirrored_strategy()
+    with strategy.scope():
+        mirrored = make_model()
+    mirrored.set_weights(single.get_weights())
+    features = strategy.experimental_distribute_values_from_function(
+        lambda context: halves[context.replica_id_in_sync_group]
+    )
+    values = strategy.run(step_values, args=(mirrored, features))
+    for replica in range(2):
+        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
+        check_equal(found, expected, rtol=1e-4)

@@ -18,7 +18,7 @@ from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
-from tests.training.step_values import KEY, check_equal, step_values
+from tests.training.step_values import KEY, check_equal, check_two_replicas, step_values
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 KINDS = [kind for kind in REMATS if kind != "none"]
@@ -96,22 +96,7 @@ def test_chunks(folders, kind):
 def test_two_replicas_equal_one_device(folders, name, kind):
     """Gradients reach the replicas' own copies of the weights."""
     single, whole = _model(folders, name, "none")
-    expected = [value.numpy() for value in step_values(single, whole)]
-    halves = [
-        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
-    ]
-    strategy = mirrored_strategy()
-    with strategy.scope():
-        mirrored, _ = _model(folders, name, kind)
-    mirrored.set_weights(single.get_weights())
-    features = strategy.experimental_distribute_values_from_function(
-        lambda context: halves[context.replica_id_in_sync_group]
-    )
-
-    values = strategy.run(step_values, args=(mirrored, features))
-    for replica in range(2):
-        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
-        check_equal(found, expected, rtol=1e-4)
+    check_two_replicas(single, whole, lambda: _model(folders, name, kind)[0])
 
 
 @pytest.mark.long

@@ -5,11 +5,10 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.masked_prediction import MaskingConfig
-from tests.conftest import mirrored_strategy
 from tests.modeling.helpers import randomize
 from tests.objectives.helpers import refuses
 from tests.training.all_objectives import SETTINGS, batch_of, task_of
-from tests.training.step_values import check_equal, step_values
+from tests.training.step_values import check_equal, check_two_replicas, step_values
 
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2}
 NAMES = [name for name, config in SETTINGS.items() if isinstance(config, MaskingConfig)]
@@ -82,22 +81,7 @@ def test_compiled(folders, name):
 def test_two_replicas_equal_one_device(folders, name):
     """Each replica's part of the table's gradient is added."""
     single, whole = _model(folders, name, 0)
-    expected = [value.numpy() for value in step_values(single, whole)]
-    halves = [
-        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
-    ]
-    strategy = mirrored_strategy()
-    with strategy.scope():
-        mirrored, _ = _model(folders, name, BLOCK)
-    mirrored.set_weights(single.get_weights())
-    features = strategy.experimental_distribute_values_from_function(
-        lambda context: halves[context.replica_id_in_sync_group]
-    )
-
-    values = strategy.run(step_values, args=(mirrored, features))
-    for replica in range(2):
-        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
-        check_equal(found, expected, rtol=1e-4)
+    check_two_replicas(single, whole, lambda: _model(folders, name, BLOCK)[0])
 
 
 def test_half_precision(folders, bfloat16):
