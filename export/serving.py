@@ -8,7 +8,7 @@ Serving 2.18 has; `tests/export/serving_ops.py` lists them.
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.modeling.cpu_forward import embed, inference_weights
+from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization.vocabulary import utf8
 
@@ -74,6 +74,7 @@ class Serving(tf.Module):
         if encoder.projection is not None:
             self._variables += encoder.projection.variables
         arrays = {name: weights[name].numpy() for name in self.frozen}
+        arrays = joined_kernels(arrays, encoder.config)
 
         def embeddings(word_ids: tf.Tensor, lengths: tf.Tensor) -> tf.Tensor:
             # Never as variables: the forward pass would take another kernel for the norms.

@@ -32,6 +32,9 @@ def define_flags() -> None:
         "Folder of texts and evaluation data, $data of the study. Default: the environment variable"
         " CMLM_DATA_DIR.",
     )
+    flags.DEFINE_string(
+        "start", None, "Encoder directory, $start of the study. Needed by studies that name it."
+    )
     flags.DEFINE_bool(
         "report_only",
         False,
@@ -76,12 +79,18 @@ def _run(study: Study, work_dir: Path) -> None:
     data_dir = Path(os.path.expanduser(FLAGS.data_dir)).resolve()
     if not data_dir.is_dir():
         raise UserError(f"--data_dir={data_dir}: no such folder")
-    plan.check_settings(study, records.places(study, data_dir, work_dir))
+    start = FLAGS.start and Path(os.path.expanduser(FLAGS.start)).resolve()
+    if not start and study.names("start"):
+        raise UserError(
+            "--start is missing; this study's arms start from an encoder of yours: name its folder"
+        )
+    names = records.places(study, data_dir, work_dir, start)
+    plan.check_settings(study, names)
     for warning in plan.check_evaluation(study, data_dir):
         print(f"warning: {warning}", flush=True)
     with runs.working_in(work_dir) as call:
-        records.make_data(study, data_dir, work_dir, call)
-        planned = plan.plan(study, data_dir, work_dir)
+        records.make_data(study, names, call)
+        planned = plan.plan(study, names, work_dir)
         runs.execute(planned, study, data_dir, work_dir, call)
 
 

@@ -18,8 +18,8 @@ from official_cmlm.files import read_object
 
 from .. import chains, registry
 from ..chains import check_common, concerning, merged
-from .records import content, places, write_aside
-from .study import Arm, Study, expand
+from .records import content, write_aside
+from .study import GIVEN, Arm, Study, expand
 
 # In an arm's model directory: which version of the arm it belongs to.
 _ARM_NAME = "study_arm.json"
@@ -210,19 +210,23 @@ def _resolved(
     return json.loads(text), registry.load(arm.experiment, [], text, init)
 
 
-def plan(study: Study, data_dir: Path, work_dir: Path) -> list[Run]:
+def plan(study: Study, names: dict[str, str], work_dir: Path) -> list[Run]:
     """All arms with all seeds, in the order in which they are trained; the records are there.
+
+    Args:
+      study: the study.
+      names: see `records.places`.
+      work_dir: the study's folder.
 
     Raises:
       UserError: if one cannot work, or if results or trainings are there that another version of
         the study has made.
     """
-    names = places(study, data_dir, work_dir)
     read = string.Template(json.dumps([study.common, [a.params_override for a in study.arms]]))
     contents = {
         names[name]: f"${name}:{content(Path(names[name]))}"
         for name in read.get_identifiers()
-        if name != "data"
+        if name not in GIVEN
     }
     runs: dict[tuple[str, int], Run] = {}
     checked: dict[str, tuple[str, Any, str]] = {}

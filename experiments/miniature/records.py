@@ -27,19 +27,26 @@ def write_aside(path: Path, values: dict[str, Any]) -> None:
     atomic_write_text(path, text + "\n")
 
 
-def places(study: Study, data_dir: Path, work_dir: Path) -> dict[str, str]:
-    """What `$data` and the `$name` of each step of data stand for."""
+def places(
+    study: Study, data_dir: Path, work_dir: Path, start: Path | None = None
+) -> dict[str, str]:
+    """What `$data`, `$start` and the `$name` of each step of data stand for."""
     made = {step.name: str(work_dir / "data" / step.name) for step in study.data}
-    return {"data": str(data_dir), **made}
+    given = {"data": str(data_dir)} | ({"start": str(start)} if start else {})
+    return {**given, **made}
 
 
-def make_data(study: Study, data_dir: Path, work_dir: Path, call: Call) -> None:
+def make_data(study: Study, names: dict[str, str], call: Call) -> None:
     """Runs the steps of `data` that have not been run.
+
+    Args:
+      study: the study.
+      names: see `places`.
+      call: runs a program.
 
     Raises:
       UserError: if a step fails, or if it was run with other flags before.
     """
-    names = places(study, data_dir, work_dir)
     for step in study.data:
         folder, recipe = Path(names[step.name]), _recipe(study, step)
         # Written when the step is complete.

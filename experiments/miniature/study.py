@@ -18,11 +18,13 @@
       columns: [{id: sts/STS-B/spearman, label: "STS-B test, Spearman × 100"}]
     baseline: mlm
 
-`$data` stands for the folder of `--data_dir`, `$name` for what the step `name` of `data` made.
+`$data` stands for the folder of `--data_dir`, `$start` for the encoder directory of `--start`, and
+`$name` for what the step `name` of `data` made.
 """
 
 import dataclasses
 import difflib
+import json
 import re
 import string
 import typing
@@ -32,6 +34,8 @@ from typing import Any
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.report.papers import paper_tables
 
+# Names that the command line gives: `--data_dir`, `--start`.
+GIVEN = ("data", "start")
 _STUDIES = Path(__file__).parents[1] / "studies"
 # Binary of data_prep -> its flags that name an output, and the file's name in the step's folder;
 # empty: the folder itself.
@@ -82,7 +86,7 @@ class Arm:
       experiment: an experiment's name.
       params_override: what the arm changes of the experiment; comes after the study's `common`.
       starts_from: name of another arm, whose encoder of the same seed it starts from, or an encoder
-        directory. Default: random weights.
+        directory, as `$start`. Default: random weights.
       start_seed: of which seed the arm that it starts from is taken. Default: the same.
       train: false scores the encoder as it starts, for example with another `pooling`. Default
         true.
@@ -169,6 +173,11 @@ class Study:
         """The arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
+    def names(self, name: str) -> bool:
+        """Whether `$name` stands anywhere in it."""
+        text = json.dumps(dataclasses.asdict(self))
+        return name in string.Template(text).get_identifiers()
+
 
 def study_files() -> dict[str, Path]:
     """Name -> file of the studies that come with the project."""
@@ -239,9 +248,9 @@ def _check_names(study: Study) -> None:
     if study.arm(study.baseline) is None:
         known = ", ".join(arm.name for arm in study.arms)
         raise UserError(f"baseline {study.baseline!r} is no arm; there are {known}")
-    known = {"data": ""}
+    known = dict.fromkeys(GIVEN, "")
     for step in study.data:
-        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", step.name) or step.name == "data":
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", step.name) or step.name in GIVEN:
             raise UserError(f"step of data {step.name!r}: a name has letters, digits and _ only")
         if step.run not in OUTPUTS:
             raise UserError(f"data {step.name}: no binary {step.run!r}; there are {_list(OUTPUTS)}")
@@ -295,7 +304,7 @@ def _in_order(study: Study) -> list[Arm]:
             raise UserError(f"arms start from each other: {' → '.join([*after, arm.name])}")
         if start := study.arm(arm.starts_from):
             add(start, [*after, arm.name])
-        elif arm.starts_from and "/" not in arm.starts_from:
+        elif arm.starts_from and not set("/$") & set(arm.starts_from):
             names = [other.name for other in study.arms]
             near = difflib.get_close_matches(arm.starts_from, names, n=1)
             hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(names)}"

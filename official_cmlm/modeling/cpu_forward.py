@@ -6,6 +6,7 @@ and activation, and in layer normalisations that are a single kernel. Only the e
 returned. Tests compare the two.
 """
 
+import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
@@ -18,6 +19,9 @@ from official_cmlm.modeling.variables import encoder_variables
 PRECISIONS = ("float32", "bfloat16")
 # Added to the scores of padding; far below any score, yet finite.
 _MASKED = -1e9
+
+# What a query, key and value come from, in this order in a joined kernel.
+_ATTENTION_INPUTS = ("query", "key", "value")
 
 # Constants where a graph is exported with them.
 Weights = dict[str, tf.Tensor | tf.Variable]
@@ -39,6 +43,43 @@ def inference_weights(model: SentenceEncoderModel, precision: str) -> Weights:
             if name.startswith("transformer/") and "norm" not in name:
                 weights[name] = tf.cast(variable, tf.bfloat16)
     return weights
+
+
+def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict[str, np.ndarray]:
+    """Constant weights with one product for the query, key and value of a layer.
+
+    The scale of the scores is multiplied into the query's part. A few larger operations take less
+    time than many small ones where a request is one short text.
+
+    Args:
+      arrays: weights by name. Layers that lack one of theirs stay as they are, and so does the last
+        layer of the `cls` poolings, whose query is that of the first token alone.
+      config: the encoder's.
+
+    Returns:
+      The weights, with `…/self_attention/joined/kernel` `[hidden, 3 · hidden]` and its bias.
+    """
+    result, scale = dict(arrays), _scale(config)
+    for index in range(config.num_layers - config.pooling.startswith("cls")):
+        scope = f"transformer/layer_{index}/self_attention"
+        names = [
+            f"{scope}/{part}/{what}" for what in ("kernel", "bias") for part in _ATTENTION_INPUTS
+        ]
+        if not arrays.keys() >= set(names):
+            continue
+        parts = [result.pop(name) for name in names]
+        for what, (query, key, value), rows in (
+            ("kernel", parts[:3], config.hidden_size),
+            ("bias", parts[3:], 1),
+        ):
+            flat = [part.reshape(rows, -1) for part in (query * scale, key, value)]
+            result[f"{scope}/joined/{what}"] = np.concatenate(flat, axis=1)
+    return result
+
+
+def _scale(config: EncoderConfig) -> np.float32:
+    """What scores of attention are multiplied with."""
+    return np.float32((config.hidden_size // config.num_attention_heads) ** -0.5)
 
 
 def embed(
@@ -71,11 +112,12 @@ def embed(
         # [batch, heads, seq, seq]
         bias += relative_bias(table, positions, positions)
     hidden = _embeddings(weights, config, word_ids)
+    order = _HeadOrder(config.num_attention_heads, *tf.unstack(tf.shape(word_ids)))
     layers, width = [], config.hidden_size
     for index in range(config.num_layers):
         # The `cls` poolings do not read the last layer's outputs at other tokens.
         first_only = config.pooling.startswith("cls") and index == config.num_layers - 1
-        layer = _Layer(weights, config, f"transformer/layer_{index}")
+        layer = _Layer(weights, config, f"transformer/layer_{index}", order)
         hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
         layers.append(tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width]))
     pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
@@ -104,11 +146,39 @@ def _embeddings(weights: Weights, config: EncoderConfig, word_ids: tf.Tensor) ->
     return _layer_norm(weights, config, "embeddings/layer_norm", flat)
 
 
+class _HeadOrder:
+    """Transpositions of heads as gathers of their rows, whose order all layers share.
+
+    oneDNN's transposition takes some 80 µs of preparation, longer than the copy for short texts.
+    """
+
+    def __init__(self, heads: int, batch: tf.Tensor, length: tf.Tensor) -> None:
+        self._shape = [batch, heads, length, -1]
+        count = batch * length * heads
+        apart = tf.reshape(tf.range(3 * count), [batch, length, 3, heads])
+        self._apart = tf.reshape(tf.transpose(apart, [2, 0, 3, 1]), [-1])
+        together = tf.reshape(tf.range(count), [batch, heads, length])
+        self._together = tf.reshape(tf.transpose(together, [0, 2, 1]), [-1])
+
+    def split(self, joined: tf.Tensor, size: int) -> list[tf.Tensor]:
+        """`[batch · seq, 3 · hidden]` to three `[batch, heads, seq, size]`."""
+        rows = tf.gather(tf.reshape(joined, [-1, size]), self._apart)
+        return [tf.reshape(part, self._shape) for part in tf.split(rows, 3)]
+
+    def join(self, context: tf.Tensor, size: int) -> tf.Tensor:
+        """`[batch, heads, seq, size]` to `[batch · seq, hidden]`."""
+        rows = tf.gather(tf.reshape(context, [-1, size]), self._together)
+        return tf.reshape(rows, [-1, self._shape[1] * size])
+
+
 class _Layer:
     """One Transformer block on `[batch · seq, hidden]`."""
 
-    def __init__(self, weights: Weights, config: EncoderConfig, scope: str) -> None:
+    def __init__(
+        self, weights: Weights, config: EncoderConfig, scope: str, order: _HeadOrder
+    ) -> None:
         self._weights, self._config, self._scope = weights, config, scope
+        self._order = order
         self._dtype = weights[f"{scope}/intermediate/kernel"].dtype
 
     def __call__(
@@ -119,14 +189,24 @@ class _Layer:
         if first_only:
             queried = tf.reshape(hidden, [batch, -1, config.hidden_size])[:, 0]
             bias = bias[:, :, :1]
-        query = self._heads(self._dense(queried, "self_attention/query"), batch)
-        key = self._heads(self._dense(hidden, "self_attention/key"), batch)
-        value = self._heads(self._dense(hidden, "self_attention/value"), batch)
-        scale = (config.hidden_size // config.num_attention_heads) ** -0.5
-        scores = tf.matmul(query * tf.cast(scale, query.dtype), key, transpose_b=True)
+        size = config.hidden_size // config.num_attention_heads
+        is_joined = f"{self._scope}/self_attention/joined/kernel" in self._weights
+        if is_joined:
+            joined = self._dense(hidden, "self_attention/joined")
+            query, key, value = self._order.split(joined, size)
+        else:
+            query = self._heads(self._dense(queried, "self_attention/query"), batch)
+            query *= tf.cast(_scale(config), query.dtype)
+            key = self._heads(self._dense(hidden, "self_attention/key"), batch)
+            value = self._heads(self._dense(hidden, "self_attention/value"), batch)
+        scores = tf.matmul(query, key, transpose_b=True)
         attention = tf.nn.softmax(tf.cast(scores, tf.float32) + bias)
         context = tf.matmul(tf.cast(attention, value.dtype), value)
-        context = tf.reshape(tf.transpose(context, [0, 2, 1, 3]), [-1, config.hidden_size])
+        if is_joined:
+            context = self._order.join(context, size)
+        else:
+            context = tf.transpose(context, [0, 2, 1, 3])
+            context = tf.reshape(context, [-1, config.hidden_size])
         attended = self._dense(context, "self_attention/attention_output")
         hidden = self._norm(queried + tf.cast(attended, tf.float32), "self_attention_layer_norm")
         inner = self._activation(self._dense(hidden, "intermediate"))

@@ -164,12 +164,17 @@ class InProcess:
         return 0
 
 
+def planned(study, data, work):
+    """The runs of a study, whose records are there."""
+    return plan.plan(study, records.places(study, data, work), work)
+
+
 def carry_out(study, data, work, call):
     """What the binary does."""
     names = records.places(study, data, work)
     plan.check_settings(study, names)
     plan.check_evaluation(study, data)
-    records.make_data(study, data, work, call)
-    planned = plan.plan(study, data, work)
-    runs.execute(planned, study, data, work, call)
-    return planned
+    records.make_data(study, names, call)
+    found = planned(study, data, work)
+    runs.execute(found, study, data, work, call)
+    return found

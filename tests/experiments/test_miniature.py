@@ -26,6 +26,7 @@ from tests.experiments.miniature_helpers import (
     InProcess,
     carry_out,
     change_at,
+    planned,
     write_data,
     write_study,
 )
@@ -167,7 +168,7 @@ def test_results_of_another_version_are_refused(finished, tmp_path, change, mess
     _, data_folder, work, *_ = finished
     study = write_study(tmp_path, change)
     for refusing in (
-        lambda: plan.plan(study, data_folder, work),
+        lambda: planned(study, data_folder, work),
         lambda: report.write_report(study, work, "tiny"),
     ):
         with pytest.raises(UserError, match=message) as caught:
@@ -182,13 +183,13 @@ def test_a_training_of_another_version_is_refused(finished, tmp_path):
     shutil.copytree(work, copied, ignore=shutil.ignore_patterns("results", "evaluation"))
     study = write_study(tmp_path, change_at("common", "trainer", "train_steps", 4))
     with pytest.raises(UserError, match="trainer.train_steps was 2, is 4.*delete the folder"):
-        plan.plan(study, data_folder, copied)
+        planned(study, data_folder, copied)
 
 
 def test_versions_follow_contents_not_places(finished, tmp_path, records_dir):
     """Moved folders, titles, columns and further arms change nothing; records and starts do."""
     study, data_folder, work, *_ = finished
-    versions = {run.name: run.version for run in plan.plan(study, data_folder, work)}
+    versions = {run.name: run.version for run in planned(study, data_folder, work)}
     moved = tmp_path / "elsewhere"
     shutil.copytree(work, moved)
     other = write_study(
@@ -199,7 +200,7 @@ def test_versions_follow_contents_not_places(finished, tmp_path, records_dir):
         title="Other",
         seeds=[2, 1, 3],
     )
-    found = {run.name: run.version for run in plan.plan(other, data_folder, moved)}
+    found = {run.name: run.version for run in planned(other, data_folder, moved)}
     assert {name: found[name] for name in versions} == versions
     assert len(set(found.values())) == len(found) == 9
     manifest = moved / "data" / "books" / "dataset.json"
@@ -207,15 +208,15 @@ def test_versions_follow_contents_not_places(finished, tmp_path, records_dir):
     values["counters"]["other"] = 1
     manifest.write_text(json.dumps(values))
     with pytest.raises(UserError, match="json: made by another version.*its records, its start"):
-        plan.plan(study, data_folder, moved)
+        planned(study, data_folder, moved)
     shutil.rmtree(moved / "results")
     with pytest.raises(UserError, match=r"mlm.1: trained by another version.*input_path was"):
-        plan.plan(study, data_folder, moved)
+        planned(study, data_folder, moved)
     shutil.copy(work / "data" / "books" / "dataset.json", manifest)
     shutil.rmtree(moved / "models")
     longer = {"params_override": {"trainer": {"train_steps": 4}}}
     other = write_study(tmp_path, lambda s: s["arms"][1].update(longer))
-    for one in plan.plan(other, data_folder, moved):
+    for one in planned(other, data_folder, moved):
         # The read-out itself is as it was; what it starts from is not.
         assert one.version != versions[one.name]
 
@@ -230,10 +231,10 @@ def test_all_arms_have_the_same_seed_and_start_from_it(tmp_path, data, records_d
         readout["params_override"]["task"]["objectives"] = {"quick_thought": own}
 
     study, work = write_study(tmp_path, change), tmp_path / "work"
-    records.make_data(study, data, work, InProcess(records_dir))
-    planned = {run.name: run for run in plan.plan(study, data, work)}
-    assert list(planned) == ["mlm.1", "mlm.2", "readout.1", "readout.2"]
-    for name, one in planned.items():
+    records.make_data(study, records.places(study, data, work), InProcess(records_dir))
+    found = {run.name: run for run in planned(study, data, work)}
+    assert list(found) == ["mlm.1", "mlm.2", "readout.1", "readout.2"]
+    for name, one in found.items():
         assert one.config.task.train_data.seed == int(name[-1]) == one.seed
         if own := one.config.task.objectives.quick_thought:
             assert own.train_data.seed == one.seed
@@ -244,14 +245,14 @@ def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
     """And those that are not complete are made again."""
     study, work = write_study(tmp_path), tmp_path / "work"
     call = InProcess(records_dir)
-    records.make_data(study, data, work, call)
+    records.make_data(study, records.places(study, data, work), call)
     (work / "data" / "books.json").unlink()
-    records.make_data(study, data, work, call)
-    records.make_data(study, data, work, call)
+    records.make_data(study, records.places(study, data, work), call)
+    records.make_data(study, records.places(study, data, work), call)
     assert len(call.made) == 2
     other = write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True))
     with pytest.raises(UserError, match="books: made by another version.*step books.*delete"):
-        records.make_data(other, data, work, call)
+        records.make_data(other, records.places(other, data, work), call)
 
 
 def test_a_recipe_includes_what_it_reads(tmp_path):

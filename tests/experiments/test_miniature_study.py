@@ -8,7 +8,10 @@ import pytest
 
 from experiments.miniature import plan, records, report
 from experiments.miniature.study import Column, PaperRow, paper_values, read_study, study_files
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
+from official_cmlm.tokenization import WordPieceVocabulary
 from tests.experiments.miniature_helpers import change_at, write_study
 
 
@@ -123,7 +126,22 @@ def test_a_paper_s_row_is_in_our_unit():
 
 
 @pytest.mark.parametrize("name", study_files())
-def test_the_projects_studies_are_read(name):
-    """With all experiments and fields that they name."""
-    study = read_study(name)
-    plan.check_settings(study, records.places(study, Path("/data"), Path("/work")))
+def test_the_projects_studies_are_read(name, tmp_path):
+    """With all experiments and fields that they name; those of several stages with a start."""
+    study, start = read_study(name), None
+    if study.names("start"):
+        start = tmp_path / "start"
+        values = read_study("setting").common["task"]["encoder"] | {"vocab_size": 8000}
+        config = EncoderConfig().replace(**values)
+        words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(7995)))
+        describe(str(start), config, WordPieceVocabulary(words, True, 100), 64, False)
+    names = records.places(study, Path("/data"), Path("/work"), start)
+    plan.check_settings(study, names)
+
+
+def test_an_unnamed_start_is_asked_for(tmp_path):
+    """`$start` is known only with --start."""
+    study = write_study(tmp_path, change_at("arms", 1, "starts_from", "$start"))
+    assert study.names("start") and not study.names("data_dir")
+    with pytest.raises(UserError, match="arm mlm: .*start is not known here"):
+        plan.check_settings(study, records.places(study, tmp_path, tmp_path))

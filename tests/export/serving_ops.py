@@ -31,17 +31,18 @@ CORE_OPS = frozenset(
     """
     AddN AddV2 All Any Assert AssignVariableOp BatchMatMulV2 BiasAdd BroadcastTo Cast
     CheckNumerics ConcatV2 Const Cumsum DecodeRaw DenseBincount DisableCopyOnRead DivNoNan
-    Einsum EnsureShape Equal Erfc ExpandDims Fill FloorDiv FloorMod FusedBatchNormV3 GatherV2
-    Greater GreaterEqual HashTableV2 Identity If InvertPermutation Less LessEqual LogicalAnd
-    LogicalNot LogicalOr LookupTableFindV2 LookupTableImportV2 LowerBound MatMul Max Maximum
-    Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OneHot Pack Pad ParseExampleV2
-    PartitionedCall Placeholder Pow Prod RaggedGather RandomUniform Range ReadVariableOp
-    RealDiv Relu Reshape ResourceGather RestoreV2 Rsqrt SaveV2 SegmentMin Select SelectV2
-    Shape ShardedFilename Size Softmax Sqrt SquaredDifference Squeeze StatefulPartitionedCall
-    StatelessWhile StaticRegexFullMatch StaticRegexReplace StopGradient StridedSlice
-    StringJoin StringLower StringSplit Sub Substr Sum Tanh TensorListConcatV2
-    TensorListReserve TensorListSetItem Tile TopKV2 Transpose Unique UniqueWithCounts
-    UnsortedSegmentMin UnsortedSegmentSum VarHandleOp VarIsInitializedOp Where While ZerosLike
+    Einsum EnsureShape Equal Erfc ExpandDims Fill FloorDiv FloorMod FusedBatchNormV3
+    GatherV2 Greater GreaterEqual HashTableV2 Identity If InvertPermutation Less LessEqual
+    LogicalAnd LogicalNot LogicalOr LookupTableFindV2 LookupTableImportV2 LowerBound MatMul
+    Max Maximum Mean MergeV2Checkpoints Minimum Mul Neg NoOp NotEqual OneHot Pack Pad
+    ParseExampleV2 PartitionedCall Placeholder Pow Prod RaggedGather RandomUniform Range
+    ReadVariableOp RealDiv Relu Reshape ResourceGather RestoreV2 Rsqrt SaveV2 SegmentMin
+    Select SelectV2 Shape ShardedFilename Size Softmax Split Sqrt SquaredDifference Squeeze
+    StatefulPartitionedCall StatelessWhile StaticRegexFullMatch StaticRegexReplace
+    StopGradient StridedSlice StringJoin StringLower StringSplit Sub Substr Sum Tanh
+    TensorListConcatV2 TensorListReserve TensorListSetItem Tile TopKV2 Transpose Unique
+    UniqueWithCounts Unpack UnsortedSegmentMin UnsortedSegmentSum VarHandleOp
+    VarIsInitializedOp Where While ZerosLike
     """.split()
 )
 
