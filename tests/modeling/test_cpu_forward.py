@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import POOLINGS
-from official_cmlm.modeling.cpu_forward import embed, inference_weights
+from official_cmlm.modeling.cpu_forward import embed, inference_weights, joined_kernels
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_tokens, pooled_by, randomize
@@ -13,11 +13,19 @@ from tests.modeling.helpers import make_tokens, pooled_by, randomize
 LENGTHS = [6, 1, 9, 3]
 
 
-def _both(precision="float32", **overrides):
-    """`embed` in a graph of unknown shapes, and the model's own `default`."""
+def _both(precision="float32", joined=False, **overrides):
+    """`embed` in a graph of unknown shapes, and the model's own `default`.
+
+    With `joined` the weights are constants with one product for query, key and value.
+    """
     model = randomize(SentenceEncoderModel(tiny_encoder_config(**overrides)))
     tokens = make_tokens(LENGTHS, 11)
     weights = inference_weights(model, precision)
+    if joined:
+        arrays = {name: variable.numpy() for name, variable in weights.items()}
+        weights = {k: tf.constant(v) for k, v in joined_kernels(arrays, model.config).items()}
+        apart = sum("self_attention/query/kernel" in name for name in weights)
+        assert apart == model.config.pooling.startswith("cls")
     forward = tf.function(
         lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
         input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)],
@@ -26,6 +34,7 @@ def _both(precision="float32", **overrides):
     return forward(ids, tf.constant(LENGTHS)).numpy(), model(tokens)["default"].numpy()
 
 
+@pytest.mark.parametrize("joined", [False, True])
 @pytest.mark.parametrize(
     "overrides",
     [
@@ -41,6 +50,7 @@ def _both(precision="float32", **overrides):
         {"layer_norm_epsilon": 0.1},
         {"position_offset": 2, "type_vocab_size": 1},
         {"type_vocab_size": 0},
+        {"relative_position_buckets": 32},
         {"normalize": True},
         {"sentence_vector": "projected_mean", "num_projections": 4},
         {"sentence_vector": "projected_mean", "num_projections": 4, "normalize": True},
@@ -52,9 +62,9 @@ def _both(precision="float32", **overrides):
     ],
     ids=lambda overrides: "-".join(f"{k}={v}" for k, v in overrides.items()) or "default",
 )
-def test_same_embedding(overrides):
+def test_same_embedding(overrides, joined):
     """To 1e-5, whatever the padding holds."""
-    got, expected = _both(**overrides)
+    got, expected = _both(joined=joined, **overrides)
     np.testing.assert_allclose(got, expected, atol=1e-5)
     assert got.dtype == np.float32 and np.abs(np.diff(expected, axis=0)).min() > 0
 
