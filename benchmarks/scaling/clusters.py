@@ -204,6 +204,9 @@ def project(
     batch: BatchShape,
     inputs: InputCost,
     assumed: Assumptions = Assumptions(),
+    more_flops: float = 0.0,
+    remat: str = "none",
+    vocabulary_block: int = 0,
 ) -> Projection:
     """A step of a global batch on a cluster.
 
@@ -212,7 +215,16 @@ def project(
       model, batch: the model and the global batch.
       inputs: of a pair.
       assumed: see `Assumptions`.
+      more_flops: of the global batch, beside forward and backward pass of CMLM.
+      remat, vocabulary_block: see `activation_bytes`; the forward pass of the blocks, or of the
+        logits, is computed twice.
     """
+    work = cmlm_work(model, batch)
+    flops = work.training_flops + more_flops
+    if remat == "blocks":
+        flops += work.dense + work.attention
+    if vocabulary_block:
+        flops += work.head
     replicas = cluster.replicas
     local = dataclasses.replace(
         batch, pairs=batch.pairs // replicas, predictions=batch.predictions / replicas
@@ -224,7 +236,7 @@ def project(
     gathered = gather_bytes(batch.pairs, model.hidden, replicas) / link / assumed.link_efficiency
     compared = similarity_flops(local.pairs, batch.pairs, model.hidden) / speed
     found = Projection(
-        compute=cmlm_work(model, batch).training_flops / replicas / speed,
+        compute=flops / replicas / speed,
         all_reduce=all_reduce_seconds(cluster, gradients, assumed),
         update=gradients * assumed.update_passes / cluster.memory_bandwidth.value,
         inputs=batch.pairs
@@ -235,7 +247,11 @@ def project(
         ),
         checkpoint=checkpoint_bytes(model) / assumed.storage / assumed.checkpoint_interval,
         retrieval=gathered + compared,
-        memory_share=(state_bytes(model) + activation_bytes(model, local)) / cluster.memory.value,
+        memory_share=(
+            state_bytes(model)
+            + activation_bytes(model, local, remat=remat, vocabulary_block=vocabulary_block)
+        )
+        / cluster.memory.value,
         record_bytes=0.0,
     )
     read = batch.pairs / cluster.hosts * inputs.record_bytes
