@@ -41,6 +41,8 @@ def _both(precision="float32", **overrides):
         {"layer_norm_epsilon": 0.1},
         {"position_offset": 2, "type_vocab_size": 1},
         {"type_vocab_size": 0},
+        {"embedding_width": 6},
+        {"embedding_width": 24, "position_offset": 2, "type_vocab_size": 0},
         {"normalize": True},
         {"sentence_vector": "projected_mean", "num_projections": 4},
         {"sentence_vector": "projected_mean", "num_projections": 4, "normalize": True},
