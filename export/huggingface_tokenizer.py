@@ -125,9 +125,12 @@ def _sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
     special, ids = vocabulary.special_tokens, vocabulary.special_ids
     tokenizer = bare_sentence_piece(vocabulary, vocabulary.tokens)
     cls, sep = special["cls"], special["sep"]
+    pair = f"{cls} $A {sep} {sep} $B {sep}"
+    if vocabulary.markers == "albert":
+        pair = f"{cls} $A {sep} $B:1 {sep}:1"
     tokenizer.post_processor = processors.TemplateProcessing(
         single=f"{cls} $A {sep}",
-        pair=f"{cls} $A {sep} {sep} $B {sep}",
+        pair=pair,
         special_tokens=[(cls, ids["cls"]), (sep, ids["sep"])],
     )
     added = {*special.values(), *(vocabulary.tokens[i] for i in vocabulary.controls)}

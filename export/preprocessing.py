@@ -163,7 +163,7 @@ def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
 
 def is_lower_case(vocabulary: Vocabulary) -> bool:
     """Whether the tokenizer lower-cases; byte-level BPE never does."""
-    return bool(vocabulary.settings().get("lower_case", False))
+    return bool(getattr(vocabulary, "lower_case", False))
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int]:

@@ -16,6 +16,7 @@ from official_cmlm.checkpoints.encoder_directory import load_encoder, load_head
 from official_cmlm.checkpoints.huggingface_config import CLASSES, config_json
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
+    different_blocks,
     encoder_names,
     head_names,
     to_huggingface,
@@ -87,8 +88,10 @@ def export(
             f"{model_dir}: encoder.pooling is {config.pooling}, which sentence-transformers does "
             "not support; export it with export.export_tfhub"
         )
-    values = config_json(config, vocabulary)
-    tensors = _tensors(encoder, values["model_type"])
+    ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
+    groups = different_blocks(ours, config)
+    values = config_json(config, vocabulary, groups)
+    tensors = _tensors(ours, config, values["model_type"], groups)
     if with_head:
         head = load_head(model_dir, encoder)
         if head is None:
@@ -119,9 +122,11 @@ def export(
             (partial / "params.yaml").write_text(training.params, encoding="utf-8")
 
 
-def _tensors(encoder: SentenceEncoderModel, model_type: str) -> dict[str, np.ndarray]:
-    ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
-    names = encoder_names(encoder.config, model_type)
+def _tensors(
+    ours: dict[str, np.ndarray], config: EncoderConfig, model_type: str, groups: int
+) -> dict[str, np.ndarray]:
+    # Of all architectures, ALBERT alone writes equal blocks once.
+    names = encoder_names(config, model_type, groups if model_type == "albert" else None)
     # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
     if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
         names = {n: t for n, t in names.items() if not n.startswith("pooler_transform/")}

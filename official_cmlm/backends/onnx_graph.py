@@ -367,7 +367,9 @@ class _Encoder:
         hidden = graph.add("Add", graph.add("Gather", words, ids), hidden)
         scale, shift = self._norm_weights("embeddings/layer_norm")
         epsilon = config.layer_norm_epsilon
-        return graph.add("LayerNormalization", hidden, scale, shift, epsilon=epsilon)
+        hidden = graph.add("LayerNormalization", hidden, scale, shift, epsilon=epsilon)
+        # In float32 always: it is a thousandth of the work.
+        return self._dense(hidden, "embedding_projection") if config.embedding_width else hidden
 
     def _relative_bias(self, ids: str) -> str:
         """See `modeling.relative_positions.relative_bias`: `[batch, heads, seq, seq]`."""

@@ -114,13 +114,15 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     if not heads:
         raise UserError(f"{folder}: no bert_config.json with num_attention_heads; add the file")
     numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
-    table = weights["word_embeddings/embeddings"]
+    rows, width = weights["word_embeddings/embeddings"].shape[:2]
+    inner = weights["transformer/layer_0/intermediate/kernel"]
     config = EncoderConfig(
-        vocab_size=table.shape[0],
-        hidden_size=table.shape[1],
+        vocab_size=rows,
+        hidden_size=inner.shape[0],
+        embedding_width=width if width != inner.shape[0] else 0,
         num_layers=max(numbers) + 1,
         num_attention_heads=1,
-        intermediate_size=weights["transformer/layer_0/intermediate/kernel"].shape[1],
+        intermediate_size=inner.shape[1],
         max_position_embeddings=weights["position_embedding/embeddings"].shape[0],
         type_vocab_size=weights["type_embeddings/embeddings"].shape[0],
     )

@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.checkpoints.description import NO_SETTINGS
-from official_cmlm.checkpoints.huggingface_config import encoder_config
+from official_cmlm.checkpoints.huggingface_config import block_groups, encoder_config
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
     encoder_names,
@@ -43,9 +43,9 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
     modules = read_modules(folder) if (folder / MODULES).exists() else None
     transformer = modules.transformer if modules else folder
     files = weight_files(transformer) if path.is_dir() else {path: None}
-    config, model_type = encoder_config(
-        transformer / "config.json", read_json(transformer / "config.json", required=True)
-    )
+    values = read_json(transformer / "config.json", required=True)
+    config, model_type = encoder_config(transformer / "config.json", values)
+    groups = block_groups(transformer / "config.json", values, config)
     config = config.replace(
         pooling=options.pooling or (modules.pooling if modules else config.pooling),
         normalize=modules.normalize if modules else False,
@@ -66,7 +66,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
         )
     architecture = ARCHITECTURES[model_type]
     of_head = set(head_names(config, model_type).values()) | set(architecture.tied)
-    known = set(encoder_names(config, model_type).values()) | of_head
+    known = set(encoder_names(config, model_type, groups).values()) | of_head
     if options.drop_head:
         known -= of_head
     tensors, others = read_tensors(files, lambda name: normal_name(name, architecture) in known)
@@ -80,7 +80,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
         raise UserError(f"{transformer}: holds two encoders; name one of them")
     if not renamed:
         raise UserError(f"{transformer}: the weight files hold no tensors; download them again")
-    encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus)
+    encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus, groups)
     notes = [] if modules or options.pooling else [f"pooling not given: {config.pooling}"]
     if modules and modules.dense:
         config, notes = _with_dense(transformer, config, modules.dense, encoder, notes)

@@ -48,6 +48,7 @@ _MPNET_KEYS = {ours: t for ours, t in _BERT_KEYS.items() if ours != "type_vocab_
     "relative_position_buckets": "relative_attention_num_buckets",
 }
 _MPNET_BUCKETS = 32
+_ALBERT_KEYS = _BERT_KEYS | {"embedding_width": "embedding_size"}
 # The same network: only their tokenizers differ.
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 _KEYS = {
@@ -55,6 +56,7 @@ _KEYS = {
     **dict.fromkeys(ROBERTAS, _BERT_KEYS),
     "distilbert": _DISTILBERT_KEYS,
     "mpnet": _MPNET_KEYS,
+    "albert": _ALBERT_KEYS,
 }
 # `model_type` -> how the library's classes begin.
 CLASSES = {
@@ -64,6 +66,7 @@ CLASSES = {
     "camembert": "Camembert",
     "distilbert": "DistilBert",
     "mpnet": "MPNet",
+    "albert": "Albert",
 }
 # Hugging Face's defaults for keys that config.json lacks.
 _DEFAULTS = {
@@ -75,6 +78,14 @@ _DEFAULTS = {
         "layer_norm_epsilon": 1e-12,
         "type_vocab_size": 0,
         "relative_position_buckets": _MPNET_BUCKETS,
+    },
+    "albert": {
+        "embedding_width": 128,
+        "hidden_activation": "gelu_new",
+        "dropout_rate": 0.0,
+        "attention_dropout_rate": 0.0,
+        "layer_norm_epsilon": 1e-12,
+        "type_vocab_size": 2,
     },
 }
 _COMMON_DEFAULTS = {
@@ -121,11 +132,22 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
             raise UserError(
                 f"{path}: {key} is {values[key]!r}, only {allowed[0]!r} can be represented"
             )
-    embedding = values.get("embedding_size")
-    if embedding not in (None, values.get("hidden_size")):
+    embedding, hidden = values.get("embedding_size"), values.get("hidden_size")
+    if model_type == "albert":
+        if embedding is not None and embedding == hidden:
+            raise UserError(
+                f"{path}: embedding_size equals hidden_size ({hidden}); ALBERT's layer between "
+                "equal widths cannot be represented"
+            )
+        if values.get("inner_group_num", 1) != 1:
+            raise UserError(
+                f"{path}: inner_group_num is {values['inner_group_num']!r}, only 1 can be "
+                "represented"
+            )
+    elif embedding not in (None, hidden):
         raise UserError(
-            f"{path}: embedding_size {embedding} differs from hidden_size "
-            f"{values.get('hidden_size')}; factorised embeddings cannot be represented"
+            f"{path}: embedding_size {embedding} differs from hidden_size {hidden}; factorised "
+            "embeddings can be represented for albert only"
         )
     fields: dict[str, Any] = {**_COMMON_DEFAULTS, **_DEFAULTS[model_type]}
     hints = typing.get_type_hints(EncoderConfig)
@@ -156,6 +178,25 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
     return _checked(path, fields), model_type
 
 
+def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
+    """How many different blocks a network has: in ALBERT several share their weights.
+
+    Args:
+      path: its `config.json`, for messages.
+      values: the file's content.
+      config: what `encoder_config` made of it.
+    """
+    if values.get("model_type") != "albert":
+        return config.num_layers
+    groups = typed(path, values, "num_hidden_groups", int, 1)
+    if not 1 <= groups <= config.num_layers:
+        raise UserError(
+            f"{path}: num_hidden_groups must be 1 to num_hidden_layers ({config.num_layers}), got "
+            f"{groups}; fetch it again"
+        )
+    return groups
+
+
 def _checked(path: Path, fields: dict[str, Any]) -> EncoderConfig:
     """The config, after a check of its types and values."""
     config = EncoderConfig()
@@ -173,6 +214,13 @@ def _checked(path: Path, fields: dict[str, Any]) -> EncoderConfig:
 
 def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
     """The Hugging Face architecture that an encoder is, for writing it."""
+    if config.embedding_width:
+        if config.position_offset or config.relative_position_buckets:
+            raise UserError(
+                "encoder.embedding_width has a counterpart in Hugging Face's library only with "
+                "position_offset 0 and relative_position_buckets 0 (ALBERT)"
+            )
+        return "albert"
     if config.relative_position_buckets:
         shape = (config.relative_position_buckets, config.position_offset, config.type_vocab_size)
         if shape == (_MPNET_BUCKETS, _ROBERTA_OFFSET, 0):
@@ -196,8 +244,16 @@ def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
     return "bert"
 
 
-def config_json(config: EncoderConfig, vocabulary: Vocabulary) -> dict[str, Any]:
-    """The `config.json` of an encoder; its inverse is `encoder_config`."""
+def config_json(
+    config: EncoderConfig, vocabulary: Vocabulary, groups: int | None = None
+) -> dict[str, Any]:
+    """The `config.json` of an encoder; its inverse is `encoder_config`.
+
+    Args:
+      config: its shape.
+      vocabulary: whose special tokens it names.
+      groups: see `block_groups`; read for ALBERT alone. Default: no block shares its weights.
+    """
     model_type, special_ids = model_type_of(config, vocabulary), vocabulary.special_ids
     fields = config.as_dict()
     spelled = {ours: theirs for theirs, ours in reversed(_ACTIVATIONS.items())}
@@ -209,9 +265,12 @@ def config_json(config: EncoderConfig, vocabulary: Vocabulary) -> dict[str, Any]
         "pad_token_id": special_ids["pad"],
         "torch_dtype": "float32",
     }
-    if model_type == "bert" and not config.type_vocab_size:
-        # A DistilBERT with another epsilon: one token type whose vector is zero.
+    if model_type in ("bert", "albert") and not config.type_vocab_size:
+        # As a DistilBERT with another epsilon: one token type whose vector is zero.
         values["type_vocab_size"] = 1
+    if model_type == "albert":
+        values["num_hidden_groups"] = groups or config.num_layers
+        values["inner_group_num"] = 1
     if model_type != "distilbert":
         values["position_embedding_type"] = "absolute"
         values["bos_token_id"], values["eos_token_id"] = special_ids["cls"], special_ids["sep"]

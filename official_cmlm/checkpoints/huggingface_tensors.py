@@ -27,7 +27,7 @@ class Architecture:
 
     Attributes:
       prefix: before encoder tensors in a checkpoint that also has a head.
-      layers: prefix of the blocks.
+      layers: prefix of the blocks, with `{}` for the number of one.
       modules: module of this project's encoder (inside a block, without its number) -> theirs.
       head: module of the language-model head -> theirs.
       head_bias: the head's output bias.
@@ -60,6 +60,16 @@ _BERT_BLOCK = {
     "output": "output.dense",
     "output_layer_norm": "output.LayerNorm",
 }
+_ALBERT_BLOCK = {
+    "self_attention/query": "attention.query",
+    "self_attention/key": "attention.key",
+    "self_attention/value": "attention.value",
+    "self_attention/attention_output": "attention.dense",
+    "self_attention_layer_norm": "attention.LayerNorm",
+    "intermediate": "ffn",
+    "output": "ffn_output",
+    "output_layer_norm": "full_layer_layer_norm",
+}
 _DISTILBERT_BLOCK = {
     "self_attention/query": "attention.q_lin",
     "self_attention/key": "attention.k_lin",
@@ -80,7 +90,7 @@ _MPNET_BLOCK = _BERT_BLOCK | {
 ARCHITECTURES = {
     "bert": Architecture(
         prefix="bert.",
-        layers="encoder.layer.",
+        layers="encoder.layer.{}.",
         modules=_EMBEDDINGS | _BERT_BLOCK,
         head={
             "transform/dense": "cls.predictions.transform.dense",
@@ -91,7 +101,7 @@ ARCHITECTURES = {
     ),
     "roberta": Architecture(
         prefix="roberta.",
-        layers="encoder.layer.",
+        layers="encoder.layer.{}.",
         modules=_EMBEDDINGS | _BERT_BLOCK,
         head={"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
         head_bias="lm_head.bias",
@@ -99,7 +109,7 @@ ARCHITECTURES = {
     ),
     "distilbert": Architecture(
         prefix="distilbert.",
-        layers="transformer.layer.",
+        layers="transformer.layer.{}.",
         modules=_WITHOUT_TYPES | _DISTILBERT_BLOCK,
         head={"transform/dense": "vocab_transform", "transform/LayerNorm": "vocab_layer_norm"},
         head_bias="vocab_projector.bias",
@@ -107,7 +117,7 @@ ARCHITECTURES = {
     ),
     "mpnet": Architecture(
         prefix="mpnet.",
-        layers="encoder.layer.",
+        layers="encoder.layer.{}.",
         modules={
             **_WITHOUT_TYPES,
             **_MPNET_BLOCK,
@@ -117,11 +127,29 @@ ARCHITECTURES = {
         head_bias="lm_head.bias",
         tied={"lm_head.decoder.weight": "table", "lm_head.decoder.bias": "bias"},
     ),
+    "albert": Architecture(
+        prefix="albert.",
+        layers="encoder.albert_layer_groups.{}.albert_layers.0.",
+        modules={
+            **_EMBEDDINGS,
+            **_ALBERT_BLOCK,
+            "embedding_projection": "encoder.embedding_hidden_mapping_in",
+            "pooler_transform": "pooler",
+        },
+        head={
+            "transform/dense": "predictions.dense",
+            "transform/LayerNorm": "predictions.LayerNorm",
+        },
+        head_bias="predictions.bias",
+        tied={"predictions.decoder.weight": "table", "predictions.decoder.bias": "bias"},
+    ),
 }
 # The network of XLM-R and CamemBERT is RoBERTa's.
 ARCHITECTURES |= dict.fromkeys(("xlm-roberta", "camembert"), ARCHITECTURES["roberta"])
-# Buffers, and the head for next-sentence prediction, which nothing here uses.
-_IGNORED = re.compile(r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.")
+# Buffers, and the heads that judge two segments, which nothing here uses.
+_IGNORED = re.compile(
+    r"embeddings\.(position_ids|token_type_ids)$|^cls\.seq_relationship\.|^sop_classifier\."
+)
 _PARAMETERS = {
     "kernel": "weight",
     "bias": "bias",
@@ -143,15 +171,26 @@ def ignored(name: str) -> bool:
     return bool(_IGNORED.search(name))
 
 
-def encoder_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
-    """This project's name of each encoder weight -> theirs, without prefix; pooler included."""
-    architecture = ARCHITECTURES[model_type]
+def encoder_names(
+    config: EncoderConfig, model_type: str, groups: int | None = None
+) -> dict[str, str]:
+    """This project's name of each encoder weight -> theirs, without prefix; pooler included.
+
+    Args:
+      config: the encoder's shape.
+      model_type: key of `ARCHITECTURES`.
+      groups: how many different blocks there are; each has the weights of several layers that
+        follow each other. Default: one a layer.
+    """
+    architecture, layers = ARCHITECTURES[model_type], config.num_layers
     names = {}
     for name in encoder_shapes(config):
         module, _, parameter = name.rpartition("/")
         prefix = ""
         if block := re.match(r"transformer/layer_(\d+)/", module):
-            prefix = f"{architecture.layers}{block[1]}."
+            # As the reference library counts, rounding included.
+            group = int(int(block[1]) / (layers / (groups or layers)))
+            prefix = architecture.layers.format(group)
             module = module.removeprefix(block[0])
         # DistilBERT and MPNet have no token types.
         if module in architecture.modules:
@@ -171,7 +210,12 @@ def head_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
 
 
 def from_huggingface(
-    where: str, tensors: Tensors, config: EncoderConfig, model_type: str, surplus: set[str]
+    where: str,
+    tensors: Tensors,
+    config: EncoderConfig,
+    model_type: str,
+    surplus: set[str],
+    groups: int | None = None,
 ) -> tuple[Tensors, Tensors | None]:
     """Renames, transposes and checks tensors.
 
@@ -181,6 +225,7 @@ def from_huggingface(
       config: what the folder's configuration says.
       model_type: key of `ARCHITECTURES`.
       surplus: names of tensors that were not read because nothing here has a place for them.
+      groups: see `encoder_names`.
 
     Returns:
       Encoder weights, and those of the head or None. A missing pooler is zeros, and so are the
@@ -189,7 +234,7 @@ def from_huggingface(
     Raises:
       UserError: for missing, surplus, misshapen or untied tensors.
     """
-    names, shapes = encoder_names(config, model_type), encoder_shapes(config)
+    names, shapes = encoder_names(config, model_type, groups), encoder_shapes(config)
     pooler = [name for name in names if name.startswith("pooler_transform/")]
     if not any(names[name] in tensors for name in pooler):
         names = {name: theirs for name, theirs in names.items() if name not in pooler}
@@ -240,6 +285,18 @@ def _take(
             f"{list(expected)}; weights and config.json belong to different models"
         )
     return (tensor.T if name.endswith("kernel") else tensor).reshape(shape)
+
+
+def different_blocks(tensors: Tensors, config: EncoderConfig) -> int:
+    """1 if all blocks have the same weights, bit for bit, else the number of blocks."""
+    first = "transformer/layer_0/"
+    own = {name.removeprefix(first): t for name, t in tensors.items() if name.startswith(first)}
+    same = all(
+        np.array_equal(tensors[f"transformer/layer_{layer}/{name}"], tensor)
+        for layer in range(1, config.num_layers)
+        for name, tensor in own.items()
+    )
+    return 1 if same else config.num_layers
 
 
 def to_huggingface(tensors: Tensors, names: dict[str, str]) -> Tensors:

@@ -19,6 +19,7 @@ from official_cmlm.tokenization import (
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
 from official_cmlm.tokenization.sentence_piece import parse, sentence_piece_vocabulary
 from official_cmlm.tokenization.sentence_piece_model import NORMAL
+from official_cmlm.tokenization.sentence_piece_rules import rules_for_single_characters
 from official_cmlm.tokenization.wordpiece import MARKERS, check_wordpiece
 from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
 
@@ -34,6 +35,15 @@ _FAIRSEQ_ENTRIES = {
     "XLMRoberta": (["<s>", "<pad>", "</s>", "<unk>"], 3),
     "Camembert": (["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"], 1),
 }
+# How transformers spells the steps of a `SentencePieceVocabulary`.
+_STEPS = {
+    "quotes": [
+        {"type": "Replace", "pattern": {"String": pair}, "content": '"'} for pair in ("``", "''")
+    ],
+    "accents": [{"type": "NFKD"}, {"type": "StripAccents"}],
+    "lower_case": [{"type": "Lowercase"}],
+}
+_DAMAGED_RULES = "precompiled_charsmap is damaged; fetch it again"
 
 
 def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
@@ -180,18 +190,23 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
     added = {token["content"]: token for token in values.get("added_tokens") or []}
     split = sorted(content for content, token in added.items() if not token.get("special"))
     _refuse_added(path, split, ())
-    charsmap = _charsmap(path, typed(path, values, "normalizer", dict))
-    _check_spaces(path, typed(path, values, "pre_tokenizer", dict, {}), charsmap)
+    steps, charsmap = _normalization(path, typed(path, values, "normalizer", dict))
+    splits = _splits_at_white_space(path, typed(path, values, "pre_tokenizer", dict, {}))
+    if "accents" in steps or (splits and not charsmap):
+        try:
+            charsmap = rules_for_single_characters(charsmap, splits)
+        except ValueError:
+            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
     unmatched = {*added, *(entry for entry in known if entry.endswith("NOTUSED"))}
-    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap)
+    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap, " ".join(steps))
     _only(path, "model.unk_id", model.get("unk_id"), vocabulary.special_ids["unknown"])
     processor = typed(path, values, "post_processor", dict, {})
-    _check_surroundings(path, processor, vocabulary.special_ids)
+    _check_surroundings(path, processor, vocabulary)
     return vocabulary
 
 
-def _charsmap(path: Path, normalizer: dict[str, Any] | None) -> bytes:
-    """SentencePiece's compiled rules."""
+def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[str], bytes]:
+    """`SentencePieceVocabulary`'s steps, and SentencePiece's compiled rules."""
     steps = [] if normalizer is None else [normalizer]
     if normalizer is not None and normalizer.get("type") == "Sequence":
         steps = typed(path, normalizer, "normalizers", list, [])
@@ -215,26 +230,27 @@ def _charsmap(path: Path, normalizer: dict[str, Any] | None) -> bytes:
                 typed(path, steps.pop(), "precompiled_charsmap", str, ""), validate=True
             )
         except (binascii.Error, ValueError):
-            raise UserError(f"{path}: precompiled_charsmap is damaged; fetch it again") from None
-    _only(path, "normalizer", [step.get("type") for step in steps], [])
-    return charsmap
+            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
+    names = []
+    while steps:
+        for name, spelled in _STEPS.items():
+            if steps[: len(spelled)] == spelled:
+                names.append(name)
+                steps = steps[len(spelled) :]
+                break
+        else:
+            _only(path, "normalizer", [step.get("type") for step in steps], [])
+    return names, charsmap
 
 
-def _check_spaces(path: Path, splitter: dict[str, Any], charsmap: bytes) -> None:
-    """Refuses other ways with spaces than SentencePiece's."""
+def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
+    """Whether texts are split at all white space, not at U+0020 alone; refuses other ways."""
     steps = [splitter]
     if splitter.get("type") == "Sequence":
         steps = typed(path, splitter, "pretokenizers", list, [])
     kinds = [step.get("type") for step in steps]
     if kinds != ["WhitespaceSplit", "Metaspace"]:
         _only(path, "pre_tokenizer.type", kinds, ["Metaspace"])
-    elif not charsmap:
-        # It splits at every space of Unicode, SentencePiece at U+0020 alone: what others there
-        # are, its rules make one of.
-        raise UserError(
-            f"{path}: WhitespaceSplit without Precompiled rules in the normalizer cannot be "
-            "represented; take the tokenizer with its rules, or its SentencePiece model"
-        )
     metaspace = steps[-1]
     # Without, an entry goes on over a space.
     _only(path, "pre_tokenizer.split", metaspace.get("split", True), True)
@@ -245,11 +261,14 @@ def _check_spaces(path: Path, splitter: dict[str, Any], charsmap: bytes) -> None
     if (scheme, len(kinds)) != ("first", 1):
         _only(path, "pre_tokenizer.prepend_scheme", scheme, "always")
     _only(path, "pre_tokenizer.add_prefix_space", metaspace.get("add_prefix_space", True), True)
+    return len(kinds) == 2
 
 
-def _check_surroundings(path: Path, processor: dict[str, Any], ids: dict[str, int]) -> None:
+def _check_surroundings(
+    path: Path, processor: dict[str, Any], vocabulary: SentencePieceVocabulary
+) -> None:
     """Refuses others than one special token before a text and one behind."""
-    special = SentencePieceVocabulary.special_tokens
+    special, ids = vocabulary.special_tokens, vocabulary.special_ids
     cls, sep = special["cls"], special["sep"]
     kind = processor.get("type")
     if kind in ("BertProcessing", "RobertaProcessing"):
@@ -270,7 +289,7 @@ def _sentence_piece(
     path: Path, settings_path: Path, settings: dict[str, Any]
 ) -> SentencePieceVocabulary:
     """A SentencePiece model without `tokenizer.json`; who uses it decides the order of ids."""
-    pieces, charsmap = parse(path, path.read_bytes())
+    pieces, charsmap, steps = parse(path, path.read_bytes())
     name = typed(settings_path, settings, "tokenizer_class", str, "")
     name = name.removesuffix("Fast").removesuffix("Tokenizer")
     entries = [(piece, score) for piece, score, _ in pieces]
@@ -284,7 +303,7 @@ def _sentence_piece(
             f"{settings_path}: tokenizer_class {name!r} says nothing about the ids of {path.name}; "
             f"{' and '.join(_FAIRSEQ_ENTRIES)} do; fetch tokenizer.json"
         )
-    return sentence_piece_vocabulary(path, entries, unmatched, charsmap)
+    return sentence_piece_vocabulary(path, entries, unmatched, charsmap, steps)
 
 
 def _ids(path: Path, vocab: Any) -> dict[str, int]:

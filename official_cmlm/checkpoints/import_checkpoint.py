@@ -20,8 +20,8 @@ def define_flags() -> None:
         "source",
         None,
         "Local checkpoint: a Hugging Face or sentence-transformers folder with safetensors"
-        " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet), a folder or prefix of a TF1"
-        " or Model Garden BERT checkpoint, or a TF-Hub / Keras SavedModel of a BERT encoder."
+        " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet, albert), a folder or prefix of"
+        " a TF1 or Model Garden BERT checkpoint, or a TF-Hub / Keras SavedModel of a BERT encoder."
         " Required.",
     )
     flags.DEFINE_string(

@@ -79,14 +79,17 @@ def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
         config.num_attention_heads,
         config.intermediate_size,
     )
-    split = (heads, hidden // heads)
+    split, width = (heads, hidden // heads), config.token_width
     shapes: dict[str, tuple[int, ...]] = {
-        "word_embeddings/embeddings": (config.vocab_size, hidden),
-        "position_embedding/embeddings": (config.max_position_embeddings, hidden),
-        "type_embeddings/embeddings": (max(config.type_vocab_size, 1), hidden),
-        "embeddings/layer_norm/gamma": (hidden,),
-        "embeddings/layer_norm/beta": (hidden,),
+        "word_embeddings/embeddings": (config.vocab_size, width),
+        "position_embedding/embeddings": (config.max_position_embeddings, width),
+        "type_embeddings/embeddings": (max(config.type_vocab_size, 1), width),
+        "embeddings/layer_norm/gamma": (width,),
+        "embeddings/layer_norm/beta": (width,),
     }
+    if config.embedding_width:
+        shapes["embedding_projection/kernel"] = (width, hidden)
+        shapes["embedding_projection/bias"] = (hidden,)
     for layer in range(config.num_layers):
         scope = f"transformer/layer_{layer}"
         for name in ("query", "key", "value"):
@@ -107,12 +110,12 @@ def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
     """Shape of each weight of the language-model head by name."""
-    hidden = config.hidden_size
+    hidden, width = config.hidden_size, config.token_width
     return {
-        "transform/dense/kernel": (hidden, hidden),
-        "transform/dense/bias": (hidden,),
-        "transform/LayerNorm/gamma": (hidden,),
-        "transform/LayerNorm/beta": (hidden,),
+        "transform/dense/kernel": (hidden, width),
+        "transform/dense/bias": (width,),
+        "transform/LayerNorm/gamma": (width,),
+        "transform/LayerNorm/beta": (width,),
         "output_bias/bias": (config.vocab_size,),
     }
 

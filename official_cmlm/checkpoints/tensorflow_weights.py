@@ -32,7 +32,7 @@ _TF1_NAMES = (
 _NAME = re.compile(
     r"^(?:.*/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
     r"|embeddings/layer_norm/(?:gamma|beta)|transformer/layer_\d+/.+/(?:kernel|bias|gamma|beta)"
-    r"|pooler_transform/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
+    r"|(?:embedding_projection|pooler_transform)/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
 

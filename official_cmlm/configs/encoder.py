@@ -27,6 +27,9 @@ class EncoderConfig(base_config.Config):
     Attributes:
       vocab_size: entries of the vocabulary. 0 (default) takes the size of the records' vocabulary.
       hidden_size: width of every layer and of the embedding.
+      embedding_width: width of the tables of words, positions and types and of the normalisation of
+        their sum, from which a linear layer leads to `hidden_size`. 0 (default): `hidden_size`,
+        without such a layer; ALBERT's releases have 128 (Lan et al. 2020, §3.1).
       num_layers: transformer blocks.
       num_attention_heads: heads of a block; must divide `hidden_size`.
       intermediate_size: width inside the feed-forward layer, normally 4 · `hidden_size`.
@@ -82,6 +85,7 @@ class EncoderConfig(base_config.Config):
 
     vocab_size: Annotated[int, between(0, 1 << 24)] = 0
     hidden_size: Annotated[int, between(1, 1 << 16)] = 768
+    embedding_width: Annotated[int, between(0, 1 << 16)] = 0
     num_layers: Annotated[int, between(1, 1024)] = 12
     num_attention_heads: Annotated[int, between(1, 1 << 12)] = 12
     intermediate_size: Annotated[int, between(1, 1 << 20)] = 3072
@@ -113,6 +117,11 @@ class EncoderConfig(base_config.Config):
         return self.max_position_embeddings - self.position_offset
 
     @property
+    def token_width(self) -> int:
+        """Width of the table of words."""
+        return self.embedding_width or self.hidden_size
+
+    @property
     def embedding_size(self) -> int:
         """Components of the embedding."""
         return self.dense_size or self.hidden_size
@@ -124,6 +133,11 @@ class EncoderConfig(base_config.Config):
             raise UserError(
                 f"encoder.hidden_size ({self.hidden_size}) must be a multiple of "
                 f"encoder.num_attention_heads ({self.num_attention_heads})"
+            )
+        if self.embedding_width == self.hidden_size:
+            raise UserError(
+                f"encoder.embedding_width ({self.embedding_width}) must differ from "
+                "encoder.hidden_size; leave it 0 for tables of that width"
             )
         if self.max_seq_length < 3:
             raise UserError(
@@ -179,8 +193,9 @@ class EncoderConfig(base_config.Config):
         dense = self.dense_size * (hidden + 1)
         pooler = hidden * (hidden + 1)
         relative = self.relative_position_buckets * self.num_attention_heads
-        others = pooler + projections + dense + relative
-        return (rows + 2) * hidden + self.num_layers * layer + others
+        mapping = self.embedding_width and (self.embedding_width + 1) * hidden
+        others = pooler + projections + dense + relative + mapping
+        return (rows + 2) * self.token_width + self.num_layers * layer + others
 
     def check_memory(self) -> None:
         """Raises `UserError` if the weights, 4 bytes each, exceed the memory of this machine."""

@@ -73,7 +73,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     Model Garden appends dense inputs after the padding and continues the position ids there, so the
     loss of an example depends on the length that it is padded to. Here the N dense inputs always
     have position ids P − N … P − 1 of a table of P rows. With P = 256 + 15 these are the position
-    ids that they would have after the paper's full sequences of 256 tokens.
+    ids that they would have after the paper's full sequences of 256 tokens. They are as wide as the
+    embeddings of tokens.
 
     A further input, `output_positions`, int32 `[batch, n]`, names the only token positions whose
     outputs are read. The last block is computed for these only: `sequence_output` and the last of
@@ -121,7 +122,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             # One row of zeros that is never trained: the same as no token types.
             self._type_embedding_layer = layers.OnDeviceEmbedding(
                 vocab_size=1,
-                embedding_width=kwargs["hidden_size"],
+                embedding_width=self.get_config()["embedding_width"],
                 initializer="zeros",
                 use_one_hot=True,
                 trainable=False,
@@ -144,6 +145,8 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             inputs.get("dense_type_ids"),
         )
         hidden = self._embedding_dropout(self._embedding_norm_layer(embeddings))
+        if self._embedding_projection is not None:
+            hidden = self._embedding_projection(hidden)
         # Equal for every query, so it is broadcast to the shape of the attention weights.
         mask = mask[:, tf.newaxis]
         recompute = self.dropout_mode if self.recomputes_blocks else None
@@ -199,6 +202,7 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
     bert = ConditionedBertEncoder(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
+        embedding_width=config.token_width,
         num_layers=config.num_layers,
         num_attention_heads=config.num_attention_heads,
         inner_dim=config.intermediate_size,

@@ -142,8 +142,12 @@ def _embeddings(weights: Weights, config: EncoderConfig, word_ids: tf.Tensor) ->
     positions = weights["position_embedding/embeddings"][start : start + length]
     types = weights["type_embeddings/embeddings"][0]
     hidden = tf.gather(weights["word_embeddings/embeddings"], word_ids) + (positions + types)
-    flat = tf.reshape(hidden, [-1, config.hidden_size])
-    return _layer_norm(weights, config, "embeddings/layer_norm", flat)
+    flat = tf.reshape(hidden, [-1, config.token_width])
+    flat = _layer_norm(weights, config, "embeddings/layer_norm", flat)
+    if not config.embedding_width:
+        return flat
+    product = tf.matmul(flat, weights["embedding_projection/kernel"])
+    return tf.nn.bias_add(product, weights["embedding_projection/bias"])
 
 
 class _HeadOrder:
@@ -237,7 +241,7 @@ class _Layer:
 
 
 def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.Tensor) -> tf.Tensor:
-    """Layer normalisation of `[rows, hidden]` as a batch normalisation whose channels are rows.
+    """Layer normalisation of `[rows, width]` as a batch normalisation whose channels are rows.
 
     Keras uses the same formulation for larger epsilons; TensorFlow's CPU kernels compute this
     pattern in one pass. With constants they do not: what is left is a batch normalisation that
@@ -251,13 +255,13 @@ def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.T
         return tf.nn.batch_normalization(
             inputs, mean, variance, beta, gamma, config.layer_norm_epsilon
         )
-    rows = tf.shape(inputs)[0]
+    rows, width = tf.shape(inputs)[0], gamma.shape[0]
     normal, *_ = tf.compat.v1.nn.fused_batch_norm(
-        tf.reshape(inputs, [1, rows, config.hidden_size, 1]),
+        tf.reshape(inputs, [1, rows, width, 1]),
         scale=tf.ones([rows]),
         offset=tf.zeros([rows]),
         epsilon=config.layer_norm_epsilon,
         data_format="NCHW",
     )
-    normal = tf.reshape(normal, [-1, config.hidden_size])
+    normal = tf.reshape(normal, [-1, width])
     return normal * gamma + beta

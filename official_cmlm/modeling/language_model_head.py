@@ -14,8 +14,8 @@ class LogitFactors(NamedTuple):
     """What logits are made of: `hidden @ tableᵀ + bias`.
 
     Attributes:
-      hidden: float `[k, hidden]`, one row a prediction.
-      table: float `[vocab, hidden]`.
+      hidden: float `[k, width]`, one row a prediction.
+      table: float `[vocab, width]`, of the encoder's `token_width`.
       bias: float `[vocab]`.
     """
 

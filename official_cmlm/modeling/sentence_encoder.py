@@ -17,7 +17,8 @@ class SentenceEncoderModel(tf_keras.Model):
 
     Inputs are a dict, never a list (Keras would match a list to the names by sorted order):
     `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, seq]`, and optionally
-    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to;
+    `dense_inputs`, float `[batch, n, hidden]`: extra sequence elements that the tokens attend to
+    (of the width of token embeddings, where `config.embedding_width` is another);
     `output_positions`, int32 `[batch, n]`: the only tokens whose outputs will be read.
 
     Attributes:

@@ -17,7 +17,8 @@ def encoder_variables(model: tf_keras.Model) -> dict[str, tf.Variable]:
       model: a `SentenceEncoderModel`.
 
     Returns:
-      Name -> variable, e.g. `word_embeddings/embeddings` `[vocab, hidden]`,
+      Name -> variable, e.g. `word_embeddings/embeddings` `[vocab, width]`, where the table is not
+      as wide as the encoder also `embedding_projection/kernel` `[width, hidden]`,
       `transformer/layer_0/self_attention/query/kernel` `[hidden, heads, hidden / heads]`,
       `transformer/layer_0/output/kernel` `[inner, hidden]`, `pooler_transform/bias` `[hidden]`,
       and `dense/kernel`, `dense/bias` where the encoder has such a layer.

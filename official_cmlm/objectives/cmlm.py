@@ -66,6 +66,12 @@ class CmlmConfig(MaskingConfig):
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
+        if encoder_config.embedding_width:
+            raise UserError(
+                f"{where}: encoder.embedding_width is {encoder_config.embedding_width}, but the "
+                "projected sentence vectors, which join the embeddings of tokens, are as wide as "
+                "encoder.hidden_size; take another encoder, or another objective"
+            )
         for field in ("num_projections", "projection_depth", "projection_width"):
             own, carried = getattr(self, field), getattr(encoder_config, field)
             if encoder_config.num_projections and carried != own:

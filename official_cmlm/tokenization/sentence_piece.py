@@ -1,4 +1,4 @@
-"""SentencePiece with a unigram model, the tokenizer of XLM-R and CamemBERT."""
+"""SentencePiece with a unigram model, the tokenizer of XLM-R, CamemBERT and ALBERT."""
 
 import dataclasses
 import functools
@@ -22,6 +22,26 @@ _ADVICE = "take a whole copy of the vocabulary"
 _UNUSED = "<unused:{}>"
 # U+2581, SentencePiece's spelling of a space.
 _SPACE = "▁"
+# Whose names the special tokens have, and the names by role.
+MARKERS = {
+    "roberta": {
+        "pad": "<pad>",
+        "unknown": "<unk>",
+        "cls": "<s>",
+        "sep": "</s>",
+        "mask": "<mask>",
+    },
+    "albert": {
+        "pad": "<pad>",
+        "unknown": "<unk>",
+        "cls": "[CLS]",
+        "sep": "[SEP]",
+        "mask": "[MASK]",
+    },
+}
+# What can be done to a text before SentencePiece's rules:
+# `` and '' become "; letters and marks come apart (NFKD) and marks are left out; lower-casing.
+STEPS = ("quotes", "accents", "lower_case")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,21 +57,33 @@ class SentencePieceVocabulary(Vocabulary):
       scores: logarithm of each entry's probability, float32; 0 for those of `controls`.
       controls: ids of entries that no text becomes: special tokens but the unknown one, entries
         with a space behind their first character, and entries that are not used.
-      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none.
+      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none. Behind
+        the step `accents` it has no keys but single characters.
+      steps: what is done to a text before, in this order: of `STEPS`, separated by spaces. Empty
+        (default) but for ALBERT's tokenizer, which has all of them.
     """
 
     scores: tuple[float, ...]
     controls: tuple[int, ...]
     charsmap: bytes
+    steps: str = ""
 
     kind: ClassVar[str] = "sentencepiece"
-    special_tokens: ClassVar[dict[str, str]] = {
-        "pad": "<pad>",
-        "unknown": "<unk>",
-        "cls": "<s>",
-        "sep": "</s>",
-        "mask": "<mask>",
-    }
+
+    @functools.cached_property
+    def markers(self) -> str:
+        """Whose names the special tokens have, a key of `MARKERS`."""
+        return _markers(self.tokens)
+
+    @property
+    def special_tokens(self) -> dict[str, str]:
+        """Role -> entry."""
+        return MARKERS[self.markers]
+
+    @property
+    def lower_case(self) -> bool:
+        """Whether texts are lower-cased by a step; rules of normalisation may do so, too."""
+        return "lower_case" in self.steps.split()
 
     def continues_word(self, token: str) -> bool:
         return not token.startswith(_SPACE)
@@ -63,10 +95,12 @@ class SentencePieceVocabulary(Vocabulary):
         digest = hashlib.sha256("\n".join(self.tokens).encode())
         digest.update(np.array(self.scores, "<f4").tobytes())
         digest.update(f"\n{self.controls}\n".encode() + self.charsmap)
+        if self.steps:
+            digest.update(f"\n{self.steps}".encode())
         return digest.hexdigest()[:16]
 
     def settings(self) -> dict[str, bool | int | str]:
-        return {}
+        return {"steps": self.steps} if self.steps else {}
 
     def save(self, folder: str | os.PathLike) -> list[str]:
         with atomic_write(Path(folder) / MODEL_NAME) as file:
@@ -87,6 +121,8 @@ class SentencePieceVocabulary(Vocabulary):
             setattr(trained, f"{theirs}_id", special[role])
             setattr(trained, f"{theirs}_piece", self.special_tokens[role])
         model.normalizer_spec.precompiled_charsmap = self.charsmap
+        if self.steps:
+            model.normalizer_spec.steps = self.steps
         # Written out, as readers differ in their defaults.
         model.normalizer_spec.add_dummy_prefix = True
         model.normalizer_spec.remove_extra_whitespaces = True
@@ -122,7 +158,7 @@ class SentencePieceVocabulary(Vocabulary):
         """tensorflow-text's fast SentencePiece; it needs no assets in a SavedModel."""
         from official_cmlm.tokenization.sentence_piece_graph import GraphSentencePiece
 
-        return GraphSentencePiece(self.serialized())
+        return GraphSentencePiece(self.serialized(), self.steps.split())
 
 
 class _FastSentencePiece(FromGraph):
@@ -138,16 +174,17 @@ def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
         content = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); {_ADVICE}") from None
-    pieces, charsmap = parse(path, content)
+    pieces, charsmap, steps = parse(path, content)
     return sentence_piece_vocabulary(
         path,
         [(piece, score) for piece, score, _ in pieces],
         {piece for piece, _, kind in pieces if kind in (format_.CONTROL, format_.UNUSED)},
         charsmap,
+        steps,
     )
 
 
-def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], bytes]:
+def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], bytes, str]:
     """Reads a SentencePiece model.
 
     Args:
@@ -155,7 +192,8 @@ def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], byt
       content: its bytes.
 
     Returns:
-      Each piece with score and kind, and the compiled normalisation.
+      Each piece with score and kind, the compiled normalisation, and the steps before it, which
+      files of this project alone have.
 
     Raises:
       UserError: if it is damaged, or of a kind that cannot be represented.
@@ -175,12 +213,13 @@ def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], byt
         "remove_extra_whitespaces is off": not normalizer.remove_extra_whitespaces,
         "escape_whitespaces is off": not normalizer.escape_whitespaces,
         "user-defined pieces": any(p.type == format_.USER_DEFINED for p in model.pieces),
+        f"normalisation by {normalizer.steps!r:.60}": not {*normalizer.steps.split()} <= {*STEPS},
     }
     for what, is_so in wrong.items():
         if is_so:
             raise UserError(f"{path}: {what}, which cannot be represented; take another model")
     pieces = [(piece.piece, piece.score, piece.type) for piece in model.pieces]
-    return pieces, normalizer.precompiled_charsmap
+    return pieces, normalizer.precompiled_charsmap, normalizer.steps
 
 
 def sentence_piece_vocabulary(
@@ -188,6 +227,7 @@ def sentence_piece_vocabulary(
     entries: Sequence[tuple[str, float]],
     unmatched: set[str],
     charsmap: bytes,
+    steps: str = "",
 ) -> SentencePieceVocabulary:
     """Checks entries and settings.
 
@@ -195,7 +235,7 @@ def sentence_piece_vocabulary(
       where: file that they come from, for messages.
       entries: token and score, in the order of ids.
       unmatched: entries that no text becomes, besides the special tokens.
-      charsmap: see `SentencePieceVocabulary`.
+      charsmap, steps: see `SentencePieceVocabulary`.
 
     Raises:
       UserError: if an entry stands there twice, if a special token is missing, or if a score is
@@ -205,7 +245,7 @@ def sentence_piece_vocabulary(
     known = set(tokens)
     if len(known) < len(tokens):
         raise UserError(f"{where}: an entry stands there twice; {_ADVICE}")
-    special = SentencePieceVocabulary.special_tokens
+    special = MARKERS[_markers(tokens)]
     missing = [token for token in special.values() if token not in known]
     if missing:
         raise UserError(
@@ -219,4 +259,11 @@ def sentence_piece_vocabulary(
     scores = [0.0 if token in unmatched else score for token, score in entries]
     if any(not -1e9 < score <= 1e9 for score in scores):
         raise UserError(f"{where}: a score is not finite; {_ADVICE}")
-    return SentencePieceVocabulary(tokens, tuple(scores), controls, charsmap)
+    return SentencePieceVocabulary(tokens, tuple(scores), controls, charsmap, steps)
+
+
+def _markers(tokens: Sequence[str]) -> str:
+    """Whose special tokens are among the entries; the first of `MARKERS` if nobody's are."""
+    known = set(tokens)
+    found = (name for name, special in MARKERS.items() if known.issuperset(special.values()))
+    return next(found, next(iter(MARKERS)))

@@ -1,7 +1,8 @@
 """The file format of SentencePiece models, `sentencepiece_model.proto`, as far as it is read here.
 
 The package `sentencepiece` has generated code for it, but only for newer releases of protobuf than
-TensorFlow allows. Fields that are not listed are kept as they are.
+TensorFlow allows. Fields that are not listed are kept as they are; from number 200 on they are free
+for whoever uses the format.
 """
 
 import functools
@@ -40,6 +41,8 @@ _MESSAGES = {
         "add_dummy_prefix": (3, "bool", "true"),
         "remove_extra_whitespaces": (4, "bool", "true"),
         "escape_whitespaces": (5, "bool", "true"),
+        # This project's own.
+        "steps": (200, "string", None),
     },
     "Model": {
         "pieces": (1, "Piece", []),

@@ -67,13 +67,16 @@ def bare_sentence_piece(vocabulary: "SentencePieceVocabulary", entries: Sequence
     tokenizer = tokenizers.Tokenizer(models.Unigram(scored, unknown, byte_fallback=False))
     space = {"replacement": "▁", "prepend_scheme": "always"}
     split = pre_tokenizers.Metaspace(**space)
+    steps = [each for step in vocabulary.steps.split() for each in _step(step)]
     if vocabulary.charsmap:
-        tokenizer.normalizer = normalizers.Precompiled(vocabulary.charsmap)
+        rules = normalizers.Precompiled(vocabulary.charsmap)
+        tokenizer.normalizer = normalizers.Sequence([*steps, rules]) if steps else rules
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
     else:
         # Only U+0020 is a space: no rules make one of others.
         tokenizer.normalizer = normalizers.Sequence(
             [
+                *steps,
                 normalizers.Strip(left=False, right=True),
                 normalizers.Replace(tokenizers.Regex(" {2,}"), " "),
             ]
@@ -81,3 +84,14 @@ def bare_sentence_piece(vocabulary: "SentencePieceVocabulary", entries: Sequence
         tokenizer.pre_tokenizer = split
     tokenizer.decoder = decoders.Metaspace(**space)
     return tokenizer
+
+
+def _step(name: str) -> list[Any]:
+    """A step of `SentencePieceVocabulary.steps` as transformers spells it for ALBERT."""
+    from tokenizers import normalizers
+
+    if name == "quotes":
+        return [normalizers.Replace(pair, '"') for pair in ("``", "''")]
+    if name == "accents":
+        return [normalizers.NFKD(), normalizers.StripAccents()]
+    return [normalizers.Lowercase()]

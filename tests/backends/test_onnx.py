@@ -44,6 +44,7 @@ SHAPES = {
         "pooling": "mean_padded",
         "padded_length": 9,
     },
+    "like ALBERT": {"embedding_width": 6, "pooling": "cls_pooler"},
     "dense": {"dense_size": 5},
     "dense without tanh": {"dense_size": 40, "dense_activation": "none", "normalize": True},
     "projected": {

@@ -148,11 +148,15 @@ def test_model_garden_checkpoints(tf1_dir, mg_encoder, tmp_path, wrapper):
     assert (source.head is not None) == (wrapper == "pretrainer")
 
 
-def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path):
-    """A model directory of Model Garden: `BertEncoderV2`, params.yaml, and Adam's moments."""
+@pytest.mark.parametrize("width", [16, 8])
+def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path, width):
+    """A model directory of Model Garden: `BertEncoderV2`, params.yaml, and Adam's moments.
+
+    Its tables may be narrower than the encoder.
+    """
     encoder = networks.BertEncoderV2(
         vocab_size=90, hidden_size=16, num_layers=1, num_attention_heads=4, inner_dim=24,
-        inner_activation="relu", max_sequence_length=40, type_vocab_size=2,
+        inner_activation="relu", max_sequence_length=40, type_vocab_size=2, embedding_width=width,
     )  # fmt: skip
     features = inputs(expected("bert"))
     encoder(features)

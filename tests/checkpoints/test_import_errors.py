@@ -111,6 +111,13 @@ CASES = [
       for file in (CONFIG, TOKENIZER, MODULES) for content in (b"", b"{", b"\xff", b"[5]")],
     case(CONFIG, "other buckets", edit(CONFIG, "mpnet", relative_attention_num_buckets=16),
          "buckets is 16, only 32", of="mpnet"),
+    *[case(CONFIG, f"{key} {value}", edit(CONFIG, "albert", **{key: value}), says, of="albert")
+      for key, value, says in (
+          ("inner_group_num", 2, "inner_group_num is 2, only 1 can be"),
+          ("embedding_size", 16, "embedding_size equals hidden_size (16)"),
+          ("num_hidden_groups", 3, "num_hidden_groups must be 1 to num_hidden_layers (2), got 3"),
+          ("num_hidden_groups", "1", "num_hidden_groups must be a number"))],
+    case(CONFIG, "narrow BERT", edit(CONFIG, embedding_size=8), "embedding_size 8 differs", "only"),
     *[case(CONFIG, f"{key} {value}", edit(CONFIG, **{key: value}), repr(value), says)
       for key, value, says in (
           ("model_type", "t5", "known: bert, roberta"), ("model_type", ["x"], "known:"),

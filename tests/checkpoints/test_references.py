@@ -1,6 +1,7 @@
 """Imported encoders compute what the reference library computed with the same weights."""
 
 import dataclasses
+import json
 
 import numpy as np
 import pytest
@@ -13,11 +14,14 @@ from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.relative_positions import buckets_of_distances
 from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 
-SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm")
-WITHOUT_HEAD = ("minilm", "multilingual_minilm")
+SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm", "albert")
+WITHOUT_HEAD = ("minilm", "multilingual_minilm", "albert_groups")
+ALBERTS = ("albert", "albert_groups")
 NAMES = ("bert", "bert_tanh", "minilm", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE)
+NAMES += ("albert_groups",)
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +52,9 @@ def test_a_model_without_head_or_with_drop_head_has_none(sources):
     assert read_source(str(REFERENCES / "bert"), ImportOptions(drop_head=True)).head is None
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE])
+@pytest.mark.parametrize(
+    "name", ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, "albert_groups"]
+)
 def test_text_in_ids_and_embedding_out(tmp_path, name):
     """From text on: the reference tokenizer's ids, then the mean over its real tokens."""
     import_checkpoint(str(REFERENCES / name), str(tmp_path / "out"), ImportOptions(), False)
@@ -66,7 +72,8 @@ def test_settings_follow_the_source(sources):
     """Activation, epsilon, dropout, token types, positions, casing, length."""
     configs = {name: source.config for name, source in sources.items()}
     activations = {name: config.hidden_activation for name, config in configs.items()}
-    assert activations == dict.fromkeys(NAMES, "gelu_exact") | {"bert_tanh": "gelu"}
+    tanh = ("bert_tanh", *ALBERTS)
+    assert activations == dict.fromkeys(NAMES, "gelu_exact") | dict.fromkeys(tanh, "gelu")
     fives = ("roberta", "mpnet", *SENTENCE_PIECE[:2])
     assert {configs[name].layer_norm_epsilon for name in fives} == {1e-5}
     assert configs["mpnet"].relative_position_buckets == 32
@@ -74,7 +81,10 @@ def test_settings_follow_the_source(sources):
     assert configs["bert"].layer_norm_epsilon == configs["distilbert"].layer_norm_epsilon == 1e-12
     assert [configs[n].type_vocab_size for n in ("bert", "roberta", "distilbert")] == [2, 1, 0]
     assert configs["roberta"].position_offset == 2 and configs["roberta"].max_seq_length == 40
-    assert {config.dropout_rate for config in configs.values()} == {0.1}
+    rates = {name: config.dropout_rate for name, config in configs.items()}
+    assert rates == dict.fromkeys(NAMES, 0.1) | dict.fromkeys(ALBERTS, 0.0)
+    widths = {name: config.embedding_width for name, config in configs.items()}
+    assert widths == dict.fromkeys(NAMES, 0) | dict.fromkeys(ALBERTS, 8)
     assert sources["bert"].vocabulary.settings() == {
         "lower_case": True,
         "max_bytes_per_word": 300,
@@ -101,6 +111,28 @@ def test_distances_are_in_the_references_buckets():
     ours = buckets_of_distances(32)
     assert len(ours) == 257 and len(theirs) == 601
     np.testing.assert_array_equal(ours[np.clip(np.arange(-300, 301), -128, 128) + 128], theirs)
+
+
+def test_blocks_of_a_group_are_repeated(sources):
+    """ALBERT's two blocks are one; of three blocks in two groups the first two are."""
+    for name, same in (("albert", [True]), ("albert_groups", [True, False])):
+        weights = sources[name].encoder
+        kernels = [
+            weights[f"transformer/layer_{layer}/output/kernel"] for layer in range(len(same) + 1)
+        ]
+        assert [np.array_equal(kernels[0], kernel) for kernel in kernels[1:]] == same
+
+
+def test_alberts_tokenizer(sources):
+    """Quotes, marks, case, white space and the parts of Hangul: the reference's ids."""
+    vocabulary = sources["albert"].vocabulary
+    assert vocabulary.steps == "quotes accents lower_case" and vocabulary.lower_case
+    special = vocabulary.special_ids
+    assert [special[r] for r in ("pad", "unknown", "cls", "sep", "mask")] == [0, 1, 2, 3, 4]
+    expected = json.loads((REFERENCES / "albert" / "ids.json").read_text())
+    for tokenizer in (vocabulary.tokenizer(), RustSentencePiece(vocabulary)):
+        rows = tokenizer.tokenize(expected["texts"]).to_list()
+        assert [[special["cls"], *row, special["sep"]] for row in rows] == expected["ids"]
 
 
 @pytest.mark.parametrize("pooling", ["cls", "mean"])

@@ -12,6 +12,7 @@ import json
 import shutil
 import sys
 import tempfile
+import unicodedata
 from pathlib import Path
 
 import numpy as np
@@ -36,6 +37,15 @@ REAL_TEXTS = [
     "Yes.",
     "",
     "supercalifragilisticexpialidocious @user #tag https://example.org/a_b?c=d",
+]
+# What ALBERT's tokenizer changes, or leaves: quotes, marks, case, white space, the parts of Hangul.
+ALBERT_TEXTS = [
+    "``Straße'' and ''ΣΊΣΥΦΟΣ'' `a' — İstanbul, ẞ Ǆ",
+    "한국어  naïve\u00a0ﬁ\u2028कि 5,000 … ½ e\u0301\u0302 ´x\u0085y ",
+    "Où est la bibliothèque? Ein schöner Tag; 1,000 Katzen, 12, 34.",
+    "Кошка сидит. سَلَامٌ عَلَيْكُم 猫が好き。 ไทย Kedi AĞAÇTA.",
+    "\tone\u3000two\u200bthree\ufeff \x07 four▁five ｆｕｌｌ ㎏ ﷺ",
+    "",
 ]
 CORPUS = [*TEXTS, "small birds walk slowly under the large red tree; the river was green. " * 3]
 SHAPE = {
@@ -89,12 +99,17 @@ def byte_pair(folder: Path) -> int:
     return len(vocab)
 
 
-def sentence_piece(folder: Path, name: str) -> int:
-    """A SentencePiece tokenizer as transformers converts it; returns the number of its entries.
+def train_sentence_piece(
+    path: Path, texts: list[str], rules: str, entries: int, **options: object
+) -> None:
+    """A SentencePiece model, unless it is there already.
 
     Args:
-      folder: where it is written; a `spiece.model` that is there already is kept.
-      name: class of the tokenizer.
+      path: its file.
+      texts: what it is learnt from.
+      rules: of normalisation, a line each: code points, a tab, code points.
+      entries: of the vocabulary, at most.
+      **options: further ones of the trainer.
     """
     import sentencepiece
     from transformers.utils import sentencepiece_model_pb2_new
@@ -102,22 +117,33 @@ def sentence_piece(folder: Path, name: str) -> int:
     # The package's own needs a newer protobuf than TensorFlow allows.
     sys.modules["sentencepiece.sentencepiece_model_pb2"] = sentencepiece_model_pb2_new
     sentencepiece.sentencepiece_model_pb2 = sentencepiece_model_pb2_new
+    if path.exists():
+        return
+    with tempfile.TemporaryDirectory() as scratch:
+        (Path(scratch) / "rules.tsv").write_text(rules)
+        sentencepiece.SentencePieceTrainer.train(
+            sentence_iterator=iter(texts * 20),
+            model_prefix=f"{scratch}/model",
+            vocab_size=entries,
+            character_coverage=1.0,
+            hard_vocab_limit=False,
+            normalization_rule_tsv=f"{scratch}/rules.tsv",
+            minloglevel=2,
+            **options,
+        )
+        shutil.copy(f"{scratch}/model.model", path)
+
+
+def sentence_piece(folder: Path, name: str) -> int:
+    """A SentencePiece tokenizer as transformers converts it; returns the number of its entries.
+
+    Args:
+      folder: where it is written; a `spiece.model` that is there already is kept.
+      name: class of the tokenizer.
+    """
     path = FOLDER / "sentencepiece.model"
-    if not path.exists():
-        with tempfile.TemporaryDirectory() as scratch:
-            rules = Path(scratch) / "rules.tsv"
-            # Few normalisation rules instead of all of NFKC, for a small file.
-            rules.write_text("9\t20\nA\t20\nA0\t20\n2026\t2E 2E 2E\nFF01\t21\n")
-            sentencepiece.SentencePieceTrainer.train(
-                sentence_iterator=iter(CORPUS * 20),
-                model_prefix=f"{scratch}/model",
-                vocab_size=80,
-                character_coverage=1.0,
-                hard_vocab_limit=False,
-                normalization_rule_tsv=str(rules),
-                minloglevel=2,
-            )
-            shutil.copy(f"{scratch}/model.model", path)
+    # Few normalisation rules instead of all of NFKC, for a small file.
+    train_sentence_piece(path, CORPUS, "9\t20\nA\t20\nA0\t20\n2026\t2E 2E 2E\nFF01\t21\n", 80)
     with tempfile.TemporaryDirectory() as scratch:
         shutil.copy(path, Path(scratch) / "sentencepiece.bpe.model")
         tokenizer = getattr(transformers, name).from_pretrained(scratch)
@@ -240,6 +266,38 @@ def write_mpnet() -> None:
     np.savez(folder / "expected.npz", **expected, buckets=buckets.astype(np.int32))
 
 
+def write_albert() -> None:
+    """Narrow tables and shared blocks: with ALBERT's tokenizer, and with BERT's and two groups."""
+    folder = FOLDER / "albert"
+    folder.mkdir(exist_ok=True)
+    parts = [unicodedata.normalize("NFKD", text) for text in (*CORPUS, *ALBERT_TEXTS)]
+    texts = ["".join(c for c in text if unicodedata.category(c)[0] != "M") for text in parts]
+    train_sentence_piece(
+        folder / "spiece.model",
+        [text.lower() for text in texts],
+        # The last one puts three parts of Hangul together.
+        "7\t\n9\t20\n200B\t20\nFEFF\t20\n2581\t20\n1112 1161 11AB\tD55C\n",
+        140,
+        pad_id=0,
+        unk_id=1,
+        bos_id=-1,
+        eos_id=-1,
+        control_symbols=["[CLS]", "[SEP]", "[MASK]"],
+    )
+    tokenizer = transformers.AlbertTokenizer.from_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    ids = tokenizer(ALBERT_TEXTS)["input_ids"]
+    (folder / "ids.json").write_text(json.dumps({"texts": ALBERT_TEXTS, "ids": ids}) + "\n")
+    shape = SHAPE | {"embedding_size": 8, "max_position_embeddings": 40}
+    config = transformers.AlbertConfig(**shape | {"vocab_size": len(tokenizer)})
+    write("albert", config, transformers.AlbertForMaskedLM)
+    folder = FOLDER / "albert_groups"
+    folder.mkdir(exist_ok=True)
+    shutil.copy(FOLDER / "bert" / "vocab.txt", folder)
+    shape |= {"vocab_size": wordpiece(folder), "num_hidden_layers": 3, "num_hidden_groups": 2}
+    write("albert_groups", transformers.AlbertConfig(**shape), transformers.AlbertModel)
+
+
 def write_sentence_piece() -> None:
     """XLM-R and its kin, and modules of sentence-transformers."""
     for name in ("xlm_roberta", "camembert", "multilingual_minilm"):
@@ -258,6 +316,7 @@ def write_sentence_piece() -> None:
     shape = SHAPE | {"vocab_size": entries + 3, "max_position_embeddings": 40}
     write("multilingual_minilm", transformers.BertConfig(**shape), transformers.BertModel)
     write_mpnet()
+    write_albert()
     write_modules("labse", "minilm", pooling="cls", out_features=16)
     write_modules("distiluse", "distilbert", out_features=8)
 

@@ -17,6 +17,7 @@ from tests.conftest import tiny_encoder_config
         {"type_vocab_size": 0},
         {"sentence_vector": "projected_mean", "num_projections": 3},
         {"dense_size": 5, "relative_position_buckets": 8},
+        {"embedding_width": 6},
     ],
 )
 def test_number_of_weights(settings):

@@ -19,16 +19,19 @@ from tests.conftest import make_documents, write_records
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops
 
 
-@pytest.mark.parametrize("name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse"])
+@pytest.mark.parametrize(
+    "name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
+)
 def test_serving_gives_what_encode_gives(tmp_path, name):
-    """SentencePiece, MPNet's bias and markers, a module Dense: from strings on, in one module.
+    """SentencePiece, MPNet's bias and markers, a module Dense, ALBERT's steps before SentencePiece
+    and its narrow embeddings: from strings on, in one module.
 
     TensorFlow Serving has the ops. The modules preprocess and encoder give the same.
     """
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")
     tfhub.export(str(tmp_path / "encoder"), str(tmp_path / "hub"), None, False)
     texts = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
-    texts += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30]
+    texts += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
     expected = SentenceEncoder.load(tmp_path / "encoder").encode(texts, on_long="ignore")
     hub = {part: str(tmp_path / "hub" / part) for part in tfhub.PARTS}
     serving = tf.saved_model.load(hub["serving/1"]).signatures["serving_default"]

@@ -33,7 +33,7 @@ def _round_trip(tmp_path, name, with_head):
 
 
 HEADLESS = {"minilm", "multilingual_minilm"}
-SENTENCE_PIECE = ["xlm_roberta", "camembert", "multilingual_minilm"]
+SENTENCE_PIECE = ["xlm_roberta", "camembert", "multilingual_minilm", "albert"]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,8 @@ MODULES = ["labse", "distiluse"]
 
 
 @pytest.mark.parametrize(
-    "name", ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, *MODULES]
+    "name",
+    ["bert", "roberta", "distilbert", "mpnet", *SENTENCE_PIECE, *MODULES, "albert_groups"],
 )
 def test_imported_again_it_is_the_same_encoder(tmp_path, name):
     """Config, vocabulary, pooling, normalisation and length survive; so do the embeddings."""
@@ -74,6 +75,25 @@ def test_imported_again_it_is_the_same_encoder(tmp_path, name):
     assert first.vocabulary.hash == second.vocabulary.hash
     assert first.max_seq_length == second.max_seq_length
     np.testing.assert_array_equal(first.encode(TEXTS), second.encode(TEXTS))
+
+
+@pytest.mark.parametrize(("name", "groups"), [("albert", 1), ("albert_groups", 3)])
+def test_equal_blocks_are_written_once(tmp_path, name, groups):
+    """If all are equal; else ALBERT has a group for each."""
+    out = _round_trip(tmp_path, name, with_head=False)
+    config = json.loads((out / "config.json").read_text())
+    assert (config["num_hidden_groups"], config["embedding_size"]) == (groups, 8)
+    names = load_file(out / "model.safetensors").keys()
+    numbers = {m[1] for n in names if (m := re.match(r"encoder\.albert_layer_groups\.(\d+)\.", n))}
+    assert numbers == {str(number) for number in range(groups)}
+
+
+def test_narrow_embeddings_elsewhere_have_no_counterpart(tmp_path, vocabulary):
+    _own_encoder(tmp_path / "model", vocabulary, embedding_width=6, position_offset=2)
+    with pytest.raises(UserError, match="embedding_width has a counterpart .* only with"):
+        sentence_transformers_folder.export(
+            str(tmp_path / "model"), str(tmp_path / "out"), False, None, False
+        )
 
 
 def test_prompts_survive_both_ways(tmp_path):
@@ -121,7 +141,7 @@ def test_tokenizer_json_gives_the_same_ids(tmp_path, name):
     assert got == [[special["cls"], *row, special["sep"]] for row in rows]
 
 
-@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet", "xlm_roberta"])
+@pytest.mark.parametrize("name", ["bert", "roberta", "mpnet", "xlm_roberta", "albert"])
 def test_tokenizer_json_joins_two_texts_as_the_reference_does(tmp_path, name):
     """Markers between the two, and token types."""
     import tokenizers

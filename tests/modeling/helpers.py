@@ -43,7 +43,10 @@ def _named(layer):
 def oracle_encoder(model):
     """The weights of a `SentenceEncoderModel` as `bert_encode` takes them."""
     named = _named(model.bert)
+    narrow = model.config.embedding_width
     return {
+        "embedding_projection_kernel": named["embedding_projection/kernel"] if narrow else None,
+        "embedding_projection_bias": named["embedding_projection/bias"] if narrow else None,
         "word_embeddings": named["word_embeddings/embeddings"],
         "position_embeddings": named["position_embedding/embeddings"],
         "type_embeddings": named["type_embeddings/embeddings"],

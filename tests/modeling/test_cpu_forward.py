@@ -51,6 +51,8 @@ def _both(precision="float32", joined=False, **overrides):
         {"position_offset": 2, "type_vocab_size": 1},
         {"type_vocab_size": 0},
         {"relative_position_buckets": 32},
+        {"embedding_width": 6},
+        {"embedding_width": 24, "position_offset": 2, "type_vocab_size": 0},
         {"normalize": True},
         {"sentence_vector": "projected_mean", "num_projections": 4},
         {"sentence_vector": "projected_mean", "num_projections": 4, "normalize": True},

@@ -68,6 +68,20 @@ def test_activations_differ(encoders, tokens):
         assert np.abs(default[name] - default["gelu"]).max() > 2e-4
 
 
+@pytest.mark.parametrize("width", [6, 24])
+def test_tables_of_another_width_equal_the_reference(tokens, width):
+    """As ALBERT's: normalised at their width, then a linear layer to the encoder's."""
+    model = _encoder(embedding_width=width)
+    outputs, reference = model(tokens), _reference(model, tokens, "gelu")
+    real = tokens["input_mask"].numpy() > 0
+    for got, expected in zip(outputs["encoder_outputs"], reference, strict=True):
+        np.testing.assert_allclose(got.numpy()[real], np.stack(expected)[real], 1e-4, 1e-5)
+    table = model.bert.get_embedding_table()
+    assert table.shape[1] == width and model.config.embedding_size == 16
+    trained = [v.name for v in model.trainable_variables if "embedding_projection" in v.name]
+    assert len(trained) == 2
+
+
 @pytest.mark.parametrize("pooling", ["mean", "max", "cls"])
 def test_embedding_is_the_pooled_last_layer(tokens, pooling):
     """`default` is the reference's pooling of its last layer, float32 and not normalised."""

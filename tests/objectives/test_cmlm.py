@@ -4,7 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from official_cmlm.errors import UserError
 from official_cmlm.objectives.cmlm import CmlmConfig
+from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import (
     NUM_HEADS,
     build,
@@ -182,3 +184,10 @@ def test_nothing_to_predict():
     assert float(loss) == 0.0
     for gradient in tape.gradient(loss, model.trainable_variables):
         assert not np.abs(tf.convert_to_tensor(gradient)).any()
+
+
+def test_narrow_embeddings_of_tokens_are_refused():
+    """Projected vectors, the identity among them, have no place beside these."""
+    config = tiny_encoder_config(embedding_width=6)
+    with pytest.raises(UserError, match="^there: encoder.embedding_width is 6, .*hidden_size; ta"):
+        CmlmConfig().check(config, "there")

@@ -223,7 +223,10 @@ def bert_encode(
             `key_bias`, `value_bias` [heads, head_dim], `output_kernel` [heads, head_dim, h],
             `output_bias` [h], `attention_norm_gamma` / `attention_norm_beta` [h],
             `intermediate_kernel` [h, f], `intermediate_bias` [f], `ffn_output_kernel` [f, h],
-            `ffn_output_bias` [h], `output_norm_gamma` / `output_norm_beta` [h].
+            `ffn_output_bias` [h], `output_norm_gamma` / `output_norm_beta` [h]. Tables of another
+            width e (ALBERT, Lan et al. 2020, section 3.1: V x E and E x H instead of V x H) and
+            their norm [e] go with `embedding_projection_kernel` [e, h] and
+            `embedding_projection_bias` [h], else absent or None.
         word_ids: [L].
         mask: [L], 1 for a token and 0 for padding.
         type_ids: [L].
@@ -272,6 +275,9 @@ def bert_encode(
         weights["embeddings_norm_beta"],
         1e-12,
     )
+    if weights.get("embedding_projection_kernel") is not None:
+        kernel = np.asarray(weights["embedding_projection_kernel"], dtype=np.float64)
+        states = states @ kernel + np.asarray(weights["embedding_projection_bias"])
     outputs: list[Array] = []
     for layer in weights["layers"]:
         states = _encoder_block(layer, states, num_heads, activation, epsilon)

@@ -92,9 +92,9 @@ def masked_lm_log_probs(
 
     Args:
         hidden_at_position: Encoder output at the position, [h].
-        head: `dense_kernel` [h, h], `dense_bias` [h], `norm_gamma` / `norm_beta` [h] and
-            `output_bias` [V].
-        embedding_table: [V, h].
+        head: `dense_kernel` [h, e], `dense_bias` [e], `norm_gamma` / `norm_beta` [e] and
+            `output_bias` [V]; e is h but in ALBERT.
+        embedding_table: [V, e].
         activation: Nonlinearity after the dense layer.
 
     Returns:

@@ -65,7 +65,7 @@ def trained(news, tmp_path_factory):
 
 def _entries(trained):
     """XLM-R's arrangement of them, with scores."""
-    pieces, charsmap = parse(trained, trained.read_bytes())
+    pieces, charsmap, _ = parse(trained, trained.read_bytes())
     first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     return [*first, *((p, score) for p, score, _ in pieces[3:]), ("<mask>", 0.0)], charsmap
 
@@ -226,7 +226,7 @@ def _changed(tmp_path, change):
 
 
 NEVER_SPLIT = {"id": 9, "content": "er", "special": False}
-STEPS = [{"type": "Lowercase"}]
+STEPS = [{"type": "NFKD"}, {"type": "Lowercase"}]
 SPACES = [{"type": "WhitespaceSplit"}, {"type": "Metaspace", "prepend_scheme": "first"}]
 SEVERAL_SPACES = {"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"}
 AROUND = {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}
@@ -254,14 +254,15 @@ def test_other_spellings_of_the_same_are_read(tmp_path):
         (lambda v: (v["model"]["vocab"].pop(1), v["added_tokens"].pop(1)), "no <pad>"),
         (lambda v: v["model"]["vocab"].append(["er", -1.0]), "stands there twice"),
         (lambda v: v["model"]["vocab"].append(["x", float("nan")]), "not finite"),
-        (lambda v: v.update(normalizer={"type": "Sequence", "normalizers": STEPS}), "Lowercase"),
+        (
+            lambda v: v.update(normalizer={"type": "Sequence", "normalizers": STEPS}),
+            "normalizer is ['NFKD', 'Lowercase']; only []",
+        ),
         (lambda v: v["normalizer"].update(precompiled_charsmap="%"), "charsmap is damaged"),
         (lambda v: v["pre_tokenizer"].update(type="ByteLevel"), "ByteLevel"),
         (lambda v: v["pre_tokenizer"].update(pretokenizers=SPACES), "replacement is None"),
         (lambda v: v["pre_tokenizer"]["pretokenizers"][1].update(split=False), "split is False"),
-        (lambda v: v.update(normalizer=None), "WhitespaceSplit without Precompiled rules"),
         (lambda v: v.update(normalizer=SEVERAL_SPACES | {"content": ""}), "normalizer is ['Repl"),
-        (lambda v: v.update(normalizer=SEVERAL_SPACES), "WhitespaceSplit without Precompiled"),
         (lambda v: v.update(post_processor=None), "post_processor.type is None"),
         (lambda v: v["post_processor"]["single"].pop(0), "post_processor.single is [{'Seq"),
         (lambda v: v["post_processor"]["special_tokens"]["<s>"].update(ids=[7]), "<s>.ids is [7]"),

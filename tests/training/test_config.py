@@ -81,6 +81,7 @@ def test_no_objectives(records_dir):
         ("hidden_activation", "swish"),
         ("num_attention_heads", 3),
         ("hidden_size", 0),
+        ("embedding_width", 16),
         ("num_layers", 0),
         ("dropout_rate", 1.0),
         ("attention_dropout_rate", -0.1),

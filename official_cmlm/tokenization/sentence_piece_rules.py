@@ -1,0 +1,156 @@
+"""SentencePiece's compiled rules of normalisation, `precompiled_charsmap`: those of characters.
+
+The format: the bytes of a trie (uint32, little-endian), the trie, and what the rules put in the
+place of their keys, each text ended by a NUL. The trie is a double array of Darts-clone
+(https://github.com/s-yata/darts-clone): units of 32 bits, in which the node at `p` has its child of
+byte `b` at `p ^ offset ^ b` if the unit there is labelled `b`; its value is at `p ^ offset`.
+"""
+
+import struct
+from collections.abc import Iterator
+
+import numpy as np
+
+# Bits of a unit.
+_IS_VALUE, _FAR, _HAS_VALUE = 1 << 31, 1 << 9, 1 << 8
+# A trie's positions are looked up below 256 of each other.
+_BLOCK = 256
+# How many of the last blocks still take nodes.
+_OPEN_BLOCKS = 2
+# More than single characters have in any trie that is whole.
+_MOST_NODES = 1 << 18
+# White space but U+0020, by Unicode's property: what the library `tokenizers` splits at.
+WHITE_SPACE = (
+    "\t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
+    "\u2028\u2029\u202f\u205f\u3000"
+)
+
+
+def rules_for_single_characters(charsmap: bytes, spaces: bool) -> bytes:
+    """The rules whose key is one character; for text in which letters and marks are apart.
+
+    The library `tokenizers` applies no others there: of longer keys it knows only such as a letter
+    with one mark. SentencePiece itself would put the parts of Hangul together again.
+
+    Args:
+      charsmap: compiled rules; empty: none.
+      spaces: whether all white space becomes U+0020 if no rule says what it becomes.
+
+    Raises:
+      ValueError: if `charsmap` is damaged.
+    """
+    rules = read_rules(charsmap) if charsmap else {}
+    if spaces:
+        rules = dict.fromkeys(WHITE_SPACE, " ") | rules
+        as_spaces = str.maketrans(dict.fromkeys(WHITE_SPACE, " "))
+        rules = {key: text.translate(as_spaces) for key, text in rules.items()}
+    return write_rules(rules)
+
+
+def read_rules(charsmap: bytes) -> dict[str, str]:
+    """Each character that has a rule, and what takes its place.
+
+    Raises:
+      ValueError: if `charsmap` is damaged.
+    """
+    if len(charsmap) < 4:
+        raise ValueError("shorter than its own length")
+    (size,) = struct.unpack_from("<I", charsmap)
+    if size % 4 or 4 + size > len(charsmap):
+        raise ValueError("its trie is cut off")
+    units = np.frombuffer(charsmap, "<u4", size // 4, offset=4)
+    texts = charsmap[4 + size :]
+    if texts[-1:] != b"\0":
+        raise ValueError("its last text is cut off")
+    rules = {}
+    for key, value in _characters(units):
+        end = texts.find(b"\0", value)
+        if end < 0:
+            raise ValueError("a text is missing")
+        rules[key.decode("utf-8")] = texts[value:end].decode("utf-8")
+    return rules
+
+
+def _characters(units: np.ndarray) -> Iterator[tuple[bytes, int]]:
+    """Keys of a trie that are one character, and their values."""
+    labels = np.arange(1, 256, dtype=np.int64)
+    ahead, nodes = [(b"", 0)], 0
+    while ahead:
+        key, place = ahead.pop()
+        nodes += 1
+        # Nodes may share their children, and those of a damaged trie may be their own.
+        if place >= len(units) or nodes > _MOST_NODES:
+            raise ValueError("its trie leads out of itself, or in circles")
+        unit = int(units[place])
+        base = place ^ ((unit >> 10) << ((unit & _FAR) >> 6))
+        if key and len(key) >= _width(key[0]):
+            if unit & _HAS_VALUE:
+                if base >= len(units):
+                    raise ValueError("its trie leads out of itself")
+                yield key, int(units[base]) & ~_IS_VALUE
+            continue
+        places = base ^ labels
+        inside = places < len(units)
+        found = units[places[inside]] & np.uint32(_IS_VALUE | 0xFF) == labels[inside]
+        ahead += [(key + bytes([b]), base ^ b) for b in labels[inside][found].tolist()]
+
+
+def _width(lead: int) -> int:
+    """Bytes of a character of UTF-8, by the first of them."""
+    return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
+
+
+def write_rules(rules: dict[str, str]) -> bytes:
+    """Compiles rules, the same bytes for the same rules; `read_rules` is the inverse."""
+    if not rules:
+        return b""
+    texts, places, keys = b"", {}, {}
+    for key, text in sorted((k.encode("utf-8"), t.encode("utf-8")) for k, t in rules.items()):
+        if text not in places:
+            places[text] = len(texts)
+            texts += text + b"\0"
+        keys[key] = places[text]
+    trie = _trie(keys).tobytes()
+    return struct.pack("<I", len(trie)) + trie + texts
+
+
+def _trie(keys: dict[bytes, int]) -> np.ndarray:
+    """The double array of keys with values: uint32, a multiple of `_BLOCK` units."""
+    root: dict = {}
+    for key, value in keys.items():
+        node = root
+        for byte in key:
+            node = node.setdefault(byte, {})
+        # No key holds a NUL.
+        node[0] = value
+    units = [0] * _BLOCK
+    used, bases = bytearray(b"\1" + bytes(_BLOCK - 1)), set()
+    ahead = [(0, root)]
+    while ahead:
+        place, node = ahead.pop()
+        base = _free(list(node), used, bases)
+        if base | 0xFF >= len(used):
+            units += [0] * _BLOCK
+            used += bytes(_BLOCK)
+        bases.add(base)
+        # Below 2 ** 21, as there are far fewer units.
+        units[place] |= (place ^ base) << 10
+        for label, child in node.items():
+            used[base ^ label] = 1
+            if label == 0:
+                units[place] |= _HAS_VALUE
+                units[base] = child | _IS_VALUE
+            else:
+                units[base ^ label] = label
+                ahead.append((base ^ label, child))
+    return np.array(units, "<u4")
+
+
+def _free(labels: list[int], used: bytearray, bases: set[int]) -> int:
+    """A base that no node has, at whose labels no unit is used."""
+    for place in range(max(0, len(used) - _OPEN_BLOCKS * _BLOCK), len(used)):
+        base = place ^ labels[0]
+        if not used[place] and base not in bases and not any(used[base ^ b] for b in labels):
+            return base
+    # The block behind the last one is all free.
+    return len(used) ^ labels[0]
