@@ -9,6 +9,7 @@ import dataclasses
 import random
 import re
 import string
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
@@ -84,11 +85,9 @@ class Strings(Target[bytes | str]):
     """
 
     def __init__(self, kind: str) -> None:
-        """Args: kind: `wordpiece` or `byte_pair`, the vocabulary of the encoder."""
+        """Args: kind: a key of `_VOCABULARIES`, the vocabulary of the encoder."""
         self.kind = kind
-        self.name = {"wordpiece": "strings, WordPiece", "byte_pair": "strings, byte-level BPE"}[
-            kind
-        ]
+        self.name = f"strings, {_VOCABULARIES[kind][0]}"
 
     def make_case(self, rng: random.Random) -> list[bytes | str]:
         if rng.random() < 0.1:
@@ -224,7 +223,7 @@ def _make_encoder(folder: Path, kind: str) -> None:
     """Writes a tiny encoder with random weights as `folder/model`, its export as `folder/out`."""
     from export import tfhub
 
-    vocabulary = _wordpiece(folder) if kind == "wordpiece" else _byte_pair()
+    vocabulary = _VOCABULARIES[kind][1](folder)
     write_encoder(
         folder / "model",
         vocabulary,
@@ -284,7 +283,7 @@ def _wordpiece(folder: Path) -> "Vocabulary":
     return load_vocabulary(path, lower_case=True)
 
 
-def _byte_pair() -> "Vocabulary":
+def _byte_pair(folder: Path) -> "Vocabulary":
     """256 bytes and the merges of a few words."""
     import json
 
@@ -303,4 +302,22 @@ def _byte_pair() -> "Vocabulary":
     return BytePairVocabulary(tuple(sorted(model["vocab"], key=model["vocab"].get)), tuple(merges))
 
 
-STRINGS: list[Target] = [Strings("wordpiece"), Strings("byte_pair")]
+def _sentence_piece(folder: Path) -> "Vocabulary":
+    """XLM-R's special tokens, single characters, and a few words; no rules of normalisation."""
+    from official_cmlm.tokenization.sentence_piece import sentence_piece_vocabulary
+
+    special = ["<s>", "<pad>", "</s>", "<unk>"]
+    letters = sorted({*string.printable.strip(), *"".join(_WORDS), *"".join(_ODD)} - {"▁"})
+    words = [f"▁{word}" for word in _WORDS[:8]]
+    pieces = [("▁", -3.0), *((letter, -6.0) for letter in letters), *((w, -4.0) for w in words)]
+    entries = [*((token, 0.0) for token in special), *pieces, ("<mask>", 0.0)]
+    return sentence_piece_vocabulary(folder, entries, {*special, "<mask>"}, b"")
+
+
+# Kind -> its name, and what makes a small vocabulary of it.
+_VOCABULARIES: dict[str, tuple[str, Callable[[Path], "Vocabulary"]]] = {
+    "wordpiece": ("WordPiece", _wordpiece),
+    "byte_pair": ("byte-level BPE", _byte_pair),
+    "sentence_piece": ("SentencePiece", _sentence_piece),
+}
+STRINGS: list[Target] = [Strings(kind) for kind in _VOCABULARIES]
