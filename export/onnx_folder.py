@@ -66,6 +66,10 @@ def export(
         config.sentence_vector == "pooled"
         and config.pooling in sentence_transformers_folder.POOLINGS
     )
+    # Of ALBERT's tokenizers only BERT's gives them.
+    without_types = values["model_type"] in _WITHOUT_TYPES or (
+        values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
+    )
     with staged_folder(output) as partial:
         if known:
             # Below a folder of its own, as the model card has the name of the folder.
@@ -85,9 +89,7 @@ def export(
             )
         (partial / SUBFOLDER).mkdir()
         for precision in precisions:
-            graph = graph_of(
-                encoder, vocabulary, length, precision, values["model_type"] not in _WITHOUT_TYPES
-            )
+            graph = graph_of(encoder, vocabulary, length, precision, not without_types)
             (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
         # What programs cut and pad to, where no sentence-transformers reads its own settings.
         _set_length(partial / "tokenizer_config.json", length)

@@ -326,9 +326,11 @@ def without_tensorflow(folder, texts, out):
     return np.load(out / "float32.npy"), np.load(out / "int8.npy")
 
 
-@pytest.mark.parametrize("name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse"])
+@pytest.mark.parametrize(
+    "name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
+)
 def test_imported_encoders(tmp_path, monkeypatch, name):
-    """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense.
+    """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense, ALBERT.
 
     By the directory and by its export, without TensorFlow; and by the export's plain files.
     """

@@ -74,7 +74,7 @@ def test_mpnet_and_its_prompts(tmp_path):
         np.testing.assert_allclose(theirs.encode(texts, **asked), expected, atol=1e-5)
 
 
-@pytest.mark.parametrize("name", ["distiluse", "mpnet", "roberta", "xlm_roberta"])
+@pytest.mark.parametrize("name", ["distiluse", "mpnet", "roberta", "xlm_roberta", "albert"])
 def test_special_tokens_in_a_text_are_text(tmp_path, name):
     """By every kind of tokenizer, as in `encode`."""
     vocabulary = read_vocabulary(REFERENCES / name, None)
