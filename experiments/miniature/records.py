@@ -12,6 +12,7 @@ from typing import Any
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.tokenization import load_vocabulary
 
 from .. import module_of
 from .study import OUTPUTS, DataStep, Study, expand
@@ -48,7 +49,7 @@ def make_data(study: Study, names: dict[str, str], call: Call) -> None:
       UserError: if a step fails, or if it was run with other flags before.
     """
     for step in study.data:
-        folder, recipe = Path(names[step.name]), _recipe(study, step)
+        folder, recipe = Path(names[step.name]), _recipe(study, step, names)
         # Written when the step is complete.
         path = folder.with_name(f"{step.name}.json")
         if path.is_file():
@@ -81,10 +82,12 @@ def _flag(name: str, value: Any) -> str:
     return f"--{name}={','.join(map(str, value)) if isinstance(value, list) else value}"
 
 
-def _recipe(study: Study, step: DataStep) -> dict[str, Any]:
-    """A step, and those whose output it reads."""
+def _recipe(study: Study, step: DataStep, names: dict[str, str]) -> dict[str, Any]:
+    """A step, and those whose output it reads; of `$start`, records depend on the vocabulary."""
     read = string.Template(json.dumps(step.flags)).get_identifiers()
-    earlier = {other.name: _recipe(study, other) for other in study.data if other.name in read}
+    earlier = {o.name: _recipe(study, o, names) for o in study.data if o.name in read}
+    if "start" in read:
+        earlier["start"] = load_vocabulary(Path(names["start"])).hash
     return {"run": step.run, "flags": step.flags, "reads": earlier}
 
 

@@ -19,6 +19,7 @@ from experiments import registry
 from experiments.miniature import plan, records, report, runs
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import Stopped, UserError
+from official_cmlm.tokenization import WordPieceVocabulary
 from official_cmlm.training import run as training
 from tests.conftest import make_documents
 from tests.experiments.miniature_helpers import (
@@ -264,7 +265,15 @@ def test_a_recipe_includes_what_it_reads(tmp_path):
     one = write_study(tmp_path, data=steps)
     steps[0]["flags"]["vocab_size"] = 20
     two = write_study(tmp_path, data=steps)
-    assert records._recipe(one, one.data[1]) != records._recipe(two, two.data[1])
+    assert records._recipe(one, one.data[1], {}) != records._recipe(two, two.data[1], {})
+    steps[1]["flags"]["vocab_file"] = "$start/vocab.txt"
+    study = write_study(tmp_path, data=steps)
+    recipes = []
+    for word in ("cat", "dog", "cat"):
+        words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word)
+        WordPieceVocabulary(words, True, 100).save(tmp_path)
+        recipes.append(records._recipe(study, study.data[1], {"start": str(tmp_path)}))
+    assert recipes[0] == recipes[2] != recipes[1]
     assert records._flag("keep_text", True) == "--keep_text"
     assert records._flag("check", False) == "--nocheck"
     assert records._flag("input", ["a", "b"]) == "--input=a,b"

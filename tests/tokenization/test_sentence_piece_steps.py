@@ -16,7 +16,7 @@ from tokenizers import models, normalizers, pre_tokenizers, processors
 from export.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.errors import UserError
-from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, load_vocabulary
+from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from official_cmlm.tokenization.sentence_piece import parse, sentence_piece_vocabulary
 from official_cmlm.tokenization.sentence_piece_graph import STEPS as GRAPH_STEPS
 from official_cmlm.tokenization.sentence_piece_rules import (
@@ -27,6 +27,7 @@ from official_cmlm.tokenization.sentence_piece_rules import (
 )
 from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES
+from tests.tokenization.test_sentence_piece import check_graphs
 from tests.tokenization.texts import HAND_MADE, LONG
 
 STEPS = "quotes accents lower_case"
@@ -130,19 +131,9 @@ def test_ids_without_tensorflow(vocabulary, news):
 
 
 def test_graphs_give_the_same_ids(vocabulary, tmp_path, news):
-    """In tf.data and in a SavedModel; on invalid bytes they are at least ids."""
-    tokenizer, texts = build_graph_tokenizer(vocabulary), [*news[:200], *HAND_MADE]
+    texts = [*news[:200], *HAND_MADE]
     expected = build_tokenizer(vocabulary).tokenize(texts).to_list()
-    rows = tf.data.Dataset.from_tensors(texts).map(tokenizer.tokenize).get_single_element()
-    assert rows.to_list() == expected and rows.row_splits.dtype == tf.int64
-    module = tf.Module()
-    module.tokenizer = tokenizer
-    module.run = tf.function(tokenizer.tokenize, input_signature=[tf.TensorSpec([None], tf.string)])
-    tf.saved_model.save(module, str(tmp_path / "saved"))
-    run = tf.saved_model.load(str(tmp_path / "saved")).run
-    assert run(tf.constant(texts)).to_list() == expected
-    invalid = run(tf.constant([b"\xff\xfe", b"a\xc3", b"\xed\xa0\x80 b", b""])).to_list()
-    assert invalid[-1] == [] and all(0 <= i < len(vocabulary) for row in invalid for i in row)
+    check_graphs(vocabulary, texts, expected, tmp_path)
 
 
 def test_texts_joined_by_spaces_keep_their_ids(vocabulary, news):
