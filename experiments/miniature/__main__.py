@@ -35,6 +35,12 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "start", None, "Encoder directory, $start of the study. Needed by studies that name it."
     )
+    flags.DEFINE_list(
+        "arms",
+        [],
+        "Arms to run now, and what these start from; the report has all that are there."
+        " Default: all.",
+    )
     flags.DEFINE_bool(
         "report_only",
         False,
@@ -84,13 +90,19 @@ def _run(study: Study, work_dir: Path) -> None:
         raise UserError(
             "--start is missing; this study's arms start from an encoder of yours: name its folder"
         )
+    unknown = set(FLAGS.arms) - {arm.name for arm in study.arms}
+    if unknown:
+        raise UserError(
+            f"--arms: the study has no {', '.join(sorted(unknown))}; its arms are "
+            f"{', '.join(arm.name for arm in study.arms)}"
+        )
     names = records.places(study, data_dir, work_dir, start)
     plan.check_settings(study, names)
     for warning in plan.check_evaluation(study, data_dir):
         print(f"warning: {warning}", flush=True)
     with runs.working_in(work_dir) as call:
         records.make_data(study, names, call)
-        planned = plan.plan(study, names, work_dir)
+        planned = plan.plan(study, names, work_dir, FLAGS.arms)
         runs.execute(planned, study, data_dir, work_dir, call)
 
 

@@ -9,7 +9,7 @@ import hashlib
 import json
 import string
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -210,13 +210,16 @@ def _resolved(
     return json.loads(text), registry.load(arm.experiment, [], text, init)
 
 
-def plan(study: Study, names: dict[str, str], work_dir: Path) -> list[Run]:
-    """All arms with all seeds, in the order in which they are trained; the records are there.
+def plan(
+    study: Study, names: dict[str, str], work_dir: Path, arms: Collection[str] = ()
+) -> list[Run]:
+    """The arms with all seeds, in the order in which they are trained; the records are there.
 
     Args:
       study: the study.
       names: see `records.places`.
       work_dir: the study's folder.
+      arms: names of those that are wanted; what they start from comes along. Empty: all.
 
     Raises:
       UserError: if one cannot work, or if results or trainings are there that another version of
@@ -250,7 +253,8 @@ def plan(study: Study, names: dict[str, str], work_dir: Path) -> list[Run]:
 
     for seed in study.seeds:
         for arm in study.arms:
-            add(arm, seed)
+            if not arms or arm.name in arms:
+                add(arm, seed)
     return list(runs.values())
 
 

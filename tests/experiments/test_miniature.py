@@ -242,6 +242,16 @@ def test_all_arms_have_the_same_seed_and_start_from_it(tmp_path, data, records_d
             assert one.start == work / "models" / "mlm.2"
 
 
+def test_chosen_arms_come_with_what_they_start_from(tmp_path, data, records_dir):
+    """In the order of the study; the others are left for another time."""
+    study, work = write_study(tmp_path), tmp_path / "work"
+    names = records.places(study, data, work)
+    records.make_data(study, names, InProcess(records_dir))
+    for arms, expected in ((["mlm"], ["mlm"]), (["readout"], ["mlm", "readout"])):
+        found = [run.name for run in plan.plan(study, names, work, arms)]
+        assert found == [f"{arm}.{seed}" for seed in (1, 2) for arm in expected]
+
+
 def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
     """And those that are not complete are made again."""
     study, work = write_study(tmp_path), tmp_path / "work"
