@@ -97,6 +97,7 @@ def _run(study: Study, work_dir: Path) -> None:
             f"{', '.join(arm.name for arm in study.arms)}"
         )
     names = records.places(study, data_dir, work_dir, start)
+    records.check_flags(study)
     plan.check_settings(study, names)
     for warning in plan.check_evaluation(study, data_dir):
         print(f"warning: {warning}", flush=True)

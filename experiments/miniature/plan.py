@@ -69,6 +69,8 @@ def result_path(work_dir: Path, arm: Arm, seed: int) -> Path:
 
 def settings(study: Study, arm: Arm) -> dict[str, Any]:
     """All in the study's file that an arm's scores depend on, of its start only the name."""
+    # Results of arms that do not name it are older than the field.
+    vector = {"sentence_vector": arm.sentence_vector} if arm.sentence_vector else {}
     return {
         "experiment": arm.experiment,
         "params_override": _overrides(study, arm),
@@ -78,6 +80,7 @@ def settings(study: Study, arm: Arm) -> dict[str, Any]:
         "suites": study.scores.suites,
         "set": study.scores.set,
         "validation": study.scores.validation,
+        **vector,
     }
 
 
@@ -104,7 +107,9 @@ def read_result(study: Study, work_dir: Path, arm: Arm, seed: int) -> dict[str, 
     # Through JSON, as what was written.
     now = json.loads(json.dumps(settings(study, arm)))
     if differing := _first_difference(found["settings"], now):
-        rescored = differing.split(".")[0].split(" ")[0] in ("suites", "set", "validation")
+        rescored = differing.split(".")[0].split(" ")[0] in (
+            *("suites", "set", "validation", "sentence_vector"),
+        )
         remedy = "score" if rescored else "train"
         model = "" if rescored else f" and {work_dir / 'models' / path.stem}"
         raise UserError(
@@ -286,7 +291,8 @@ def _planned(
         contents | {str(start): "its start", names["data"]: "$data"},
     )
     model_version = _hash(identity)
-    scoring = [study.scores.suites, study.scores.set, study.scores.validation]
+    scoring: list[Any] = [study.scores.suites, study.scores.set, study.scores.validation]
+    scoring += [arm.sentence_vector] if arm.sentence_vector else []
     folder = work_dir / "models" / f"{arm.name}.{seed}"
     version = _hash([model_version, scoring])
     return Run(arm, seed, folder, start, overrides, config, identity, model_version, version)

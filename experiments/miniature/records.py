@@ -1,9 +1,12 @@
 """Records of a study: runs of `data_prep`'s binaries, each once."""
 
+import difflib
 import hashlib
 import json
+import re
 import shutil
 import string
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -35,6 +38,23 @@ def places(
     made = {step.name: str(work_dir / "data" / step.name) for step in study.data}
     given = {"data": str(data_dir)} | ({"start": str(start)} if start else {})
     return {**given, **made}
+
+
+def check_flags(study: Study) -> None:
+    """Raises `UserError` for a flag of a step of `data` that its binary does not have."""
+    known: dict[str, list[str]] = {}
+    for step in study.data:
+        if step.run not in known:
+            command = [sys.executable, "-m", module_of(f"data_prep.{step.run}"), "--helpfull"]
+            printed = subprocess.run(  # noqa: S603
+                command, capture_output=True, text=True, check=False
+            ).stdout
+            known[step.run] = re.findall(r"^  --(?:\[no\])?(\w+):", printed, re.MULTILINE)
+        for name in step.flags:
+            if name not in known[step.run]:
+                near = difflib.get_close_matches(name, known[step.run], n=1)
+                hint = f"did you mean {near[0]}?" if near else f"see data_prep.{step.run} --help"
+                raise UserError(f"data {step.name}: {step.run} has no flag {name}; {hint}")
 
 
 def make_data(study: Study, names: dict[str, str], call: Call) -> None:

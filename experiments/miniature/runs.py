@@ -165,10 +165,8 @@ def _write_untrained(run: Run) -> None:
     model = task.build_model()
     task.initialize(model)
     describe_run(run.config, task, "train", str(run.folder))
-    items = {"encoder": model.encoder}
-    if model.head is not None:
-        items["language_model_head"] = model.head
-    tf.train.Checkpoint(**items).save(str(run.folder / "ckpt"))
+    # With the objectives: CMLM's projection gives another vector.
+    tf.train.Checkpoint(model=model, **model.checkpoint_items).save(str(run.folder / "ckpt"))
 
 
 def _evaluation(work_dir: Path, run: Run) -> Path:
@@ -203,6 +201,7 @@ def _scored(run: Run, study: Study, data_dir: Path, work_dir: Path, call: Call) 
             *(f"--name={run.arm.label or run.arm.name}", f"--data_dir={data_dir}"),
             *(f"--output_dir={folder}", f"--suites={','.join(study.scores.suites)}"),
             *(f"--set={setting}" for setting in study.scores.set),
+            *([f"--sentence_vector={vector}"] if (vector := run.arm.sentence_vector) else []),
         ]
     )
     found = read_results(path)["suites"] if path.is_file() else {}

@@ -90,6 +90,8 @@ class Arm:
       start_seed: of which seed the arm that it starts from is taken. Default: the same.
       train: false scores the encoder as it starts, for example with another `pooling`. Default
         true.
+      sentence_vector: what is scored instead of the encoder's own vector, as `--sentence_vector`
+        of `experiments.evaluate` has it, e.g. `projected_mean`. Default: its own.
       label: for table and figure. Default: the name.
       paper: rows of papers' tables to show beside it; the first that has a column counts.
     """
@@ -100,6 +102,7 @@ class Arm:
     starts_from: str = ""
     start_seed: int | None = None
     train: bool = True
+    sentence_vector: str = ""
     label: str = ""
     paper: list[PaperRow] = dataclasses.field(default_factory=list)
 

@@ -11,6 +11,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -19,9 +20,11 @@ from experiments import registry
 from experiments.miniature import plan, records, report, runs
 from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import Stopped, UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import WordPieceVocabulary
 from official_cmlm.training import run as training
-from tests.conftest import make_documents
+from tests.checkpoints.test_readout import TRAINED
+from tests.conftest import make_documents, write_records
 from tests.experiments.miniature_helpers import (
     STS_B,
     InProcess,
@@ -106,6 +109,25 @@ def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
         for one, two in zip(weights[-1], found.weights):
             np.testing.assert_array_equal(one, two.numpy())
     assert not np.allclose(weights[0][0], weights[1][0])
+
+
+def test_projections_come_along_with_an_encoder_that_is_not_trained(tmp_path):
+    """CMLM's Table 7, "proj", without training again."""
+    documents, (_, vocabulary, _) = make_documents(10), load_encoder(TRAINED)
+    write_records(tmp_path / "records", documents, vocabulary)
+    task = {
+        "encoder": json.loads((TRAINED / "encoder_config.json").read_text())["encoder"],
+        "objectives": {"cmlm": {"num_projections": 3}},
+        "train_data": {**TINY["train_data"], "input_path": str(tmp_path / "records")},
+    }
+    overrides = json.dumps({"runtime": {"distribution_strategy": "one_device"}, "task": task})
+    config = registry.load("cmlm/english_base", [], overrides, str(TRAINED))
+    folder = tmp_path / "model"
+    runs._write_untrained(SimpleNamespace(seed=1, start=TRAINED, config=config, folder=folder))
+    expected = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean").encode(["a cat"])
+    got = SentenceEncoder.load(folder, sentence_vector="projected_mean").encode(["a cat"])
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert not np.allclose(got, SentenceEncoder.load(TRAINED).encode(["a cat"]), atol=1e-3)
 
 
 def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_path):

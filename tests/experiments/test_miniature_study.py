@@ -136,7 +136,15 @@ def test_the_projects_studies_are_read(name, tmp_path):
         words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(7995)))
         describe(str(start), config, WordPieceVocabulary(words, True, 100), 64, False)
     names = records.places(study, Path("/data"), Path("/work"), start)
+    records.check_flags(study)
     plan.check_settings(study, names)
+
+
+def test_unknown_flags_of_records_are_named(tmp_path):
+    """Before the first step, with the nearest one that there is."""
+    study = write_study(tmp_path, change_at("data", 0, "flags", "vocab_flie", "vocab.txt"))
+    with pytest.raises(UserError, match="data books: .*no flag vocab_flie; did you mean vocab_f"):
+        records.check_flags(study)
 
 
 def test_an_unnamed_start_is_asked_for(tmp_path):
