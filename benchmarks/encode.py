@@ -1,10 +1,13 @@
-"""Encoding speed against sentence-transformers: `python -m benchmarks.encode`.
+"""Every way to encode, against sentence-transformers: `python -m benchmarks.encode`.
 
 The same weights, sentences and batch size in every way of both libraries, on CPU; each run is a
-process of its own, the sides alternate, and a ratio is the median over the rounds. A side whose
-packages are not installed, or do not work together, is named and left out. Ratios of float32 are of
-the faster one of TensorFlow and ONNX Runtime, which `backend="auto"` takes. Run it with the python
-of `.venv-bench` (`make bench-env`). Without --text it takes text/en below CMLM_DATA_DIR, else the
+process of its own, the sides alternate, and a ratio is the median over the rounds. Ours are
+`encode` by its backends, the serving model's `serving_default` in a session, as TensorFlow Serving
+runs it, and LiteRT. A side whose packages are not installed, or do not work together, is named and
+left out. Ratios of float32 are of the faster one of TensorFlow and ONNX Runtime, which
+`backend="auto"` takes. Run it with the python of `.venv-bench` (`make bench-env`). With
+`CMLM_DATA_DIR` the table has each way's Spearman correlation on STS-B's test set, of the vectors
+that it gave, and sentences are of text/en there unless --text says otherwise; else of the
 docstrings of the installed packages.
 """
 
@@ -13,18 +16,28 @@ import os
 import statistics
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
 from benchmarks.encode_peers import FLOAT32, PEERS
-from benchmarks.encode_side import OURS
+from benchmarks.encode_side import EXPORTS, OURS
 from benchmarks.processes import run_module
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from official_cmlm.evaluation.data.sts import ScoredPairs
+
 FLAGS = flags.FLAGS
 # Our sides of each kind of arithmetic.
 _FLOAT32, _BFLOAT16, _INT8 = ("ours", "ours_onnx"), "ours_bfloat16", "ours_onnx_int8"
+_SIDES = [*OURS, *EXPORTS, *PEERS]
+# Tokens of the LiteRT models, but for the longest of them, which takes as many as the encoder.
+_LENGTHS = (32, 64, 128, 256)
+_STS = "senteval/downstream/STS/STSBenchmark/sts-test.csv"
 
 
 def define_flags() -> None:
@@ -36,9 +49,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("sentences", 5000, "Sentences to encode.", lower_bound=1)
     flags.DEFINE_integer("batch_size", 64, "Sentences a batch.", lower_bound=1)
     flags.DEFINE_integer("rounds", 5, "Alternating rounds.", lower_bound=1)
-    flags.DEFINE_multi_enum(
-        "sides", [*OURS, *PEERS], [*OURS, *PEERS], "Ways to measure. Default: all."
-    )
+    flags.DEFINE_multi_enum("sides", _SIDES, _SIDES, "Ways to measure. Default: all.")
 
 
 def run_side(side: str, model: str, sentences_file: Path, *arguments: str) -> dict[str, float]:
@@ -64,6 +75,7 @@ def main(argv: list[str]) -> None:
     source = packaged_weights(FLAGS.model)
     sentences = real_sentences(text_files(FLAGS.text), FLAGS.sentences)
     figures: dict[str, list[dict[str, float]]] = {side: [] for side in FLAGS.sides}
+    pairs = sts_benchmark()
     with tempfile.TemporaryDirectory() as folder:
         # Graphs that ours are written as end with this folder.
         os.environ["XDG_CACHE_HOME"] = f"{folder}/cache"
@@ -73,20 +85,30 @@ def main(argv: list[str]) -> None:
             "official_cmlm.checkpoints.import_checkpoint",
             *(f"--source={source}", f"--output_dir={encoder}"),
         )
+        texts = Path(folder) / "sts.json"
+        if pairs is not None:
+            texts.write_text(json.dumps([*pairs.first, *pairs.second]), encoding="utf-8")
 
         def arguments(side: str) -> list[str]:
             model = encoder if side in OURS else source
+            if side in EXPORTS:
+                model = f"{folder}/{EXPORTS[side][1]}"
             return [side, model, file, f"--batch_size={FLAGS.batch_size}", f"--graphs={folder}"]
 
-        for side in [side for side in figures if side in PEERS]:
+        for side in [side for side in figures if side not in OURS]:
             try:
-                run_side(*arguments(side), "--prepare")
+                if side in EXPORTS:
+                    _export(side, encoder, folder)
+                else:
+                    run_side(*arguments(side), "--prepare")
             except UserError:
                 del figures[side]
                 print(f"{side}: left out, its graph cannot be written here; see above", flush=True)
         for number in range(1, FLAGS.rounds + 1):
             for side in list(figures):
                 more = [f"--output={folder}/{side}"] if number == 1 else []
+                if more and pairs is not None:
+                    more.append(f"--more_file={texts}")
                 try:
                     result = run_side(*arguments(side), *more)
                 except UserError:
@@ -99,22 +121,57 @@ def main(argv: list[str]) -> None:
                     f"one alone {result['single_ms']:.1f} ms, {result['peak_mib']:.0f} MiB",
                     flush=True,
                 )
-        _print_table(figures, folder)
+        print_table(figures, folder, pairs)
     _print_ratios(figures)
 
 
-def _print_table(figures: dict[str, list[dict[str, float]]], folder: str) -> None:
-    """Medians of each side, and how its vectors agree with ours in float32."""
+def sts_benchmark() -> "ScoredPairs | None":
+    """STS-B's test pairs; None, with a word, where they are not at hand."""
+    from official_cmlm.evaluation.data.sts import read_sts_benchmark
+
+    data = os.environ.get("CMLM_DATA_DIR")
+    if data and (Path(data) / _STS).exists():
+        return read_sts_benchmark(Path(data) / _STS)
+    why = f"there is no {_STS} in it" if data else "it is not set"
+    print(f"no column for STS-B: it needs CMLM_DATA_DIR, and {why}", flush=True)
+    return None
+
+
+def _export(side: str, encoder: str, folder: str) -> None:
+    """Writes what an exported side runs, unless another side has done so."""
+    binary, name = EXPORTS[side]
+    if (Path(folder) / name).exists():
+        return
+    more = []
+    if name == "litert":
+        described = json.loads((Path(encoder) / "encoder_config.json").read_text(encoding="utf-8"))
+        longest = described["max_seq_length"]
+        lengths = [*(length for length in _LENGTHS if length < longest), longest]
+        more = [f"--lengths={','.join(map(str, lengths))}"]
+    run_module(binary, f"--model_dir={encoder}", f"--export_dir={folder}/{name}", *more)
+
+
+def print_table(
+    figures: dict[str, list[dict[str, float]]], folder: str, pairs: "ScoredPairs | None"
+) -> None:
+    """Medians of each side, how its vectors agree with ours in float32, and STS-B's test set.
+
+    Args:
+      figures: side -> what each of its rounds printed.
+      folder: has a folder for each side with `embeddings.npy` and, with `pairs`, `more.npy`: the
+        vectors of the first and then of the second texts.
+      pairs: those of STS-B. None: the table has no column for them.
+    """
     import numpy as np
 
-    def vectors(side: str) -> np.ndarray:
-        return np.load(f"{folder}/{side}/embeddings.npy").astype(np.float32)
+    def vectors(side: str, name: str = "embeddings") -> np.ndarray:
+        return np.load(f"{folder}/{side}/{name}.npy").astype(np.float32)
 
     exact = vectors(_FLOAT32[0]) if _FLOAT32[0] in figures else None
-    print(
-        "| side | sentences/s | /core·s | one alone, ms | MiB | largest difference | mean cosine |"
-    )
-    print("|---|---:|---:|---:|---:|---:|---:|")
+    columns = "| side | sentences/s | /core·s | one alone, p50 ms | MiB | largest difference |"
+    columns += " mean cosine |" + (" STS-B test |" if pairs is not None else "")
+    print(columns)
+    print("|---|" + "---:|" * (columns.count("|") - 2))
     for side, results in figures.items():
         speed, by_core, single, peak = (_median(results, key) for key in results[0])
         agreement = "– | –"
@@ -122,7 +179,18 @@ def _print_table(figures: dict[str, list[dict[str, float]]], folder: str) -> Non
             ours = vectors(side)
             difference, cosine = np.abs(ours - exact).max(), (ours * exact).sum(axis=1).mean()
             agreement = f"{difference:.1e} | {cosine:.4f}"
-        print(f"| {side} | {speed:.1f} | {by_core:.1f} | {single:.1f} | {peak:.0f} | {agreement} |")
+        row = f"| {side} | {speed:.1f} | {by_core:.1f} | {single:.1f} | {peak:.0f} | {agreement} |"
+        if pairs is not None:
+            row += f" {_spearman(vectors(side, 'more'), pairs):.2f} |"
+        print(row)
+
+
+def _spearman(vectors: "np.ndarray", pairs: "ScoredPairs") -> float:
+    """Spearman's correlation of the pairs' cosines with their scores, times 100."""
+    from official_cmlm.evaluation.metrics.similarity import similarity_spearman
+
+    halves = iter((vectors[: len(pairs.first)], vectors[len(pairs.first) :]))
+    return similarity_spearman(lambda texts: next(halves), pairs)
 
 
 def _print_ratios(figures: dict[str, list[dict[str, float]]]) -> None:

@@ -29,6 +29,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
+from official_cmlm.tokenization.sentence_piece import MODEL_NAME
 
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
@@ -54,18 +55,32 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     saved_model = path if (path / "saved_model.pb").exists() else None
     prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
     folder = saved_model or Path(prefix).parent
-    weights = named_weights(prefix)
     own = folder / "assets" / CONFIG_NAME
+    notes = []
     if own.exists():
         # A module that this project exported holds all settings.
         config, length = read_config(own)
+        weights = named_weights(prefix, dense=config.dense_size > 0)
+        if not weights:
+            raise UserError(
+                f"{path}: holds no encoder, as a module `preprocess`; name the `encoder` beside it"
+            )
+        if dim := read_json(own).get("dim"):
+            notes.append(f"the module gives the first {dim} components, this encoder gives all")
     else:
+        weights = named_weights(prefix)
         config = _config(folder, prefix, weights)
         length = config.max_seq_length
+        if not options.pooling:
+            notes.append(f"pooling not given: {config.pooling}")
     if config.num_projections:
         raise UserError(f"{path}: modules with projected sentence vectors cannot be imported")
     config = config.replace(pooling=options.pooling or config.pooling)
-    encoder = _take(prefix, weights, encoder_shapes(config))
+    shapes = encoder_shapes(config)
+    if config.dense_size:
+        shapes["dense/kernel"] = (config.hidden_size, config.dense_size)
+        shapes["dense/bias"] = (config.dense_size,)
+    encoder = _take(prefix, weights, shapes)
     has_head = "transform/dense/kernel" in weights and not options.drop_head
     head = _take(prefix, weights, head_shapes(config)) if has_head else None
     vocabulary = (
@@ -78,7 +93,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
         max_seq_length=length,
         encoder=encoder,
         head=head,
-        notes=[] if options.pooling or own.exists() else [f"pooling not given: {config.pooling}"],
+        notes=notes,
         for_sentences=bool(options.pooling) or own.exists(),
     )
 
@@ -171,7 +186,7 @@ def _take(prefix: str, weights: Tensors, shapes: dict[str, tuple[int, ...]]) -> 
 
 
 def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary:
-    if (folder / "assets" / "merges.txt").exists():
+    if any((folder / "assets" / name).exists() for name in ("merges.txt", MODEL_NAME)):
         return load_vocabulary(folder / "assets")
     for candidate in (folder / "vocab.txt", folder / "assets" / "vocab.txt"):
         if not candidate.exists():

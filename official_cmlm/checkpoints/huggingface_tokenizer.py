@@ -17,9 +17,15 @@ from official_cmlm.tokenization import (
     load_vocabulary,
 )
 from official_cmlm.tokenization.byte_pair import byte_pair_vocabulary
-from official_cmlm.tokenization.sentence_piece import parse, sentence_piece_vocabulary
-from official_cmlm.tokenization.sentence_piece_model import NORMAL
-from official_cmlm.tokenization.sentence_piece_rules import rules_for_single_characters
+from official_cmlm.tokenization.sentence_piece import (
+    MODEL_NAME,
+    STEPS,
+    parse,
+    read_sentence_piece,
+    sentence_piece_vocabulary,
+)
+from official_cmlm.tokenization.sentence_piece_model import NORMAL, USER_DEFINED
+from official_cmlm.tokenization.sentence_piece_rules import read_rules, rules_for_single_characters
 from official_cmlm.tokenization.wordpiece import MARKERS, check_wordpiece
 from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
 
@@ -27,14 +33,17 @@ from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
 # without spaces between words have such long words; they need three bytes per character.
 BYTES_PER_CHARACTER = 3
 _MAX_CHARACTERS = 100
-# SentencePiece files beside or instead of a `tokenizer.json`.
-_SENTENCE_PIECE_FILES = ("sentencepiece.bpe.model", "sentencepiece.model")
+# SentencePiece files beside or instead of a `tokenizer.json`: of XLM-R and CamemBERT, of ALBERT,
+# and of this project.
+_SENTENCE_PIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", MODEL_NAME)
 # Entries that XLM-R and CamemBERT put before those of the SentencePiece model, and how many of the
 # model's own they leave out.
 _FAIRSEQ_ENTRIES = {
     "XLMRoberta": (["<s>", "<pad>", "</s>", "<unk>"], 3),
     "Camembert": (["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"], 1),
 }
+# Tokenizers that are read without a `tokenizer.json` -> the network that has them.
+_PLAIN_MODELS = {"XLMRoberta": "xlm-roberta", "Camembert": "camembert", "Albert": "albert"}
 # How transformers spells the steps of a `SentencePieceVocabulary`.
 _STEPS = {
     "quotes": [
@@ -43,6 +52,7 @@ _STEPS = {
     "accents": [{"type": "NFKD"}, {"type": "StripAccents"}],
     "lower_case": [{"type": "Lowercase"}],
 }
+_SETTINGS = "tokenizer_config.json"
 _DAMAGED_RULES = "precompiled_charsmap is damaged; fetch it again"
 
 
@@ -57,7 +67,7 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
     Raises:
       UserError: for a missing or damaged tokenizer, or a setting that cannot be represented.
     """
-    settings_path = folder / "tokenizer_config.json"
+    settings_path = folder / _SETTINGS
     settings = read_json(settings_path)
     whole = folder / "tokenizer.json"
     if whole.exists():
@@ -75,7 +85,7 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
         )
     for name in _SENTENCE_PIECE_FILES:
         if (folder / name).exists():
-            return _sentence_piece(folder / name, settings_path, settings)
+            return _sentence_piece(folder / name, settings)
     if (folder / "merges.txt").exists():
         vocabulary = load_vocabulary(folder / "merges.txt")
         _refuse_added(folder, read_json(folder / "added_tokens.json"), set(vocabulary.tokens))
@@ -111,7 +121,7 @@ def guess_lower_case(tokens: tuple[str, ...]) -> bool:
 
 def model_max_length(folder: Path) -> int | None:
     """Longest sequence that `tokenizer_config.json` names, in tokens; None if it names none."""
-    length = read_json(folder / "tokenizer_config.json").get("model_max_length")
+    length = read_json(folder / _SETTINGS).get("model_max_length")
     # "No limit" is written as 1e30.
     return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
 
@@ -285,25 +295,130 @@ def _check_surroundings(
         _only(path, f"post_processor.special_tokens.{token}.ids", found, [ids[role]])
 
 
-def _sentence_piece(
-    path: Path, settings_path: Path, settings: dict[str, Any]
-) -> SentencePieceVocabulary:
-    """A SentencePiece model without `tokenizer.json`; who uses it decides the order of ids."""
-    pieces, charsmap, steps = parse(path, path.read_bytes())
-    name = typed(settings_path, settings, "tokenizer_class", str, "")
-    name = name.removesuffix("Fast").removesuffix("Tokenizer")
+def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabulary:
+    """A SentencePiece model without `tokenizer.json`, as transformers makes a tokenizer of it.
+
+    Args:
+      path: the model.
+      settings: `tokenizer_config.json`.
+    """
+    if path.name == MODEL_NAME:
+        return read_sentence_piece(path)
+    name = _tokenizer_class(path, settings)
+    pieces, charsmap, _ = parse(path, path.read_bytes(), user_defined=name == "Albert")
+    steps: list[str] = []
+    if name == "Albert":
+        steps = _alberts_steps(path.with_name(_SETTINGS), settings)
+        _check_alberts_pieces(path, pieces, charsmap, steps)
+    if "accents" in steps or not charsmap:
+        # Texts are split at all white space, not at U+0020 alone.
+        try:
+            charsmap = rules_for_single_characters(charsmap, spaces=True)
+        except ValueError:
+            raise UserError(f"{path}: {_DAMAGED_RULES}") from None
     entries = [(piece, score) for piece, score, _ in pieces]
-    unmatched = {piece for piece, _, kind in pieces if kind != NORMAL}
+    unmatched = {piece for piece, _, kind in pieces if kind not in (NORMAL, USER_DEFINED)}
     if name in _FAIRSEQ_ENTRIES:
         first, left_out = _FAIRSEQ_ENTRIES[name]
         unmatched |= set(first)
         entries = [*((e, 0.0) for e in first), *entries[left_out:], ("<mask>", 0.0)]
-    elif path.name != _SENTENCE_PIECE_FILES[-1]:
+    vocabulary = sentence_piece_vocabulary(path, entries, unmatched, charsmap, " ".join(steps))
+    _check_settings(path.with_name(_SETTINGS), settings, vocabulary)
+    return vocabulary
+
+
+def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
+    """Whose tokenizer a SentencePiece model is for: a key of `_PLAIN_MODELS`.
+
+    It is found where transformers looks for it, in this order.
+    """
+    settings_path, config_path = path.with_name(_SETTINGS), path.with_name("config.json")
+    config = read_json(config_path)
+    name = typed(settings_path, settings, "tokenizer_class", str)
+    name = name or typed(config_path, config, "tokenizer_class", str)
+    if name is None:
+        kind = config.get("model_type")
+        name = next((name for name, of in _PLAIN_MODELS.items() if of == kind), "")
+    short = name.removesuffix("Fast").removesuffix("Tokenizer")
+    # Their files have other names: one that lies beside another tokenizer says nothing.
+    if short not in _PLAIN_MODELS or (short == "Albert") != (path.name == "spiece.model"):
         raise UserError(
             f"{settings_path}: tokenizer_class {name!r} says nothing about the ids of {path.name}; "
-            f"{' and '.join(_FAIRSEQ_ENTRIES)} do; fetch tokenizer.json"
+            f"{', '.join(_PLAIN_MODELS)} do, of their own files; fetch tokenizer.json"
         )
-    return sentence_piece_vocabulary(path, entries, unmatched, charsmap, steps)
+    return short
+
+
+def _alberts_steps(path: Path, settings: dict[str, Any]) -> list[str]:
+    """What ALBERT's tokenizer does to a text before SentencePiece."""
+    _only(path, "remove_space", settings.get("remove_space", True), True)
+    without = {
+        "accents": typed(path, settings, "keep_accents", bool, False),
+        "lower_case": not typed(path, settings, "do_lower_case", bool, True),
+    }
+    return [step for step in STEPS if not without.get(step)]
+
+
+def _check_alberts_pieces(
+    path: Path, pieces: list[tuple[str, float, int]], charsmap: bytes, steps: list[str]
+) -> None:
+    """Refuses pieces whose ids the releases of transformers do not agree about.
+
+    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. One is an entry like
+    others where no other has that character: it stands alone whatever its score is.
+    """
+    for piece, _, kind in pieces:
+        if kind == NORMAL and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
+            raise UserError(
+                f"{path}: the entry {piece!r}, a digit and a comma, is split by some releases of "
+                "transformers and not by others; fetch tokenizer.json"
+            )
+    own = {piece for piece, _, kind in pieces if kind == USER_DEFINED}
+    if not own:
+        return
+    try:
+        changed = own & read_rules(charsmap).keys() if charsmap else set()
+    except ValueError:
+        raise UserError(f"{path}: {_DAMAGED_RULES}") from None
+    joined = {each for each in own if any(each in piece for piece, _, _ in pieces if piece != each)}
+    wrong = changed | joined | {piece for piece in own if len(piece) != 1}
+    # Without this step rules of several characters are applied, too.
+    wrong |= own if "accents" not in steps else set()
+    if wrong:
+        raise UserError(
+            f"{path}: the user-defined piece {min(wrong)!r} has more than one character, is part "
+            "of other entries, or may be normalised, which cannot be represented; fetch "
+            "tokenizer.json"
+        )
+
+
+def _check_settings(
+    path: Path, settings: dict[str, Any], vocabulary: SentencePieceVocabulary
+) -> None:
+    """Refuses what `tokenizer_config.json` and `added_tokens.json` add to a SentencePiece model."""
+    roles = {"unk": "unknown", "bos": "cls", "eos": "sep"}
+    for key in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
+        expected = vocabulary.special_tokens[roles.get(key, key)]
+        found = settings.get(f"{key}_token") or expected
+        found = found.get("content") if isinstance(found, dict) else found
+        _only(path, f"{key}_token", found, expected)
+    _only(path, "add_prefix_space", settings.get("add_prefix_space", True), True)
+    known = set(vocabulary.tokens)
+    own = path.with_name("added_tokens.json")
+    _refuse_added(own, read_json(own), known)
+    for key in ("additional_special_tokens", "extra_special_tokens"):
+        more = settings.get(key)
+        more = more.values() if isinstance(more, dict) else typed(path, settings, key, list, [])
+        _refuse_added(path, map(_content, more), known)
+    listed = typed(path, settings, "added_tokens_decoder", dict, {}).values()
+    _refuse_added(path, map(_content, listed), known)
+    split = [t for t in listed if isinstance(t, dict) and not t.get("special")]
+    _refuse_added(path, map(_content, split), ())
+
+
+def _content(token: Any) -> str:
+    """The text of a token that is written as a string or as an object."""
+    return str(token.get("content") if isinstance(token, dict) else token)
 
 
 def _ids(path: Path, vocab: Any) -> dict[str, int]:

@@ -21,8 +21,8 @@ def define_flags() -> None:
         None,
         "Local checkpoint: a Hugging Face or sentence-transformers folder with safetensors"
         " (bert, roberta, xlm-roberta, camembert, distilbert, mpnet, albert), a folder or prefix of"
-        " a TF1 or Model Garden BERT checkpoint, or a TF-Hub / Keras SavedModel of a BERT encoder."
-        " Required.",
+        " a TF1 or Model Garden BERT checkpoint, a TF-Hub or Keras SavedModel of BERT, or a TF-Hub"
+        " export of this project. Required.",
     )
     flags.DEFINE_string(
         "output_dir", None, "Encoder directory to write; it appears when complete. Required."

@@ -21,7 +21,8 @@ def read_source(path: str, options: ImportOptions) -> Source:
 
     Args:
       path: a Hugging Face or sentence-transformers folder or a safetensors file in one; a folder
-        or prefix of a TF1 or Model Garden checkpoint; a SavedModel's folder.
+        or prefix of a TF1 or Model Garden checkpoint; the folder of a SavedModel, or of a TF-Hub
+        export of this project.
       options: see `ImportOptions`.
 
     Raises:
@@ -41,6 +42,9 @@ def read_source(path: str, options: ImportOptions) -> Source:
     if local.is_dir():
         if (local / CONFIG_NAME).exists():
             raise UserError(f"{local}: an encoder directory already; use it as it is")
+        if all((local / part / "saved_model.pb").exists() for part in ("preprocess", "encoder")):
+            # The pair of a TF-Hub export: one of its modules has the weights.
+            local /= "encoder"
         if (local / "saved_model.pb").exists():
             return with_known_activation(local, read_google_bert(local, options))
         if list(local.glob("*.index")):

@@ -33,18 +33,28 @@ _NAME = re.compile(
     r"^(?:.*/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
     r"|embeddings/layer_norm/(?:gamma|beta)|transformer/layer_\d+/.+/(?:kernel|bias|gamma|beta)"
     r"|(?:embedding_projection|pooler_transform)/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
+    r"|relative_attention_bias/embeddings"
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
 
 
-def named_weights(prefix: str) -> Tensors:
-    """This project's name -> array, of every weight whose name is an encoder's or a head's."""
+def named_weights(prefix: str, dense: bool = False) -> Tensors:
+    """This project's name -> array, of every weight whose name is an encoder's or a head's.
+
+    Args:
+      prefix: of the checkpoint.
+      dense: whether an encoder of this project has a dense layer on its vector, whose weights have
+        no scope in their names.
+    """
     try:
         reader = tf.train.load_checkpoint(prefix)
         keys = reader.get_variable_to_shape_map()
         if _OBJECT_GRAPH in keys:
             named = [(key, _NAME.match(name)) for key, name in _object_names(reader).items()]
             named = [(key, match[1]) for key, match in named if match]
+            if dense:
+                alone = {name: key for key, name in _object_names(reader).items()}
+                named += [(alone[n], f"dense/{n}") for n in ("kernel", "bias") if n in alone]
         else:
             named = [(key, _tf1_name(key)) for key in keys]
             named = [(key, name) for key, name in named if _NAME.match(name)]

@@ -184,12 +184,15 @@ def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
     )
 
 
-def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], bytes, str]:
+def parse(
+    path: Path, content: bytes, user_defined: bool = False
+) -> tuple[list[tuple[str, float, int]], bytes, str]:
     """Reads a SentencePiece model.
 
     Args:
       path: its file, for messages.
       content: its bytes.
+      user_defined: let pieces pass that texts are split at; the caller checks them.
 
     Returns:
       Each piece with score and kind, the compiled normalisation, and the steps before it, which
@@ -212,7 +215,8 @@ def parse(path: Path, content: bytes) -> tuple[list[tuple[str, float, int]], byt
         "add_dummy_prefix is off": not normalizer.add_dummy_prefix,
         "remove_extra_whitespaces is off": not normalizer.remove_extra_whitespaces,
         "escape_whitespaces is off": not normalizer.escape_whitespaces,
-        "user-defined pieces": any(p.type == format_.USER_DEFINED for p in model.pieces),
+        "user-defined pieces": not user_defined
+        and any(p.type == format_.USER_DEFINED for p in model.pieces),
         f"normalisation by {normalizer.steps!r:.60}": not {*normalizer.steps.split()} <= {*STEPS},
     }
     for what, is_so in wrong.items():

@@ -26,13 +26,15 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     """SentencePiece, MPNet's bias and markers, a module Dense, ALBERT's steps before SentencePiece
     and its narrow embeddings: from strings on, in one module.
 
-    TensorFlow Serving has the ops. The modules preprocess and encoder give the same.
+    TensorFlow Serving has the ops. The modules preprocess and encoder give the same, and an import
+    makes the encoder of them again.
     """
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")
     tfhub.export(str(tmp_path / "encoder"), str(tmp_path / "hub"), None, False)
     texts = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
     texts += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
-    expected = SentenceEncoder.load(tmp_path / "encoder").encode(texts, on_long="ignore")
+    first = SentenceEncoder.load(tmp_path / "encoder")
+    expected = first.encode(texts, on_long="ignore")
     hub = {part: str(tmp_path / "hub" / part) for part in tfhub.PARTS}
     serving = tf.saved_model.load(hub["serving/1"]).signatures["serving_default"]
     np.testing.assert_allclose(serving(tf.constant(texts))["default"], expected, atol=1e-5)
@@ -41,6 +43,12 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     np.testing.assert_allclose(got, expected, atol=1e-5)
     for folder in hub.values():
         assert module_ops(Path(folder)) <= CORE_OPS | TEXT_OPS
+    source = import_checkpoint(tmp_path / "hub", tmp_path / "again")
+    assert source.notes == [] and source.for_sentences
+    again = SentenceEncoder.load(tmp_path / "again")
+    assert (again.vocabulary.hash, again.max_seq_length) == (first.vocabulary.hash, 40)
+    assert again.model.config.as_dict() == first.model.config.as_dict()
+    np.testing.assert_array_equal(again.encode(texts, on_long="ignore"), expected)
 
 
 def test_the_first_components_of_a_dense_layer(tmp_path):
@@ -55,6 +63,11 @@ def test_the_first_components_of_a_dense_layer(tmp_path):
     expected = encoder.encode(TEXTS, truncate_dim=3, normalize=True)
     assert encoder.dimension == read_settings(tmp_path / "encoder").dimension == 8
     np.testing.assert_allclose(got, expected, atol=1e-5)
+    (note,) = import_checkpoint(tmp_path / "hub" / "encoder", tmp_path / "again").notes
+    assert note == "the module gives the first 3 components, this encoder gives all"
+    assert read_settings(tmp_path / "again").dimension == 8
+    with pytest.raises(UserError, match="preprocess: holds no encoder.*; name the `encoder`"):
+        import_checkpoint(tmp_path / "hub" / "preprocess", tmp_path / "none")
 
 
 def test_records_carry_it(tmp_path):

@@ -1,0 +1,78 @@
+"""The table of `benchmarks.encode`: agreement, and STS-B's test set where it is at hand."""
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from benchmarks import encode
+from official_cmlm.evaluation.data.sts import ScoredPairs
+
+FIGURES = {
+    "sentences_per_second": 100.0,
+    "per_core_second": 50.0,
+    "single_ms": 4.0,
+    "peak_mib": 300.0,
+}
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """Vectors of two sides: ours, and others 0.01 away."""
+    rng = np.random.default_rng(0)
+    for name, rows in (("embeddings", 4), ("more", 12)):
+        exact = rng.normal(size=[rows, 8])
+        exact /= np.linalg.norm(exact, axis=1, keepdims=True)
+        for side, moved in (("ours", 0.0), ("ours_litert", 0.01)):
+            (tmp_path / side).mkdir(exist_ok=True)
+            vectors = (exact + moved * (np.arange(8) == 3)).astype("f")
+            np.save(tmp_path / side / f"{name}.npy", vectors)
+    return tmp_path
+
+
+def _rows(capsys):
+    rows = [line.strip("| ").split(" | ") for line in capsys.readouterr().out.splitlines()]
+    return rows[0], {row[0]: row[1:] for row in rows[2:]}
+
+
+def test_the_table_has_the_spearman_of_each_way(folder, capsys):
+    """Of its own vectors: the first halves of the pairs, then the second ones."""
+    gold = np.arange(6.0)
+    pairs = ScoredPairs([f"a{i}" for i in range(6)], [f"b{i}" for i in range(6)], gold)
+    figures = {side: [FIGURES, FIGURES] for side in ("ours", "ours_litert")}
+    encode.print_table(figures, str(folder), pairs)
+    header, rows = _rows(capsys)
+    assert header[0] == "side" and header[-1] == "STS-B test"
+    for side, row in rows.items():
+        vectors = np.load(folder / side / "more.npy")
+        unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+        expected = stats.spearmanr((unit[:6] * unit[6:]).sum(1), gold).statistic
+        assert row[:4] == ["100.0", "50.0", "4.0", "300"]
+        assert float(row[-1]) == pytest.approx(100 * expected, abs=0.006)
+    assert rows["ours"][4:6] == ["0.0e+00", "1.0000"]
+    assert rows["ours_litert"][4] == "1.0e-02"
+
+
+def test_without_the_data_there_is_no_such_column(folder, capsys, monkeypatch, tmp_path):
+    for data, why in (("", "it is not set"), (str(tmp_path), "sts-test.csv in it")):
+        monkeypatch.setenv("CMLM_DATA_DIR", data)
+        assert encode.sts_benchmark() is None
+        assert why in capsys.readouterr().out
+    encode.print_table({"ours_litert": [FIGURES]}, str(folder), None)
+    header, rows = _rows(capsys)
+    assert header[-1] == "mean cosine"
+    # Without ours there is nothing to compare with.
+    assert rows["ours_litert"][4:] == ["–", "–"]
+
+
+def test_the_data_are_read(tmp_path, monkeypatch):
+    path = tmp_path / encode._STS
+    path.parent.mkdir(parents=True)
+    lines = [f"main\tx\t2012\t{i}\t{i}.5\tOne {i}.\tTwo {i}.\n" for i in range(3)]
+    path.write_text("".join(lines))
+    monkeypatch.setenv("CMLM_DATA_DIR", str(tmp_path))
+    pairs = encode.sts_benchmark()
+    assert (pairs.first[1], pairs.second[2], list(pairs.gold)) == (
+        "One 1.",
+        "Two 2.",
+        [0.5, 1.5, 2.5],
+    )
