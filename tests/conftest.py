@@ -10,6 +10,11 @@ from pathlib import Path
 import pytest
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# Compiled steps are compared with others and not measured: LLVM's passes would be most of the time.
+os.environ.setdefault(
+    "XLA_FLAGS",
+    "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true",
+)
 
 # Words of the tiny corpus; every one is in the tiny vocabulary, whole or in pieces.
 WORDS = (
@@ -19,7 +24,10 @@ WORDS = (
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Splits the CPU into two logical devices; only possible before TensorFlow has started."""
+    """Splits the CPU into two logical devices; only possible before TensorFlow has started.
+
+    Operations have one thread each: for tensors this small others cost more than they compute.
+    """
     if config.getoption("dist", "no") != "no" and "PYTEST_XDIST_WORKER" not in os.environ:
         # This process only hands tests to its workers, which start after it.
         return
@@ -27,10 +35,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
 # Folders whose files take longest, tens of seconds each.
-_LONG_FILES = ("training", "experiments", "objectives", "export", "checkpoints", "unchanged")
+_LONG_FILES = (
+    *("training", "inputs", "objectives", "experiments"),
+    *("export", "checkpoints", "unchanged", "hostile"),
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

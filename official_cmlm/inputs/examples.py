@@ -184,6 +184,9 @@ def training_batches(
         blocks = positioned(reader.epoch(epoch), (), position.block_number(epoch, 0))
         return batching.in_order(_ending(blocks, not drop_remainder), bucket_of, sizes)
 
+    if not start.block and not any(start.skip):
+        # The epoch from its beginning is a whole one: to build it by itself takes a second.
+        return tf.data.Dataset.counter(start.epoch).flat_map(whole)
     rest = positioned(reader.rest_of_epoch(start), start.skip, start.first_block)
     rest = batching.in_order(_ending(rest, not drop_remainder), bucket_of, sizes)
     return rest.concatenate(tf.data.Dataset.counter(start.epoch + 1).flat_map(whole))

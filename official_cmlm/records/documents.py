@@ -263,22 +263,32 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     held = replaced.row_lengths() > 0
     wanted = tf.where(held, counts, tf.zeros_like(counts))
     for each in (replaced, replacing):
-        tf.debugging.assert_equal(
-            each.row_lengths(), wanted, "not every sentence has ids behind a space"
-        )
+        require(each.row_lengths() == wanted, "not every sentence has ids behind a space")
     index = tf.where(tf.gather(held, lengths.value_rowids()))
     shape = tf.shape(lengths.values, tf.int64)
     replaced = tf.scatter_nd(index, replaced.values, shape)
     replacing = tf.scatter_nd(index, replacing.values, shape)
     for each in (replaced, replacing):
-        tf.debugging.assert_non_negative(each, "a number of ids behind a space is negative")
-    tf.debugging.assert_less_equal(replaced, lengths.values, "more ids are replaced than there are")
+        require(each >= 0, "a number of ids behind a space is negative")
+    require(replaced <= lengths.values, "more ids are replaced than there are")
     # Where nothing is replaced, the sentence is as long as by itself.
     left = lengths.values - replaced + replacing
-    tf.debugging.assert_less_equal(
-        tf.minimum(lengths.values, 1), left, "a sentence has no id behind a space"
-    )
+    require(tf.minimum(lengths.values, 1) <= left, "a sentence has no id behind a space")
     return replaced, replacing
+
+
+def require(holds: "tf.Tensor", message: str) -> None:
+    """Asserts that bools are all true; in a graph by one operation.
+
+    Those of `tf.debugging` add conditionals, which would be a quarter of a pipeline's start-up.
+    """
+    import tensorflow as tf
+
+    holds = tf.reduce_all(holds)
+    if not tf.executing_eagerly():
+        tf.debugging.Assert(holds, [message])
+    elif not holds:
+        raise tf.errors.InvalidArgumentError(None, None, message)
 
 
 def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | None) -> None:
@@ -291,15 +301,11 @@ def check_tokens(ids: "tf.RaggedTensor", counts: "tf.Tensor", vocab_size: int | 
       counts: int64 `[records]`, the number of tokens of each by its lengths.
       vocab_size: see `parse`.
     """
-    import tensorflow as tf
-
-    tf.debugging.assert_equal(ids.row_lengths(), counts, "lengths do not sum to the token ids")
+    require(ids.row_lengths() == counts, "lengths do not sum to the token ids")
     if vocab_size is not None:
         values = ids.flat_values
-        tf.debugging.assert_non_negative(values, "a token id is negative")
-        tf.debugging.assert_less(
-            values, tf.constant(vocab_size, tf.int64), "a token id is not in the vocabulary"
-        )
+        require(values >= 0, "a token id is negative")
+        require(values < vocab_size, "a token id is not in the vocabulary")
 
 
 def parse(
@@ -334,9 +340,7 @@ def parse(
     sums = tf.reduce_sum(lengths.with_values(replacing), axis=1)
     check_tokens(parsed["after_space_ids"], sums, vocab_size)
     if with_text:
-        tf.debugging.assert_equal(
-            parsed["text"].row_lengths(), lengths.row_lengths(), "a record lacks text"
-        )
+        require(parsed["text"].row_lengths() == lengths.row_lengths(), "a record lacks text")
 
     def rows(name: str, row_lengths: tf.Tensor) -> tf.RaggedTensor:
         ids = tf.cast(parsed[name].flat_values, tf.int32)

@@ -13,6 +13,7 @@ from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
+from tests.training.quick_runs import quick_runs
 from tests.training.test_run import TINY
 
 
@@ -62,9 +63,10 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     """Encoder, head and the objective's own weights go on; a finished chain does nothing."""
     # Both train CMLM alone, which is most of what they could share.
     first = {**SECOND, "name": "first"}
-    loaded = chains.load_stages(_chain(tmp_path, first, SECOND), None, common)
     runner = InProcess()
-    last = chains.run_stages(loaded, tmp_path / "model", None, common, runner)
+    with quick_runs():
+        loaded = chains.load_stages(_chain(tmp_path, first, SECOND), None, common)
+        last = chains.run_stages(loaded, tmp_path / "model", None, common, runner)
     assert last == tmp_path / "model" / "02_second"
     assert f"--init_checkpoint={tmp_path / 'model' / '01_first'}" in runner.commands[1]
     first, second = (

@@ -19,6 +19,7 @@ from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import make_documents, write_records
+from tests.training.quick_runs import quick_runs
 
 SOURCES = ["bert", "roberta", "distilbert"]
 DATA = {"seq_length": 24, "segment": "sentence", "global_batch_size": 4, "bucket_boundaries": [24]}
@@ -83,7 +84,8 @@ def test_weights_and_head_are_the_sources(imported, experiment):
 def test_training_goes_on_and_out_again(imported, tmp_path):
     """Two steps of CMLM change the weights; the result encodes and is exported."""
     name, folder, records = imported
-    run(_params("cmlm/english_base", folder, records), "train", str(tmp_path / "model"))
+    with quick_runs():
+        run(_params("cmlm/english_base", folder, records), "train", str(tmp_path / "model"))
     before, after = SentenceEncoder.load(folder), SentenceEncoder.load(tmp_path / "model")
     assert after.vocabulary.hash == before.vocabulary.hash
     texts = ["The cat sat.", "a dog"]

@@ -55,3 +55,11 @@ def module_ops(folder):
     nodes = [*(node for graph in graphs for node in graph.node)]
     nodes += [node for function in functions for node in function.node_def]
     return {node.op for node in nodes} - {function.signature.name for function in functions}
+
+
+def traced_ops(function, *specifications):
+    """Names of all ops of a function, in its graph and those that it calls."""
+    graph = function.get_concrete_function(*specifications).graph.as_graph_def()
+    functions = graph.library.function
+    nodes = [*graph.node, *(node for function in functions for node in function.node_def)]
+    return {node.op for node in nodes} - {function.signature.name for function in functions}

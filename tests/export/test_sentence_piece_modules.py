@@ -8,7 +8,10 @@ import tensorflow as tf
 import tensorflow_text  # noqa: F401 - registers the ops of the tokenizer
 
 from export import tfhub
+from export.preprocessing import Preprocess
+from export.serving import Serving
 from official_cmlm.checkpoints.description import read_settings
+from official_cmlm.checkpoints.encoder_directory import load_encoder
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_records_vocabulary
@@ -16,11 +19,18 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import load_vocabulary
 from tests.checkpoints.helpers import REFERENCES, TEXTS
 from tests.conftest import make_documents, write_records
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
+
+_TEXTS = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
+_TEXTS += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
+# Exported whole, and by the serving model alone.
+_SAVED = ("mpnet", "albert")
+_TRACED = ("xlm_roberta", "multilingual_minilm", "distiluse")
 
 
 @pytest.mark.parametrize(
-    "name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
+    "name",
+    [*_SAVED, *(pytest.param(name, marks=pytest.mark.long) for name in _TRACED)],
 )
 def test_serving_gives_what_encode_gives(tmp_path, name):
     """SentencePiece, MPNet's bias and markers, a module Dense, ALBERT's steps before SentencePiece
@@ -31,15 +41,13 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     """
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")
     tfhub.export(str(tmp_path / "encoder"), str(tmp_path / "hub"), None, False)
-    texts = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
-    texts += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
     first = SentenceEncoder.load(tmp_path / "encoder")
-    expected = first.encode(texts, on_long="ignore")
+    expected = first.encode(_TEXTS, on_long="ignore")
     hub = {part: str(tmp_path / "hub" / part) for part in tfhub.PARTS}
     serving = tf.saved_model.load(hub["serving/1"]).signatures["serving_default"]
-    np.testing.assert_allclose(serving(tf.constant(texts))["default"], expected, atol=1e-5)
+    np.testing.assert_allclose(serving(tf.constant(_TEXTS))["default"], expected, atol=1e-5)
     preprocess, encoder = (tf.saved_model.load(hub[part]) for part in ("preprocess", "encoder"))
-    got = encoder(preprocess(tf.constant(texts)))["default"]
+    got = encoder(preprocess(tf.constant(_TEXTS)))["default"]
     np.testing.assert_allclose(got, expected, atol=1e-5)
     for folder in hub.values():
         assert module_ops(Path(folder)) <= CORE_OPS | TEXT_OPS
@@ -48,7 +56,19 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     again = SentenceEncoder.load(tmp_path / "again")
     assert (again.vocabulary.hash, again.max_seq_length) == (first.vocabulary.hash, 40)
     assert again.model.config.as_dict() == first.model.config.as_dict()
-    np.testing.assert_array_equal(again.encode(texts, on_long="ignore"), expected)
+    np.testing.assert_array_equal(again.encode(_TEXTS, on_long="ignore"), expected)
+
+
+@pytest.mark.parametrize("name", _TRACED)
+def test_what_will_be_saved_gives_what_encode_gives(tmp_path, name):
+    """The same before it is saved: that takes seconds, and depends little on the encoder."""
+    import_checkpoint(REFERENCES / name, tmp_path / "encoder")
+    model, vocabulary, length = load_encoder(tmp_path / "encoder")
+    serving = Serving(Preprocess(vocabulary, length, model.config.max_seq_length, {}), model)
+    expected = SentenceEncoder.load(tmp_path / "encoder").encode(_TEXTS, on_long="ignore")
+    got = serving.serve(tf.constant(_TEXTS))["default"]
+    np.testing.assert_allclose(got, expected, atol=1e-5)
+    assert traced_ops(serving.serve) <= CORE_OPS | TEXT_OPS
 
 
 def test_the_first_components_of_a_dense_layer(tmp_path):

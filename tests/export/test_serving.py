@@ -20,7 +20,7 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import load_vocabulary
 from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import WORDS, tiny_encoder_config
-from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops
+from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
 
 # Of every length, some longer than the 24 tokens that are kept; sorted they are not.
 TEXTS = [" ".join(WORDS[i % 7 : i % 7 + (i * 11) % 37]) for i in range(70)]
@@ -43,13 +43,6 @@ def test_only_ops_of_tensorflow_serving_2_18(exported, part):
     assert found <= CORE_OPS | TEXT_OPS
 
 
-def _traced_ops(function, *specifications):
-    graph = function.get_concrete_function(*specifications).graph.as_graph_def()
-    functions = graph.library.function
-    nodes = [*graph.node, *(node for function in functions for node in function.node_def)]
-    return {node.op for node in nodes} - {function.signature.name for function in functions}
-
-
 VARIANTS = {
     "exact gelu": {"hidden_activation": "gelu_exact"},
     "relu": {"hidden_activation": "relu"},
@@ -68,10 +61,10 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}), model, dim=5, prompt="a ")
-    found = _traced_ops(serving.serve_normalized)
+    found = traced_ops(serving.serve_normalized)
     core = tfhub.functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
-    found |= _traced_ops(tf.function(lambda given: core(given, training=False)), inputs)
+    found |= traced_ops(tf.function(lambda given: core(given, training=False)), inputs)
     assert found - CORE_OPS - TEXT_OPS == set()
 
 
@@ -80,7 +73,7 @@ def test_ops_of_byte_level_encoders():
     vocabulary = load_vocabulary(REFERENCES / "roberta")
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}), SentenceEncoderModel(config))
-    assert _traced_ops(serving.serve) - CORE_OPS - TEXT_OPS == set()
+    assert traced_ops(serving.serve) - CORE_OPS - TEXT_OPS == set()
 
 
 def test_the_signatures_and_their_names(serving):
@@ -147,9 +140,11 @@ def test_the_default_prompt_stands_before_each_text(exported, tmp_path, capsys):
     encoder.save_settings(model)
     expected = encoder.encode(TEXTS, on_long="ignore")
     assert np.abs(expected - plain).max() > 0.1
-    written = tfhub.export(str(model), str(tmp_path / "out"), None, False)
+    # As a version of an export, which saves the serving model alone.
+    out = shutil.copytree(exported[1], tmp_path / "out")
+    written = tfhub.export(str(model), str(out), None, False, version=2)
     assert written.prompt == "the old Über "
-    loaded = tf.saved_model.load(str(tmp_path / "out" / "serving" / "1"))
+    loaded = tf.saved_model.load(str(out / "serving" / "2"))
     got = loaded.signatures["serving_default"](tf.constant(TEXTS))["default"]
     np.testing.assert_allclose(got, expected, atol=1e-5)
     got = loaded.signatures["serve_normalized"](tf.constant(TEXTS))["default"]
@@ -161,7 +156,7 @@ def test_the_default_prompt_stands_before_each_text(exported, tmp_path, capsys):
     np.testing.assert_allclose(got["default"], expected[3:4], atol=1e-5)
     ids = loaded.signatures["tokenize"](tf.constant(["cat"]))["input_mask"]
     assert ids.numpy().sum() == 3
-    assert module_ops(tmp_path / "out" / "serving" / "1") <= CORE_OPS | TEXT_OPS
+    assert module_ops(out / "serving" / "2") <= CORE_OPS | TEXT_OPS
 
 
 def test_versions_are_added_to_an_export(exported, tmp_path):

@@ -16,6 +16,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import locked
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import run
+from tests.training.quick_runs import quick_runs
 from tests.training.tiny_training import params
 
 
@@ -27,6 +28,13 @@ def _refused(call, *parts):
     assert "\n" not in message and len(message) < 1000
     for part in parts:
         assert str(part) in message, (part, message)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def quick():
+    """What a folder does to a training does not depend on how its steps are computed."""
+    with quick_runs():
+        yield
 
 
 @pytest.fixture(scope="module")

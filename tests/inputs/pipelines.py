@@ -1,5 +1,6 @@
 """What the tests of the pipeline share: reading records by hand, and collecting batches."""
 
+import itertools
 from pathlib import Path
 
 import numpy as np
@@ -49,7 +50,7 @@ class Pipeline:
 
     def __init__(self, folder: Path, vocabulary, augments=()) -> None:
         self.folder, self.special, self._augments = folder, special_ids(vocabulary), augments
-        self._built = {}
+        self._read = {}
 
     def build(
         self,
@@ -59,7 +60,10 @@ class Pipeline:
         static_shapes=False,
         **settings,
     ) -> tf.data.Dataset:
-        """A new pipeline; `folder` takes the place of its own."""
+        """A new pipeline; `folder` takes the place of its own.
+
+        Without `check_examples`, which would build the reading of the records once more.
+        """
         folder = folder or self.folder
         values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
         config = DataConfig(input_path=str(folder), **(values | settings))
@@ -74,16 +78,22 @@ class Pipeline:
             view,
             self._augments,
             replicas,
+            check=False,
             reached=reached,
             static_shapes=static_shapes,
         )
 
     def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
-        """The first `count` batches, or all of a validation pass, of a pipeline built once."""
+        """The first `count` batches, or all of a validation pass, of a pipeline that is built and
+        started once: the two take seconds. What is to be read again needs another `build`.
+        """
         key = repr((replicas, sorted(settings.items())))
-        if key not in self._built:
-            self._built[key] = self.build(replicas, **settings)
-        return list(self._built[key].take(count).as_numpy_iterator())
+        if key not in self._read:
+            self._read[key] = (self.build(replicas, **settings).as_numpy_iterator(), [])
+        iterator, read = self._read[key]
+        if count < 0 or len(read) < count:
+            read.extend(itertools.islice(iterator, None if count < 0 else count - len(read)))
+        return read[: count if count >= 0 else None]
 
 
 def pairs_of(batches) -> list[tuple]:

@@ -79,7 +79,8 @@ def test_one_shape_for_compiled_steps(small, corpus):
 
 
 @pytest.mark.parametrize(
-    ("drop_remainder", "after_epoch"), [(False, -2), (False, 0), (False, 1), (True, 0)]
+    ("drop_remainder", "after_epoch"),
+    [(False, -2), (False, 0), pytest.param(False, 1, marks=pytest.mark.long), (True, 0)],
 )
 def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
     """Around the end of an epoch and in the next one."""

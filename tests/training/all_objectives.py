@@ -1,12 +1,13 @@
 """Every objective with settings and records that fit a tiny encoder."""
 
+import functools
 from pathlib import Path
 
 import tensorflow as tf
 
 from data_prep.readers import Document
 from official_cmlm.inputs.records import parse_block
-from official_cmlm.inputs.views import Source
+from official_cmlm.inputs.views import Source, View
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
@@ -84,11 +85,8 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
         bool(manifest.negatives),
     )
     view = config.view(data, source)
-    paths = [str(Path(data.input_path) / shard.name) for shard in manifest.shards]
-    serialized = tf.stack([*tf.data.TFRecordDataset(paths)])
-    keys = tf.range(manifest.records, dtype=tf.int64)
-    block = parse_block(view.kind, serialized, keys, view.reads_text)
-    examples = {key: values[start : start + count] for key, values in view(block).items()}
+    found = _examples(data.input_path, view)
+    examples = {key: values[start : start + count] for key, values in found.items()}
     features = {key: examples[key] for key in ("key", *view.scalars)}
     for sequence in view.sequences:
         ids = examples[sequence]
@@ -101,3 +99,13 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     for augment in config.augments(source.special):
         features = augment(features)
     return {name: features}
+
+
+@functools.cache
+def _examples(folder: str, view: View) -> dict:
+    """All examples of a folder of records, which the tests write once; a view takes a second."""
+    manifest = load_manifest(folder)
+    paths = [str(Path(folder) / shard.name) for shard in manifest.shards]
+    serialized = tf.stack([*tf.data.TFRecordDataset(paths)])
+    keys = tf.range(manifest.records, dtype=tf.int64)
+    return view(parse_block(view.kind, serialized, keys, view.reads_text))

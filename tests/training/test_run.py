@@ -18,6 +18,7 @@ from official_cmlm.training.progress import TrainingProgress
 from official_cmlm.training.run import check_trainer, describe_run, run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
+from tests.training.quick_runs import quick_runs
 
 TINY = {
     "encoder": {
@@ -64,7 +65,8 @@ def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
 @pytest.fixture(scope="module")
 def trained(records_dir, tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    run(tiny_run(records_dir, folder), "train_and_eval", str(folder / "model"))
+    with quick_runs():
+        run(tiny_run(records_dir, folder), "train_and_eval", str(folder / "model"))
     return folder / "model"
 
 
@@ -98,7 +100,8 @@ def test_history_has_every_loop_and_every_metric(trained):
 
 def test_the_same_seed_gives_the_same_weights(trained, records_dir, tmp_path):
     """Data, masks, initial weights and dropout all follow from the seed, to the last bit."""
-    run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "again"))
+    with quick_runs():
+        run(tiny_run(records_dir, tmp_path), "train", str(tmp_path / "again"))
     first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
     second = tf.train.load_checkpoint(str(tmp_path / "again" / "ckpt-4"))
     names = weights_of(first, "model/", "encoder/", "language_model_head/")
@@ -113,7 +116,8 @@ def test_init_checkpoint_starts_from_the_encoder_and_the_head(trained, records_d
     params = params.replace(task=params.task.replace(init_checkpoint=str(trained)))
     zero = {"learning_rate": {"type": "constant", "constant": {"learning_rate": 0.0}}}
     params.trainer.override({"schedule": None, "optimizer_config": zero})
-    run(params, "train", str(tmp_path / "model"))
+    with quick_runs():
+        run(params, "train", str(tmp_path / "model"))
     first = tf.train.load_checkpoint(str(trained / "ckpt-4"))
     second = tf.train.load_checkpoint(str(tmp_path / "model" / "ckpt-2"))
     names = weights_of(first, "encoder/", "language_model_head/")
@@ -285,7 +289,8 @@ def test_a_long_loop_reports_by_the_clock(records_dir, tmp_path, monkeypatch, ca
     monkeypatch.setattr(TrainingProgress, "on_piece", spy)
     long = {"steps_per_loop": 8, "summary_interval": 8, "checkpoint_interval": 8}
     params = tiny_run(records_dir, tmp_path, 8, "quick_thought", **long)
-    run(params, "train", str(tmp_path / "model"))
+    with quick_runs():
+        run(params, "train", str(tmp_path / "model"))
     assert seen[0][0] == 1 and seen[-1][0] == 8 and len(seen) >= 4
     first, later = seen[0][1], seen[1][1]
     assert first["training_loss"] > 0 and first["learning_rate"] > 0

@@ -16,10 +16,18 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.non_finite import FiniteGuard
 from official_cmlm.training.progress import TrainingProgress
 from official_cmlm.training.run import run
+from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run
 
 # How a run ends does not depend on what it trains.
 _ONLY = "quick_thought"
+
+
+@pytest.fixture
+def quick():
+    """Nor on how its steps are computed; the long tests trace them."""
+    with quick_runs():
+        yield
 
 
 def _at_call(monkeypatch, owner, name, number, act):
@@ -145,6 +153,7 @@ def _history(folder):
     return [(line["split"], line["step"]) for line in map(json.loads, lines)]
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
     """While the model is built: there is nothing to save, and it is no crash."""
     from official_cmlm.training.task import SentenceEncoderTask
@@ -155,6 +164,7 @@ def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
     assert not list((tmp_path / "model").glob("ckpt*"))
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_full_disk(records_dir, tmp_path, monkeypatch):
     """Writes fail for real from the fourth step on; the checkpoint before them is good."""
     folder, before = tmp_path / "model", resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -177,6 +187,7 @@ def test_a_full_disk(records_dir, tmp_path, monkeypatch):
     assert latest_good_checkpoint(folder) == str(folder / "ckpt-2")
 
 
+@pytest.mark.usefixtures("quick")
 def test_a_loss_that_is_no_number(records_dir, tmp_path):
     """The step is named with its records; nothing of it is saved."""
     folder = tmp_path / "model"

@@ -11,6 +11,7 @@ from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import check_best_metric, run
 from tests.conftest import WORDS
+from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run
 
 
@@ -53,7 +54,8 @@ def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
         best_checkpoint_export_subdir="best",
         best_checkpoint_eval_metric="sts_spearman",
     )
-    run(params, "train_and_eval", str(tmp_path / "model"))
+    with quick_runs():
+        run(params, "train_and_eval", str(tmp_path / "model"))
     history = [json.loads(x) for x in (tmp_path / "model/history.jsonl").read_text().splitlines()]
     scores = [line["sts_spearman"] for line in history if line["split"] == "validation"]
     assert len(scores) == 2 and all(-100 <= score <= 100 for score in scores)

@@ -10,7 +10,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from absl import flags
+from absl.testing import flagsaver
 
+from experiments import evaluate
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.encoding import OpenedEncoder, prompted
@@ -436,36 +439,50 @@ def test_binary(data, tmp_path):
     assert len(named) == 3 and "Only in compared results: sts." in text
 
 
-def test_missing_data_of_what_was_chosen(data, tmp_path):
+@pytest.fixture
+def binary(capsys):
+    """The same in this process, where TensorFlow is imported already; returns (status, output)."""
+
+    def binary(*arguments):
+        with flagsaver.flagsaver():
+            evaluate.define_flags()
+            flags.FLAGS(["prog", *arguments])
+            status = evaluate.main(["prog"])
+        return status, capsys.readouterr().out
+
+    return binary
+
+
+def test_missing_data_of_what_was_chosen(binary, data, tmp_path):
     """Status 1 for a task that was named and has no data; 0 where nobody asked for it."""
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
     for chosen, status in (("STS-B", 0), ("STS-B,STS12", 1)):
         folder = f"--output_dir={tmp_path / chosen}"
-        ended = _binary(*arguments, folder, f"--set=sts.tasks={chosen}", cwd=ROOT)
-        assert ended.returncode == status, ended.stdout
-        assert ("no data: sts: STS12: " in ended.stdout) == bool(status)
-    ended = _binary(*arguments, f"--output_dir={tmp_path / 'all'}", cwd=ROOT)
-    assert ended.returncode == 0 and "no data: sts: STS12" in ended.stdout
+        ended, output = binary(*arguments, folder, f"--set=sts.tasks={chosen}")
+        assert ended == status, output
+        assert ("no data: sts: STS12: " in output) == bool(status)
+    ended, output = binary(*arguments, f"--output_dir={tmp_path / 'all'}")
+    assert ended == 0 and "no data: sts: STS12" in output
 
 
 @pytest.mark.parametrize(("language", "status"), [("PT", 0), ("de", 1)])
-def test_missing_data_of_languages_that_were_chosen(data, tmp_path, language, status):
+def test_missing_data_of_languages_that_were_chosen(binary, data, tmp_path, language, status):
     """The English sets were not chosen, so their missing data count for nothing."""
     toy.write(data / "stsb_multi_mt/stsb-pt-test.csv", ["a,a b,5.0", "c,d,0", "e,f,1.5"])
     arguments = ["--encoder=tests.evaluation.toy:encode", f"--data_dir={data}", "--suites=sts"]
     arguments += [f"--output_dir={tmp_path / 'out'}", f"--set=sts.languages={language}"]
-    ended = _binary(*arguments, cwd=ROOT)
-    assert ended.returncode == status, ended.stdout
-    lacking = [line for line in ended.stdout.splitlines() if line.startswith("no data: ")]
+    ended, output = binary(*arguments)
+    assert ended == status, output
+    lacking = [line for line in output.splitlines() if line.startswith("no data: ")]
     assert [line.split(":")[2].strip() for line in lacking] == ["STS-B.de"] * status
 
 
-def test_lists_suites():
+def test_lists_suites(binary):
     """`?` answers without an encoder; with a suite's name its options are explained."""
-    ended = _binary("--suites=?", cwd=ROOT)
-    assert "tatoeba: retrieval of translations" in ended.stdout
-    ended = _binary("--suites=senteval,?", cwd=ROOT)
-    assert "configuration: folds and training: `fast` (default)" in ended.stdout
+    _, output = binary("--suites=?")
+    assert "tatoeba: retrieval of translations" in output
+    _, output = binary("--suites=senteval,?")
+    assert "configuration: folds and training: `fast` (default)" in output
 
 
 def test_prompts_reach_the_suites(tmp_path):
