@@ -13,6 +13,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+import yaml
 from absl import flags
 
 from official_cmlm import cli
@@ -30,8 +31,13 @@ FLAGS = flags.FLAGS
 VOCAB_SIZE = 8000
 # Share of the documents that training never sees.
 HELD_OUT_SHARE = 0.05
-# Seconds of each stage on two cores of a 2.5 GHz Xeon.
+# Seconds of each stage on two cores of a 2.5 GHz Xeon, and those of the training before its first
+# step: TensorFlow's import and the compilation.
 SECONDS = (20, 1, 5, 8, 6, 190, 16, 20, 14)
+TRAINING_START_SECONDS = 15
+# Fewer steps teach too little to show.
+LEAST_STEPS_SHARE = 0.3
+_EXPERIMENT = registry.experiment_files()["demo"]
 
 
 def define_flags() -> None:
@@ -48,6 +54,14 @@ def define_flags() -> None:
         ("blank_line", "file"),
         "Where a document of --text ends. Only sentences of one document make pairs.",
     )
+    flags.DEFINE_float(
+        "minutes",
+        5.0,
+        "Time for the whole demo. Where all steps of the experiment would take longer, by the pace"
+        " of the stages before the training, it trains for fewer. Of the docstrings only: how long"
+        " other text takes to read says little about the machine.",
+        lower_bound=0.1,
+    )
     flags.DEFINE_string("work_dir", "build", "Folder for everything that the demo makes.")
     flags.DEFINE_string(
         "params_override", "", "Overrides of the experiment `demo`, a.b=1,c.d=2. Default: none."
@@ -59,7 +73,9 @@ class Stages:
 
     def __init__(self, folder: Path, seconds: Sequence[int]) -> None:
         """Args: `seconds`, what each stage takes on two cores, to tell the time left."""
-        self._seconds, self._number = seconds, 0
+        self.seconds, self._number = seconds, 0
+        # Seconds of each stage so far, now or when it was run; None: not known.
+        self.taken: list[float | None] = []
         self._state_path = folder / "stages.json"
         self._state = read_object(self._state_path) if self._state_path.exists() else {}
         self._upstream = hashlib.sha256()
@@ -80,16 +96,17 @@ class Stages:
         self._number += 1
         self._upstream.update("\0".join(command).encode())
         fingerprint = self._upstream.hexdigest()[:16]
-        name = f"[{self._number}/{len(self._seconds)}] {title}"
+        name = f"[{self._number}/{len(self.seconds)}] {title}"
         known = self._state.get(title, {})
         same = known.get("fingerprint") == fingerprint
         if output is not None and output.exists():
             if same and known["complete"]:
                 print(f"{name}: as before", flush=True)
+                self.taken.append(known.get("seconds"))
                 return
             if not same:
                 shutil.rmtree(output) if output.is_dir() else output.unlink()
-        left = self._seconds[self._number - 1 :]
+        left = self.seconds[self._number - 1 :]
         print(f"{name} … (about {left[0]} s; {sum(left)} s to the end)", flush=True)
         started = time.monotonic()
         self._remember(title, fingerprint, complete=False)
@@ -98,11 +115,12 @@ class Stages:
             raise UserError(f"stage {title!r} failed with exit status {code}; see above")
         if output is not None:
             check_completed(output)
-        self._remember(title, fingerprint, complete=True)
-        print(f"{name}: {time.monotonic() - started:.0f} s", flush=True)
+        self.taken.append(round(time.monotonic() - started, 1))
+        self._remember(title, fingerprint, complete=True, seconds=self.taken[-1])
+        print(f"{name}: {self.taken[-1]:.0f} s", flush=True)
 
-    def _remember(self, title: str, fingerprint: str, complete: bool) -> None:
-        self._state[title] = {"fingerprint": fingerprint, "complete": complete}
+    def _remember(self, title: str, fingerprint: str, **status: bool | float) -> None:
+        self._state[title] = {"fingerprint": fingerprint, **status}
         atomic_write_text(self._state_path, json.dumps(self._state, indent=2) + "\n")
 
     def depends_on(self, paths: list[str]) -> None:
@@ -164,7 +182,9 @@ def main(argv: list[str]) -> None:
         *filter(None, [FLAGS.params_override]),
     ]
     model = folder / "model"
-    stages.depends_on([str(registry.experiment_files()["demo"])])
+    stages.depends_on([str(_EXPERIMENT)])
+    if not FLAGS.text and "trainer.train_steps" not in FLAGS.params_override:
+        overrides.append(f"trainer.train_steps={_steps(stages)}")
     stages.run(
         "training",
         model,
@@ -194,6 +214,42 @@ def main(argv: list[str]) -> None:
         *([f"--queries={folder / 'report' / 'queries.txt'}"] if FLAGS.text else []),
     )
     print(f"demo: {time.monotonic() - started:.0f} s in all; everything is in {folder}/")
+
+
+def training_share(taken: Sequence[float | None], seconds: Sequence[int], budget: float) -> float:
+    """The share of the training that leaves time for the stages after it.
+
+    Args:
+      taken: seconds of each stage before the training; None: not known.
+      seconds: seconds of all stages on the machine of `SECONDS`.
+      budget: seconds for all stages.
+
+    Returns:
+      At least `LEAST_STEPS_SHARE`, at most 1; 1 if the pace is not known.
+    """
+    if None in taken:
+        return 1.0
+    training, *after = seconds[len(taken) :]
+    pace = sum(taken) / sum(seconds[: len(taken)])
+    left = budget - sum(taken) - pace * (TRAINING_START_SECONDS + sum(after))
+    share = left / (pace * (training - TRAINING_START_SECONDS))
+    return min(1.0, max(LEAST_STEPS_SHARE, share))
+
+
+def _steps(stages: Stages) -> int:
+    """Steps of the training, by the time that is left; says which."""
+    trainer = yaml.safe_load(_EXPERIMENT.read_text(encoding="utf-8"))["trainer"]
+    # A second run reuses the stages and their seconds, and so has the same steps.
+    share = training_share(stages.taken, stages.seconds, 60 * FLAGS.minutes)
+    loop = trainer["steps_per_loop"]
+    steps = max(1, int(share * trainer["train_steps"] / loop)) * loop
+    why = (
+        "all of the experiment"
+        if share == 1
+        else f"what --minutes={FLAGS.minutes:g} leave time for"
+    )
+    print(f"training for {steps} steps: {why}", flush=True)
+    return steps
 
 
 if __name__ == "__main__":

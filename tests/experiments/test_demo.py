@@ -1,11 +1,17 @@
 """The demo's stages: what is there is reused, what changed is made again."""
 
+import json
 from collections import Counter
 
 import pytest
 
 from data_prep.documents.sentences import split_sentences
-from experiments.demo.__main__ import Stages
+from experiments.demo.__main__ import (
+    LEAST_STEPS_SHARE,
+    TRAINING_START_SECONDS,
+    Stages,
+    training_share,
+)
 from experiments.demo.report import read_sentences, sample_pairs
 from official_cmlm.errors import UserError
 from tests.conftest import make_documents, write_records
@@ -65,6 +71,37 @@ def test_an_interrupted_stage_keeps_its_output_to_go_on_from(tmp_path):
         Stages(tmp_path, [1]).run("one", out, "-c", code)
     assert out.exists()
     Stages(tmp_path, [1]).run("one", out, "-c", code)
+
+
+@pytest.mark.parametrize(
+    "taken, budget, share",
+    [
+        ((10, 10), 155.0, 1.0),  # 20 + 15 + 100 + 20: just enough
+        ((10, 10), 105.0, 0.5),
+        ((20, 20), 210.0, 0.5),  # twice as slow, twice the time
+        ((5, 5), 105.0, 1.0),
+        ((10, 10), 20.0, LEAST_STEPS_SHARE),
+        ((10, None), 20.0, 1.0),
+    ],
+)
+def test_the_training_is_as_long_as_time_is_left(taken, budget, share):
+    """Two stages of 10 s, then a training of 15 s and its 100 s of steps, and a stage of 20 s."""
+    seconds = (10, 10, TRAINING_START_SECONDS + 100, 20)
+    assert training_share(taken, seconds, budget) == pytest.approx(share)
+
+
+def test_a_second_run_trains_for_as_many_steps(tmp_path):
+    """What they are chosen by is what the stages took when they were run."""
+    run_all(tmp_path)
+    stages = Stages(tmp_path, [1, 1, 50])
+    code = ("-c", MAKE)
+    for name, output, text in (("one", "a", "1"), ("two", "b", "2")):
+        stages.run(
+            name, tmp_path / output, *code, str(tmp_path / output), str(tmp_path / "log"), text
+        )
+    assert (tmp_path / "log").read_text() == "ab"
+    state = json.loads((tmp_path / "stages.json").read_text())
+    assert stages.taken == [state["one"]["seconds"], state["two"]["seconds"]]
 
 
 def test_pairs_are_adjacent_and_unambiguous():
