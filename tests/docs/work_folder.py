@@ -17,6 +17,7 @@ NEEDS = {
     "docs/checkpoints.md": (),
     "docs/encoding.md": ("model",),
     "docs/export.md": ("model",),
+    "docs/litert.md": ("model",),
     "docs/search.md": ("model",),
     "docs/evaluation.md": ("model",),
     "docs/reliability.md": ("records",),
