@@ -29,7 +29,7 @@ from .study import Arm, Column, Study, paper_values
 # Of the intervals.
 CONFIDENCE = 0.95
 # Characters of a line below a panel.
-_LABEL_WIDTH = 36
+_LABEL_WIDTH = 28
 _FIGURE_WIDTH = 5.6  # inches; two panels beside each other, and the arms' names
 TABLE_NAME, FIGURE_NAME = "study.md", "study.png"
 # (arm, seed) -> its result.
