@@ -243,11 +243,14 @@ def _steps(stages: Stages) -> int:
     share = training_share(stages.taken, stages.seconds, 60 * FLAGS.minutes)
     loop = trainer["steps_per_loop"]
     steps = max(1, int(share * trainer["train_steps"] / loop)) * loop
-    why = (
-        "all of the experiment"
-        if share == 1
-        else f"what --minutes={FLAGS.minutes:g} leave time for"
-    )
+    if share == 1:
+        why = "all of the experiment"
+    elif share == LEAST_STEPS_SHARE:
+        why = (
+            f"the least that teach something; all together may take more than {FLAGS.minutes:g} min"
+        )
+    else:
+        why = f"what --minutes={FLAGS.minutes:g} leaves time for"
     print(f"training for {steps} steps: {why}", flush=True)
     return steps
 

@@ -107,9 +107,8 @@ def read_result(study: Study, work_dir: Path, arm: Arm, seed: int) -> dict[str, 
     # Through JSON, as what was written.
     now = json.loads(json.dumps(settings(study, arm)))
     if differing := _first_difference(found["settings"], now):
-        rescored = differing.split(".")[0].split(" ")[0] in (
-            *("suites", "set", "validation", "sentence_vector"),
-        )
+        field = differing.split(".")[0].split(" ")[0]
+        rescored = field in ("suites", "set", "validation", "sentence_vector")
         remedy = "score" if rescored else "train"
         model = "" if rescored else f" and {work_dir / 'models' / path.stem}"
         raise UserError(
