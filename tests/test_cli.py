@@ -36,6 +36,7 @@ BINARIES = [
     "benchmarks.search",
     "benchmarks.senteval",
     "benchmarks.senteval_training",
+    "benchmarks.sentence_condition",
     "benchmarks.service",
     "benchmarks.serving",
     "benchmarks.serving_side",

@@ -1,0 +1,142 @@
+"""How much a CMLM's sentence vector helps it to predict: `python -m benchmarks.sentence_condition`.
+
+    python -m benchmarks.sentence_condition --model_dir=work/cmlm --records=work/books_held_out \\
+        --language_models=work/mlm
+
+The masked tokens of each pair's second sentence are predicted three ways: with the vector of its
+own first sentence; with that of another pair of the batch; and by language models that see the
+second sentence alone, under the same masks. The difference of the first two is all that the vector
+carries about its neighbour, and all that the loss can teach the encoder about whole sentences.
+"""
+
+import dataclasses
+import json
+from pathlib import Path
+
+from absl import flags
+
+from experiments import registry
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the flags of the binary."""
+    flags.DEFINE_string("model_dir", None, "Model directory of a training with cmlm. Required.")
+    flags.DEFINE_list("records", None, "Record folders, not of the training. Required.")
+    flags.DEFINE_list(
+        "language_models",
+        [],
+        "Model directories of trainings with mlm and the same vocabulary, to compare with.",
+    )
+    flags.DEFINE_integer("max_examples", 6000, "Pairs to read at most; 0: all.", lower_bound=0)
+    cli.required("model_dir", "records")
+
+
+@dataclasses.dataclass
+class Sums:
+    """Over all masked tokens."""
+
+    loss: float = 0.0
+    correct: float = 0.0
+    tokens: float = 0.0
+
+    def add(self, prediction) -> None:  # noqa: ANN001 - the type would import TensorFlow
+        """Adds a batch's."""
+        (loss, tokens), (correct, _) = prediction.metrics.values()
+        self.loss += float(loss)
+        self.correct += float(correct)
+        self.tokens += float(tokens)
+
+
+def _load(folder: str, objective: str, records: list[str], max_examples: int):  # noqa: ANN202
+    """The task and the trained model of a model directory, with `objective` alone.
+
+    Its validation reads the given records; so does its training, whose own may be gone.
+    """
+    from official_cmlm.objectives import objectives
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    path = Path(folder) / "params.yaml"
+    if not path.is_file():
+        raise UserError(f"{folder}: no model directory, it has no params.yaml")
+    name = f"{objective}/english_base"
+    if registry.load(name, [str(path)]).task.objectives.as_dict()[objective] is None:
+        raise UserError(f"{folder}: was not trained with {objective}")
+    others = {other: None for other in objectives() if other != objective}
+    data = {"input_path": "", "sources": [{"path": path} for path in records]}
+    own = {objective: {"train_data": None, "validation_data": None}}
+    task = {
+        "init_checkpoint": folder,
+        "objectives": {**others, **own},
+        "train_data": data,
+        "validation_data": {**data, "max_examples": max_examples},
+    }
+    config = registry.load(name, [str(path)], json.dumps({"task": task}))
+    task = SentenceEncoderTask(config.task)
+    model = task.build_model()
+    task.initialize(model)
+    return task, model
+
+
+def measure(
+    model_dir: str, records: list[str], language_models: list[str], max_examples: int
+) -> dict[str, Sums]:
+    """Way to predict -> sums over the pairs of the records.
+
+    Args:
+      model_dir: of a training with cmlm.
+      records: folders.
+      language_models: model directories of trainings with mlm.
+      max_examples: pairs to read at most; 0: all.
+
+    Raises:
+      UserError: a folder is none of these.
+    """
+    import tensorflow as tf
+
+    from official_cmlm.objectives.masked_prediction import at_predictions, predict_masked
+
+    task, model = _load(model_dir, "cmlm", records, max_examples)
+    others = {name: _load(name, "mlm", records, max_examples)[1] for name in language_models}
+    sums = {name: Sums() for name in ("own", "another", *others)}
+    cmlm = model.objectives["cmlm"]
+    for batch in task.build_inputs(task.task_config.validation_data):
+        features = batch["cmlm"]
+        masked, vectors = features["second_masked"], model.encoder(features["first"])["vector"]
+        size = len(vectors)
+        if size < 2:
+            continue
+        # Neighbours in a batch may be neighbours in the text; those half a batch away are not.
+        chosen = {"own": vectors, "another": tf.roll(vectors, size // 2, axis=0)}
+        for way, given in chosen.items():
+            inputs = {**at_predictions(masked), "dense_inputs": cmlm.projection(given)}
+            outputs = model.encoder(inputs)["sequence_output"]
+            sums[way].add(predict_masked(cmlm, outputs, masked))
+        for name, other in others.items():
+            outputs = other.encoder(at_predictions(masked))["sequence_output"]
+            sums[name].add(predict_masked(other.objectives["mlm"], outputs, masked))
+    return sums
+
+
+def main(argv: list[str]) -> None:
+    """Runs the benchmark."""
+    del argv
+    cli.quiet_tensorflow()
+    sums = measure(FLAGS.model_dir, FLAGS.records, FLAGS.language_models, FLAGS.max_examples)
+    print(f"{sums['own'].tokens:,.0f} masked tokens")
+    width = max(map(len, sums))
+    for way, each in sums.items():
+        loss, accuracy = each.loss / each.tokens, 100 * each.correct / each.tokens
+        print(f"figure {way:<{width}} {loss:.4f} nats a token, {accuracy:.2f} % right")
+    own, another = sums["own"], sums["another"]
+    gain = (another.loss - own.loss) / own.tokens
+    points = 100 * (own.correct - another.correct) / own.tokens
+    print(f"figure gain_of_own_vector {gain:.4f} nats a token, {points:.2f} points")
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)
