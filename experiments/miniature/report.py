@@ -290,12 +290,13 @@ def _figure(study: Study, results: Results) -> Chart:
             drawn |= _draw_differences(right, study, results, column)
         figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
 
-    height = len(columns) * (0.85 + 0.3 * len(study.arms)) + 0.55
+    height = len(columns) * (0.85 + 0.36 * len(study.arms)) + 0.55
     return Chart(study.title, height, draw, _FIGURE_WIDTH)
 
 
 def _rows(axes: Any, study: Study, labels: bool) -> None:
-    axes.set_yticks(range(len(study.arms)), [_label(a) if labels else "" for a in study.arms])
+    names = [textwrap.fill(_label(arm), _LABEL_WIDTH) if labels else "" for arm in study.arms]
+    axes.set_yticks(range(len(study.arms)), names)
     axes.set_ylim(len(study.arms) - 0.5, -0.5)
     axes.grid(axis="y", visible=False)
     axes.tick_params(axis="y", length=0)
