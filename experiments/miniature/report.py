@@ -96,10 +96,12 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     if not results:
         raise UserError(f"{work_dir}: no results of this study yet; run it without --report_only")
     _check_files(results, work_dir)
-    (work_dir / FIGURE_NAME).write_bytes(image(_figure(study, results), "png", "", "white", 160))
+    (work_dir / FIGURE_NAME).write_bytes(
+        image(_figure(_begun(study, results), results), "png", "", "white", 160)
+    )
     (work_dir / TABLE_NAME).write_text(_markdown(study, results, name), encoding="utf-8")
     missing = _missing(study, results)
-    rest = f"; missing: {', '.join(missing)}" if missing else ""
+    rest = f"; missing: {'; '.join(missing)}" if missing else ""
     return f"study: {work_dir / TABLE_NAME}, {work_dir / FIGURE_NAME}{rest}"
 
 
@@ -117,12 +119,19 @@ def _check_files(results: Results, work_dir: Path) -> None:
 
 
 def _missing(study: Study, results: Results) -> list[str]:
-    return [
-        f"{arm.name} seed {seed}"
-        for seed in study.seeds
-        for arm in study.arms
-        if (arm.name, seed) not in results
-    ]
+    """Each arm that lacks results, with its seeds."""
+    lines = []
+    for arm in study.arms:
+        seeds = [str(seed) for seed in study.seeds if (arm.name, seed) not in results]
+        if seeds:
+            lines.append(f"{arm.name} seed{'s' if len(seeds) > 1 else ''} {', '.join(seeds)}")
+    return lines
+
+
+def _begun(study: Study, results: Results) -> Study:
+    """The study without the arms that have no results yet, but for the baseline."""
+    names = {study.baseline, *(name for name, _ in results)}
+    return dataclasses.replace(study, arms=[arm for arm in study.arms if arm.name in names])
 
 
 def _label(arm: Arm) -> str:
@@ -167,10 +176,15 @@ def _markdown(study: Study, results: Results, name: str) -> str:
         "",
     ]
     if missing := _missing(study, results):
-        lines += [f"Missing, and in no figure here: {', '.join(missing)}.", ""]
+        lines += [f"Missing, and in no figure here: {'; '.join(missing)}.", ""]
     lines += [f"![Scores and differences]({FIGURE_NAME})", ""]
     for column in study.scores.columns:
-        lines += [f"## {escape(column.label)}", "", *_scores(study, results, column), ""]
+        lines += [
+            f"## {escape(column.label)}",
+            "",
+            *_scores(_begun(study, results), results, column),
+            "",
+        ]
     lines += ["## What was run", "", *_work(study, results), ""]
     protocols = {k: v for r in results.values() for k, v in r["protocols"].items()}
     lines += [f"- `{name}`: {escape(text)}" for name, text in protocols.items()]

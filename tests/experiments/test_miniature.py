@@ -153,7 +153,12 @@ def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_pat
     assert (copied / "study.png").read_bytes().startswith(b"\x89PNG")
     (copied / "results" / "readout.2.json").unlink()
     assert report.write_report(study, copied, "tiny").endswith("missing: readout seed 2")
-    assert "Missing, and in no figure here: readout seed 2." in (copied / "study.md").read_text()
+    text = (copied / "study.md").read_text()
+    assert "Missing, and in no figure here: readout seed 2." in text and "| readout |" in text
+    # Without any result an arm has no rows.
+    (copied / "results" / "readout.1.json").unlink()
+    assert report.write_report(study, copied, "tiny").endswith("missing: readout seeds 1, 2")
+    assert "| readout |" not in (copied / "study.md").read_text()
     (copied / "results" / "mlm.1.json").write_text("{")
     with pytest.raises(UserError, match="mlm.1.json: (no result|not valid JSON).*delete it"):
         report.write_report(study, copied, "tiny")
