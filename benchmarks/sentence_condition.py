@@ -45,7 +45,8 @@ class Sums:
 
     def add(self, prediction) -> None:  # noqa: ANN001 - the type would import TensorFlow
         """Adds a batch's."""
-        (loss, tokens), (correct, _) = prediction.metrics.values()
+        loss, tokens = prediction.metrics["masked_token_loss"]
+        correct, _ = prediction.metrics["masked_token_accuracy"]
         self.loss += float(loss)
         self.correct += float(correct)
         self.tokens += float(tokens)
@@ -93,7 +94,7 @@ def measure(
       max_examples: pairs to read at most; 0: all.
 
     Raises:
-      UserError: a folder is none of these.
+      UserError: a folder is none of these, or the records have fewer than two pairs.
     """
     import tensorflow as tf
 
@@ -109,7 +110,7 @@ def measure(
         size = len(vectors)
         if size < 2:
             continue
-        # Neighbours in a batch may be neighbours in the text; those half a batch away are not.
+        # Neighbours in a batch may be neighbours in the text; half a batch away is far from it.
         chosen = {"own": vectors, "another": tf.roll(vectors, size // 2, axis=0)}
         for way, given in chosen.items():
             inputs = {**at_predictions(masked), "dense_inputs": cmlm.projection(given)}
@@ -118,6 +119,8 @@ def measure(
         for name, other in others.items():
             outputs = other.encoder(at_predictions(masked))["sequence_output"]
             sums[name].add(predict_masked(other.objectives["mlm"], outputs, masked))
+    if not sums["own"].tokens:
+        raise UserError(f"{', '.join(records)}: no two pairs of sentences")
     return sums
 
 
