@@ -96,9 +96,8 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
     if not results:
         raise UserError(f"{work_dir}: no results of this study yet; run it without --report_only")
     _check_files(results, work_dir)
-    (work_dir / FIGURE_NAME).write_bytes(
-        image(_figure(_begun(study, results), results), "png", "", "white", 160)
-    )
+    figure = _figure(_begun(study, results), results)
+    (work_dir / FIGURE_NAME).write_bytes(image(figure, "png", "", "white", 160))
     (work_dir / TABLE_NAME).write_text(_markdown(study, results, name), encoding="utf-8")
     missing = _missing(study, results)
     rest = f"; missing: {'; '.join(missing)}" if missing else ""
@@ -178,13 +177,9 @@ def _markdown(study: Study, results: Results, name: str) -> str:
     if missing := _missing(study, results):
         lines += [f"Missing, and in no figure here: {'; '.join(missing)}.", ""]
     lines += [f"![Scores and differences]({FIGURE_NAME})", ""]
+    begun = _begun(study, results)
     for column in study.scores.columns:
-        lines += [
-            f"## {escape(column.label)}",
-            "",
-            *_scores(_begun(study, results), results, column),
-            "",
-        ]
+        lines += [f"## {escape(column.label)}", "", *_scores(begun, results, column), ""]
     lines += ["## What was run", "", *_work(study, results), ""]
     protocols = {k: v for r in results.values() for k, v in r["protocols"].items()}
     lines += [f"- `{name}`: {escape(text)}" for name, text in protocols.items()]
