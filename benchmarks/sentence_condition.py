@@ -1,12 +1,16 @@
 """How much a CMLM's sentence vector helps it to predict: `python -m benchmarks.sentence_condition`.
 
     python -m benchmarks.sentence_condition --model_dir=work/cmlm --records=work/books_held_out \\
-        --language_models=work/mlm
+        --language_models=work/mlm --pair_models=work/nsp
 
-The masked tokens of each pair's second sentence are predicted three ways: with the vector of its
-own first sentence; with that of another pair of the batch; and by language models that see the
-second sentence alone, under the same masks. The difference of the first two is all that the vector
-carries about its neighbour, and all that the loss can teach the encoder about whole sentences.
+The masked tokens of each pair's second sentence are predicted with the vector of its own first
+sentence and with that of another pair of the batch. The difference is all that the vector carries
+about its neighbour, and all that the loss can teach the encoder about whole sentences.
+
+Other models predict the same tokens under the same masks, to compare with. Language models see the
+second sentence alone: what is known without a neighbour. Models of `nsp` see both sentences as one
+sequence, every word of the first included: about as much as a neighbour is worth to an encoder of
+this size, however it is told of it.
 """
 
 import dataclasses
@@ -30,6 +34,12 @@ def define_flags() -> None:
         "language_models",
         [],
         "Model directories of trainings with mlm and the same vocabulary, to compare with.",
+    )
+    flags.DEFINE_list(
+        "pair_models",
+        [],
+        "Model directories of trainings with nsp and the same vocabulary; they read both sentences "
+        "as one sequence.",
     )
     flags.DEFINE_integer("max_examples", 6000, "Pairs to read at most; 0: all.", lower_bound=0)
     cli.required("model_dir", "records")
@@ -82,8 +92,41 @@ def _load(folder: str, objective: str, records: list[str], max_examples: int):  
     return task, model
 
 
+def one_sequence(first: dict, masked: dict) -> dict:
+    """The encoder's inputs for both sentences of pairs as BERT reads a pair.
+
+    Args:
+      first: of the first sentences: `input_word_ids`, `input_mask`, `input_type_ids`, int32
+        `[batch, seq]`.
+      masked: of the second sentences, as `MaskTokens` made them.
+
+    Returns:
+      `[CLS] first [SEP] second [SEP]`, types 0 and 1, the second masked as before; outputs are read
+      at its prediction slots.
+    """
+    import tensorflow as tf
+
+    lengths = tf.reduce_sum(first["input_mask"], axis=1)
+    # The second [CLS] is left out.
+    others = tf.reduce_sum(masked["input_mask"], axis=1) - 1
+    before = tf.RaggedTensor.from_tensor(first["input_word_ids"], lengths=lengths)
+    after = tf.RaggedTensor.from_tensor(masked["input_word_ids"][:, 1:], lengths=others)
+    types = tf.concat([tf.zeros_like(before), tf.ones_like(after)], axis=1).to_tensor()
+    shifted = masked["masked_lm_positions"] + lengths[:, tf.newaxis] - 1
+    return {
+        "input_word_ids": tf.concat([before, after], axis=1).to_tensor(),
+        "input_mask": tf.sequence_mask(lengths + others, dtype=tf.int32),
+        "input_type_ids": types,
+        "output_positions": tf.where(masked["masked_lm_weights"] > 0, shifted, 0),
+    }
+
+
 def measure(
-    model_dir: str, records: list[str], language_models: list[str], max_examples: int
+    model_dir: str,
+    records: list[str],
+    language_models: list[str],
+    max_examples: int,
+    pair_models: tuple[str, ...] | list[str] = (),
 ) -> dict[str, Sums]:
     """Way to predict -> sums over the pairs of the records.
 
@@ -92,6 +135,11 @@ def measure(
       records: folders.
       language_models: model directories of trainings with mlm.
       max_examples: pairs to read at most; 0: all.
+      pair_models: model directories of trainings with nsp.
+
+    Returns:
+      `own` and `another`: the vector's; the other models under their directories, those of nsp
+      twice: `DIR, own sentence` and `DIR, another sentence`.
 
     Raises:
       UserError: a folder is none of these, or the records have fewer than two pairs.
@@ -102,7 +150,17 @@ def measure(
 
     task, model = _load(model_dir, "cmlm", records, max_examples)
     others = {name: _load(name, "mlm", records, max_examples)[1] for name in language_models}
-    sums = {name: Sums() for name in ("own", "another", *others)}
+    pairs = {name: _load(name, "nsp", records, max_examples)[1] for name in pair_models}
+    longest = 2 * task.task_config.validation_data.seq_length - 1
+    for name, pair in pairs.items():
+        positions = pair.encoder.config.max_position_embeddings
+        if positions < longest:
+            raise UserError(
+                f"{name}: has {positions} positions, the pairs of {model_dir} have up to {longest} "
+                "tokens; train it with a larger encoder.max_position_embeddings"
+            )
+    ways = [f"{name}, {way} sentence" for name in pairs for way in ("own", "another")]
+    sums = {name: Sums() for name in ("own", "another", *others, *ways)}
     cmlm = model.objectives["cmlm"]
     for batch in task.build_inputs(task.task_config.validation_data):
         features = batch["cmlm"]
@@ -111,11 +169,16 @@ def measure(
         if size < 2:
             continue
         # Neighbours in a batch may be neighbours in the text; half a batch away is far from it.
-        chosen = {"own": vectors, "another": tf.roll(vectors, size // 2, axis=0)}
-        for way, given in chosen.items():
-            inputs = {**at_predictions(masked), "dense_inputs": cmlm.projection(given)}
+        for way, shift in {"own": 0, "another": size // 2}.items():
+            given = cmlm.projection(tf.roll(vectors, shift, axis=0))
+            inputs = {**at_predictions(masked), "dense_inputs": given}
             outputs = model.encoder(inputs)["sequence_output"]
             sums[way].add(predict_masked(cmlm, outputs, masked))
+            first = {key: tf.roll(value, shift, axis=0) for key, value in features["first"].items()}
+            for name, pair in pairs.items():
+                outputs = pair.encoder(one_sequence(first, masked))["sequence_output"]
+                prediction = predict_masked(pair.objectives["nsp"], outputs, masked)
+                sums[f"{name}, {way} sentence"].add(prediction)
         for name, other in others.items():
             outputs = other.encoder(at_predictions(masked))["sequence_output"]
             sums[name].add(predict_masked(other.objectives["mlm"], outputs, masked))
@@ -128,7 +191,13 @@ def main(argv: list[str]) -> None:
     """Runs the benchmark."""
     del argv
     cli.quiet_tensorflow()
-    sums = measure(FLAGS.model_dir, FLAGS.records, FLAGS.language_models, FLAGS.max_examples)
+    sums = measure(
+        FLAGS.model_dir,
+        FLAGS.records,
+        FLAGS.language_models,
+        FLAGS.max_examples,
+        FLAGS.pair_models,
+    )
     print(f"{sums['own'].tokens:,.0f} masked tokens")
     width = max(map(len, sums))
     for way, each in sums.items():
