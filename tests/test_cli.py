@@ -10,6 +10,7 @@ ROOT = Path(__file__).parents[1]
 BINARIES = [
     "benchmarks.accelerators",
     "benchmarks.adapt",
+    "benchmarks.bag_of_words",
     "benchmarks.batch_invariance",
     "benchmarks.data_prep",
     "benchmarks.duplicates",
