@@ -10,9 +10,11 @@ Learns from the text of a study, and scores as an encoder is scored:
   *played*;
 - `averaged_vectors`: the mean of a sentence's word vectors, learned from how often words stand near
   each other (factorised positive pointwise mutual information);
-- the encoders that are named, as they are and whitened: the vectors of the text's sentences are
-  centred and made uncorrelated, which weakens what all sentences have in common (Su et al. 2021,
-  "Whitening sentence representations").
+- the encoders that are named.
+
+All but the first two also whitened: the vectors of the text's sentences are centred and made
+uncorrelated, which weakens what all sentences have in common (Su et al. 2021, "Whitening sentence
+representations").
 
 What an encoder is worth that such a text has trained is what it scores above these.
 """
@@ -175,11 +177,14 @@ def main(argv: list[str]) -> None:
     print(f"{len(sentences):,} sentences")
     step = max(1, len(sentences) // FLAGS.whitening_sentences)
     some = sentences[::step][: FLAGS.whitening_sentences]
-    # Each is learned when it is its turn.
-    bags = {name: functools.partial(_BAGS[name], sentences) for name in FLAGS.bags}
-    for path, encoder in opened.items():
-        bags[path] = lambda encoder=encoder: encoder.encode
-        bags[f"{path}, whitened"] = lambda encoder=encoder: whitened(encoder.encode, some)
+    # Each is learned when it is its turn, and once.
+    learned = {name: functools.partial(_BAGS[name], sentences) for name in FLAGS.bags}
+    learned |= {path: lambda encoder=encoder: encoder.encode for path, encoder in opened.items()}
+    ways = {}
+    for name, learn in learned.items():
+        ways[name] = once = functools.cache(learn)
+        if not name.startswith("tf_idf"):
+            ways[f"{name}, whitened"] = lambda once=once: whitened(once(), some)
     options = driver.parse_options(
         ["senteval", "sts"],
         [
@@ -188,10 +193,10 @@ def main(argv: list[str]) -> None:
             "sts.other_languages=false",
         ],
     )
-    text = hashlib.sha256("\n".join(sentences).encode()).hexdigest()
+    text = hashlib.sha256("\n".join([*sentences, f"{len(some)}"]).encode()).hexdigest()
     lines = []
-    for number, (name, learn) in enumerate(bags.items(), 1):
-        print(f"[{number}/{len(bags)}] {name} …", flush=True)
+    for number, (name, learn) in enumerate(ways.items(), 1):
+        print(f"[{number}/{len(ways)}] {name} …", flush=True)
         identity = hashlib.sha256(f"{name} {text} {_fingerprint(opened, name)}".encode())
         encoder = OpenedEncoder(name, "python", identity.hexdigest()[:16], learn())
         folder = Path(FLAGS.output_dir) / name.replace(", ", "_").replace(os.sep, "_")
