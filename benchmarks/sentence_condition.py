@@ -164,17 +164,14 @@ def measure(
     cmlm = model.objectives["cmlm"]
     for batch in task.build_inputs(task.task_config.validation_data):
         features = batch["cmlm"]
-        masked, vectors = features["second_masked"], model.encoder(features["first"])["vector"]
-        size = len(vectors)
+        masked, size = features["second_masked"], len(features["first"]["input_word_ids"])
         if size < 2:
             continue
         # Neighbours in a batch may be neighbours in the text; half a batch away is far from it.
         for way, shift in {"own": 0, "another": size // 2}.items():
-            given = cmlm.projection(tf.roll(vectors, shift, axis=0))
-            inputs = {**at_predictions(masked), "dense_inputs": given}
-            outputs = model.encoder(inputs)["sequence_output"]
-            sums[way].add(predict_masked(cmlm, outputs, masked))
             first = {key: tf.roll(value, shift, axis=0) for key, value in features["first"].items()}
+            given = {**features, "first": first}
+            sums[way].add(cmlm.predict(given, lambda inputs, _: model.encoder(inputs), {}))
             for name, pair in pairs.items():
                 outputs = pair.encoder(one_sequence(first, masked))["sequence_output"]
                 prediction = predict_masked(pair.objectives["nsp"], outputs, masked)
