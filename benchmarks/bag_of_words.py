@@ -16,7 +16,7 @@ All but the first two also whitened: the vectors of the text's sentences are cen
 uncorrelated, which weakens what all sentences have in common (Su et al. 2021, "Whitening sentence
 representations").
 
-What an encoder is worth that such a text has trained is what it scores above these.
+A trained encoder has learned something only if it scores above these.
 """
 
 import functools
@@ -75,7 +75,7 @@ def read_sentences(inputs: list[str]) -> list[str]:
     from official_cmlm import progress
 
     files = expand_inputs(inputs)
-    options, found = ReadOptions(on_error="skip"), []
+    options, found = ReadOptions(), []
     done = progress.counter(len(files), "file", "reading")
     for file in files:
         for document in read_documents([file], options, ReadReport()):

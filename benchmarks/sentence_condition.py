@@ -9,8 +9,7 @@ about its neighbour, and all that the loss can teach the encoder about whole sen
 
 Other models predict the same tokens under the same masks, to compare with. Language models see the
 second sentence alone: what is known without a neighbour. Models of `nsp` see both sentences as one
-sequence, every word of the first included: about as much as a neighbour is worth to an encoder of
-this size, however it is told of it.
+sequence, every word of the first included; half of the pairs that they were trained on are random.
 """
 
 import dataclasses
