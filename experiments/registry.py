@@ -77,8 +77,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.configs.schedule import check_schedule
     from official_cmlm.configs.yaml_loading import parse_override, read_yaml
-    from official_cmlm.limits import check_fields
     from official_cmlm.training.config import SentenceEncoderExperimentConfig
+    from official_cmlm.validation import check_fields
 
     config = SentenceEncoderExperimentConfig()
     from official_cmlm.training.start import read_start

@@ -26,17 +26,19 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 
 # Package -> the modules of `official_cmlm` that it may import beside its own.
 MAY_IMPORT = {
-    "official_cmlm.limits": "errors",
+    "official_cmlm.validation": "errors",
     "official_cmlm.losses": "",
-    "official_cmlm.configs": "errors files limits",
+    "official_cmlm.configs": "errors files validation",
     "official_cmlm.inputs": "configs hashing records tokenization errors",
     "official_cmlm.modeling": "configs errors",
     "official_cmlm.backends": "configs errors extras files tokenization checkpoints modeling",
-    "official_cmlm.evaluation": "errors extras files languages limits nearest progress",
+    "official_cmlm.evaluation": "errors extras files languages nearest progress validation",
     "official_cmlm.evaluation.data": "errors extras evaluation.scores",
-    "official_cmlm.evaluation.metrics": "errors limits nearest evaluation.encoding evaluation.data",
+    "official_cmlm.evaluation.metrics": (
+        "errors nearest validation evaluation.encoding evaluation.data"
+    ),
     "official_cmlm.evaluation.suites": (
-        "errors languages limits evaluation.encoding evaluation.scores evaluation.data"
+        "errors languages validation evaluation.encoding evaluation.scores evaluation.data"
         " evaluation.metrics"
     ),
     "official_cmlm.search": "errors evaluation.encoding files nearest progress quantization",

@@ -6,7 +6,7 @@ from typing import Annotated
 from official.modeling.hyperparams import base_config
 
 from official_cmlm.errors import UserError
-from official_cmlm.limits import SEED, OneOf, above, at_least, between, check_fields
+from official_cmlm.validation import SEED, OneOf, above, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
 SHORT_DOCUMENTS = ("split", "drop")

@@ -8,7 +8,7 @@ from typing import Annotated
 from official.modeling.hyperparams import base_config
 
 from official_cmlm.errors import UserError
-from official_cmlm.limits import OneOf, between, check_fields
+from official_cmlm.validation import OneOf, between, check_fields
 
 POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last", "mean_padded")
 SENTENCE_VECTORS = ("pooled", "projected_mean")

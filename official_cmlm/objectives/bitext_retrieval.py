@@ -15,7 +15,6 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import TextPairs, TextTriples, one_language
 from official_cmlm.inputs.views import Source
-from official_cmlm.limits import between
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
@@ -23,6 +22,7 @@ from official_cmlm.objectives.retrieval import (
     retrieval_output,
     retrieval_vectors,
 )
+from official_cmlm.validation import between
 
 
 @dataclasses.dataclass

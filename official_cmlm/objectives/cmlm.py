@@ -17,7 +17,6 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
-from official_cmlm.limits import OneOf, between
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -34,6 +33,7 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
+from official_cmlm.validation import OneOf, between
 
 ARCHITECTURES = ("concat", "skip")
 

@@ -14,7 +14,6 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
-from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -37,6 +36,7 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
+from official_cmlm.validation import OneOf, at_least, between
 
 # The key of `Contrastive.vectors` that each names.
 CONDITIONINGS = {"projected": "first", "vector": "sentence"}

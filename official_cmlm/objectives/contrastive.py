@@ -19,7 +19,6 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import Source
-from official_cmlm.limits import OneOf, above, at_least, between
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
@@ -36,6 +35,7 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
+from official_cmlm.validation import OneOf, above, at_least, between
 
 PROJECTION_HEADS = ("none", "mlp")
 LOSSES = ("nt_xent", "multi_similarity")

@@ -18,7 +18,6 @@ from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
-from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.losses.nt_xent import nt_xent
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -43,6 +42,7 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
+from official_cmlm.validation import OneOf, at_least, between
 
 
 @dataclasses.dataclass

@@ -15,7 +15,6 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import SpecialIds
-from official_cmlm.limits import OneOf, at_least, between
 from official_cmlm.losses.vocabulary_blocks import most_likely_in_blocks
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.language_model_head import build_language_model_head
@@ -37,6 +36,7 @@ from official_cmlm.objectives.contrastive import (
     check_weights,
 )
 from official_cmlm.objectives.masked_prediction import MaskingConfig, at_predictions
+from official_cmlm.validation import OneOf, at_least, between
 
 REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIGHER}
 

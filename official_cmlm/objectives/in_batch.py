@@ -9,11 +9,11 @@ import tensorflow as tf
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import row_identity
-from official_cmlm.limits import above, at_least, between
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import ObjectiveConfig
+from official_cmlm.validation import above, at_least, between
 
 
 @dataclasses.dataclass

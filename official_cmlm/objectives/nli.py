@@ -15,7 +15,6 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
 from official_cmlm.inputs.views import Source
-from official_cmlm.limits import OneOf
 from official_cmlm.losses.nli import nli_features, nli_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -28,6 +27,7 @@ from official_cmlm.objectives.base import (
     Vectors,
     register,
 )
+from official_cmlm.validation import OneOf
 
 NUM_CLASSES = 3
 

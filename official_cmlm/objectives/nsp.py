@@ -23,7 +23,6 @@ from official_cmlm.inputs.next_sentence import (
 )
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import Source, SpecialIds
-from official_cmlm.limits import between
 from official_cmlm.losses.next_sentence import next_sentence_loss
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -43,6 +42,7 @@ from official_cmlm.objectives.masked_prediction import (
     num_masked,
     predict_masked,
 )
+from official_cmlm.validation import between
 
 
 @dataclasses.dataclass

@@ -14,7 +14,6 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.views import AdjacentPairs, Source
-from official_cmlm.limits import OneOf, between
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
@@ -23,6 +22,7 @@ from official_cmlm.objectives.retrieval import (
     retrieval_output,
     retrieval_vectors,
 )
+from official_cmlm.validation import OneOf, between
 
 ENCODERS = ("shared", "separate")
 

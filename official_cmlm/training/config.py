@@ -11,8 +11,8 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.schedule import ScheduleConfig, with_schedule
 from official_cmlm.errors import UserError
-from official_cmlm.limits import at_least, check_fields
 from official_cmlm.objectives import ObjectiveConfig, objectives
+from official_cmlm.validation import at_least, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:

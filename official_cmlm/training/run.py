@@ -32,7 +32,6 @@ from official_cmlm.configs.schedule import check_schedule, resume_notes, schedul
 from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.files import check_writable, locked, read_object, report_write_errors
-from official_cmlm.limits import check_fields
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
@@ -64,6 +63,7 @@ from official_cmlm.training.signals import StopRequest, watching
 from official_cmlm.training.start import for_sentences, length, read_start
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer, WeightsFailed
+from official_cmlm.validation import check_fields
 
 
 def run(

@@ -17,7 +17,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import unit64
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 SIDES = ("both", "queries")
 

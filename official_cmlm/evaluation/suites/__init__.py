@@ -26,7 +26,7 @@ import typing
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.limits import OneOf
+from official_cmlm.validation import OneOf
 
 SUITES = {
     "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",

@@ -20,7 +20,7 @@ from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.limits import above, at_least, between, check_fields
+from official_cmlm.validation import above, at_least, between, check_fields
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 

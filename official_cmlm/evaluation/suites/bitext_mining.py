@@ -28,7 +28,7 @@ from official_cmlm.evaluation.metrics.margin import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 HINT = (
     "BUCC 2018 (comparable.limsi.fr/bucc2018/bucc2018-task.html) belongs into DATA_DIR/bucc as "

@@ -35,7 +35,7 @@ from official_cmlm.evaluation.metrics.lexicon import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 _AT = (1, 5)
 MAPPINGS = ("procrustes", "none")

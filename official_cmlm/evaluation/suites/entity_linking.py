@@ -27,7 +27,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.limits import OneOf, check_fields
+from official_cmlm.validation import OneOf, check_fields
 
 
 @dataclasses.dataclass(frozen=True)

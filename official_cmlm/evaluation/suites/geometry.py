@@ -26,7 +26,7 @@ from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit64
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.limits import SEED, at_least, between, check_fields
+from official_cmlm.validation import SEED, at_least, between, check_fields
 
 _TEXT_HINT = (
     "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "

@@ -28,7 +28,7 @@ from official_cmlm.evaluation.encoding import Encode, prepare
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.limits import at_least
+from official_cmlm.validation import at_least
 
 Pool = Mapping[str, np.ndarray]
 """Language -> float `[n, dim]`, row i of each translates row i of the others."""

@@ -16,7 +16,7 @@ from official_cmlm.evaluation.suites.senteval import (
     seeds_described,
     training_described,
 )
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 HINT = (
     "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "

@@ -19,7 +19,7 @@ from official_cmlm.evaluation.encoding import Encode, for_role, prepare, roles_o
 from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 # Documents that are embedded and searched at a time, as in BEIR.
 _PART = 50_000

@@ -26,7 +26,7 @@ from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig, ran
 from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relatedness
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.limits import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least, check_fields
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
 # `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.

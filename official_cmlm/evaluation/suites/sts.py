@@ -29,7 +29,7 @@ from official_cmlm.evaluation.metrics.similarity import (
     subset_correlations,
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.limits import OneOf, check_fields
+from official_cmlm.validation import OneOf, check_fields
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 # The seven sets whose mean papers call the average.

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from experiments import registry
 from official_cmlm.errors import UserError
-from official_cmlm.limits import OneOf, above, at_least, between, check_fields
+from official_cmlm.validation import OneOf, above, at_least, between, check_fields
 
 
 @dataclasses.dataclass
