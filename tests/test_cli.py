@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BINARIES = [
     "benchmarks.accelerators",
-    "benchmarks.adapt",
     "benchmarks.bag_of_words",
     "benchmarks.batch_invariance",
     "benchmarks.data_prep",
