@@ -9,7 +9,6 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BINARIES = [
     "benchmarks.accelerators",
-    "benchmarks.bag_of_words",
     "benchmarks.batch_invariance",
     "benchmarks.data_prep",
     "benchmarks.duplicates",
@@ -34,7 +33,6 @@ BINARIES = [
     "benchmarks.real_text",
     "benchmarks.scaling",
     "benchmarks.search",
-    "benchmarks.sentence_condition",
     "benchmarks.senteval",
     "benchmarks.senteval_training",
     "benchmarks.service",
