@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-# (bytes of text, entries at which it gave out), cased, ten languages, S = 0.3, pairs seen twice;
-# `benchmarks/results/vocabulary.md`. Fewer languages have fewer words, so they reach less.
+# (bytes of text, entries at which it gave out), measured cased on text of ten languages with
+# S = 0.3 and pairs that are seen twice. Fewer languages have fewer words, so they reach less.
 _REACHED = ((5e6, 90_040), (20e6, 201_030), (60e6, 376_557), (150e6, 466_327))
 # A line through memory and time of the smallest and the largest run: MiB, and CPU-seconds.
 _BASE_MIB, _MIB_A_MB = 175, 9.5
