@@ -9,14 +9,12 @@ import pytest
 ROOT = Path(__file__).parents[1]
 BINARIES = [
     "benchmarks.accelerators",
-    "benchmarks.batch_invariance",
     "benchmarks.data_prep",
     "benchmarks.embed",
     "benchmarks.encode",
     "benchmarks.encode_bound",
     "benchmarks.encode_side",
     "benchmarks.fuzz",
-    "benchmarks.gradient_cache",
     "benchmarks.imported",
     "benchmarks.input",
     "benchmarks.input_side",
@@ -26,7 +24,6 @@ BINARIES = [
     "benchmarks.methods",
     "benchmarks.mixed_precision",
     "benchmarks.nearest",
-    "benchmarks.random_batches",
     "benchmarks.real_text",
     "benchmarks.scaling",
     "benchmarks.search",
