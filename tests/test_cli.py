@@ -24,7 +24,6 @@ BINARIES = [
     "benchmarks.methods",
     "benchmarks.mixed_precision",
     "benchmarks.nearest",
-    "benchmarks.real_text",
     "benchmarks.scaling",
     "benchmarks.search",
     "benchmarks.senteval",
