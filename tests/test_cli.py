@@ -21,7 +21,6 @@ BINARIES = [
     "benchmarks.memory",
     "benchmarks.methods",
     "benchmarks.mixed_precision",
-    "benchmarks.nearest",
     "benchmarks.scaling",
     "benchmarks.search",
     "benchmarks.senteval",
