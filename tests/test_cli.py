@@ -16,7 +16,6 @@ BINARIES = [
     "benchmarks.fuzz",
     "benchmarks.input",
     "benchmarks.input_side",
-    "benchmarks.input_startup",
     "benchmarks.jax_runtime",
     "benchmarks.memory",
     "benchmarks.methods",
