@@ -16,7 +16,6 @@ BINARIES = [
     "benchmarks.fuzz",
     "benchmarks.input",
     "benchmarks.input_side",
-    "benchmarks.jax_runtime",
     "benchmarks.memory",
     "benchmarks.methods",
     "benchmarks.mixed_precision",
