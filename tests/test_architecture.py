@@ -1,6 +1,8 @@
 """Rules that hold over all source files: who may import whom, and what nobody may use."""
 
 import ast
+import functools
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -110,6 +112,12 @@ def _imports(tree):
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
+@functools.cache
+def _imports_of(path):
+    """Returns the full names of all that a file imports; each file is parsed once for all tests."""
+    return tuple(_imports(_tree(path)))
+
+
 def _within(name, *packages):
     return any(name == package or name.startswith(f"{package}.") for package in packages)
 
@@ -124,7 +132,7 @@ def _violations(rule, found):
 
 def _imported(package):
     """(file, imported name) of a whole package."""
-    return [(_name(path), name) for path in _files(package) for name in _imports(_tree(path))]
+    return [(_name(path), name) for path in _files(package) for name in _imports_of(path)]
 
 
 @pytest.mark.parametrize("package", MAY_IMPORT)
@@ -166,7 +174,7 @@ def test_relative_imports_are_resolved(statement, imported):
 
 def test_no_import_leaves_its_folder():
     """What Python refuses in a checkout."""
-    found = [(_name(p), n) for p in _files() for n in _imports(_tree(p)) if _within(n, "OUTSIDE")]
+    found = [(_name(p), n) for p in _files() for n in _imports_of(p) if _within(n, "OUTSIDE")]
     assert found == []
 
 
@@ -212,7 +220,7 @@ def test_jax_is_imported_in_two_files():
     found = [
         _name(path)
         for path in _files(*PACKAGES)
-        if any(_within(name, "jax", "jaxlib") for name in _imports(_tree(path)))
+        if any(_within(name, "jax", "jaxlib") for name in _imports_of(path))
     ]
     assert sorted(found) == [
         "benchmarks/accelerators/compiling.py",
@@ -246,7 +254,14 @@ def _forbidden(tree):
 
 def test_nothing_forbidden_is_used():
     """No Keras 3 (Model Garden needs tf_keras), no pickle, eval, exec or unsafe YAML."""
-    found = [(_name(path), what) for path in _files() for what in _forbidden(_tree(path))]
+    # A file without any of these words holds nothing of it; most need not be parsed again.
+    words = re.compile(r"\b(keras|pickle|cPickle|dill|marshal|eval|exec|yaml)\b")
+    found = [
+        (_name(path), what)
+        for path in _files()
+        if words.search(path.read_text(encoding="utf-8"))
+        for what in _forbidden(_tree(path))
+    ]
     assert _violations("forbidden", found) == []
 
 
@@ -305,7 +320,7 @@ def _holder(name, modules):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_no_import_cycles(package):
     """Neither at the top of files nor inside functions."""
-    imports = {_module(path): list(_imports(_tree(path))) for path in _files(package)}
+    imports = {_module(path): list(_imports_of(path)) for path in _files(package)}
     assert _import_cycles(imports) == []
 
 
@@ -321,16 +336,19 @@ def _binaries():
     return {
         _name(path).removesuffix(".py").replace("/", "."): _name(path)
         for path in _files(*PACKAGES)
-        if any(
+        if "__main__" in path.read_text(encoding="utf-8")
+        and any(
             isinstance(node, ast.If) and "__main__" in ast.unparse(node.test)
             for node in _tree(path).body
         )
     }
 
 
-# Imports the modules of its arguments where TensorFlow cannot be had; prints those that ask for it.
+# Imports the modules of its arguments where TensorFlow cannot be had, defines the flags of
+# binaries, and prints the modules that ask for TensorFlow.
 _IMPORT_WITHOUT_TENSORFLOW = """
 import importlib, sys
+from tests.binaries import flags_of
 
 class Blocker:
     asked = False
@@ -345,7 +363,8 @@ sys.meta_path.insert(0, blocker)
 for name in sys.argv[1:]:
     blocker.asked = False
     try:
-        importlib.import_module(name)
+        if hasattr(importlib.import_module(name), "define_flags"):
+            flags_of(name)
     except ImportError:
         if not blocker.asked:
             raise

@@ -2,98 +2,44 @@
 
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[1]
-BINARIES = [
-    "benchmarks.accelerators",
-    "benchmarks.data_prep",
-    "benchmarks.embed",
-    "benchmarks.encode",
-    "benchmarks.encode_side",
-    "benchmarks.fuzz",
-    "benchmarks.input",
-    "benchmarks.input_side",
-    "benchmarks.memory",
-    "benchmarks.methods",
-    "benchmarks.mixed_precision",
-    "benchmarks.scaling",
-    "benchmarks.search",
-    "benchmarks.senteval",
-    "benchmarks.senteval_training",
-    "benchmarks.service",
-    "benchmarks.serving",
-    "benchmarks.serving_side",
-    "benchmarks.soak",
-    "benchmarks.train_step",
-    "benchmarks.train_step_examples",
-    "benchmarks.train_step_side",
-    "benchmarks.train_step_torch",
-    "data_prep.build_vocab",
-    "data_prep.create_documents",
-    "data_prep.create_pairs",
-    "data_prep.docstrings",
-    "data_prep.hold_out",
-    "data_prep.mine_negatives",
-    "data_prep.prepare",
-    "data_prep.random_strings",
-    "data_prep.report_balance",
-    "data_prep.train_quality_classifier",
-    "experiments.demo",
-    "experiments.demo.report",
-    "experiments.evaluate",
-    "experiments.miniature",
-    "experiments.train",
-    "experiments.train_stages",
-    "export.embed",
-    "export.export_litert",
-    "export.export_onnx",
-    "export.export_sentence_transformers",
-    "export.export_tfhub",
-    "export.serve",
-    "official_cmlm.checkpoints.import_checkpoint",
-]
+from tests.binaries import BINARIES, PACKAGES, ROOT, call, flags_of
 
 
-def run(module, *arguments):
+def run(*command):
     return subprocess.run(
-        [sys.executable, "-m", module, *arguments],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
+        [sys.executable, *command], cwd=ROOT, check=False, capture_output=True, text=True
     )
 
 
-def test_the_list_of_binaries_is_complete():
-    packages = ("benchmarks", "data_prep", "experiments", "export", "official_cmlm")
-    found = [
+def test_binaries_are_those_that_start_by_cli():
+    """A file with `__main__` that did not would show stack traces for mistakes."""
+    started = {
         ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
-        for package in packages
+        for package in PACKAGES
         for path in (ROOT / package).rglob("*.py")
-        if "cli.run(" in path.read_text(encoding="utf-8") and path.name != "cli.py"
-    ]
-    assert sorted(found) == BINARIES
+        if 'if __name__ == "__main__"' in path.read_text(encoding="utf-8")
+    }
+    assert started - set(BINARIES) == {"experiments.demo.search"}
+    assert {"data_prep.prepare", "experiments.train", "export.serve"} <= set(BINARIES)
 
 
 @pytest.mark.parametrize("module", BINARIES)
-def test_help_comes_without_tensorflow_and_describes_every_flag(module):
+def test_every_flag_is_described(module):
+    """By more than its name and type."""
+    known = flags_of(module)
+    assert list(known)
+    assert all(len(known[name].help) > 10 for name in known)
+
+
+@pytest.mark.parametrize("module", ["data_prep.prepare", "experiments.train"])
+def test_help_of_a_process(module):
     """absl's `--help` exits with 1; the text is what counts."""
-    code = (
-        "import sys, runpy; sys.argv = ['prog', '--help']\n"
-        f"try: runpy.run_module({module!r}, run_name='__main__', alter_sys=True)\n"
-        "except SystemExit: pass\n"
-        "assert not {'tensorflow', 'tf_keras', 'tokenizers'} & set(sys.modules)\n"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True
-    )
-    assert result.returncode == 0, result.stderr
-    assert "flags:" in result.stdout
-    flags = [line for line in result.stdout.splitlines() if line.startswith("  --")]
-    assert flags and all(len(line.split(":", 1)[1]) > 10 for line in flags if ":" in line)
+    result = run("-m", module, "--help")
+    assert (result.returncode, result.stderr) == (1, "")
+    assert "flags:" in result.stdout and "\n  --" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -109,18 +55,25 @@ def test_help_comes_without_tensorflow_and_describes_every_flag(module):
         ("experiments.train", ["--experiment=cmlm"], "error: unexpected argument 'stray'"),
     ],
 )  # fmt: skip
-def test_mistakes_are_one_line_with_exit_status_1(module, arguments, message):
+def test_mistakes_are_one_line_with_exit_status_1(module, arguments, message, capsys, monkeypatch):
+    monkeypatch.chdir(ROOT)
     arguments = [*arguments, "stray"] if "stray" in message else arguments
-    result = run(module, *arguments)
+    assert call(module, *arguments) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(message)
+
+
+def test_a_mistake_ends_a_process():
+    """As in this process: one line and the exit status."""
+    result = run("-m", "experiments.train", "--experiment=demo")
     assert result.returncode == 1
-    assert result.stderr.startswith(message), result.stderr
-    assert len(result.stderr.strip().splitlines()) == 1
+    assert result.stderr == "error: --model_dir is missing; name the folder for checkpoints\n"
 
 
-def test_a_question_mark_lists_the_experiments():
-    result = run("experiments.train", "--experiment=?")
-    assert result.returncode == 0
-    assert "cmlm/english_base" in result.stdout and "Table 1" in result.stdout
+def test_a_question_mark_lists_the_experiments(capsys):
+    assert call("experiments.train", "--experiment=?") == 0
+    printed = capsys.readouterr().out
+    assert "cmlm/english_base" in printed and "Table 1" in printed
 
 
 # Runs a binary where the import of TensorFlow ends the process.
@@ -138,7 +91,7 @@ runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
 """
 
 
-@pytest.mark.parametrize("kind", ["create_documents", "create_pairs", "prepare"])
+@pytest.mark.parametrize("kind", ["create_pairs", "prepare"])
 def test_the_import_of_tensorflow_is_announced(tmp_path, kind):
     """It takes ten seconds or more, so a line on standard error comes before."""
     (tmp_path / "a.txt").write_text("A cat sat.")
@@ -147,12 +100,6 @@ def test_the_import_of_tensorflow_is_announced(tmp_path, kind):
     arguments = [f"--input={text},{text}", "--languages=en,de"]
     if kind != "create_pairs":
         arguments = [f"--input={text}"]
-    result = subprocess.run(
-        [sys.executable, "-c", _STOP_AT_TENSORFLOW, f"data_prep.{kind}", *arguments]
-        + [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"],
-        cwd=ROOT,
-        check=False,
-        capture_output=True,
-        text=True,
-    )
+    arguments += [f"--vocab_file={tmp_path}/v.txt", "--lower_case", f"--output_dir={tmp_path}/out"]
+    result = run("-c", _STOP_AT_TENSORFLOW, f"data_prep.{kind}", *arguments)
     assert (result.returncode, result.stderr) == (7, "importing TensorFlow …\n")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.binaries import BINARIES
 from tests.conftest import make_documents
-from tests.test_cli import BINARIES
 
 ROOT = Path(__file__).parents[1]
 FOLDERS = ("official_cmlm", "data_prep", "experiments", "export")

@@ -1,0 +1,60 @@
+"""The binaries of the project: their names, their flags, and a call within this process."""
+
+import importlib
+import importlib.util
+import sys
+from pathlib import Path
+from unittest import mock
+
+from absl import app, flags
+from absl.testing import flagsaver
+
+from official_cmlm import cli
+
+ROOT = Path(__file__).parents[1]
+PACKAGES = ("benchmarks", "data_prep", "experiments", "export", "official_cmlm")
+BINARIES = sorted(
+    ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__main__")
+    for package in PACKAGES
+    for path in (ROOT / package).rglob("*.py")
+    if "cli.run(" in path.read_text(encoding="utf-8") and path.name != "cli.py"
+)
+
+
+def imported(module: str):
+    """Returns the module that `python -m` runs under this name."""
+    if importlib.util.find_spec(module).submodule_search_locations is not None:
+        module += ".__main__"
+    return importlib.import_module(module)
+
+
+def flags_of(module: str) -> flags.FlagValues:
+    """Returns the flags of a binary, apart from all others'."""
+    binary, before = imported(module), set(flags.FLAGS)
+    binary.define_flags()
+    own = flags.FlagValues()
+    for name in set(flags.FLAGS) - before:
+        own[name] = flags.FLAGS[name]
+    for name in set(flags.FLAGS) - before:
+        delattr(flags.FLAGS, name)
+    return own
+
+
+def call(module: str, *arguments: str) -> int:
+    """Runs a binary in this process as `cli.run` does; returns its exit status."""
+    binary, parsed = imported(module), cli._parsed
+    # On the way out the flags that were defined inside are removed again.
+    with flagsaver.flagsaver():
+        binary.define_flags()
+        with (
+            # Everything else that absl does when a program starts would outlive the test.
+            mock.patch.object(
+                app, "run", lambda main, flags_parser: sys.exit(main(flags_parser()))
+            ),
+            mock.patch.object(cli, "_parsed", lambda: parsed([module, *arguments])),
+        ):
+            try:
+                cli.run(binary.main, arguments=module == "data_prep.prepare")
+            except SystemExit as ended:
+                return ended.code or 0
+    raise AssertionError("`cli.run` always ends by an exit status")
