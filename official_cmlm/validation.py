@@ -1,4 +1,6 @@
-"""The values that a setting may have: declared at its field, checked here.
+"""The one reader of settings: from nested values of YAML, JSON or flags into dataclasses.
+
+A field's type says what it takes, `Annotated` which values of that type it may have:
 
 >>> @dataclasses.dataclass
 ... class Config:
@@ -9,12 +11,14 @@ official_cmlm.errors.UserError: task.objectives.mlm.masking_rate must be in (0, 
 """
 
 import dataclasses
+import difflib
 import functools
 import math
 import reprlib
 import types
 import typing
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from official_cmlm.errors import UserError
 
@@ -82,10 +86,12 @@ def between(low: float, high: float, *, above_low: bool = False, below_high: boo
     return Range(low, high, above_low, below_high)
 
 
-# What NumPy's and TensorFlow's seeds can be.
+# NumPy's and TensorFlow's seeds have 32 bits.
 SEED = between(0, 2**32 - 1)
 # Whole numbers of TensorFlow have 64 bits.
 _WHOLE = between(-(2**63), 2**63 - 1)
+# Larger whole numbers cannot become floats.
+_LARGEST_FLOAT = 1 << 1023
 _ANY = Range()
 # Fields of Model Garden's classes, which declare no ranges.
 _MODEL_GARDEN: dict[str, dict[str, Range]] = {
@@ -119,6 +125,124 @@ _SIGNED = ("power", "offset", "step_offset", "beta_2_decay")
 _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm", "gradient_clip_norm", "ratio_clip_norm")
 # Of these 0 has no meaning: it divides by zero, or nothing is learned at all.
 _POSITIVE = ("decay_steps", "total_decay_steps", "epsilon", "epsilon1", "epsilon_1")
+
+
+T = TypeVar("T")
+
+
+def read_dataclass(kind: type[T], values: Any, where: str) -> T:
+    """Builds a dataclass, and those inside it, from nested mappings and lists.
+
+    Whole numbers become floats and lists become tuples where the fields say so. `None` is a value
+    of optional fields only.
+
+    Args:
+      kind: the dataclass. Its fields may be numbers, strings, booleans, mappings, dataclasses,
+        lists and tuples of these, and any of them or None; values of other fields are not checked.
+      values: the mapping of its fields, as YAML or JSON gives it.
+      where: source of the values for messages, for example a file's path.
+
+    Raises:
+      UserError: for an unknown key (with the nearest valid one), a missing field, or a value of
+        another type or outside of its field's range; it begins with `where` and the field's path.
+    """
+
+    def build(kind: type, fields: dict[str, Any], path: str) -> Any:
+        for field in dataclasses.fields(kind):
+            required = field.default is field.default_factory is dataclasses.MISSING
+            if required and field.name not in fields:
+                raise UserError(f"{_below(path, field.name)} is missing")
+        return kind(**fields)
+
+    try:
+        result = _read_fields(kind, values, "", build)
+        check_fields(result, "", recursive=True)
+    except ValueError as error:
+        raise UserError(f"{where}: {error}") from None
+    return result
+
+
+def read_fields(kind: type, values: Any, where: str) -> dict[str, Any]:
+    """Checks nested values as `read_dataclass` does, for dataclasses that exist already.
+
+    Ranges are not checked: fields that are not among the values may decide on these.
+
+    Returns:
+      The values, with whole numbers as floats where the fields say so. Mappings in lists, which
+      have nothing to change, get all of their fields.
+    """
+
+    def keep(kind: type, fields: dict[str, Any], path: str) -> dict[str, Any]:
+        return dataclasses.asdict(kind()) | fields if path.endswith("]") else fields
+
+    try:
+        return _read_fields(kind, values, "", keep)
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
+
+
+def _read_fields(
+    kind: type, values: Any, path: str, make: Callable[[type, dict[str, Any], str], Any]
+) -> Any:
+    """Reads the fields of a dataclass; `make` gets its class, the fields and the path."""
+    if not isinstance(values, dict):
+        raise UserError(f"{path or 'top level'} must be a mapping, got {reprlib.repr(values)}")
+    hints = _hints(kind)
+    names = [field.name for field in dataclasses.fields(kind) if field.init]
+    fields = {}
+    for key, value in values.items():
+        if key not in names:
+            near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
+            hint = f"did you mean {_below(path, near[0])}?" if near else f"valid: {_list(names)}"
+            raise UserError(f"unknown key {_below(path, key)}; {hint}")
+        fields[key] = _read_value(hints[key], value, _below(path, key), make)
+    if "type" in fields and any(base.__name__ == "OneOfConfig" for base in kind.__mro__):
+        # Model Garden's union: `type` names the field that is in use.
+        kinds = [name for name in names if name != "type"]
+        if fields["type"] is not None and fields["type"] not in kinds:
+            found = reprlib.repr(fields["type"])
+            raise UserError(f"{_below(path, 'type')} must be one of {_list(kinds)}; got {found}")
+    return make(kind, fields, path)
+
+
+def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:
+    while typing.get_origin(hint) is typing.Annotated:
+        hint = typing.get_args(hint)[0]
+    origin, arguments = typing.get_origin(hint), typing.get_args(hint)
+    if origin in (typing.Union, types.UnionType):
+        options = [option for option in arguments if option is not type(None)]
+        if value is None or len(options) != 1:
+            return value
+        return _read_value(options[0], value, path, make)
+    if dataclasses.is_dataclass(hint):
+        # One without fields takes anything, such as Model Garden's base class.
+        return _read_fields(hint, value, path, make) if dataclasses.fields(hint) else value
+    if origin in (list, tuple):
+        if not isinstance(value, (list, tuple)):
+            raise UserError(f"{path} must be a list, got {reprlib.repr(value)}")
+        element = (*arguments, Any)[0]
+        items = [_read_value(element, v, f"{path}[{i}]", make) for i, v in enumerate(value)]
+        return items if origin is list else tuple(items)
+    if origin is dict and not isinstance(value, dict):
+        raise UserError(f"{path} must be a mapping, got {reprlib.repr(value)}")
+    if hint in (bool, int, str) and type(value) is not hint:
+        # YAML reads some words as other values, e.g. Norwegian's code as false.
+        quote = "; quote it" if hint is str and isinstance(value, (bool, int, float)) else ""
+        raise UserError(f"{path} must be {hint.__name__}, got {reprlib.repr(value)}{quote}")
+    if hint is not float:
+        return value
+    is_number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    if not is_number or (type(value) is int and abs(value) >= _LARGEST_FLOAT):
+        raise UserError(f"{path} must be a number, got {reprlib.repr(value)}")
+    return float(value)
+
+
+def _below(path: str, name: Any) -> str:
+    return f"{path}.{name}" if path else str(name)
+
+
+def _list(names: list[str]) -> str:
+    return ", ".join(names)
 
 
 def check_fields(config: Any, where: str, recursive: bool = False) -> None:

@@ -46,7 +46,7 @@ MAY_IMPORT = {
     "official_cmlm.search": "errors evaluation.encoding files nearest progress quantization",
     "data_prep": (
         "cli errors extras files hashing input_files languages nearest process_memory progress"
-        " records tokenization configs worker_processes"
+        " records tokenization configs validation worker_processes"
         # To mine negatives by an encoder of the user's.
         " encoders evaluation.encoding"
     ),

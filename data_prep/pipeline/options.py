@@ -90,20 +90,6 @@ class Options:
         # Checks what is near.
         self.duplicates()
 
-    @classmethod
-    def from_dict(cls, values: dict[str, Any]) -> "Options":
-        """The options that `dataclasses.asdict` and JSON made these values of."""
-        language = dict(values["language"])
-        language["languages"] = tuple(language["languages"])
-        return cls(
-            **values
-            | {
-                "reading": ReadOptions(**values["reading"]),
-                "language": LanguageId(**language),
-                "records": RecordOptions(**values["records"]),
-            }
-        )
-
     def chain(self) -> Chain:
         """The stages between reader and records, in order."""
         return Chain(self._stages())

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.validation import read_dataclass
 
 from ..output.folder import PLAN_FILE
 from ..readers import LEAST_PART_BYTES, Part, TextFile, measure
@@ -174,7 +175,7 @@ class Plan:
             if values.get("format") != _FORMAT:
                 raise ValueError(f"format {values.get('format')}, wanted {_FORMAT}")
             return cls(
-                Options.from_dict(values["options"]),
+                read_dataclass(Options, values["options"], "options"),
                 tuple(Input(*given) for given in values["inputs"]),
                 values["vocabulary"],
                 tuple(values["exclude"]),

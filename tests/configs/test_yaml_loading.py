@@ -191,7 +191,7 @@ def test_unknown_keys(config, values, message):
         ({"rate": "fast"}, "inner.rate must be a number, got 'fast'"),
         ({"rate": False}, "inner.rate must be a number, got False"),
         ({"on": 1}, "inner.on must be bool, got 1"),
-        ({"name": 3}, "inner.name must be str, got 3"),
+        ({"name": 3}, "inner.name must be str, got 3; quote it"),
         ({"sizes": 3}, "inner.sizes must be a list, got 3"),
         ({"sizes": [1, "x"]}, "inner.sizes[1] must be int, got 'x'"),
         (7, "inner must be a mapping, got 7"),

@@ -16,17 +16,14 @@ docstring's first paragraph is shown as the protocol in results. Measures are pu
 arrays, in `metrics/` where suites share them or where they are long.
 """
 
-import contextlib
-import dataclasses
 import importlib
 import inspect
-import math
 import types
 import typing
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.validation import OneOf
+from official_cmlm.validation import OneOf, read_dataclass
 
 SUITES = {
     "senteval": "SentEval's transfer tasks: a classifier on frozen embeddings",
@@ -82,89 +79,48 @@ def described(names: list[str]) -> str:
 
 
 def options(name: str, values: dict[str, Any]) -> Any:
-    """A suite's options, with `values` in place of defaults.
+    """Builds a suite's options, with `values` in place of defaults.
 
-    Where the default is a list, `a,b` and `a` are lists too: `[a, b]` and `[a]`.
+    For options that are lists, `a,b` and `a` are lists too: `[a, b]` and `[a]`. Words of which an
+    option takes some may be written in upper or lower case.
 
     Raises:
       UserError: for an unknown option or an invalid value.
     """
     kind = suite(name).Options
-    fields = {field.name: field for field in dataclasses.fields(kind)}
-    for key in values:
-        if key not in fields:
-            known = ", ".join(fields) or "none"
-            raise UserError(f"suite {name!r} has no option {key!r}; it has {known}")
-    defaults = kind()
+    hints = typing.get_type_hints(kind, include_extras=True)
     values = {
-        key: _as_known(_listed(f"{name}.{key}", value, getattr(defaults, key)), kind, key)
+        key: _read_text(f"{name}.{key}", value, hints[key]) if key in hints else value
         for key, value in values.items()
     }
     for key, value in values.items():
-        _check(f"{name}.{key}", value, getattr(defaults, key))
-    try:
-        return kind(**values)
-    except ValueError as error:
-        raise UserError(f"{name}: {error}") from None
+        if isinstance(value, list) and len({repr(item) for item in value}) < len(value):
+            raise UserError(f"{name}.{key} has a repeated item: {value!r}")
+    return read_dataclass(kind, values, name)
 
 
-def _listed(where: str, value: Any, default: Any) -> Any:
-    """The value; for a list's option, a single item or items with commas between as a list."""
-    if not isinstance(default, list):
-        return value
-    kind = type(default[0]) if default else str
+def _read_text(where: str, value: Any, hint: Any) -> Any:
+    """Returns an option's value from what a flag or a study's file says; others stay."""
+    words = [note.words for note in getattr(hint, "__metadata__", ()) if isinstance(note, OneOf)]
+    known = {word.casefold(): word for word in (*words, ())[0]}
+    hint = typing.get_args(hint)[0] if hasattr(hint, "__metadata__") else hint
+    if typing.get_origin(hint) is not list:
+        return known.get(value.casefold(), value) if isinstance(value, str) else value
     if isinstance(value, str):
         parts = [part.strip() for part in value.split(",")]
         if not all(parts):
             raise UserError(f"{where}: an item of {value!r} is empty; write a,b,c")
-        return [_number(part, kind) for part in parts]
-    # YAML reads some words as other values, e.g. Norwegian's code as false: `_check` says so.
-    return [value] if isinstance(value, (bool, int, float)) else value
-
-
-def _as_known(value: Any, kind: type, key: str) -> Any:
-    """Words of which an option takes some, as they are spelled there; upper case is no difference.
-
-    Others stay as they are, for the message.
-    """
-    hints = typing.get_type_hints(kind, include_extras=True)[key]
-    known = {
-        word.casefold(): word
-        for one in getattr(hints, "__metadata__", ())
-        if isinstance(one, OneOf)
-        for word in one.words
-    }
+        value = [_number(part) if hint == list[float] else part for part in parts]
+    elif isinstance(value, (bool, int, float)):
+        value = [value]
     if isinstance(value, list):
         return [known.get(str(item).casefold(), item) for item in value]
-    return known.get(value.casefold(), value) if isinstance(value, str) else value
+    return value
 
 
-def _number(text: str, kind: type) -> Any:
-    """A number for an option whose items are numbers, else the text."""
-    if kind not in (int, float):
+def _number(text: str) -> float | str:
+    """Reads a number; text that is not one stays for the message."""
+    try:
+        return float(text)
+    except ValueError:
         return text
-    for read in (int, float):
-        with contextlib.suppress(ValueError):
-            return read(text)
-    return text
-
-
-def _check(where: str, value: Any, default: Any) -> None:
-    """Raises `UserError` unless a value has its default's type; lists are checked item by item."""
-    if not _is_like(value, default):
-        raise UserError(f"{where} must be {type(default).__name__} like {default!r}, got {value!r}")
-    if not isinstance(default, list):
-        return
-    example = default[0] if default else ""
-    for item in value:
-        if not _is_like(item, example):
-            kind = type(example).__name__
-            raise UserError(f"{where} must be a list of {kind}, got {item!r}; quote it")
-    if len(set(value)) < len(value):
-        raise UserError(f"{where} has a repeated item: {value!r}")
-
-
-def _is_like(value: Any, default: Any) -> bool:
-    if isinstance(default, float):
-        return type(value) in (int, float) and math.isfinite(value)
-    return type(value) is type(default)

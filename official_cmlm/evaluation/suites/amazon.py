@@ -44,7 +44,7 @@ class Options:
     """
 
     train_language: str = "en"
-    languages: list = dataclasses.field(default_factory=list)
+    languages: list[str] = dataclasses.field(default_factory=list)
     max_train: Annotated[int, at_least(1)] = 6000
     max_test: Annotated[int, at_least(1)] = 6000
     dev_share: Annotated[float, between(0, 1, above_low=True, below_high=True)] = 0.1

@@ -58,7 +58,7 @@ class Options:
     k: Annotated[int, at_least(1)] = 4
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "max"
     threshold: float = 0.0
-    pairs: list = dataclasses.field(default_factory=list)
+    pairs: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_fields(self, "")

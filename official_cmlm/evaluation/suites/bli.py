@@ -57,7 +57,7 @@ class Options:
     mapping: Annotated[str, OneOf(tuple(MAPPINGS))] = "procrustes"
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
-    pairs: list = dataclasses.field(default_factory=list)
+    pairs: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         check_fields(self, "")

@@ -47,7 +47,7 @@ class Options(RemovalOptions):
     """
 
     split: str = ""
-    languages: list = dataclasses.field(default_factory=list)
+    languages: list[str] = dataclasses.field(default_factory=list)
     max_rows: Annotated[int, at_least(0, "0: all")] = 0
 
 

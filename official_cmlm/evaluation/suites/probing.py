@@ -50,7 +50,7 @@ class Options:
 
     configuration: Annotated[str, OneOf(tuple(CONFIGURATIONS))] = "fast"
     seeds: Annotated[int, at_least(1)] = 1
-    tasks: Annotated[list, OneOf(tuple(TASKS))] = dataclasses.field(
+    tasks: Annotated[list[str], OneOf(tuple(TASKS))] = dataclasses.field(
         default_factory=lambda: list(TASKS)
     )
 

@@ -65,7 +65,7 @@ class Options:
     configuration: Annotated[str, OneOf(tuple(CONFIGURATIONS))] = "fast"
     solver: Annotated[str, OneOf(("mini_batch", "logistic_regression"))] = "mini_batch"
     seeds: Annotated[int, at_least(1)] = 1
-    tasks: Annotated[list, OneOf(TASKS)] = dataclasses.field(
+    tasks: Annotated[list[str], OneOf(TASKS)] = dataclasses.field(
         default_factory=lambda: list(senteval_data.TASKS)
     )
 

@@ -43,7 +43,7 @@ class Options(RemovalOptions):
       languages: codes of the files or XTREME's, e.g. `deu` or `de`. Default: all found.
     """
 
-    languages: list = dataclasses.field(default_factory=list)
+    languages: list[str] = dataclasses.field(default_factory=list)
 
 
 def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:

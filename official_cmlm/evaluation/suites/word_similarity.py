@@ -39,8 +39,8 @@ class Options:
         found.
     """
 
-    tasks: list = dataclasses.field(default_factory=list)
-    languages: list = dataclasses.field(default_factory=list)
+    tasks: list[str] = dataclasses.field(default_factory=list)
+    languages: list[str] = dataclasses.field(default_factory=list)
 
     def __post_init__(self) -> None:
         if unknown := [name for name in self.tasks if name not in DATA_SETS]:

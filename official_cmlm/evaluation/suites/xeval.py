@@ -34,7 +34,7 @@ class Options(senteval_suite.Options):
       languages: language codes. Default: all in the data folder.
     """
 
-    languages: list = dataclasses.field(default_factory=list)
+    languages: list[str] = dataclasses.field(default_factory=list)
 
 
 def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:

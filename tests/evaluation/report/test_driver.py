@@ -338,8 +338,8 @@ def test_strict(data, tmp_path):
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        (["senteval.seed=2"], "no option 'seed'; it has configuration, solver, seeds, tasks"),
-        (["senteval.seeds=many"], "senteval.seeds must be int like 1, got 'many'"),
+        (["senteval.seed=2"], r"senteval: unknown key seed; did you mean seeds\?"),
+        (["senteval.seeds=many"], "senteval: seeds must be int, got 'many'"),
         (["senteval.seeds=0"], "senteval: seeds must be at least 1"),
         (["senteval.seeds"], "write it as suite.option=value"),
         (["tatoeba.pcr=false"], "suite 'tatoeba' is not run"),

@@ -34,12 +34,12 @@ def test_items_with_commas_are_a_list(setting, value):
     ("setting", "message"),
     [
         ("tatoeba.languages=deu,,fra", "an item of 'deu,,fra' is empty"),
-        ("tatoeba.languages=no", "must be a list of str, got False; quote it"),
-        ("tatoeba.languages=[de, no]", "must be a list of str, got False; quote it"),
+        ("tatoeba.languages=no", "tatoeba: languages[0] must be str, got False; quote it"),
+        ("tatoeba.languages=[de, no]", "languages[1] must be str, got False; quote it"),
         ("tatoeba.languages=deu,deu", "has a repeated item"),
-        ("tatoeba.languages={a: 1}", "must be list like"),
-        ("amazon.grid=0.1,x", "must be a list of float, got 'x'"),
-        ("amazon.grid=0.1,nan", "must be a list of float, got nan"),
+        ("tatoeba.languages={a: 1}", "tatoeba: languages must be a list, got"),
+        ("amazon.grid=0.1,x", "amazon: grid[1] must be a number, got 'x'"),
+        ("amazon.grid=0.1,nan", "amazon: grid[1] must be above 0, got nan"),
     ],
 )
 def test_lists_that_cannot_be(setting, message):
