@@ -1,7 +1,6 @@
 """Rules that hold over all source files: who may import whom, and what nobody may use."""
 
 import ast
-import functools
 import re
 import subprocess
 import sys
@@ -11,6 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("official_cmlm", "data_prep", "experiments", "export", "benchmarks")
+TOP_FOLDERS = (*PACKAGES[1:], "examples")
 # Folders that the wheel installs below `official_cmlm`, so that their modules have two names.
 INSTALLED_FOLDERS = ("data_prep", "experiments", "export")
 
@@ -26,47 +26,48 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
     ): "shows how a Keras 3 program holds the exported model",
 }
 
-# Package -> the modules of `official_cmlm` that it may import beside its own.
-MAY_IMPORT = {
-    "official_cmlm.validation": "errors",
-    "official_cmlm.losses": "",
-    "official_cmlm.configs": "errors files validation",
-    "official_cmlm.inputs": "configs hashing records tokenization errors",
-    "official_cmlm.modeling": "configs errors",
-    "official_cmlm.backends": "configs errors extras files tokenization checkpoints modeling",
-    "official_cmlm.evaluation": "errors extras files languages nearest progress validation",
-    "official_cmlm.evaluation.data": "errors extras evaluation.scores",
-    "official_cmlm.evaluation.metrics": (
-        "errors nearest validation evaluation.encoding evaluation.data"
-    ),
-    "official_cmlm.evaluation.suites": (
-        "errors languages validation evaluation.encoding evaluation.scores evaluation.data"
-        " evaluation.metrics"
-    ),
-    "official_cmlm.search": "errors evaluation.encoding files nearest progress quantization",
-    "data_prep": (
-        "cli errors extras files hashing input_files languages nearest process_memory progress"
-        " records tokenization configs validation worker_processes"
-        # To mine negatives by an encoder of the user's.
-        " encoders evaluation.encoding"
-    ),
-}
-# Package -> what it must not import, anywhere in its files.
-MUST_NOT_IMPORT = {
-    "official_cmlm": ("data_prep", "experiments", "export", "benchmarks", "tests"),
-    "data_prep": ("experiments", "export", "benchmarks", "tests"),
-    "export": (
-        "official_cmlm.objectives",
-        "official_cmlm.training",
-        "data_prep",
-        "experiments",
-        "benchmarks",
-        "tests",
-    ),
-    "experiments": ("data_prep", "export", "benchmarks", "tests"),
-    "official_cmlm.evaluation": ("tensorflow", "tf_keras", "official"),
-    "official_cmlm.objectives": ("official_cmlm.records",),
-}
+# Package -> packages from outside of the project that no file of it may import.
+FOREIGN = {"official_cmlm.evaluation": ("tensorflow", "tf_keras", "official")}
+
+
+def _import_table():
+    """The table "Folders" of WORKSPACE.md: unit -> the units that it may import.
+
+    A unit is a package or module, named by its path without `official_cmlm/` and suffix. The last
+    column lists units; "basics" stands for those of the first row, "library" for everything in
+    `official_cmlm/`, and "all" for the whole project.
+    """
+    section = (ROOT / "WORKSPACE.md").read_text(encoding="utf-8").split("## Folders")[1]
+    lines = section.split("\n## ")[0].splitlines()
+    rows = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    groups = [
+        (re.findall("`([^`]+)`", row[0]), set(row[-1].replace("`", " ").split())) for row in rows
+    ]
+    basics = set(groups[0][0])
+    return {
+        unit: (allowed - {"basics", "–"}) | (basics if "basics" in allowed else set())
+        for units, allowed in groups
+        for unit in units
+    }
+
+
+def _unit(name, table):
+    """The longest unit of the table that holds a module or imported name; None outside of all."""
+    path = name.removeprefix("official_cmlm.").replace(".", "/")
+    while path and path not in table:
+        path = path.rpartition("/")[0]
+    return path or None
+
+
+def _allowed(unit, target, table):
+    """Whether the table lets a unit import another one."""
+    allowed = table[unit]
+    return (
+        unit == target
+        or "all" in allowed
+        or ("library" in allowed and target not in TOP_FOLDERS)
+        or any(target == name or target.startswith(f"{name}/") for name in allowed)
+    )
 
 
 def _files(*packages):
@@ -135,23 +136,42 @@ def _imported(package):
     return [(_name(path), name) for path in _files(package) for name in _imports_of(path)]
 
 
-@pytest.mark.parametrize("package", MAY_IMPORT)
-def test_package_imports_only_what_it_may(package):
-    """A package knows the packages below it and no others."""
-    allowed = [package, *(f"official_cmlm.{name}" for name in MAY_IMPORT[package].split())]
-    found = [
-        (path, name)
-        for path, name in _imported(package)
-        if _within(name, *PACKAGES) and not _within(name, *allowed)
+def test_every_import_is_in_the_table():
+    """WORKSPACE.md says of each package which others it may import; here the files are asked."""
+    table = _import_table()
+    found = []
+    for path in _files(*TOP_FOLDERS, "official_cmlm"):
+        unit = _unit(_module(path), table)
+        for name in _imports(_tree(path)):
+            if not _within(name, "official_cmlm", *TOP_FOLDERS, "tests"):
+                continue
+            target = _unit(name, table)
+            if unit is None or target is None or not _allowed(unit, target, table):
+                found.append((_name(path), name))
+    assert found == []
+
+
+def test_the_table_has_no_stale_rows():
+    """Every unit of the table exists, and every import that it allows is made by some file."""
+    table = _import_table()
+    basics = table["errors"] | {"errors"}
+    made = {unit: set() for unit in table}
+    for path in _files(*TOP_FOLDERS, "official_cmlm"):
+        unit = _unit(_module(path), table)
+        made[unit] |= {_unit(name, table) for name in _imports(_tree(path))}
+    stale = [
+        (unit, allowed)
+        for unit, names in table.items()
+        for allowed in names - {"all", "library"} - basics
+        if not any(m and (m == allowed or m.startswith(f"{allowed}/")) for m in made[unit])
     ]
-    assert _violations(package, found) == []
+    assert stale == []
 
 
-@pytest.mark.parametrize("package", MUST_NOT_IMPORT)
-def test_package_does_not_import(package):
-    """What a package must be free of."""
-    forbidden = MUST_NOT_IMPORT[package]
-    found = [(path, name) for path, name in _imported(package) if _within(name, *forbidden)]
+@pytest.mark.parametrize("package", FOREIGN)
+def test_package_is_free_of(package):
+    """Evaluation takes anything that encodes, so it knows no framework."""
+    found = [(path, name) for path, name in _imported(package) if _within(name, *FOREIGN[package])]
     assert _violations(package, found) == []
 
 
