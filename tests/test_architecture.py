@@ -1,6 +1,7 @@
 """Rules that hold over all source files: who may import whom, and what nobody may use."""
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -30,25 +31,25 @@ EXCEPTIONS: dict[tuple[str, str], str] = {
 FOREIGN = {"official_cmlm.evaluation": ("tensorflow", "tf_keras", "official")}
 
 
-def _import_table():
-    """The table "Folders" of WORKSPACE.md: unit -> the units that it may import.
+@functools.cache
+def _import_rows():
+    """The rows of the table "Folders" in WORKSPACE.md: (units, the units that they may import).
 
-    A unit is a package or module, named by its path without `official_cmlm/` and suffix. The last
-    column lists units; "basics" stands for those of the first row, "library" for everything in
+    A unit is a package or module, named by its path without `official_cmlm/` and suffix. In the
+    last column "basics" stands for the units of the first row, "library" for everything in
     `official_cmlm/`, and "all" for the whole project.
     """
     section = (ROOT / "WORKSPACE.md").read_text(encoding="utf-8").split("## Folders")[1]
     lines = section.split("\n## ")[0].splitlines()
-    rows = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
-    groups = [
-        (re.findall("`([^`]+)`", row[0]), set(row[-1].replace("`", " ").split())) for row in rows
-    ]
-    basics = set(groups[0][0])
-    return {
-        unit: (allowed - {"basics", "–"}) | (basics if "basics" in allowed else set())
-        for units, allowed in groups
-        for unit in units
-    }
+    cells = [line.strip("|").split("|") for line in lines if line.startswith("| `")]
+    rows = [(re.findall("`([^`]+)`", row[0]), row[-1].replace("`", " ").split()) for row in cells]
+    basics = set(rows[0][0])
+    return [(units, set(to) - {"–"} | (basics if "basics" in to else set())) for units, to in rows]
+
+
+def _import_table():
+    """Unit -> the units that it may import."""
+    return {unit: allowed for units, allowed in _import_rows() for unit in units}
 
 
 def _unit(name, table):
@@ -66,8 +67,12 @@ def _allowed(unit, target, table):
         unit == target
         or "all" in allowed
         or ("library" in allowed and target not in TOP_FOLDERS)
-        or any(target == name or target.startswith(f"{name}/") for name in allowed)
+        or any(_within_path(target, name) for name in allowed)
     )
+
+
+def _within_path(unit, folder):
+    return unit is not None and f"{unit}/".startswith(f"{folder}/")
 
 
 def _files(*packages):
@@ -84,6 +89,7 @@ def _name(path):
     return path.relative_to(ROOT).as_posix()
 
 
+@functools.cache
 def _tree(path):
     """A file's syntax tree, in which relative imports have their full names in a checkout."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -136,34 +142,42 @@ def _imported(package):
     return [(_name(path), name) for path in _files(package) for name in _imports_of(path)]
 
 
+def _project_imports():
+    """(file, unit of the file, imported name, its unit) of all imports within the project."""
+    table = _import_table()
+    return [
+        (_name(path), _unit(_module(path), table), name, _unit(name, table))
+        for path in _files(*TOP_FOLDERS, "official_cmlm")
+        for name in _imports(_tree(path))
+        if _within(name, "official_cmlm", *TOP_FOLDERS, "tests")
+    ]
+
+
 def test_every_import_is_in_the_table():
     """WORKSPACE.md says of each package which others it may import; here the files are asked."""
     table = _import_table()
-    found = []
-    for path in _files(*TOP_FOLDERS, "official_cmlm"):
-        unit = _unit(_module(path), table)
-        for name in _imports(_tree(path)):
-            if not _within(name, "official_cmlm", *TOP_FOLDERS, "tests"):
-                continue
-            target = _unit(name, table)
-            if unit is None or target is None or not _allowed(unit, target, table):
-                found.append((_name(path), name))
+    found = [
+        (path, name)
+        for path, unit, name, target in _project_imports()
+        if unit is None or target is None or not _allowed(unit, target, table)
+    ]
     assert found == []
 
 
-def test_the_table_has_no_stale_rows():
-    """Every unit of the table exists, and every import that it allows is made by some file."""
-    table = _import_table()
-    basics = table["errors"] | {"errors"}
-    made = {unit: set() for unit in table}
-    for path in _files(*TOP_FOLDERS, "official_cmlm"):
-        unit = _unit(_module(path), table)
-        made[unit] |= {_unit(name, table) for name in _imports(_tree(path))}
+def test_the_table_has_no_stale_entries():
+    """Every unit exists, and some file of a row makes each import that the row allows."""
+    rows = _import_rows()
+    made = [(unit, target) for _, unit, _, target in _project_imports()]
+    units = {
+        _unit(_module(path), _import_table()) for path in _files(*TOP_FOLDERS, "official_cmlm")
+    }
+    assert {unit for row, _ in rows for unit in row} <= units
+    shared = {"all", "library", "basics", *rows[0][0]}
     stale = [
-        (unit, allowed)
-        for unit, names in table.items()
-        for allowed in names - {"all", "library"} - basics
-        if not any(m and (m == allowed or m.startswith(f"{allowed}/")) for m in made[unit])
+        (row, name)
+        for row, allowed in rows
+        for name in allowed - shared
+        if not any(unit in row and _within_path(target, name) for unit, target in made)
     ]
     assert stale == []
 
