@@ -89,7 +89,6 @@ def _name(path):
     return path.relative_to(ROOT).as_posix()
 
 
-@functools.cache
 def _tree(path):
     """A file's syntax tree, in which relative imports have their full names in a checkout."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
@@ -148,7 +147,7 @@ def _project_imports():
     return [
         (_name(path), _unit(_module(path), table), name, _unit(name, table))
         for path in _files(*TOP_FOLDERS, "official_cmlm")
-        for name in _imports(_tree(path))
+        for name in _imports_of(path)
         if _within(name, "official_cmlm", *TOP_FOLDERS, "tests")
     ]
 
