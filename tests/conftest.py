@@ -1,10 +1,13 @@
 """Shared fixtures: two logical CPUs, a tiny vocabulary, tiny records, a tiny encoder."""
 
+import fcntl
 import functools
 import gc
 import importlib.util
 import os
 import random
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -61,6 +64,24 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 20)
+
+
+def shared_folder(
+    factory: pytest.TempPathFactory, name: str, write: Callable[[Path], object]
+) -> Path:
+    """Returns a folder that one worker of the test run writes and all workers read."""
+    root = factory.getbasetemp()
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        root = root.parent
+    folder, written = root / "shared" / name, root / "shared" / f"{name}.written"
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with open(f"{folder}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not written.exists():
+            shutil.rmtree(folder, ignore_errors=True)
+            write(folder)
+            written.touch()
+    return folder
 
 
 @pytest.fixture(scope="session")
@@ -152,9 +173,11 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
 @pytest.fixture(scope="session")
 def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
     """120 documents in several shards."""
-    folder = tmp_path_factory.mktemp("records") / "train"
-    write_records(folder, make_documents(120), vocabulary)
-    return folder
+    return shared_folder(
+        tmp_path_factory,
+        "records",
+        lambda folder: write_records(folder, make_documents(120), vocabulary),
+    )
 
 
 def tiny_encoder_config(**overrides):
@@ -185,10 +208,14 @@ def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path
     from official_cmlm.checkpoints.encoder_directory import describe
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-    folder = tmp_path_factory.mktemp("tfhub")
     config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.3)
-    describe(folder / "model", config, vocabulary, max_seq_length=24)
-    (folder / "model" / "params.yaml").write_text("task: {}\n")
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "model" / "ckpt"))
-    tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=False)
+
+    def write(folder: Path) -> None:
+        model = folder / "model"
+        describe(model, config, vocabulary, max_seq_length=24)
+        (model / "params.yaml").write_text("task: {}\n")
+        tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(model / "ckpt"))
+        tfhub.export(str(model), str(folder / "out"), None, overwrite=False)
+
+    folder = shared_folder(tmp_path_factory, "tfhub", write)
     return folder / "model", folder / "out"

@@ -23,6 +23,7 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.pairs_helpers import nli_rows, triples, write_pairs
 from tests.training.helpers import task_config
+from tests.training.step_values import halves_of
 
 # Settings by objective; the encoder has one layer.
 SETTINGS = {
@@ -99,6 +100,28 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     for augment in config.augments(source.special):
         features = augment(features)
     return {name: features}
+
+
+def _masked(half: dict) -> float:
+    """Returns the number of masked tokens in the features of one replica."""
+    return sum(
+        float(tf.reduce_sum(sequence["masked_lm_weights"]))
+        for name, sequence in half.items()
+        if name.endswith("_masked")
+    )
+
+
+def unequal_batch(task: SentenceEncoderTask, name: str) -> dict:
+    """Returns a batch; where tokens are masked, one half has more of them.
+
+    Replicas with equally many could not tell a mean of means from the mean.
+    """
+    for start in range(20):
+        whole = batch_of(task, name, start=start)
+        first, second = (_masked(half[name]) for half in halves_of(whole))
+        if first != second or not first:
+            return whole
+    raise AssertionError("all batches have equally many masked tokens in both halves")
 
 
 @functools.cache

@@ -2,10 +2,13 @@
 
 import pytest
 
+from tests.conftest import shared_folder
 from tests.training.all_objectives import write_folders
 
 
 @pytest.fixture(scope="session")
 def folders(tmp_path_factory, vocabulary):
     """Documents, long documents, bitext and inference pairs, a folder each."""
-    return write_folders(tmp_path_factory.mktemp("all_records"), vocabulary)
+    return shared_folder(
+        tmp_path_factory, "all_records", lambda folder: write_folders(folder, vocabulary)
+    )

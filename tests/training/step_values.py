@@ -1,4 +1,4 @@
-"""What a step computes, to compare two ways of computing it."""
+"""The values that a step computes, to compare two ways of computing it."""
 
 import numpy as np
 import tensorflow as tf
@@ -12,7 +12,7 @@ KEY = 1234
 
 
 def step_values(model, features, chunk_size=0, key=KEY):
-    """Loss, gradients and metrics of a step, summed over the replicas; chunk size 0: whole."""
+    """Returns loss, gradients and metrics, summed over the replicas; chunk size 0: whole."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     arguments = (model, features, tf.constant(key, tf.int64), tf.constant(1.0 / replicas))
     if chunk_size:
@@ -27,33 +27,50 @@ def step_values(model, features, chunk_size=0, key=KEY):
     return summed_over_replicas([loss / replicas, *gradients, *metrics])
 
 
+def step_of_any_size(model, features, **options):
+    """Returns a step in chunks of 3 for batches of unknown sizes and lengths."""
+    unknown = tf.nest.map_structure(
+        lambda value: tf.TensorSpec([None] * len(value.shape), value.dtype), features
+    )
+    return tf.function(
+        lambda batch: step_values(model, batch, 3),
+        input_signature=[unknown],
+        autograph=False,
+        **options,
+    )
+
+
 def check_equal(found, expected, rtol=1e-5):
-    """The same values, of which the first, the loss, is not near 0."""
+    """Checks that values are the same; the first, the loss, is not near 0."""
     assert float(expected[0]) > 0.1
     for got, value in zip(found, expected, strict=True):
         np.testing.assert_allclose(got, value, rtol=rtol, atol=rtol * np.abs(value).max() + 1e-7)
 
 
-def check_two_replicas(single, whole, make_model):
-    """Two replicas with half of a batch each compute what one device does with all of it.
+def halves_of(batch):
+    """Returns the two halves of a batch."""
+    return [tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], batch) for i in (0, 1)]
+
+
+def replica_values(single, whole, make_model, chunk_size=0):
+    """Returns the values of each of two replicas with half of a batch each.
 
     Args:
-      single: the model of one device.
+      single: a model of one device, whose weights the replicas get.
       whole: the batch.
-      make_model: makes that of the replicas, which gets the same weights.
+      make_model: makes the model of the replicas.
+      chunk_size: as for `step_values`.
     """
-    expected = [value.numpy() for value in step_values(single, whole)]
-    halves = [
-        tf.nest.map_structure(lambda x, i=i: tf.split(x, 2, axis=0)[i], whole) for i in range(2)
-    ]
-    strategy = mirrored_strategy()
+    halves, strategy = halves_of(whole), mirrored_strategy()
     with strategy.scope():
         mirrored = make_model()
     mirrored.set_weights(single.get_weights())
     features = strategy.experimental_distribute_values_from_function(
         lambda context: halves[context.replica_id_in_sync_group]
     )
-    values = strategy.run(step_values, args=(mirrored, features))
-    for replica in range(2):
-        found = [strategy.experimental_local_results(v)[replica].numpy() for v in values]
-        check_equal(found, expected, rtol=1e-4)
+    # Not traced: that takes longer than the step.
+    values = strategy.run(step_values, args=(mirrored, features, chunk_size))
+    return [
+        [strategy.experimental_local_results(value)[replica].numpy() for value in values]
+        for replica in range(2)
+    ]

@@ -1,5 +1,8 @@
 """Two replicas train as one device does on the same global batch."""
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,10 +14,20 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.inputs.pipelines import concatenate
 from tests.modeling.helpers import randomize
+from tests.training.four_devices import NAMES
 from tests.training.helpers import by_objective, task_config, unchecked
 
 WEIGHTS = {"cmlm": 0.5, "quick_thought": 2.0}
 LOSSES = (*WEIGHTS, "sum")
+# A large epsilon makes Adam's step proportional to the gradient, tiny ones included.
+CLIP_NORM = 0.05
+ADAM = {
+    "optimizer": {
+        "type": "adamw",
+        "adamw": {"epsilon": 1.0, "gradient_clip_norm": CLIP_NORM, "weight_decay_rate": 0.0},
+    },
+    "learning_rate": {"type": "constant", "constant": {"learning_rate": 100.0}},
+}
 
 
 @pytest.fixture(scope="module")
@@ -126,16 +139,13 @@ def test_sum_is_weighted(steps):
         np.testing.assert_allclose(total, parts, rtol=1e-4, atol=1e-5)
 
 
-def test_optimizer_step_equals_one_device(task, strategy, models, batches):
-    """One `train_step` of plain SGD leaves both with equal weights, metrics and loss."""
+def test_optimizer_step_equals_one_device(task, strategy, models, batches, steps):
+    """A step that is clipped by the norm of the global gradient: equal weights, metrics, loss."""
     whole, shares = batches
     single, mirrored = models
-    config = optimization.OptimizationConfig(
-        {
-            "optimizer": {"type": "sgd"},
-            "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.1}},
-        }
-    )
+    norm = np.sqrt(sum(np.square(g, dtype=np.float64).sum() for g in steps[0]["sum"][1:]))
+    assert norm > 2 * CLIP_NORM
+    config = optimization.OptimizationConfig(ADAM)
     before = single.get_weights()
     optimizer, metrics = task.create_optimizer(config), task.build_metrics()
     loss = task.train_step(whole, single, optimizer, metrics)["loss"]
@@ -156,3 +166,19 @@ def test_optimizer_step_equals_one_device(task, strategy, models, batches):
     for got, expected in zip(distributed_metrics, metrics):
         assert got.name == expected.name
         assert float(got.result()) == pytest.approx(float(expected.result()), rel=1e-4)
+
+
+@pytest.mark.long
+def test_a_step_on_four_devices_equals_one(vocabulary, tmp_path):
+    vocabulary.save(tmp_path)
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "tests.training.four_devices"),
+            *(str(tmp_path), str(tmp_path / "records")),
+        ],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert [line.split(":")[0] for line in done.stdout.splitlines()] == list(NAMES)

@@ -310,11 +310,6 @@ def _demo(trainer=None, runtime=None):
     return registry.load("demo", params_override=text)
 
 
-@pytest.mark.parametrize("name", registry.experiment_files())
-def test_every_experiment_passes(name):
-    check_trainer(registry.load(name))
-
-
 _EMA = {"optimizer_config": {"ema": {"average_decay": 0.99}}}
 
 

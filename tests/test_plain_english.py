@@ -1,0 +1,155 @@
+"""Docstrings, comments and documents in plain English: no riddles at the beginning of a sentence.
+
+A function's docstring begins with a verb in the third person, and nothing begins with a relative
+pronoun or a preposition that leaves the reader to find the subject.
+"""
+
+import ast
+import io
+import re
+import subprocess
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+# First words that leave out the subject.
+WITHOUT_SUBJECT = {"What", "Of", "That", "Those", "Whose", "Which", "By"}
+# First words of a function's docstring beside verbs that end in "s".
+ALSO_VERBS = {"Is", "See", "Whether", "True", "Like", "Deprecated"}
+EMPTY = {
+    *("Defines the flags of the binary.", "Options of the suite.", "Settings."),
+    *("Runs the benchmark.", "Starts the clock."),
+}
+# Phrases of no standard English, or that need a second reading.
+_NO = "longer|more than|less than|fewer|better|worse|need|effect|way|doubt"
+PHRASES = [
+    rf"(?:is|are|be|was) no (?!{_NO})[a-z]+",
+    "for want of",
+    "to the bit",
+    "gives? out",
+    "that which",
+    "by itself",
+    "stands? (?:in|there|behind|before|beside)",
+    "what (?:it|there) (?:is|are) of",
+    "of what",
+    "what is (?:said|asked|read) of",
+]
+PHRASE = re.compile(r"\b(?:" + "|".join(PHRASES) + r")\b")
+# Decorators of functions that are read like attributes, whose docstrings may begin with a noun.
+ATTRIBUTES = {"property", "cached_property", "functools.cached_property", "pytest.fixture"}
+
+
+def _lacks_subject(text: str) -> bool:
+    first = re.findall(r"\w+", text)[:2]
+    is_question = re.match(r"\w+ is\b.*\?", text) is not None
+    return bool(first) and (
+        (first[0] in WITHOUT_SUBJECT and text.startswith(first[0]) and not is_question)
+        or (first == ["As", "of"] and text.startswith("As of"))
+    )
+
+
+def _begins_with_a_verb(text: str) -> bool:
+    first = re.match(r"[A-Z][a-z]+\b", text)
+    return text.startswith("`") or (
+        first is not None and (first[0] in ALSO_VERBS or re.fullmatch(r"\w{2,}s", first[0]))
+    )
+
+
+def _sentence_faults(text: str) -> Iterator[str]:
+    if _lacks_subject(text.partition("\n")[0]):
+        yield "no subject"
+    if found := PHRASE.search(text):
+        yield f"phrase {found[0]!r}"
+
+
+def _is_plain_function(node: ast.AST) -> bool:
+    return (
+        isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and not node.name.startswith("test_")
+        and not ATTRIBUTES & {ast.unparse(decorator) for decorator in node.decorator_list}
+    )
+
+
+def python_faults(source: str) -> Iterator[tuple[int, str]]:
+    """Yields (line, fault) of the docstrings and comments of a Python file."""
+    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, documented) and (text := ast.get_docstring(node)):
+            faults = list(_sentence_faults(text))
+            if "no subject" not in faults:
+                if _is_plain_function(node) and not _begins_with_a_verb(text):
+                    faults.append("no verb")
+                elif text.partition("\n")[0] in EMPTY:
+                    faults.append("says nothing")
+            yield from ((node.body[0].lineno, f"{fault}: {text[:80]!r}") for fault in faults)
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type == tokenize.COMMENT:
+            text = token.string.lstrip("#:! ").strip()
+            yield from ((token.start[0], f"{f}: {text[:80]!r}") for f in _sentence_faults(text))
+
+
+def document_faults(source: str) -> Iterator[tuple[int, str]]:
+    """Yields (line, fault) of the text of a Markdown file, code blocks left out."""
+    is_code = False
+    for number, line in enumerate(source.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        elif not is_code and (found := PHRASE.search(line)):
+            yield number, f"phrase {found[0]!r}: {line.strip()[:80]!r}"
+
+
+def _tracked_files() -> list[Path]:
+    listed = subprocess.run(
+        ["git", "ls-files", "*.py", "*.md"], cwd=ROOT, capture_output=True, text=True, check=False
+    )
+    if listed.returncode:
+        pytest.skip("needs a git checkout, whose files it reads")
+    return [path for name in listed.stdout.splitlines() if (path := ROOT / name).is_file()]
+
+
+def test_everything_is_in_plain_english():
+    """Code, tests and documents; each fault with its file and line."""
+    found = []
+    for path in _tracked_files():
+        faults = python_faults if path.suffix == ".py" else document_faults
+        for line, fault in faults(path.read_text(encoding="utf-8")):
+            found.append(f"{path.relative_to(ROOT)}:{line}: {fault}")
+    assert not found, "\n".join([f"{len(found)} faults", *found[:200]])
+
+
+FAULTS = """\
+\"\"\"Those of the suite.\"\"\"
+class A:
+    \"\"\"Settings.\"\"\"
+def f():
+    \"\"\"The number of rows.\"\"\"
+    return 0  # Of the first.
+@property
+def g():
+    \"\"\"Whose rows these are.\"\"\"
+# By rows.
+# There is no row, for want of data.
+"""
+PLAIN = """\
+\"\"\"Numbers of rows.\"\"\"
+def f():
+    \"\"\"Returns the number of rows, of which none is empty.\"\"\"
+    return 0  # The first row is enough.
+@property
+def g():
+    \"\"\"The rows.\"\"\"
+def test_rows():
+    \"\"\"All rows are there.\"\"\"
+# What is a row? There is no longer any.
+"""
+
+
+def test_faults_are_seen():
+    """The check above sees each fault once and blames nothing else."""
+    assert [line for line, _ in python_faults(FAULTS)] == [1, 3, 5, 9, 6, 10, 11]
+    assert list(python_faults(PLAIN)) == []
+    text = "It stands beside it.\n```\nof what\n```\n"
+    assert [line for line, _ in document_faults(text)] == [1]
