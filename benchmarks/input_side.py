@@ -95,8 +95,8 @@ def parts(data: Any, manifest: Any, view: Any) -> dict[str, Callable[[], Any]]:
     """Makers of the pipeline's first stages, each with those before it, without streams."""
     import tensorflow as tf
 
+    from official_cmlm.inputs.data_position import Start
     from official_cmlm.inputs.examples import Reader, training_batches
-    from official_cmlm.inputs.position import Start
     from official_cmlm.inputs.records import Blocks
 
     return {
@@ -113,9 +113,9 @@ def serial_dataset(data: Any, manifest: Any, view: Any, augments: Any) -> Any:
     """
     import tensorflow as tf
 
+    from official_cmlm.inputs.data_position import Start
     from official_cmlm.inputs.examples import Reader
     from official_cmlm.inputs.pipeline import features_of
-    from official_cmlm.inputs.position import Start
 
     padding = -1
     blocks = Reader(data, manifest, view).from_start(Start())

@@ -33,8 +33,8 @@ class AlignmentUniformityConfig(ObjectiveConfig):
     uniformity_weight: float = 1.0
     sharpness: Annotated[float, above(0)] = 2.0
 
-    def view(self, data, source):
-        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, source.special)
+    def view(self, data, facts):
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, facts.special)
 
     def min_batch_size(self):
         return 2  # the other examples of the batch are what a sentence keeps away from

@@ -212,7 +212,7 @@ def in_order(
 
 
 class Start(NamedTuple):
-    """Where a stream's batches start, as in `position.Start`; int64 `[buckets]` and scalars."""
+    """The start of a stream's batches, see `data_position.Start`; int64 `[buckets]` and scalars."""
 
     skip: tf.Tensor
     plan: tf.Tensor
@@ -244,7 +244,7 @@ def in_schedule(
       blocks: (block number, its examples), from `start` on.
       bucket_of, sizes: see `in_order`.
       steps: the `schedule`.
-      mark: see `position.fingerprint`.
+      mark: see `data_position.fingerprint`.
       start: where reading starts.
       most_waiting: examples of each bucket.
 

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs import batching, hashing, position
+from official_cmlm.inputs import batching, data_position, hashing
 from official_cmlm.inputs.records import Blocks, Rest, check_rows, check_text, parse_block
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest
@@ -72,20 +72,20 @@ class Reader:
         """All blocks of an epoch (int64 scalar)."""
         return self._examples(epoch, self._blocks.epoch(epoch))
 
-    def rest_of_epoch(self, start: position.Start) -> tf.data.Dataset:
+    def rest_of_epoch(self, start: data_position.Start) -> tf.data.Dataset:
         """The blocks of the epoch where `start` is, from its block on."""
         epoch = tf.constant(start.epoch, tf.int64)
         if not start.block:
             return self.epoch(epoch)
         return self._examples(epoch, self._blocks.rest_of_epoch(start.epoch, start.block))
 
-    def from_start(self, start: position.Start) -> tf.data.Dataset:
+    def from_start(self, start: data_position.Start) -> tf.data.Dataset:
         """The blocks of all epochs from `start` on, endless."""
         later = tf.data.Dataset.counter(start.next_epoch).flat_map(self.epoch)
         return self.rest_of_epoch(start).concatenate(later) if start.block else later
 
     def of_streams(
-        self, starts: Sequence[position.Start]
+        self, starts: Sequence[data_position.Start]
     ) -> Callable[[tf.Tensor], tf.data.Dataset]:
         """A function from a stream's number (int64 scalar) to its blocks, endless.
 
@@ -114,7 +114,7 @@ class Reader:
             block = parse_block(view.kind, serialized, keys, view.reads_text, self._vocab_size)
             examples = view(block)
             order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
-            number = position.block_number(epoch, number)
+            number = data_position.block_number(epoch, number)
             return number, {name: tf.gather(value, order) for name, value in examples.items()}
 
         return blocks.map(one_block, num_parallel_calls=_PARALLEL_BLOCKS, deterministic=True)
@@ -148,7 +148,7 @@ def training_batches(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    start: position.Start,
+    start: data_position.Start,
     drop_remainder: bool,
 ) -> tf.data.Dataset:
     """Endless batches of all records, each with its data `position`.
@@ -158,7 +158,7 @@ def training_batches(
 
     Args:
       config, manifest, view, buckets, drop_remainder: see `validation_batches`.
-      mark: see `position.fingerprint`.
+      mark: see `data_position.fingerprint`.
       start: where reading starts.
     """
     reader = Reader(config, manifest, view)
@@ -166,9 +166,9 @@ def training_batches(
 
     def positioned(blocks: tf.data.Dataset, skip: tuple, first: int | tf.Tensor) -> tf.data.Dataset:
         """Examples with their positions, without the examples to leave out."""
-        tracker = position.Tracker(sizes, skip, mark)
+        tracker = data_position.Tracker(sizes, skip, mark)
 
-        def follow(state: position.State, block: tuple) -> tuple:
+        def follow(state: data_position.State, block: tuple) -> tuple:
             number, examples = block
             state, is_new, positions = tracker.step(state, number, bucket_of(examples))
             examples = {n: tf.ragged.boolean_mask(v, is_new) for n, v in examples.items()}
@@ -181,7 +181,7 @@ def training_batches(
         return batching.in_order(blocks.map(lambda each: (False, each)), bucket_of, sizes)
 
     def whole(epoch: tf.Tensor) -> tf.data.Dataset:
-        blocks = positioned(reader.epoch(epoch), (), position.block_number(epoch, 0))
+        blocks = positioned(reader.epoch(epoch), (), data_position.block_number(epoch, 0))
         return batching.in_order(_ending(blocks, not drop_remainder), bucket_of, sizes)
 
     if not start.block and not any(start.skip):
@@ -198,7 +198,7 @@ def stream_batches(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    starts: Sequence[position.Start],
+    starts: Sequence[data_position.Start],
     used: Sequence[int],
 ) -> tf.data.Dataset:
     """As `training_batches`, the parts of each batch that some streams give; never incomplete.

@@ -51,7 +51,7 @@ class MaskTokens:
         original = batch[self.source]
         word_ids, keys = original["input_word_ids"], batch["key"]
         if self.stream:
-            keys = hashing.fold(hashing.fold(keys, hashing.SALT_STREAM), self.stream)
+            keys = hashing.fold(hashing.fold(keys, hashing.SALT_MASKED_COPY), self.stream)
         candidates = original["input_mask"] > 0
         for special in self.special.all():
             candidates &= word_ids != special

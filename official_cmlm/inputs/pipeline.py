@@ -9,7 +9,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs import position
+from official_cmlm.inputs import data_position
 from official_cmlm.inputs.examples import (
     check_examples,
     stream_batches,
@@ -91,7 +91,7 @@ def build_dataset(
       A dataset of dicts: for each of the view's sequences (and each augment's target) a dict with
       `input_word_ids`, `input_mask`, `input_type_ids`, int32 `[batch, padded length]`, and `key`,
       int64 `[batch]`. Endless for training, one pass otherwise. Training batches also have
-      `position`, int64 `[SIZE]`: the data position after the batch, see `inputs.position`. With
+      `position`, int64 `[SIZE]`: the data position after the batch, see `data_position`. With
       several streams it is `[streams, SIZE]`, whose sum over all shares of a batch is the position.
 
     Raises:
@@ -99,15 +99,15 @@ def build_dataset(
     """
     count, starts = _where_to_begin(config, manifest, view, replicas.total, reached)
     buckets = config.buckets(math.lcm(replicas.total, count))
-    if len(buckets) > position.MAX_BUCKETS:
+    if len(buckets) > data_position.MAX_BUCKETS:
         raise UserError(
-            f"bucket_boundaries has {len(buckets)} lengths; use {position.MAX_BUCKETS} at most"
+            f"bucket_boundaries has {len(buckets)} lengths; use {data_position.MAX_BUCKETS} at most"
         )
     if check:
         check_examples(config, manifest, view)
     drop_remainder = config.drop_remainder or static_shapes
     if config.is_training:
-        mark = position.fingerprint(config, manifest, view, buckets, count)
+        mark = data_position.fingerprint(config, manifest, view, buckets, count)
     if not config.is_training:
         batches = validation_batches(config, manifest, view, buckets, drop_remainder)
     elif count == 1:
@@ -187,7 +187,7 @@ def _where_to_begin(
     view: View,
     num_replicas: int,
     reached: np.ndarray | None,
-) -> tuple[int, list[position.Start]]:
+) -> tuple[int, list[data_position.Start]]:
     """The number of streams, and where each of them starts.
 
     A training goes on with as many streams as it began with; without any, as those of older
@@ -199,12 +199,12 @@ def _where_to_begin(
         if config.global_batch_size % math.lcm(num_replicas, number):
             continue
         buckets = config.buckets(math.lcm(num_replicas, number))
-        mark = position.fingerprint(config, manifest, view, buckets, number)
+        mark = data_position.fingerprint(config, manifest, view, buckets, number)
         rows = np.atleast_2d(reached)[:number]
-        starts = [position.start_of(row, mark, len(buckets)) for row in rows]
+        starts = [data_position.start_of(row, mark, len(buckets)) for row in rows]
         if len(starts) == number and None not in starts:
             return number, starts
-    return count, [position.Start()] * count
+    return count, [data_position.Start()] * count
 
 
 def _from_streams(
@@ -213,7 +213,7 @@ def _from_streams(
     view: View,
     buckets: list[tuple[int, int]],
     mark: int,
-    starts: list[position.Start],
+    starts: list[data_position.Start],
     replicas: Replicas,
 ) -> tf.data.Dataset:
     """The rows of a training's batches that belong to the replicas of this host."""
@@ -225,7 +225,7 @@ def _from_streams(
     batches = stream_batches(config, manifest, view, parts, mark, starts, used)
     # Two hosts may read one stream; that with its first row says how far it is.
     says = [first * count <= number * replicas.total < end * count for number in used]
-    around = [[used[0], count - used[-1] - 1], [0, position.SIZE - len(buckets) - 5]]
+    around = [[used[0], count - used[-1] - 1], [0, data_position.SIZE - len(buckets) - 5]]
 
     def own(batch: dict) -> dict:
         rows = tf.size(batch["key"]) // len(used)
@@ -280,7 +280,7 @@ def can_resume(
 ) -> bool:
     """Whether `build_dataset` would resume at the data position `reached`."""
     _, starts = _where_to_begin(config, manifest, view, num_replicas, reached)
-    return starts[0] != position.Start()
+    return starts[0] != data_position.Start()
 
 
 def padded(
@@ -320,8 +320,8 @@ def features_of(
         if reached.shape.rank == 1:
             if complete is not None:
                 ends_epoch = tf.size(batch["key"]) < complete
-                reached = tf.where(ends_epoch, position.end_of_epoch(reached), reached)
-            reached = position.padded(reached)
+                reached = tf.where(ends_epoch, data_position.end_of_epoch(reached), reached)
+            reached = data_position.padded(reached)
         features["position"] = reached
     for name in view.sequences:
         word_ids = batch[name]

@@ -1,7 +1,7 @@
 """Reads folders of records into blocks, in an order that depends on the seed alone.
 
 Resuming inside an epoch needs the state of tf.data's interleave after many records;
-`interleave_from` computes it from the shards' sizes, without reading.
+`resume_interleave` computes it from the shards' sizes, without reading.
 """
 
 import copy
@@ -115,7 +115,9 @@ class Blocks:
         order, repetition = order.numpy(), repetition.numpy()
         sizes = self._counts[order].tolist()
         skip = min(first * self._rows(), sum(sizes))
-        opened, remainder = interleave_from(sizes, self._cycle_length(), self._block_length(), skip)
+        opened, remainder = resume_interleave(
+            sizes, self._cycle_length(), self._block_length(), skip
+        )
         index = np.array([number for number, _ in opened], np.int64)
         offsets = np.array([offset for _, offset in opened], np.int64)
         return Rest(order[index], repetition[index], offsets, np.int64(first), np.int64(remainder))
@@ -229,7 +231,7 @@ class _Slot:
     offset: int
 
 
-def interleave_from(
+def resume_interleave(
     sizes: Sequence[int], cycle_length: int, block_length: int, skip: int
 ) -> tuple[list[tuple[int, int]], int]:
     """Computes how to resume a sequential `tf.data.Dataset.interleave` after `skip` elements.

@@ -45,7 +45,7 @@ class SpecialIds:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class RecordFacts:
     """What a view may depend on besides its settings: facts about the records that it reads.
 
     Attributes:

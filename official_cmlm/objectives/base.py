@@ -12,7 +12,7 @@ from official.modeling.hyperparams import base_config
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import Source, SpecialIds, View
+from official_cmlm.inputs.views import RecordFacts, SpecialIds, View
 from official_cmlm.losses.blocks import Summed, summed_at_once, summed_in_blocks
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
@@ -78,11 +78,11 @@ class ObjectiveConfig(base_config.Config):
         """Raises `UserError` for invalid settings, before anything is built."""
         check_fields(self, where)
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         """Raises `UserError` for records that the objective cannot use; `where` names `data`."""
 
     @abc.abstractmethod
-    def view(self, data: DataConfig, source: Source) -> View:
+    def view(self, data: DataConfig, facts: RecordFacts) -> View:
         """Returns the view of the records that the objective reads.
 
         Every config overrides it; `register` refuses an objective whose config does not.

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import TextPairs, TextTriples, one_language
-from official_cmlm.inputs.views import Source
+from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
     METRIC_DIRECTIONS,
@@ -45,30 +45,30 @@ class BitextRetrievalConfig(RetrievalConfig):
 
     record_kind: ClassVar[str] = "pairs"
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         where = data.setting(where)
-        if source.labels:
+        if facts.labels:
             raise UserError(
-                f"{where}: the pairs have labels ({', '.join(source.labels)}), so they are NLI "
+                f"{where}: the pairs have labels ({', '.join(facts.labels)}), so they are NLI "
                 "pairs, not translations; name records of bitext"
             )
-        read = data.languages or source.languages
+        read = data.languages or facts.languages
         if not self.one_language and all(one_language(tag) for tag in read):
             raise UserError(
                 f"{where}: the two texts of each pair are in one language ({', '.join(read)}), "
                 "bitext_retrieval needs translations; name records of bitext, e.g. en-de, or set "
                 "one_language for pairs such as questions and answers"
             )
-        compares = self.hard_negatives and source.negatives
+        compares = self.hard_negatives and facts.negatives
         if self.hard_negative_weight and data.is_training and not compares:
             raise UserError(
                 f"{where}: no hard negatives, on which bitext_retrieval.hard_negative_weight could "
                 "act; make records of triples, with hard_negatives true, or set it to 0"
             )
 
-    def view(self, data: DataConfig, source: Source) -> TextPairs:
-        kind = TextTriples if self.hard_negatives and source.negatives else TextPairs
-        return kind(data.seq_length, source.special)
+    def view(self, data: DataConfig, facts: RecordFacts) -> TextPairs:
+        kind = TextTriples if self.hard_negatives and facts.negatives else TextPairs
+        return kind(data.seq_length, facts.special)
 
 
 @register("bitext_retrieval")

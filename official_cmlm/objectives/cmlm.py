@@ -16,7 +16,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import AdjacentPairs, Source, SpecialIds
+from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, SpecialIds
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -80,12 +80,12 @@ class CmlmConfig(MaskingConfig):
                     "projection, make them equal"
                 )
 
-    def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
+    def view(self, data: DataConfig, facts: RecordFacts) -> AdjacentPairs:
         return AdjacentPairs(
             data.segment,
             data.seq_length,
             data.swap_probability,
-            source.special,
+            facts.special,
             short_documents=data.short_documents,
         )
 

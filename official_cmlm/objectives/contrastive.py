@@ -17,8 +17,8 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored
-from official_cmlm.inputs.views import Source
+from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
+from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.losses.blocks import Summed
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
@@ -67,7 +67,7 @@ class ContrastiveConfig(InBatchConfig):
         mined. Default 0.2, as in that code.
       augmentation: change of the second view: `none`, `span_mask`, `token_mask`,
         `whole_word_mask`, `word_reordering`, `word_repetition` or `word_deletion`; see
-        `inputs.contrastive`.
+        `inputs.mirrored`.
       span_characters: k raw characters that `span_mask` replaces by a mask token. Default 5; 2 for
         biomedical names (Mirror-BERT §3).
       span_min_characters: shorter texts are not masked. Default 30, as the reference code.
@@ -107,13 +107,13 @@ class ContrastiveConfig(InBatchConfig):
                 f"not exported; set {where}.projection_head to none"
             )
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         if self.augmentation == "span_mask" and data.segment != "sentence":
             raise UserError(
                 f"{where}.segment is {data.segment}; augmentation: span_mask takes sentences"
             )
 
-    def view(self, data: DataConfig, source: Source) -> Mirrored:
+    def view(self, data: DataConfig, facts: RecordFacts) -> Mirrored:
         return Mirrored(
             data.segment,
             data.seq_length,
@@ -122,7 +122,7 @@ class ContrastiveConfig(InBatchConfig):
             self.span_min_characters,
             self.repetition_rate,
             self.augmentation_rate,
-            source.vocabulary,
+            facts.vocabulary,
         )
 
 

@@ -17,7 +17,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import Source, SpecialIds
+from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.nt_xent import nt_xent
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -113,7 +113,7 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
                 "task.encoder.max_position_embeddings"
             )
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         if data.seq_length < self.max_span_length:
             raise UserError(
                 f"{where}.seq_length is {data.seq_length}, declutr.max_span_length "
@@ -124,14 +124,14 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
         # Another anchor of the same document is a negative too; MLM alone needs none.
         return 1 if self.num_anchors > 1 or not self.contrastive_weight else 2
 
-    def view(self, data: DataConfig, source: Source) -> Spans:
+    def view(self, data: DataConfig, facts: RecordFacts) -> Spans:
         return Spans(
             self.num_anchors,
             self.num_positives,
             self.min_span_length,
             self.max_span_length,
             self.sampling,
-            source.special,
+            facts.special,
             tuple(self.anchor_beta),
             tuple(self.positive_beta),
             self.min_document_tokens,

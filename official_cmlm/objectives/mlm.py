@@ -7,7 +7,7 @@ import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import Segments, Source, SpecialIds
+from official_cmlm.inputs.views import RecordFacts, Segments, SpecialIds
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
@@ -29,8 +29,8 @@ from official_cmlm.objectives.masked_prediction import (
 class MlmConfig(MaskingConfig):
     """Settings of `mlm`: those of masking."""
 
-    def view(self, data: DataConfig, source: Source) -> Segments:
-        return Segments(data.segment, data.seq_length, source.special)
+    def view(self, data: DataConfig, facts: RecordFacts) -> Segments:
+        return Segments(data.segment, data.seq_length, facts.special)
 
     def needs_language_model_head(self) -> bool:
         return True

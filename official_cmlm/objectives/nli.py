@@ -14,7 +14,7 @@ import tf_keras
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pair_views import HYPOTHESIS_LANGUAGES, InferencePairs, one_language
-from official_cmlm.inputs.views import Source
+from official_cmlm.inputs.views import RecordFacts
 from official_cmlm.losses.nli import nli_features, nli_loss
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
@@ -46,13 +46,13 @@ class NliConfig(ObjectiveConfig):
 
     record_kind: ClassVar[str] = "pairs"
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
-        if not source.labels:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
+        if not facts.labels:
             raise UserError(
                 f"{data.setting(where)}: the pairs have no labels, which nli needs; "
                 "make the records from tables with a third column"
             )
-        read = data.languages or source.languages
+        read = data.languages or facts.languages
         same = [tag for tag in read if one_language(tag)]
         different = [tag for tag in read if not one_language(tag)]
         where = data.setting(where)
@@ -62,16 +62,16 @@ class NliConfig(ObjectiveConfig):
                 "hypothesis_language: same needs both texts in one language; set it to different, "
                 "or read other records"
             )
-        if self.hypothesis_language == "different" and source.row_size < 2 and same:
+        if self.hypothesis_language == "different" and facts.row_size < 2 and same:
             raise UserError(
                 f"{where}: has pairs of one language ({', '.join(same)}) in rows of one pair, "
                 "hypothesis_language: different needs translations; make the records with "
                 "--row_aligned or of pairs in two languages, or set it to same"
             )
 
-    def view(self, data: DataConfig, source: Source) -> InferencePairs:
+    def view(self, data: DataConfig, facts: RecordFacts) -> InferencePairs:
         return InferencePairs(
-            data.seq_length, self.hypothesis_language, source.row_size, source.special
+            data.seq_length, self.hypothesis_language, facts.row_size, facts.special
         )
 
 

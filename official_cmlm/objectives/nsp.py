@@ -22,7 +22,7 @@ from official_cmlm.inputs.next_sentence import (
     SegmentTypes,
 )
 from official_cmlm.inputs.pipeline import Augment
-from official_cmlm.inputs.views import Source, SpecialIds
+from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.next_sentence import next_sentence_loss
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -65,19 +65,19 @@ class NspConfig(MaskingConfig):
                 "BERT's encoders have"
             )
 
-    def check_records(self, data: DataConfig, source: Source, where: str) -> None:
+    def check_records(self, data: DataConfig, facts: RecordFacts, where: str) -> None:
         if data.seq_length < 5:
             raise UserError(
                 f"{where}.seq_length is {data.seq_length}; nsp needs 5 at least, for two segments "
                 "and three special tokens"
             )
 
-    def view(self, data: DataConfig, source: Source) -> NextSentencePairs:
+    def view(self, data: DataConfig, facts: RecordFacts) -> NextSentencePairs:
         return NextSentencePairs(
             data.segment,
             data.seq_length,
             self.random_probability,
-            source.special,
+            facts.special,
             data.short_documents,
         )
 

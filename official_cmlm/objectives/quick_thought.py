@@ -13,7 +13,7 @@ from typing import Annotated
 import tf_keras
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs.views import AdjacentPairs, Source
+from official_cmlm.inputs.views import AdjacentPairs, RecordFacts
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import Encode, Objective, ObjectiveOutput, Vectors, register
 from official_cmlm.objectives.retrieval import (
@@ -44,12 +44,12 @@ class QuickThoughtConfig(RetrievalConfig):
     encoders: Annotated[str, OneOf(ENCODERS)] = "shared"
     context_size: Annotated[int, between(1, 1024)] = 1
 
-    def view(self, data: DataConfig, source: Source) -> AdjacentPairs:
+    def view(self, data: DataConfig, facts: RecordFacts) -> AdjacentPairs:
         return AdjacentPairs(
             data.segment,
             data.seq_length,
             data.swap_probability,
-            source.special,
+            facts.special,
             self.context_size,
             data.short_documents,
         )

@@ -6,7 +6,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.data import MAX_STREAMS
-from official_cmlm.inputs.position import SIZE, epoch_of
+from official_cmlm.inputs.data_position import SIZE, epoch_of
 
 NAME = "data_positions"
 _STREAMS = "streams"
@@ -18,7 +18,7 @@ class DataPositions:
     Attributes:
       by_group: group -> its variable; of several streams, the first one's.
       by_stream: group -> int64 `[MAX_STREAMS, SIZE]`, of groups with several streams.
-      variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.position`, and
+      variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.data_position`, and
         `streams`, a checkpoint of `by_stream` if there are any.
     """
 

@@ -29,7 +29,7 @@ from official_cmlm.inputs.records import (
     count_short_records,
     count_without_pairs,
 )
-from official_cmlm.inputs.views import AdjacentPairs, Source, View
+from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
 from official_cmlm.records.corruption import report_damaged_shard
@@ -97,9 +97,9 @@ class SentenceEncoderTask(base_task.Task):
         self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
             manifest = self.manifest(data)
-            source = self._source(manifest)
-            self.chosen[name].check_records(data, source, where)
-            view = self.chosen[name].view(data, source)
+            facts = self._facts(manifest)
+            self.chosen[name].check_records(data, facts, where)
+            view = self.chosen[name].view(data, facts)
             check_running_text(data, manifest, view, self.vocabulary)
             check_text(data, manifest, view)
 
@@ -123,8 +123,8 @@ class SentenceEncoderTask(base_task.Task):
             )
         return pairs
 
-    def _source(self, manifest: Manifest) -> Source:
-        return Source(
+    def _facts(self, manifest: Manifest) -> RecordFacts:
+        return RecordFacts(
             self.vocabulary,
             manifest.row_size,
             tuple(sorted(manifest.languages)),
@@ -220,7 +220,7 @@ class SentenceEncoderTask(base_task.Task):
         lines = []
         for name, where, data in self.task_config.used_data():
             manifest = self.manifest(data)
-            view = self.chosen[name].view(data, self._source(manifest))
+            view = self.chosen[name].view(data, self._facts(manifest))
             if not data.is_training:
                 continue
             if isinstance(view, (AdjacentPairs, NextSentencePairs)):
@@ -327,9 +327,9 @@ class SentenceEncoderTask(base_task.Task):
         groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
-            source = self._source(self.manifest(data))
-            view = config.view(data, source)
-            augments = config.augments(source.special)
+            facts = self._facts(self.manifest(data))
+            view = config.view(data, facts)
+            augments = config.augments(facts.special)
             for names, other, known, all_augments in groups:
                 if known == view and other.as_dict() == data.as_dict():
                     all_augments.extend(a for a in augments if a not in all_augments)

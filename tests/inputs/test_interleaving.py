@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.records import interleave_from
+from official_cmlm.inputs.records import resume_interleave
 
 
 def _interleave(order, sizes, cycle_length, block_length):
@@ -37,7 +37,7 @@ def test_goes_on_as_tf_data_would(sizes, cycle_length, block_length):
     whole = _interleave([(i, 0) for i in range(len(sizes))], sizes, cycle_length, block_length)
     assert len(whole) == sum(sizes)
     for skip in range(sum(sizes) + 1):
-        order, remainder = interleave_from(sizes, cycle_length, block_length, skip)
+        order, remainder = resume_interleave(sizes, cycle_length, block_length, skip)
         rest = _interleave(order, sizes, cycle_length, block_length) if order else []
         assert rest[remainder:] == whole[skip:], skip
         assert remainder < block_length
@@ -46,5 +46,5 @@ def test_goes_on_as_tf_data_would(sizes, cycle_length, block_length):
 def test_work_does_not_grow_with_what_is_skipped():
     """Two inputs of 10^15 elements each: only arithmetic can be fast enough."""
     half = 10**15
-    order, remainder = interleave_from([half, half], 2, 8, half + 3)
+    order, remainder = resume_interleave([half, half], 2, 8, half + 3)
     assert sum(offset for _, offset in order) + remainder == half + 3

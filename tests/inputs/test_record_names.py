@@ -7,7 +7,7 @@ import tensorflow as tf
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.record_names import RecordName, document_ids, record_names
 from official_cmlm.inputs.records import Blocks, parse_block
-from official_cmlm.inputs.views import AdjacentPairs, Source
+from official_cmlm.inputs.views import AdjacentPairs, RecordFacts
 from official_cmlm.records.manifest import load_manifest
 from tests.training.helpers import data
 
@@ -26,7 +26,7 @@ def test_undoing_a_fold(key):
 def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
     """The oracle reads the records in order and folds forwards; the data stand near by."""
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
-    view = AdjacentPairs("sentence", 24, 0.5, special=Source(vocabulary).special)
+    view = AdjacentPairs("sentence", 24, 0.5, special=RecordFacts(vocabulary).special)
     keys = []
     for _, serialized, record_keys in Blocks(config, manifest).epoch(tf.constant(epoch, tf.int64)):
         keys += (

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import SHORT_DOCUMENTS, DataConfig
-from official_cmlm.inputs import position
+from official_cmlm.inputs import data_position
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.records import Blocks
 from official_cmlm.inputs.views import AdjacentPairs, Segments
@@ -111,7 +111,7 @@ def test_tracker_against_a_plain_loop():
     """Random blocks: the oracle keeps the waiting examples themselves."""
     rng = np.random.default_rng(0)
     sizes = [3, 5, 2]
-    tracker = position.Tracker(sizes, (), 7)
+    tracker = data_position.Tracker(sizes, (), 7)
     state = tracker.initial_state(0)
     waiting = [[] for _ in sizes]
     batched = []  # (block, bucket) of all examples in batches
@@ -131,7 +131,7 @@ def test_tracker_against_a_plain_loop():
 
 def test_the_worked_example_of_the_tracker():
     """Two buckets of two examples a batch; the numbers are those of `Tracker.step`'s docstring."""
-    tracker = position.Tracker([2, 2], (), 7)
+    tracker = data_position.Tracker([2, 2], (), 7)
     state, found = tracker.initial_state(0), []
     for block, buckets in enumerate([[0, 1, 0], [1, 0]]):
         bucket = tf.constant(buckets, tf.int64)
@@ -147,7 +147,7 @@ def test_settings_that_decide_nothing(records_dir):
 
     def mark(view, **settings):
         config = DataConfig(input_path=str(records_dir), **settings)
-        return position.fingerprint(config, manifest, view, [(24, 8)])
+        return data_position.fingerprint(config, manifest, view, [(24, 8)])
 
     def pairs(segment, short):
         return AdjacentPairs(segment, 24, 0.5, SPECIAL, short_documents=short)

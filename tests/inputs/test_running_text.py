@@ -9,8 +9,8 @@ import tensorflow as tf
 from data_prep.documents.records import RecordOptions, Statistics, records
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.contrastive import Mirrored
 from official_cmlm.inputs.document_spans import Spans
+from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pair_views import TextPairs
 from official_cmlm.inputs.records import check_running_text
 from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds

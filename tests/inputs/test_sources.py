@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs import hashing, position
+from official_cmlm.inputs import data_position, hashing
 from official_cmlm.inputs.mixture import shard_repetitions
 from official_cmlm.inputs.pair_views import TextPairs
 from official_cmlm.inputs.pipeline import build_dataset
@@ -164,7 +164,7 @@ def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
     def opened(root, **changes):
         config = _config(root, weights | changes, bucket_boundaries=[14], **settings)
         manifest = load_folders(config.folders())
-        return config, manifest, position.fingerprint(config, manifest, view, [(14, 8)])
+        return config, manifest, data_position.fingerprint(config, manifest, view, [(14, 8)])
 
     def batches(config, manifest, reached, count):
         read = build_dataset(config, manifest, view, check=False, reached=reached)
@@ -189,10 +189,10 @@ def test_the_fingerprint_of_one_folder_is_that_of_earlier_releases():
     """A constant of the release before there were sources; one source is one folder."""
     manifest = _manifest([("en", 7), ("de", 5)])
     config, view = DataConfig(input_path="somewhere", seed=3), Segments("sentence", 24, SPECIAL)
-    mark = position.fingerprint(config, manifest, view, [(24, 8)])
+    mark = data_position.fingerprint(config, manifest, view, [(24, 8)])
     assert mark == 8459499090690858834
     single = DataConfig(sources=[SourceConfig(path="elsewhere", weight=2.0)], seed=3)
-    assert position.fingerprint(single, manifest, view, [(24, 8)]) == mark
+    assert data_position.fingerprint(single, manifest, view, [(24, 8)]) == mark
 
 
 def test_merged_counts():

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.contrastive import Mirrored, cut_span
+from official_cmlm.inputs.mirrored import Mirrored, cut_span
 from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, load_vocabulary
 from tests.inputs.blocks import SLOW, make_block
 
@@ -26,7 +26,7 @@ _KEY = st.integers(-(2**63), 2**63 - 1)
 def vocabularies(request, vocabulary):
     """A vocabulary of either kind; its graph tokenizer is built once, as in a pipeline's graph."""
     with pytest.MonkeyPatch.context() as patch:
-        name = "official_cmlm.inputs.contrastive.build_graph_tokenizer"
+        name = "official_cmlm.inputs.mirrored.build_graph_tokenizer"
         patch.setattr(name, functools.cache(build_graph_tokenizer))
         yield vocabulary if request.param == "wordpiece" else load_vocabulary(_BYTE_PAIR)
 

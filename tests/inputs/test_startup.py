@@ -14,7 +14,7 @@ from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text
 from official_cmlm.inputs.pipeline import num_streams
-from official_cmlm.inputs.records import Blocks, count_short_records, interleave_from
+from official_cmlm.inputs.records import Blocks, count_short_records, resume_interleave
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_folders, load_manifest, load_records_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
@@ -96,7 +96,7 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
 def test_a_resumed_epoch_of_very_many_shards():
     """Where reading goes on is computed in few steps: the shards behind are not gone through."""
     sizes, calls = _Counting([400] * SHARDS), SHARDS * 399
-    opened, remainder = interleave_from(sizes, OPEN, 8, calls)
+    opened, remainder = resume_interleave(sizes, OPEN, 8, calls)
     assert len(opened) <= OPEN + SHARDS // 100 and remainder < 8 * OPEN * 400
     assert sizes.asked < 40 * SHARDS
 

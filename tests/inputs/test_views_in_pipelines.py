@@ -5,8 +5,8 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.contrastive import Mirrored
 from official_cmlm.inputs.document_spans import Spans
+from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
 from official_cmlm.inputs.records import Blocks, count_short_records, parse_block
 from official_cmlm.inputs.views import AdjacentPairs

@@ -7,7 +7,7 @@ from official_cmlm.objectives.base import Objective, ObjectiveConfig, objectives
 
 
 class _Config(ObjectiveConfig):
-    def view(self, data, source):
+    def view(self, data, facts):
         return None
 
 

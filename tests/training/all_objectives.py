@@ -7,7 +7,7 @@ import tensorflow as tf
 
 from data_prep.readers import Document
 from official_cmlm.inputs.records import parse_block
-from official_cmlm.inputs.views import Source, View
+from official_cmlm.inputs.views import RecordFacts, View
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
@@ -78,26 +78,26 @@ def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 
     """
     data, config = task.task_config.train_data, task.chosen[name]
     manifest = load_manifest(data.input_path)
-    source = Source(
+    facts = RecordFacts(
         task.vocabulary,
         manifest.row_size,
         tuple(manifest.languages),
         tuple(manifest.labels),
         bool(manifest.negatives),
     )
-    view = config.view(data, source)
+    view = config.view(data, facts)
     found = _examples(data.input_path, view)
     examples = {key: values[start : start + count] for key, values in found.items()}
     features = {key: examples[key] for key in ("key", *view.scalars)}
     for sequence in view.sequences:
         ids = examples[sequence]
-        padded = ids.to_tensor(source.special.pad, shape=[count, data.seq_length])
+        padded = ids.to_tensor(facts.special.pad, shape=[count, data.seq_length])
         features[sequence] = {
             "input_word_ids": padded,
             "input_mask": tf.sequence_mask(ids.row_lengths(), data.seq_length, tf.int32),
             "input_type_ids": tf.zeros_like(padded),
         }
-    for augment in config.augments(source.special):
+    for augment in config.augments(facts.special):
         features = augment(features)
     return {name: features}
 

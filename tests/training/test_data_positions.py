@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.position import SIZE
+from official_cmlm.inputs.data_position import SIZE
 from official_cmlm.training.data_positions import NAME, DataPositions, read_positions
 from tests.conftest import mirrored_strategy
 

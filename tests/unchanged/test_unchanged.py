@@ -11,9 +11,9 @@ import pytest
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.inputs import position
-from official_cmlm.inputs.contrastive import Mirrored
+from official_cmlm.inputs import data_position
 from official_cmlm.inputs.document_spans import Spans
+from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds
 from official_cmlm.objectives import objectives
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
@@ -95,11 +95,11 @@ def test_data_positions_are_those_of_earlier_code():
         Spans(2, 2, 6, 16, "all", special): 1663600301288317805,
     }
     for view, mark in stored.items():
-        assert position.fingerprint(config, manifest, view, config.buckets()) == mark
+        assert data_position.fingerprint(config, manifest, view, config.buckets()) == mark
     # Batches without buckets are others than they were.
     random = config.replace(bucket_boundaries=[])
     view = Segments("sentence", 24, special)
-    marks = [position.fingerprint(c, manifest, view, [(24, 8)]) for c in (random, config)]
+    marks = [data_position.fingerprint(c, manifest, view, [(24, 8)]) for c in (random, config)]
     assert len(set(marks)) == 2
 
 

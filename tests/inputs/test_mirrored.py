@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from official_cmlm.inputs.contrastive import AUGMENTATIONS, Mirrored, reorder_words
+from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored, reorder_words
 from tests.inputs.blocks import DOCUMENTS, SLOW, make_block, random_documents
 
 
