@@ -40,17 +40,16 @@ def main(argv: list[str]) -> None:
     del argv
     cli.quiet_tensorflow()
     from official_cmlm.inputs.pipeline import Replicas, build_dataset
+    from official_cmlm.inputs.plan import Plan
 
     data, manifest, view, augments = _inputs()
+    plan = Plan.of(data, manifest, view, FLAGS.hosts)
+    alone = Plan.of(data.replace(streams=1), manifest, view)
     replicas = Replicas(FLAGS.hosts, FLAGS.host, 1)
-
-    def whole() -> Any:
-        return build_dataset(data, manifest, view, augments, replicas, check=False)
-
     makers: dict[str, Callable[[], Any]] = {
-        **parts(data, manifest, view),
-        "serial": lambda: serial_dataset(data, manifest, view, augments),
-        "whole": whole,
+        **parts(alone),
+        "serial": lambda: serial_dataset(alone, augments),
+        "whole": lambda: build_dataset(plan, augments, replicas),
     }
     marks = [_mark()]
     examples = steps = 0
@@ -91,34 +90,35 @@ def rows(element: Any) -> int:
     return int((last["key"] if isinstance(last, dict) else last).shape[0])
 
 
-def parts(data: Any, manifest: Any, view: Any) -> dict[str, Callable[[], Any]]:
+def parts(plan: Any) -> dict[str, Callable[[], Any]]:
     """Makers of the pipeline's first stages, each with those before it, without streams."""
     import tensorflow as tf
 
-    from official_cmlm.inputs.data_position import Start
-    from official_cmlm.inputs.examples import Reader, training_batches
-    from official_cmlm.inputs.records import Blocks
+    from official_cmlm.inputs.batching import training_batches
+    from official_cmlm.inputs.data_position import DataPosition
+    from official_cmlm.inputs.reader import Blocks, Reader
 
+    blocks = Blocks(plan.config, plan.manifest, plan.repetitions)
     return {
-        "read": lambda: tf.data.Dataset.counter().flat_map(Blocks(data, manifest).epoch),
-        "view": lambda: Reader(data, manifest, view).from_start(Start()),
-        "group": lambda: training_batches(data, manifest, view, data.buckets(), 0, Start(), False),
+        "read": lambda: tf.data.Dataset.counter().flat_map(blocks.epoch),
+        "view": lambda: Reader(plan).from_start(DataPosition()),
+        "group": lambda: training_batches(plan),
     }
 
 
-def serial_dataset(data: Any, manifest: Any, view: Any, augments: Any) -> Any:
+def serial_dataset(plan: Any, augments: Any) -> Any:
     """The batches of `build_dataset` on one thread, grouped by tf.data example by example.
 
     Without `position`, and in one epoch without end where there are no buckets.
     """
     import tensorflow as tf
 
-    from official_cmlm.inputs.data_position import Start
-    from official_cmlm.inputs.examples import Reader
+    from official_cmlm.inputs.data_position import DataPosition
     from official_cmlm.inputs.pipeline import features_of
+    from official_cmlm.inputs.reader import Reader
 
-    padding = -1
-    blocks = Reader(data, manifest, view).from_start(Start())
+    padding, data, view = -1, plan.config, plan.view
+    blocks = Reader(plan).from_start(DataPosition())
     singles = blocks.flat_map(lambda _, each: tf.data.Dataset.from_tensor_slices(each))
     # Rows of a ragged tensor arrive as ragged tensors of rank 0; this makes them dense.
     singles = singles.map(lambda example: example)

@@ -165,6 +165,7 @@ def main(argv: list[str]) -> None:
 def _examples(records: str, objective: str, count: int) -> dict:
     from official_cmlm.configs.data import DataConfig
     from official_cmlm.inputs.pipeline import build_dataset
+    from official_cmlm.inputs.plan import Plan
     from official_cmlm.inputs.views import RecordFacts
     from official_cmlm.objectives import objectives
     from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
@@ -180,7 +181,7 @@ def _examples(records: str, objective: str, count: int) -> dict:
         config = config.replace(max_predictions=MAX_PREDICTIONS[objective])
     facts = RecordFacts(vocabulary, manifest.row_size, tuple(manifest.languages))
     view = config.view(data, facts)
-    batches = build_dataset(data, manifest, view, config.augments(facts.special))
+    batches = build_dataset(Plan.of(data, manifest, view), config.augments(facts.special))
     examples = [
         {name: _row(batch[name], row) for name in SEQUENCES[objective]}
         for batch in batches.as_numpy_iterator()

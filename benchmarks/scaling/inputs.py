@@ -7,8 +7,8 @@ import tensorflow as tf
 
 from benchmarks.input_side import parts, rows
 from experiments import registry
-from official_cmlm.inputs.examples import Reader
-from official_cmlm.inputs.records import Blocks
+from official_cmlm.inputs.plan import Plan
+from official_cmlm.inputs.reader import Blocks, Reader
 from official_cmlm.training.task import SentenceEncoderTask
 
 
@@ -44,11 +44,11 @@ def packed_cpu_seconds(records: str) -> tuple[float, float]:
     task = SentenceEncoderTask(params.task)
     dataset = task.build_inputs(params.task.train_data).map(lambda groups: groups["cmlm"])
     ((_, data, view, _),) = task.groups(is_training=True)
-    manifest = task.manifest(data)
+    plan = Plan.of(data.replace(streams=1), task.manifest(data), view)
     epoch = tf.constant(0, tf.int64)
-    read, _ = _cpu_seconds_of(Blocks(data, manifest).epoch(epoch))
-    viewed, pairs = _cpu_seconds_of(Reader(data, manifest, view).one_pass())
-    grouped, _ = _cpu_seconds_of(parts(data, manifest, view)["group"](), pairs)
+    read, _ = _cpu_seconds_of(Blocks(plan.config, plan.manifest, plan.repetitions).epoch(epoch))
+    viewed, pairs = _cpu_seconds_of(Reader(plan).epoch(epoch))
+    grouped, _ = _cpu_seconds_of(parts(plan)["group"](), pairs)
     whole, _ = _cpu_seconds_of(dataset, pairs)
     return whole / pairs, (read + max(0.0, grouped - viewed)) / pairs
 

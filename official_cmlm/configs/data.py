@@ -10,8 +10,11 @@ from official_cmlm.validation import SEED, OneOf, above, at_least, between, chec
 
 SEGMENTS = ("sentence", "packed")
 SHORT_DOCUMENTS = ("split", "drop")
-# Checkpoints hold a data position for each.
+# Checkpoints hold a data position for each stream.
 MAX_STREAMS = 64
+# Numbers of a data position: two, a count per bucket, and three more of a stream.
+POSITION_SIZE = 64
+MAX_BUCKETS = POSITION_SIZE - 5
 
 
 @dataclasses.dataclass
@@ -65,18 +68,18 @@ class DataConfig(base_config.Config):
       shuffle_sentences: how many sentences are held in memory and permuted together. A larger
         number mixes better and takes more memory, about 2.5 kB per sentence of English prose.
         Default 65536.
-      streams: in training, the records are divided into at most so many streams, and each batch
-        takes an equal part from each. A host reads only the streams of its replicas. Batches depend
-        on the number of streams and not on the hosts. The number in use is the largest power of two
-        that divides `global_batch_size`, for which each stream has four shards and about as many
-        records as the others, and by which batches of shorter buckets are rounded down by 5 % at
-        most. 0 (default): 16, or fewer where a stream would have fewer than `shuffle_sentences`
-        sentences. 1: all hosts read all records. Random batches (`bucket_boundaries`) of several
-        streams do not end with the epoch.
+      streams: for trainings on several hosts: the records are divided into at most so many streams,
+        each batch takes an equal part from each, and a host reads only the streams of its replicas.
+        Batches depend on the number of streams and not on the hosts. The number in use is the
+        largest power of two that divides `global_batch_size`, for which each stream has four shards
+        and about as many records as the others, and by which batches of shorter buckets are rounded
+        down by 5 % at most. 1 (default): every host reads all records. Random batches
+        (`bucket_boundaries`) of several streams do not end with the epoch. A resumed training keeps
+        the number that it began with. 0 means 1, as settings of earlier releases may say 0.
       languages: read only these, e.g. `[en, sw]`, or `[en-de]` of pairs. Default: all.
       language_exponent: a language of n sentences is sampled with a probability proportional to
         n^exponent: 1 (default) keeps the proportions of the data, 0 gives all languages equal
-        shares. Of several `sources`, it applies to the languages of each by itself. CMLM §4.4
+        shares. With several `sources`, it applies within each. CMLM §4.4
         smooths its vocabulary with 0.3 and does not give the exponent of the training mixture.
       max_examples: most examples of a validation pass; 0 (default): no limit.
       seed: every random choice is a function of (seed, epoch, number of the record).
@@ -96,7 +99,7 @@ class DataConfig(base_config.Config):
     max_bucket_batch_size: Annotated[int, between(0, 1 << 31)] = 0
     drop_remainder: bool = False
     shuffle_sentences: Annotated[int, between(1, 1 << 31)] = 65536
-    streams: Annotated[int, between(0, MAX_STREAMS)] = 0
+    streams: Annotated[int, between(0, MAX_STREAMS)] = 1
     languages: list[str] = dataclasses.field(default_factory=list)
     language_exponent: Annotated[float, between(0, 1)] = 1.0
     max_examples: Annotated[int, at_least(0)] = 0
@@ -116,6 +119,10 @@ class DataConfig(base_config.Config):
                 f"{where}.languages names a language twice: {', '.join(self.languages)}"
             )
         bounds = list(self.bucket_boundaries)
+        if len(bounds) > MAX_BUCKETS:
+            raise UserError(
+                f"{where}.bucket_boundaries has {len(bounds)} lengths; use {MAX_BUCKETS} at most"
+            )
         if bounds and (bounds != sorted(set(bounds)) or bounds[-1] != self.seq_length):
             raise UserError(
                 f"{where}.bucket_boundaries must ascend and end with seq_length "
@@ -146,7 +153,7 @@ class DataConfig(base_config.Config):
             )
 
     def folders(self) -> list[str]:
-        """The folders of records that are read, as they were named; empty if none is."""
+        """Lists the folders of records that are read, as they were named."""
         return [each.path for each in self.sources] or (
             [self.input_path] if self.input_path else []
         )
@@ -157,7 +164,7 @@ class DataConfig(base_config.Config):
         return ", ".join(self.folders())
 
     def setting(self, where: str) -> str:
-        """The setting that names the folders, for messages: `task.train_data.input_path=records`.
+        """Returns the setting that names the folders, as `task.train_data.input_path=records`.
 
         Args:
           where: the field, e.g. `task.train_data`.

@@ -1,14 +1,14 @@
-"""The data position: which examples are in batches already, in a few numbers for a checkpoint.
+"""The data position: where reading goes on, in a few numbers for a checkpoint.
 
 When a batch is complete, examples of other lengths still wait in their buckets. A data position
-therefore consists of the block of records in which the oldest waiting example was read and, for
-each bucket, the number of examples from that block on that are in batches already. A resumed
-training reads from that block on and leaves out so many examples of each bucket. How much is read
-twice depends on how long the rarest bucket takes to fill, not on the step.
+therefore consists of the shard block in which the oldest waiting example was read and, for each
+bucket, the number of examples from that block on that are in batches already. A resumed training
+reads from that block on and leaves out so many examples of each bucket. How much is read twice
+depends on how long the rarest bucket takes to fill, not on the step.
 
-In this file, a *block* is a block of records as `inputs.records.Blocks` reads it, and a *position*
-is a data position: int64 `[SIZE]`, the fingerprint, the block number, then a count per bucket. That
-of a stream goes on with `plan`, `step` and `done` of `Start`.
+A checkpoint stores a data position as int64 `[SIZE]`: the fingerprint, the block's number, a count
+per bucket and, of a stream, three more numbers of `DataPosition`. A *block* is what
+`reader.Blocks` reads at once.
 """
 
 import dataclasses
@@ -19,15 +19,14 @@ from collections.abc import Sequence
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.data import POSITION_SIZE, DataConfig
 from official_cmlm.inputs.views import View
 from official_cmlm.records.manifest import Manifest, MergedManifest
 
-# Numbers of a position: fixed, so that the variable in a checkpoint fits any number of buckets.
-SIZE = 64
-MAX_BUCKETS = SIZE - 5
+# A fixed size, so that the variable in a checkpoint fits any number of buckets.
+SIZE = POSITION_SIZE
 _EPOCH = 1 << 32
-# Of how streams are divided, scheduled and filled.
+# Version of how streams are divided, scheduled and filled.
 _STREAMS_VERSION = 1
 
 # Fields of views that earlier releases did not have, and the values that give what they read.
@@ -42,22 +41,22 @@ State = tuple[tf.Tensor, tf.Tensor, tf.Tensor]
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-    """Where reading starts.
+class DataPosition:
+    """Where reading goes on; by default at the beginning.
 
     Attributes:
       epoch, block: the first block to read.
       skip: for each bucket, how many examples to leave out from that block on; empty: none.
-      plan: `block_number` of the block from which a stream makes batches again; earlier blocks are
-        read for the examples that wait. -1: from the first.
-      step: the schedule's step of the first of that block's batches.
-      done: how many of that block's batches are left out.
+      batched_from: of a stream, the `block_number` of the block from which batches are made again;
+        earlier blocks are read for the examples that wait. -1: from the first.
+      step: of a stream, the schedule's step of the first of that block's batches.
+      done: of a stream, how many of that block's batches are left out.
     """
 
     epoch: int = 0
     block: int = 0
     skip: tuple[int, ...] = ()
-    plan: int = -1
+    batched_from: int = -1
     step: int = 0
     done: int = 0
 
@@ -79,7 +78,7 @@ def fingerprint(
     buckets: Sequence[tuple[int, int]],
     streams: int = 1,
 ) -> int:
-    """A hash of all that decides which examples are in which batch; not negative."""
+    """Returns a hash of all that decides which examples are in which batch; not negative."""
     settings = config.as_dict()
     # The folders may be moved. Of a single one nothing is added to what earlier releases hashed.
     del settings["input_path"], settings["sources"]
@@ -114,40 +113,43 @@ def fingerprint(
     return int.from_bytes(digest[:8], "big") >> 1
 
 
-def start_of(position: np.ndarray, mark: int, num_buckets: int) -> Start | None:
-    """Reads a position; None if it is empty, or of other records, settings or batch sizes.
+def decoded(stored: np.ndarray, mark: int, num_buckets: int) -> DataPosition | None:
+    """Decodes a stored data position.
 
     Args:
-      position: int64 `[SIZE]`.
+      stored: int64 `[SIZE]`.
       mark: the `fingerprint` of the training to resume.
       num_buckets: its number of buckets.
+
+    Returns:
+      The data position; None if it is empty, or of other records, settings or batch sizes.
     """
-    if position[0] != mark:
+    if stored[0] != mark:
         return None
-    epoch, block = divmod(int(position[1]), _EPOCH)
-    skip = tuple(int(count) for count in position[2 : 2 + num_buckets])
-    plan, step, done = (int(each) for each in position[2 + num_buckets : 5 + num_buckets])
-    return Start(epoch, block, skip, plan, step, done)
+    epoch, block = divmod(int(stored[1]), _EPOCH)
+    skip = tuple(int(count) for count in stored[2 : 2 + num_buckets])
+    of_stream = (int(each) for each in stored[2 + num_buckets : 5 + num_buckets])
+    return DataPosition(epoch, block, skip, *of_stream)
 
 
-def epoch_of(position: np.ndarray) -> int:
-    """The epoch of a position, from 0; int64 `[SIZE]`."""
-    return int(position[1]) // _EPOCH
+def epoch_of(stored: np.ndarray) -> int:
+    """Returns the epoch, from 0, of a stored data position."""
+    return int(stored[1]) // _EPOCH
 
 
 def end_of_epoch(position: tf.Tensor) -> tf.Tensor:
-    """The position at which the next epoch begins: int64, of the shape of `position`."""
+    """Returns the position at which the next epoch begins: int64, of the shape of `position`."""
     following = (position[1] // _EPOCH + 1) * _EPOCH
     return tf.concat([position[:1], [following], tf.zeros_like(position[2:])], axis=0)
 
 
 def block_number(epoch: tf.Tensor, block: tf.Tensor | int) -> tf.Tensor:
-    """An int64 for each block that grows from block to block over all epochs."""
+    """Numbers the blocks of all epochs: an int64 that grows from block to block."""
     return epoch * _EPOCH + block
 
 
 def padded(position: tf.Tensor) -> tf.Tensor:
-    """A position, padded with zeros to the size that checkpoints store: int64 `[SIZE]`."""
+    """Pads a position with zeros to the size that checkpoints store: int64 `[SIZE]`."""
     return tf.pad(position, [[0, SIZE - position.shape[0]]])
 
 
@@ -164,7 +166,7 @@ class Tracker:
 
         Args:
           batch_sizes: examples per batch of each bucket.
-          skip: as of `Start`.
+          skip: see `DataPosition`.
           mark: see `fingerprint`.
         """
         self._sizes = np.array(batch_sizes, np.int64)
@@ -172,10 +174,13 @@ class Tracker:
         self._mark = mark
 
     def initial_state(self, first: int | tf.Tensor) -> State:
-        """State before the first block: int64 `[buckets]`, `[buckets]`, `[buckets, buckets]`.
+        """Returns the state before the first block.
 
         Args:
           first: the first block's `block_number`.
+
+        Returns:
+          int64 `[buckets]`, `[buckets]` and `[buckets, buckets]`, see `Tracker`.
         """
         count = len(self._sizes)
         first = tf.fill([count], tf.cast(first, tf.int64))

@@ -169,7 +169,7 @@ class Spans(DocumentView):
         beta: tuple[int, int],
         longest: int | tf.Tensor,
     ) -> tf.Tensor:
-        """⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
+        """Draws lengths ⌊p · (longest − ℓmin) + ℓmin⌋ with p Beta distributed.
 
         Args:
           keys: int64 `[documents]`.
@@ -181,7 +181,7 @@ class Spans(DocumentView):
         Returns:
           int32 `[documents, count]`.
         """
-        # Of α + β − 1 uniform numbers, the one at place α by size is distributed as Beta(α, β).
+        # The α-th smallest of α + β − 1 uniform numbers is distributed as Beta(α, β).
         uniforms = sum(beta) - 1
         draws = hashing.uniform(keys, count * uniforms, salt)
         draws = tf.sort(tf.reshape(draws, [-1, count, uniforms]), axis=2)[:, :, beta[0] - 1]
@@ -197,10 +197,10 @@ class Spans(DocumentView):
 
 
 def least_tokens(num_anchors: int, max_span_length: int) -> int:
-    """Fewest tokens of a document that A anchors can be drawn from."""
+    """Returns the fewest tokens of a document that A anchors can be drawn from."""
     return 2 * num_anchors * max_span_length
 
 
 def _scaled(draws: tf.Tensor, count: tf.Tensor) -> tf.Tensor:
-    """Uniform int32 in [0, count) from uniform float32 `draws`."""
+    """Scales uniform float32 `draws` to uniform int32 in [0, count)."""
     return tf.minimum(tf.cast(draws * tf.cast(count, tf.float32), tf.int32), count - 1)

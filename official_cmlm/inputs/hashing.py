@@ -38,7 +38,7 @@ SALT_REORDER = 21
 
 
 def _mix(state: tf.Tensor) -> tf.Tensor:
-    """`official_cmlm.hashing.mix` in a graph; uint64 of any shape."""
+    """Computes `official_cmlm.hashing.mix` in a graph; uint64 of any shape."""
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(30)))
     state *= _word(MIX_1)
     state = tf.bitwise.bitwise_xor(state, tf.bitwise.right_shift(state, _word(27)))
@@ -88,7 +88,7 @@ def uniform(keys: tf.Tensor, count: tf.Tensor | int, salt: int) -> tf.Tensor:
 
 
 def row_identity(word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
-    """Two numbers that equal texts share and others hardly ever: 48 bits of a hash.
+    """Hashes each text to 48 bits, as two numbers: equal texts share them, others hardly ever.
 
     Floats, so that they go wherever vectors go; 24 bits are exact in float32.
 

@@ -16,9 +16,9 @@ class MaskTokens:
 
     In each sequence, round(rate · length) real tokens are chosen, at least one and at most
     `max_predictions`. The length counts `[CLS]` and `[SEP]`, as in BERT's release, so that a rate
-    of 80 / 256 gives exactly CMLM's 80 predictions of a sequence of 256 tokens. What is chosen
-    never is a special token or padding; `[UNK]` is a special token here, as predicting it teaches
-    nothing about the word behind it (BERT's release does choose it). 80 % of the chosen tokens are
+    of 80 / 256 gives exactly CMLM's 80 predictions of a sequence of 256 tokens. Special tokens and
+    padding are never chosen; `[UNK]` is a special token here, as predicting it teaches nothing
+    about the word that it replaces (BERT's release does choose it). 80 % of the chosen tokens are
     replaced by `[MASK]`, 10 % by a random vocabulary entry that is not a special token, and 10 %
     are unchanged (Devlin et al. 2019, §3.1).
 
@@ -74,7 +74,7 @@ class MaskTokens:
     def _choose(
         self, candidates: tf.Tensor, lengths: tf.Tensor, keys: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        """`masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`.
+        """Chooses `masked_lm_positions` and `masked_lm_weights`, both `[batch, slots]`.
 
         Args:
           candidates: bool `[batch, seq]`.
@@ -90,19 +90,19 @@ class MaskTokens:
         wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
         _, chosen = tf.math.top_k(scores, k=slots)
         real = tf.range(slots)[tf.newaxis, :] < wanted[:, tf.newaxis]
-        # Unused slots sort behind the real ones.
+        # Unused slots sort after the real ones.
         order = tf.sort(tf.where(real, chosen, tf.int32.max), axis=1)
         return tf.where(real, order, 0), tf.cast(real, tf.float32)
 
     def _slots(self, length: tf.Tensor) -> tf.Tensor:
-        """Prediction slots for sequences padded to `length`: as many as the longest can need."""
+        """Returns the most predictions of a sequence that is padded to `length`."""
         # A fraction of .5 can be rounded up; `[CLS]` and `[SEP]` are never predicted.
         slots = tf.cast(tf.floor(tf.cast(length, tf.float64) * self.rate + 0.5), tf.int32)
         slots = tf.clip_by_value(slots, 1, self.max_predictions)
         return tf.minimum(slots, tf.maximum(length - 2, 1))
 
     def _replace(self, labels: tf.Tensor, positions: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """The ids that replace `labels` in the input, by the 80/10/10 rule."""
+        """Returns the ids that replace `labels` in the input, by the 80/10/10 rule."""
         # Random numbers belong to positions, not to slots, so they do not depend on padding.
         count = tf.reduce_max(positions) + 1
         kind = tf.gather(
@@ -128,7 +128,7 @@ class MaskTokens:
 def _scatter_rows(
     word_ids: tf.Tensor, positions: tf.Tensor, values: tf.Tensor, weights: tf.Tensor
 ) -> tf.Tensor:
-    """`word_ids` with `values` at `positions` of each row, where the weight is 1."""
+    """Writes `values` at `positions` of each row of `word_ids`, where the weight is 1."""
     rows = tf.broadcast_to(tf.range(tf.shape(positions)[0])[:, tf.newaxis], tf.shape(positions))
     real = weights > 0
     indices = tf.stack([tf.boolean_mask(rows, real), tf.boolean_mask(positions, real)], axis=1)

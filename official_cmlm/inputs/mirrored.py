@@ -11,12 +11,12 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.segments import segments
 from official_cmlm.inputs.views import (
     DocumentView,
     Examples,
     SpecialIds,
     example_keys,
+    segments,
     with_specials,
     without_repeats,
 )
@@ -83,7 +83,7 @@ class Mirrored(DocumentView):
             words = self._words(first)
             second = mask_words(words, keys, self.augmentation_rate, self.special.mask)
         elif self.augmentation == "word_reordering":
-            # Byte-level BPE has other ids for a word behind a space: the first word stays first.
+            # Byte-level BPE has other ids for a word after a space: the first word stays first.
             fixed = int(self.vocabulary.space_changes_ids)
             second = reorder_words(self._words(first), keys, self.augmentation_rate, fixed)
         elif self.augmentation == "word_repetition":
@@ -99,7 +99,7 @@ class Mirrored(DocumentView):
         }
 
     def _words(self, tokens: tf.RaggedTensor) -> tf.RaggedTensor:
-        """The tokens by words: int32 `[rows, (words), (tokens)]`."""
+        """Groups the tokens by words: int32 `[rows, (words), (tokens)]`."""
         entries = self.vocabulary.tokens
         continues = tf.constant([self.vocabulary.continues_word(entry) for entry in entries])
         return words_of(tokens, tf.gather(continues, tokens.flat_values))
@@ -107,7 +107,7 @@ class Mirrored(DocumentView):
     def _span_mask(
         self, tokens: tf.RaggedTensor, text: tf.Tensor, keys: tf.Tensor
     ) -> tf.RaggedTensor:
-        """Token ids of the texts with a masked span; `tokens` where the text is too short."""
+        """Tokenizes the texts with a masked span; returns `tokens` where the text is too short."""
         before, after, masked = cut_span(text, keys, self.span_characters, self.span_min_characters)
         # The mask is surrounded by spaces, as in the reference code. Without the space, byte-level
         # BPE would tokenize the next word as the end of a word.
@@ -243,7 +243,7 @@ def reorder_words(
 
 
 def _share(items: tf.RaggedTensor, rate: float) -> tf.Tensor:
-    """round(rate · n) of each row's n items, at least 1: int64 `[rows]`."""
+    """Returns round(rate · n) of each row's n items, at least 1: int64 `[rows]`."""
     count = tf.round(tf.cast(items.row_lengths(), tf.float64) * rate)
     return tf.maximum(tf.cast(count, tf.int64), 1)
 
@@ -264,7 +264,7 @@ def choose_tokens(
 def choose_rows(
     condition: tf.Tensor, if_true: tf.RaggedTensor, if_false: tf.RaggedTensor
 ) -> tf.RaggedTensor:
-    """Row i of `if_true` where `condition` (bool `[rows]`) holds, else of `if_false`."""
+    """Returns row i of `if_true` where `condition` (bool `[rows]`) holds, else of `if_false`."""
     rows = tf.cast(tf.shape(condition)[0], tf.int64)
     both = tf.concat([if_true, if_false], axis=0)
     index = tf.range(rows)

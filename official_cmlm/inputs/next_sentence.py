@@ -6,12 +6,13 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.segments import segment_starts, segments
 from official_cmlm.inputs.views import (
     DocumentView,
     Examples,
     SpecialIds,
     example_keys,
+    segment_starts,
+    segments,
     with_specials,
 )
 from official_cmlm.records.documents import DocumentBlock
@@ -58,11 +59,11 @@ class NextSentencePairs(DocumentView):
 
     @property
     def _limit(self) -> int:
-        """Most tokens of A and of B."""
+        """The most tokens of A and of B."""
         return (self.seq_length - 3) // 2
 
     def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
-        """As `AdjacentPairs.without_pairs`."""
+        """Finds the records that give no pair, as `AdjacentPairs.without_pairs` does."""
         if self.segment != "packed" or self.short_documents == "split":
             return alone.row_lengths() < 2
         starts = segment_starts(alone, running, self._limit)
@@ -70,7 +71,7 @@ class NextSentencePairs(DocumentView):
 
     @property
     def why_without_pairs(self) -> str:
-        """Why records give none, for messages."""
+        """The reason why records give no pair, for messages."""
         drops = self.segment == "packed" and self.short_documents == "drop"
         return "fit one segment (short_documents: drop)" if drops else "have one sentence"
 

@@ -14,7 +14,7 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.plan import shard_repetitions
 from official_cmlm.records.manifest import Manifest, join, parts_of
 
 # How many example indices are tried: first as many as nearly all records have, then the most.
@@ -51,14 +51,14 @@ class RecordName:
 def record_names(
     keys: np.ndarray, config: DataConfig, manifest: Manifest, epoch: int
 ) -> list[RecordName | None]:
-    """The record of each example's key.
+    """Finds the record of each example's key.
 
     The work is bounded: only the `_EPOCHS` epochs before and after `epoch` are tried. The search
     ends at the first key without a record, because the keys then belong to other records.
 
     Args:
       keys: int64 `[examples]`, the feature `key` of a batch.
-      config, manifest: those that the batch was read with.
+      config, manifest: the settings and the manifest of the training.
       epoch: the epoch of the data position, see `training.data_positions`.
 
     Returns:
@@ -96,7 +96,14 @@ def _near(epoch: int) -> np.ndarray:
 
 
 def _record(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, int] | None:
-    """(epoch, number of the record, below `most`) of a key, if it belongs to one of the epochs."""
+    """Finds (epoch, number of the record) of a key that belongs to one of the epochs.
+
+    Args:
+      key: the example's key.
+      seed: the seed of the training.
+      epochs: the epochs that are tried.
+      most: numbers of records are below it.
+    """
     epoch_keys = hashing.fold(tf.constant(seed, tf.int64), tf.constant(epochs)).numpy()
     for count in _EXAMPLES:
         # Views whose records are single examples use the records' own keys.
@@ -110,7 +117,7 @@ def _record(key: int, seed: int, epochs: np.ndarray, most: int) -> tuple[int, in
 
 
 def document_ids(names: Iterable[RecordName]) -> dict[RecordName, str]:
-    """The `id` of each record: the origin of its text, as `data_prep` stored it; may be empty.
+    """Reads the `id` of each record: the origin of its text, as `data_prep` stored it, or empty.
 
     Each shard is read once, up to the last of its named records.
     """

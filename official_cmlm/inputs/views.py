@@ -1,4 +1,4 @@
-"""What a view is, and the two views of documents that several methods use: pairs and segments.
+"""Views, which turn records into examples: the protocol, and the views of pairs and segments.
 
 A view is a frozen dataclass. Views of equal settings compare equal, so objectives with the same
 view of the same records share one pipeline. Calling a view turns a block of parsed records into
@@ -12,7 +12,6 @@ from typing import ClassVar, Protocol
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.segments import segment_starts, segments
 from official_cmlm.records.documents import KIND, DocumentBlock
 from official_cmlm.tokenization import Vocabulary
 
@@ -21,7 +20,7 @@ Examples = dict[str, tf.RaggedTensor | tf.Tensor]
 
 @dataclasses.dataclass(frozen=True)
 class SpecialIds:
-    """What views need of a vocabulary.
+    """Ids of the special tokens, and the size of the vocabulary.
 
     Attributes:
       cls, sep, mask, pad: ids of `[CLS]`, `[SEP]`, `[MASK]`, `[PAD]`.
@@ -46,7 +45,7 @@ class SpecialIds:
 
 @dataclasses.dataclass(frozen=True)
 class RecordFacts:
-    """What a view may depend on besides its settings: facts about the records that it reads.
+    """Facts about the records that a view reads; a view may depend on them beside its settings.
 
     Attributes:
       vocabulary: the vocabulary of the token ids.
@@ -68,7 +67,7 @@ class RecordFacts:
 
 
 class View(Protocol):
-    """What the pipeline needs of a view.
+    """The attributes of a view that the pipeline uses.
 
     Attributes:
       kind: kind of the records that it reads, `documents` or `pairs`.
@@ -76,7 +75,7 @@ class View(Protocol):
       scalars: names of further features, one number per example.
       reads_text: whether the block must hold the sentences' text.
       joins_sentences: whether a sequence may run over several sentences, so that the records must
-        hold how their ids change behind a space, if they do.
+        hold how their ids change after a space, if they do.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       special: ids of the special tokens.
@@ -111,7 +110,7 @@ class DocumentView:
 
     @property
     def joins_sentences(self) -> bool:
-        """Those with a field `segment` do where segments are packed, others never."""
+        """True for a view whose field `segment` says `packed`."""
         return getattr(self, "segment", "sentence") == "packed"
 
 
@@ -142,7 +141,7 @@ class AdjacentPairs(DocumentView):
 
     @property
     def needs(self) -> str:
-        """What a record must have to give a pair, and how to get there."""
+        """A record's minimum for a pair, and the settings that achieve it, for messages."""
         if self._drops_short:
             return (
                 "two segments in one record: whole documents (--documents_by=file), "
@@ -155,10 +154,10 @@ class AdjacentPairs(DocumentView):
         return self.segment == "packed" and self.short_documents == "drop"
 
     def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
-        """Which records give no pair, by the tokens of their sentences; bool `[records]`.
+        """Finds the records that give no pair, by the tokens of their sentences; bool `[records]`.
 
         Args:
-          alone, running: see `segments.segment_starts`.
+          alone, running: see `segment_starts`.
         """
         if not self._drops_short:
             return alone.row_lengths() < 2
@@ -167,7 +166,7 @@ class AdjacentPairs(DocumentView):
 
     @property
     def why_without_pairs(self) -> str:
-        """Why records give none, for messages."""
+        """The reason why records give no pair, for messages."""
         if self._drops_short:
             return "fit one segment (short_documents: drop)"
         return "have one sentence"
@@ -199,7 +198,7 @@ class AdjacentPairs(DocumentView):
 
 @dataclasses.dataclass(frozen=True)
 class Segments(DocumentView):
-    """Every segment of a document by itself, as `segment`: what plain MLM reads."""
+    """Every segment of a document alone, as `segment`; plain MLM reads it."""
 
     segment: str
     seq_length: int
@@ -216,8 +215,113 @@ class Segments(DocumentView):
         }
 
 
+def segments(
+    block: DocumentBlock, segment: str, limit: int, split_short: bool = False
+) -> tf.RaggedTensor:
+    """Lists each document's segments in order.
+
+    Args:
+      block: parsed records.
+      segment: `sentence`, each sentence alone, or `packed`, whole consecutive sentences up to
+        `limit` tokens; a longer sentence is a segment of its own. The ids of a segment are those of
+        its text, the sentences joined by single spaces.
+      limit: most tokens of a segment, special tokens not counted. Longer segments are truncated.
+      split_short: whether a record of several sentences that all fit one packed segment becomes two
+        of about as many tokens each.
+
+    Returns:
+      int32 ragged `[records, (segments), (tokens)]`, every segment 1 to `limit` tokens long.
+    """
+    sentences = block.sentences
+    if segment == "packed":
+        sentences = _pack(block, limit, split_short)
+    tokens = sentences.values[:, :limit]
+    return tf.RaggedTensor.from_row_splits(tokens, sentences.row_splits)
+
+
+def _pack(block: DocumentBlock, limit: int, split_short: bool) -> tf.RaggedTensor:
+    """Joins consecutive sentences greedily; see `segments`."""
+    own = block.sentences
+    alone = own.with_values(own.values.row_lengths())
+    running = alone.with_values(block.running_lengths())
+    starts = segment_starts(alone, running, limit, split_short)
+    sentences = block.running(starts.values).values
+    lengths = tf.math.segment_sum(sentences.row_lengths(), tf.cumsum(_count(starts.values)) - 1)
+    tokens = tf.RaggedTensor.from_row_lengths(sentences.flat_values, lengths)
+    counts = tf.reduce_sum(starts.with_values(_count(starts.values)), axis=1)
+    return tf.RaggedTensor.from_row_lengths(tokens, counts)
+
+
+def segment_starts(
+    alone: tf.RaggedTensor, running: tf.RaggedTensor, limit: int, split_short: bool = False
+) -> tf.RaggedTensor:
+    """Finds the sentences that begin a packed segment.
+
+    Args:
+      alone: int64 ragged `[records, (sentences)]`, tokens of each sentence as the first of a
+        segment.
+      running: the same, where it follows another sentence.
+      limit, split_short: see `segments`.
+
+    Returns:
+      bool ragged `[records, (sentences)]`; true for the first one of each record.
+    """
+    # [records, longest record], zeros after the last sentence.
+    lengths = tf.stack([alone.to_tensor(), running.to_tensor()])
+    if_empty = tf.shape(lengths)[2] == 0
+    # A block of empty records has no column to scan; a column of zeros changes nothing.
+    lengths = tf.cond(if_empty, lambda: tf.pad(lengths, [[0, 0], [0, 0], [0, 1]]), lambda: lengths)
+
+    def step(carry: tuple[tf.Tensor, tf.Tensor], column: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
+        """Adds sentence t of all records at once; a new segment starts where it does not fit."""
+        used, _ = carry
+        starts = (used == 0) | (used + column[1] > limit)
+        return tf.where(starts, column[0], used + column[1]), starts
+
+    none = tf.zeros_like(lengths[0, :, 0])
+    # [longest record, 2, records] -> bool [longest record, records].
+    columns = tf.transpose(lengths, [2, 0, 1])
+    _, starts = tf.scan(step, columns, initializer=(none, tf.zeros_like(none, tf.bool)))
+    rows = tf.RaggedTensor.from_tensor(tf.transpose(starts), lengths=alone.row_lengths())
+    starts = alone.with_values(rows.values)
+    return _split_short(starts, alone, running) if split_short else starts
+
+
+def _split_short(
+    starts: tf.RaggedTensor, alone: tf.RaggedTensor, running: tf.RaggedTensor
+) -> tf.RaggedTensor:
+    """Lets a second segment begin in records of one, where the two differ least in tokens.
+
+    The first of equal differences is taken. A record of one sentence stays as it is. Arguments and
+    result are those of `segment_starts`.
+    """
+    single = tf.reduce_sum(starts.with_values(_count(starts.values)), axis=1) == 1
+    short = single & (starts.row_lengths() > 1)
+    lengths = tf.where(starts.values, alone.values, running.values)
+    before, record = tf.cumsum(lengths, exclusive=True), starts.value_rowids()
+    before -= tf.gather(before, tf.gather(starts.row_starts(), record))
+    total = tf.gather(tf.reduce_sum(starts.with_values(lengths), axis=1), record)
+    # The second segment's first sentence follows no other.
+    after = total - before - lengths + alone.values
+    # A second segment cannot begin at the first sentence.
+    never = tf.int64.max
+    differences = tf.where(before > 0, tf.abs(after - before), never)
+    differences = starts.with_values(differences).to_tensor(never)
+    # A column more, so that a block of empty records has one.
+    best = tf.argmin(tf.pad(differences, [[0, 0], [0, 1]], constant_values=never), axis=1)
+    places = tf.boolean_mask(starts.row_starts() + best, short)
+    flags = tf.tensor_scatter_nd_update(
+        starts.values, places[:, tf.newaxis], tf.ones_like(places, tf.bool)
+    )
+    return starts.with_values(flags)
+
+
+def _count(flags: tf.Tensor) -> tf.Tensor:
+    return tf.cast(flags, tf.int64)
+
+
 def without_repeats(block: DocumentBlock) -> DocumentBlock:
-    """The block without the sentences that are repeated where a long document was cut."""
+    """Removes the sentences that are repeated where a long document was cut."""
     sentences = block.sentences
     keep = tf.ones_like(sentences.values.row_lengths(), tf.bool)
     repeated = tf.cast(tf.boolean_mask(sentences.row_starts(), block.repeats_last), tf.int64)
@@ -232,13 +336,13 @@ def without_repeats(block: DocumentBlock) -> DocumentBlock:
 
 
 def example_keys(record_keys: tf.Tensor, counts: tf.Tensor) -> tf.Tensor:
-    """One key per example: the record's key folded with the example's index in the record."""
+    """Makes one key per example: the record's key folded with the example's index in the record."""
     index = tf.ragged.range(tf.cast(counts, tf.int64))
     return hashing.fold(tf.gather(record_keys, index.value_rowids()), index.flat_values)
 
 
 def with_specials(tokens: tf.RaggedTensor, special: SpecialIds) -> tf.RaggedTensor:
-    """`[CLS] tokens [SEP]` for each row."""
+    """Returns `[CLS] tokens [SEP]` for each row."""
     rows = tokens.nrows()
     cls = tf.fill([rows, 1], tf.constant(special.cls, tf.int32))
     sep = tf.fill([rows, 1], tf.constant(special.sep, tf.int32))

@@ -15,7 +15,7 @@ from official_cmlm.records.manifest import Manifest, check_files, join, load_man
 _PARSED_AT_ONCE = 4096
 # Bytes that are read at once.
 _READ_BYTES = 4 << 20
-# What reading raises where a shard is damaged; missing; or without its last records.
+# The errors of reading a shard that is damaged, missing, or without its last records.
 _READ_ERRORS = (
     tf.errors.DataLossError,
     tf.errors.InvalidArgumentError,
@@ -24,7 +24,7 @@ _READ_ERRORS = (
     # TensorFlow quotes a record that it cannot parse, and Python cannot decode the quotation.
     UnicodeDecodeError,
 )
-# In the message of `tf.data.experimental.assert_cardinality`.
+# `tf.data.experimental.assert_cardinality` says this in its message.
 _OTHER_LENGTH = "expected to contain"
 
 
@@ -86,7 +86,7 @@ def find_damage(folders: Sequence[str]) -> UserError | None:
                 )
             if _checksum(path) != shard.sha256:
                 return UserError(f"{path}: its checksum differs from the manifest's; {again}")
-    # Only then the records of undamaged shards, which takes longer.
+    # The records of undamaged shards are parsed last, as it takes longest.
     for folder, manifest in manifests.items():
         for shard in manifest.shards:
             path, start = join(folder, shard.name), 0
@@ -111,7 +111,7 @@ def _checksum(path: str) -> str:
 
 
 def _fault(records: tf.Tensor, manifest: Manifest) -> str | None:
-    """What is wrong with one of some records, string `[records]`; None if nothing is."""
+    """Describes the damage of one of the records, string `[records]`; None without any."""
     keys = tf.zeros(tf.shape(records), tf.int64)
     try:
         if manifest.kind == pairs.KIND:

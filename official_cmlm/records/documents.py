@@ -9,15 +9,15 @@ One `tf.train.Example` holds
   repeats_last       int64 [1]    1 if the first sentence is the last one of the record before
   text               bytes list   the sentences in UTF-8; only with `keep_text`
 
-With a vocabulary whose ids differ where a space stands before a text (byte-level BPE: `The` and
-` The` are two entries) also
+A vocabulary may have other ids for a text after a space (byte-level BPE: `The` and ` The` are two
+entries). Then the record also holds
 
-  after_space_ids       int64 list   ids that replace the first ones of each sentence where other
-                                     text and a space stand before it, end to end
+  after_space_ids       int64 list   ids that replace the first ones of each sentence where it
+                                     follows other text and a space, end to end
   after_space_lengths   int64 list   how many of them belong to each sentence
   after_space_replaced  int64 list   how many ids of each sentence they replace
 
-`token_ids` are those of each sentence by itself. The ids of a run of sentences are those of its
+`token_ids` are those of each sentence alone. The ids of a run of sentences are those of its
 text, the sentences joined by single spaces: `DocumentBlock.running` and `running_lengths`.
 
 A long document is cut into several records, in order. The last sentence of a record is repeated at
@@ -44,7 +44,7 @@ KIND = "documents"
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class PackedAfterSpace:
-    """What changes in the sentences of a record where a space stands before them.
+    """The changes in the sentences of a record where they follow a space.
 
     Attributes:
       ids: the varints of `after_space_ids`.
@@ -97,7 +97,7 @@ def encode_packed(
     text: list[str] | None = None,
     after_space: PackedAfterSpace | None = None,
 ) -> bytes:
-    """As `encode`, with the ids of a batch of records encoded at once by `wire.Varints`."""
+    """Serialises one record whose ids `wire.Varints` encoded; see `encode`."""
     entries = []
     if after_space is not None:
         entries = [
@@ -142,7 +142,7 @@ class DocumentBlock:
     """A batch of parsed records, the input of every view.
 
     Attributes:
-      sentences: int32 ragged `[records, (sentences), (tokens)]`, each sentence by itself.
+      sentences: int32 ragged `[records, (sentences), (tokens)]`, each sentence alone.
       repeats_last: bool `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
       text: string ragged `[records, (sentences)]`, or None if it was not asked for.
@@ -159,14 +159,14 @@ class DocumentBlock:
     replacing: "tf.RaggedTensor | None" = None
 
     def running_lengths(self) -> "tf.Tensor":
-        """Tokens of each sentence of the block where it follows another; int64 `[sentences]`."""
+        """Counts the tokens of each sentence where it follows another; int64 `[sentences]`."""
         lengths = self.sentences.values.row_lengths()
         if self.replaced is None:
             return lengths
         return lengths - self.replaced.values + self.replacing.values.row_lengths()
 
     def running(self, first: "tf.Tensor | None" = None) -> "tf.RaggedTensor":
-        """The sentences as they stand in running text, one space between two of them.
+        """Returns the sentences as parts of running text, with one space between two of them.
 
         Args:
           first: bool `[sentences of the block]`, those that begin a run, which keep their ids;
@@ -207,7 +207,7 @@ class DocumentBlock:
 
 
 def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
-    """Tokens of each serialised record as running text, int64 `[records]`.
+    """Counts the tokens of each serialised record as running text, int64 `[records]`.
 
     A repeated sentence does not count.
     """
@@ -215,7 +215,7 @@ def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
 
     alone, running, repeats = parse_lengths(serialized)
     alone, running = alone.to_tensor(), running.to_tensor()
-    # What is counted begins with the first sentence, or behind it if it is repeated.
+    # Counting begins with the first sentence, or with the second if the first is repeated.
     start = tf.cast(repeats, tf.int64)[:, tf.newaxis]
     place = tf.range(tf.shape(alone, tf.int64)[1])[tf.newaxis]
     counted = tf.where(place == start, alone, tf.where(place > start, running, 0))
@@ -225,10 +225,10 @@ def token_counts(serialized: "tf.Tensor") -> "tf.Tensor":
 def parse_lengths(
     serialized: "tf.Tensor",
 ) -> tuple["tf.RaggedTensor", "tf.RaggedTensor", "tf.Tensor"]:
-    """Parses the lengths of sentences alone, of serialised records, string `[records]`.
+    """Parses only the lengths of sentences, of serialised records, string `[records]`.
 
     Returns:
-      Tokens of each sentence by itself and where it follows another, both int64 ragged
+      Tokens of each sentence alone and where it follows another, both int64 ragged
       `[records, (sentences)]`, and `repeats_last`, bool `[records]`.
     """
     import tensorflow as tf
@@ -250,10 +250,10 @@ def _int64_list() -> "tf.io.RaggedFeature":
 
 
 def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
-    """How many ids of each sentence are replaced and replacing, both int64 `[sentences]`.
+    """Counts the ids of each sentence that are replaced and replacing, both int64 `[sentences]`.
 
-    Zeros in records that do not hold it. Asserts that others hold it of each sentence, that no more
-    ids are replaced than there are, and that one is left.
+    Records that do not hold them count zeros. Others must hold them for each sentence, replace no
+    more ids than there are, and leave one.
     """
     import tensorflow as tf
 
@@ -271,7 +271,7 @@ def _after_space(parsed: dict) -> tuple["tf.Tensor", "tf.Tensor"]:
     for each in (replaced, replacing):
         require(each >= 0, "a number of ids behind a space is negative")
     require(replaced <= lengths.values, "more ids are replaced than there are")
-    # Where nothing is replaced, the sentence is as long as by itself.
+    # A sentence of which nothing is replaced keeps its length.
     left = lengths.values - replaced + replacing
     require(tf.minimum(lengths.values, 1) <= left, "a sentence has no id behind a space")
     return replaced, replacing
@@ -323,7 +323,8 @@ def parse(
       vocab_size: entries of the vocabulary, which all token ids must be in; None: not checked.
 
     Raises:
-      tf.errors.InvalidArgumentError: for what is no such record, or one that contradicts itself.
+      tf.errors.InvalidArgumentError: for anything else than such records, or for a record that
+        contradicts itself.
     """
     import tensorflow as tf
 

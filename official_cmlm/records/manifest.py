@@ -22,13 +22,13 @@ FORMAT_VERSION = 1
 # A training checks the files of folders of so many shards before it begins. Those of larger and of
 # remote folders are checked as they are read: 100,000 questions to a file system take hours.
 _MOST_CHECKED = 100
-# What a vocabulary consists of, of any kind; see `tokenization`.
+# The files of a vocabulary of any kind; see `tokenization`.
 _VOCABULARY_FILES = (
     *("vocab.txt", "vocab.json", "merges.txt", "byte_pair.json"),
     "sentencepiece.model",
 )
 _NO_DEFAULT = dataclasses.MISSING
-# A name that needs no closer look.
+# Names that cannot point outside of the folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
 
 
@@ -62,8 +62,9 @@ class Manifest:
       languages: language tag -> number of sentences; of pairs `en-de` -> number of pairs.
       length_histogram: upper bound in tokens -> number of sentences of at most so many tokens and
         more than the bound before; the last key is `inf`.
-      vocabulary: `hash`, `size`, `kind` and settings of what made the ids; `after_space: true` if
-        the records hold how the ids of sentences change behind a space (`records.documents`).
+      vocabulary: `hash`, `size`, `kind` and settings of the vocabulary of the ids;
+        `after_space: true` if the records hold how the ids of sentences change after a space
+        (`records.documents`).
       keep_text: whether the records hold the sentences' text too.
       counters: how much text was dropped or changed by data preparation, by `stage/reason`.
       shards: the files, in order.
@@ -71,8 +72,8 @@ class Manifest:
         of each other. Not used for documents.
       labels: label -> number of rows; empty if the pairs have none.
       language_tokens: as `languages`, tokens; empty in manifests that older releases wrote.
-      counters_by_language: of what was left out, `stage/reason` -> language code -> count, where
-        the language was known; empty in manifests that older releases wrote.
+      counters_by_language: `stage/reason` -> language code -> how much was left out, where the
+        language was known; empty in manifests that older releases wrote.
       negatives: of pairs, how many have a third text, a hard negative; not written if none has.
     """
 
@@ -102,7 +103,7 @@ class Manifest:
 
     @property
     def after_space(self) -> bool:
-        """Whether the records hold how ids change behind a space; those of old releases do not."""
+        """Whether the records hold how ids change after a space; those of old releases do not."""
         return self.vocabulary.get("after_space") is True
 
     def save(self, folder: str | os.PathLike) -> None:
@@ -127,7 +128,7 @@ class MergedManifest(Manifest):
 
 
 def parts_of(folders: Sequence[str], manifest: Manifest) -> tuple[tuple[str, Manifest], ...]:
-    """(folder, its manifest) of each folder that a manifest describes, in the order of the shards.
+    """Lists (folder, its manifest) of each folder that a manifest describes, in shard order.
 
     Args:
       folders: those that the manifest was read from, see `load_folders`.
@@ -211,7 +212,7 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
 
 
 def _common(manifest: Manifest) -> tuple[str, ...]:
-    """What folders that are read together have in common, for messages."""
+    """Lists what must be equal in folders that are read together, for messages."""
     return (
         manifest.kind,
         f"{manifest.vocabulary.get('hash')} ({manifest.vocabulary.get('size')} entries)",
@@ -299,7 +300,7 @@ def check_files(folder: str | os.PathLike, manifest: Manifest) -> None:
 
 
 def join(folder: str | os.PathLike, name: str) -> str:
-    """The path of a folder's file, local or remote (`Path` would spoil the slashes of gs://)."""
+    """Returns the path of a folder's file, local or remote (`Path` spoils the slashes of gs://)."""
     return os.path.join(os.fspath(folder), name)
 
 
@@ -319,7 +320,7 @@ def _exists(path: str) -> bool:
 
 
 def _size(path: str) -> int | None:
-    """Bytes of a file; None if there is none."""
+    """Returns the bytes of a file; None if it is missing."""
     if not _is_remote(path):
         try:
             return os.stat(path).st_size
@@ -336,7 +337,7 @@ def _damaged(path: str, what: str) -> UserError:
 
 @functools.cache
 def _fields(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Name -> type of a dataclass's fields, and the names of those without a default."""
+    """Returns name -> type of a dataclass's fields, and the names of those without a default."""
     hints = typing.get_type_hints(kind)
     fields = dataclasses.fields(kind)
     needed = (
@@ -359,8 +360,8 @@ def _typed(path: str, kind: type, values: Any) -> Any:
 
 
 def _value(path: str, name: str, hint: Any, value: Any) -> Any:
-    """`value`, whose type is checked; inner values are those of dicts and lists."""
-    # First the most frequent: there may be 100,000 shards.
+    """Checks the type of `value`, and of the values inside dicts and lists; returns it."""
+    # The most frequent type comes first: there may be 100,000 shards.
     if hint is str and type(value) is str:
         return value
     if hint is Any:
@@ -389,7 +390,7 @@ def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vo
 
 
 def _remote_vocabulary(folder: str | os.PathLike) -> Vocabulary:
-    """As `load_vocabulary`, of a folder on another file system."""
+    """Loads the vocabulary of a folder on another file system."""
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as copy:

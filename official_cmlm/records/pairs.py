@@ -9,8 +9,9 @@ One `tf.train.Example` holds
   row         int64 [1]    number of the row that this pair is a translation of
   text        bytes [2|3]  the texts in UTF-8; only with `keep_text`
 
-The third text, which not every record of a folder needs to have, is a hard negative: one that might
-be taken for the second, and is no match of the first.
+The third text, which not every record of a folder needs to have, is a hard negative: it resembles
+the second, but does not match the first.
+
 Pairs of one row are translations of each other. They are stored one after the other, a shard never
 ends inside a row, and all rows of a folder have the same number of pairs: `Manifest.row_size`.
 """
@@ -100,7 +101,7 @@ def parse(serialized: "tf.Tensor", keys: "tf.Tensor", vocab_size: int | None = N
     )
     texts = parsed["lengths"].row_lengths()
     require(tf.logical_or(texts == 2, texts == 3), "lengths are not those of 2 or 3 texts")
-    # [records, 3], 0 tokens where there is no third text.
+    # [records, 3], with 0 tokens for a missing third text.
     lengths = parsed["lengths"].to_tensor(shape=[None, 3])
     check_tokens(parsed["token_ids"], tf.reduce_sum(lengths, axis=1), vocab_size)
     labels = parsed["label"]

@@ -1,6 +1,6 @@
 """The data position of each group of objectives, saved in the checkpoint beside the weights."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 
 import numpy as np
 import tensorflow as tf
@@ -17,17 +17,13 @@ class DataPositions:
 
     Attributes:
       by_group: group -> its variable; of several streams, the first one's.
-      by_stream: group -> int64 `[MAX_STREAMS, SIZE]`, of groups with several streams.
+      by_stream: group -> int64 `[MAX_STREAMS, SIZE]`, zeros unless it has several streams.
       variables: what a checkpoint saves: group -> int64 `[SIZE]`, see `inputs.data_position`, and
-        `streams`, a checkpoint of `by_stream` if there are any.
+        `streams`, a checkpoint of `by_stream`.
     """
 
-    def __init__(self, streams: Mapping[str, int]) -> None:
-        """Creates the variables; call it within the scope of the distribution strategy.
-
-        Args:
-          streams: group -> streams of its records.
-        """
+    def __init__(self, groups: Iterable[str]) -> None:
+        """Creates the variables; call it within the scope of the distribution strategy."""
 
         def variable(name: str, *shape: int) -> tf.Variable:
             return tf.Variable(
@@ -37,20 +33,17 @@ class DataPositions:
                 name=f"{NAME}/{name}",
             )
 
-        self.by_group = {group: variable(group, SIZE) for group in streams}
+        groups = list(groups)
+        self.by_group = {group: variable(group, SIZE) for group in groups}
         self.by_stream = {
-            group: variable(f"{_STREAMS}/{group}", MAX_STREAMS, SIZE)
-            for group, count in streams.items()
-            if count > 1
+            group: variable(f"{_STREAMS}/{group}", MAX_STREAMS, SIZE) for group in groups
         }
         # Not an attribute of the model, whose variables would count as weights.
-        saved = dict(self.by_group)
-        if self.by_stream:
-            saved[_STREAMS] = tf.train.Checkpoint(**self.by_stream)
-        self.variables = tf.train.Checkpoint(**saved)
+        streams = tf.train.Checkpoint(**self.by_stream)
+        self.variables = tf.train.Checkpoint(**self.by_group, **{_STREAMS: streams})
 
     def all(self) -> list[tf.Variable]:
-        """All variables."""
+        """Lists all variables."""
         return [*self.by_group.values(), *self.by_stream.values()]
 
     def take(self, features: dict[str, dict]) -> dict[str, dict]:
@@ -76,7 +69,7 @@ class DataPositions:
         }
 
     def epochs(self) -> dict[str, int]:
-        """Group -> epoch, from 0, of the oldest example that is not in a batch yet."""
+        """Returns the epoch, from 0, of each group's oldest example that is not in a batch yet."""
         return {group: epoch_of(value.numpy()) for group, value in self.by_group.items()}
 
 
@@ -84,15 +77,15 @@ def _sum_over_replicas(reached: tf.Tensor) -> tf.Tensor:
     context = tf.distribute.get_replica_context()
     if context is None or context.num_replicas_in_sync == 1:
         return reached
-    # What an iterator returns may name no device, which a worker of one device would ask for; a
-    # result of `bitcast` does. TPUs sum no 64-bit integers; only one replica's numbers are not 0,
-    # so halves do not overflow.
+    # A tensor from an iterator may have no device, which a worker with one device needs; a result
+    # of `bitcast` has one. TPUs cannot sum 64-bit integers; only one replica's numbers differ from
+    # 0, so their halves do not overflow.
     halves = context.all_reduce(tf.distribute.ReduceOp.SUM, tf.bitcast(reached, tf.int32))
     return tf.bitcast(halves, tf.int64)
 
 
 def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
-    """Reads data positions from a checkpoint, of the groups that it has.
+    """Reads the data positions of the groups that a checkpoint has.
 
     Returns:
       Group -> int64 `[SIZE]`, or `[streams, SIZE]` of several streams.
@@ -108,7 +101,7 @@ def read_positions(prefix: str, groups: Iterable[str]) -> dict[str, np.ndarray]:
         first, streams = read(group), read(f"{_STREAMS}/{group}")
         if first is None:
             continue
-        # A training without streams may have the variable, without values.
+        # Without streams the variable holds zeros, or an older training with streams left it.
         used = [] if streams is None else streams[streams[:, 0] != 0]
         in_streams = len(used) > 1 and np.array_equal(used[0], first)
         found[group] = used if in_streams else first

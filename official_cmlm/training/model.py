@@ -44,7 +44,7 @@ class MultiObjectiveModel(tf_keras.Model):
         """
         super().__init__(name="multi_objective_model", autocast=False)
         self.encoder = encoder
-        self.data_positions = data_positions or DataPositions({})
+        self.data_positions = data_positions or DataPositions(())
         classes = {name: objectives()[name] for name in chosen}
         self.head = (
             build_language_model_head(encoder)

@@ -13,22 +13,16 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.sts import ScoredPairs, read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
-from official_cmlm.inputs.examples import check_examples
-from official_cmlm.inputs.next_sentence import NextSentencePairs
-from official_cmlm.inputs.pipeline import (
-    Augment,
-    Replicas,
-    build_dataset,
-    can_resume,
-    check_batches,
-    num_streams,
-)
-from official_cmlm.inputs.records import (
+from official_cmlm.inputs.checks import (
+    check_examples,
     check_running_text,
     check_text,
     count_short_records,
     count_without_pairs,
 )
+from official_cmlm.inputs.next_sentence import NextSentencePairs
+from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_batches
+from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
@@ -91,7 +85,6 @@ class SentenceEncoderTask(base_task.Task):
             )
         self._sts_pairs = self._open_sts()
         self._scored: SentenceEncoder | None = None
-        self._checked: set[bool] = set()
         self._reached: dict[str, np.ndarray] = {}
         # Objective -> the sequences of its view.
         self._sequences: dict[str, tuple[str, ...]] = {}
@@ -201,14 +194,13 @@ class SentenceEncoderTask(base_task.Task):
     def check_inputs(self, is_training: bool, num_replicas: int = 1) -> None:
         """Raises `UserError` if the inputs of training, or of validation, cannot be built.
 
-        Calls `inputs.pipeline.check_examples` for everything that the objectives read.
+        Calls `inputs.checks.check_examples` for everything that the objectives read.
         """
         with report_damaged_shard(self.input_folders()):
             for _, data, view, _ in self.groups(is_training):
                 manifest = self.manifest(data)
                 check_examples(data, manifest, view)
                 check_batches(data, manifest, view, num_replicas, self._static(is_training))
-        self._checked.add(is_training)
 
     def _static(self, is_training: bool) -> bool:
         """Whether batches have no shapes that depend on values."""
@@ -256,7 +248,7 @@ class SentenceEncoderTask(base_task.Task):
             reached = self._reached.get(name)
             if reached is None:
                 reason = "the checkpoint has no data position for it"
-            elif not can_resume(data, self.manifest(data), view, num_replicas, reached):
+            elif not Plan.of(data, self.manifest(data), view, num_replicas, reached).resumes:
                 reason = "records, settings or batch sizes differ from those of the checkpoint"
             else:
                 continue
@@ -269,9 +261,7 @@ class SentenceEncoderTask(base_task.Task):
         self._sequences = {
             name: view.sequences for names, _, view, _ in groups for name in names.split("+")
         }
-        # Several replicas may have fewer.
-        streams = {names: num_streams(data, self.manifest(data)) for names, data, *_ in groups}
-        positions = DataPositions(streams)
+        positions = DataPositions(names for names, *_ in groups)
         model = MultiObjectiveModel(
             SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
         )
@@ -305,22 +295,13 @@ class SentenceEncoderTask(base_task.Task):
         with the shortest group.
         """
         replicas = Replicas.of(input_context)
-        check = params.is_training not in self._checked
-        return tf.data.Dataset.zip(
-            {
-                name: build_dataset(
-                    data,
-                    self.manifest(data),
-                    view,
-                    augments,
-                    replicas,
-                    check,
-                    self._reached.get(name),
-                    self._static(params.is_training),
-                )
-                for name, data, view, augments in self.groups(params.is_training)
-            }
-        )
+        static = self._static(params.is_training)
+        found = {}
+        for name, data, view, augments in self.groups(params.is_training):
+            reached = self._reached.get(name)
+            plan = Plan.of(data, self.manifest(data), view, replicas.total, reached, static)
+            found[name] = build_dataset(plan, augments, replicas)
+        return tf.data.Dataset.zip(found)
 
     def groups(self, is_training: bool) -> list[Group]:
         """What is read, by pipeline; see `Group`."""

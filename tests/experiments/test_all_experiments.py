@@ -11,7 +11,6 @@ from official.modeling import optimization
 from experiments import registry
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, write_pairs
-from tests.training.helpers import unchecked
 
 SIZES = {
     "num_layers": 2,
@@ -133,7 +132,7 @@ def test_experiment_takes_steps(name, folders):
     from official_cmlm.training.task import SentenceEncoderTask
 
     config = _reduced(name, folders)
-    task = unchecked(SentenceEncoderTask(config.task))
+    task = SentenceEncoderTask(config.task)
     model = task.build_model()
     task.initialize(model)
     optimizer = task.create_optimizer(optimization.OptimizationConfig(OPTIMIZER))

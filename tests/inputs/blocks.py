@@ -18,7 +18,7 @@ DOCUMENTS = st.lists(st.lists(_SENTENCE, min_size=1, max_size=7), min_size=1, ma
 
 
 def make_block(documents, repeats=None, keys=None) -> DocumentBlock:
-    """A block of nested lists of ids: documents of sentences of tokens."""
+    """Builds a block of nested lists of ids: documents of sentences of tokens."""
     sentences = tf.RaggedTensor.from_row_lengths(
         tf.RaggedTensor.from_row_lengths(
             tf.constant([t for d in documents for s in d for t in s], tf.int32),
@@ -34,7 +34,7 @@ def make_block(documents, repeats=None, keys=None) -> DocumentBlock:
 
 
 def random_documents(count: int, sentences: int, seed: int = 0) -> list[list[list[int]]]:
-    """Documents of exactly `sentences` sentences of 1 to 8 random tokens."""
+    """Draws documents of exactly `sentences` sentences of 1 to 8 random tokens."""
     rng = np.random.default_rng(seed)
     return [
         [rng.integers(6, 100, rng.integers(1, 9)).tolist() for _ in range(sentences)]
@@ -47,7 +47,7 @@ def wrap(tokens) -> list[int]:
 
 
 def make_batch(rows, length: int, keys=None) -> dict:
-    """A padded batch with one sequence, `text`."""
+    """Builds a padded batch with one sequence, `text`."""
     ids = np.zeros((len(rows), length), np.int32)
     mask = np.zeros((len(rows), length), np.int32)
     for i, row in enumerate(rows):

@@ -15,5 +15,5 @@ def pipeline(records_dir, vocabulary):
 
 @pytest.fixture(scope="session")
 def corpus(pipeline):
-    """Every adjacent pair of the tiny records, read by hand."""
+    """Reads every adjacent pair of the tiny records by hand."""
     return pairs_by_hand(pipeline.folder, pipeline.special, 24)

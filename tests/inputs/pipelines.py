@@ -1,4 +1,4 @@
-"""What the tests of the pipeline share: reading records by hand, and collecting batches."""
+"""Helpers of the pipeline's tests: reading records by hand, and collecting batches."""
 
 import itertools
 from pathlib import Path
@@ -8,8 +8,10 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
+from official_cmlm.inputs.plan import Plan, shard_repetitions
+from official_cmlm.inputs.reader import Blocks
 from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
-from official_cmlm.records.manifest import load_manifest
+from official_cmlm.records.manifest import Manifest, load_manifest
 
 
 def special_ids(vocabulary) -> SpecialIds:
@@ -18,7 +20,7 @@ def special_ids(vocabulary) -> SpecialIds:
 
 
 def read_by_hand(folder: Path) -> list[tuple[list[list[int]], bool]]:
-    """(sentences, repeats_last) of each record, in the order of the shards."""
+    """Reads (sentences, repeats_last) of each record, in the order of the shards."""
     result = []
     for path in sorted(folder.glob("*.tfrecord")):
         for serialized in tf.data.TFRecordDataset(str(path)).as_numpy_iterator():
@@ -34,12 +36,17 @@ def read_by_hand(folder: Path) -> list[tuple[list[list[int]], bool]]:
 
 
 def pairs_by_hand(folder: Path, special: SpecialIds, seq_length: int) -> list[tuple]:
-    """Every adjacent pair of the corpus, the halves in sorted order."""
+    """Lists every adjacent pair of the corpus, the halves in sorted order."""
     pairs = []
     for sentences, _ in read_by_hand(folder):
         cut = [(special.cls, *s[: seq_length - 2], special.sep) for s in sentences]
         pairs += [tuple(sorted(cut[i : i + 2])) for i in range(len(cut) - 1)]
     return pairs
+
+
+def blocks_of(config: DataConfig, manifest: Manifest, *args) -> Blocks:
+    """Returns the blocks of a folder's records; further arguments are those of `Blocks`."""
+    return Blocks(config, manifest, shard_repetitions(config, manifest), *args)
 
 
 class Pipeline:
@@ -60,10 +67,7 @@ class Pipeline:
         static_shapes=False,
         **settings,
     ) -> tf.data.Dataset:
-        """A new pipeline; `folder` takes the place of its own.
-
-        Without `check_examples`, which would build the reading of the records once more.
-        """
+        """Builds a new pipeline; `folder` takes the place of its own."""
         folder = folder or self.folder
         values = {"seq_length": 24, "global_batch_size": 8, "bucket_boundaries": [*self.sizes]}
         config = DataConfig(input_path=str(folder), **(values | settings))
@@ -72,20 +76,13 @@ class Pipeline:
             config.segment, config.seq_length, config.swap_probability, self.special
         )
         manifest = load_manifest(folder, "documents")
-        return build_dataset(
-            config,
-            manifest,
-            view,
-            self._augments,
-            replicas,
-            check=False,
-            reached=reached,
-            static_shapes=static_shapes,
-        )
+        plan = Plan.of(config, manifest, view, replicas.total, reached, static_shapes)
+        return build_dataset(plan, self._augments, replicas)
 
     def batches(self, count: int = -1, replicas: Replicas = Replicas(), **settings) -> list[dict]:
-        """The first `count` batches, or all of a validation pass, of a pipeline that is built and
-        started once: the two take seconds. What is to be read again needs another `build`.
+        """Takes the first `count` batches, or all of a validation pass.
+
+        The pipeline is built and started once, as both take seconds; reading again takes `build`.
         """
         key = repr((replicas, sorted(settings.items())))
         if key not in self._read:
@@ -97,7 +94,7 @@ class Pipeline:
 
 
 def pairs_of(batches) -> list[tuple]:
-    """The pairs of the batches in order, without padding, the halves as they are."""
+    """Lists the pairs of the batches in order, without padding."""
     return [
         tuple(
             tuple(batch[name]["input_word_ids"][i][batch[name]["input_mask"][i] > 0].tolist())
@@ -109,14 +106,14 @@ def pairs_of(batches) -> list[tuple]:
 
 
 def assert_same(left, right) -> None:
-    """Two lists of batches are equal in every feature."""
+    """Asserts that two lists of batches are equal in every feature."""
     assert len(left) == len(right) > 0
     for a, b in zip(left, right):
         tf.nest.map_structure(np.testing.assert_array_equal, a, b)
 
 
 def concatenate(batches) -> dict:
-    """The shares of a batch as one; all have its position."""
+    """Joins the shares of a batch, all of which have its position."""
     batches = [dict(batch) for batch in batches]
     positions = [batch.pop("position") for batch in batches if "position" in batch]
     joined = tf.nest.map_structure(lambda *values: np.concatenate(values), *batches)

@@ -4,10 +4,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.batching import (
-    complete_batches,
-    in_order,
-    newest,
+from official_cmlm.inputs.batching import complete_batches, in_order
+from official_cmlm.inputs.streams import (
+    newest_of_each_bucket,
     schedule,
     scheduled_batches,
     scheduled_shares,
@@ -23,7 +22,7 @@ def _blocks(seed: int, count: int = 12) -> list[np.ndarray]:
 
 
 def _examples(lengths: np.ndarray, first: int) -> dict:
-    """Example i has the tokens i, i, …"""
+    """Makes examples; example i has the tokens i, i, …"""
     keys = np.arange(first, first + len(lengths))
     tokens = tf.RaggedTensor.from_row_lengths(np.repeat(keys, lengths).astype(np.int32), lengths)
     return {"tokens": tokens, "key": tf.constant(keys, tf.int64)}
@@ -72,7 +71,7 @@ def test_in_order_is_what_tf_data_gives(seed, flush):
 
 
 def test_worked_example():
-    """That of the docstring."""
+    """The example of the docstring."""
     batches = complete_batches(tf.constant([0, 1, 0, 1, 1], tf.int64), [2, 3])
     assert batches.order.numpy().tolist() == [0, 2, 1, 3, 4]
     assert batches.sizes.numpy().tolist() == [2, 3]
@@ -101,7 +100,7 @@ def test_scheduled_shares_leave_room_for_long_examples():
 
 
 def _plan_by_hand(bucket: list[int], steps: list[int], first: int) -> list[list[int]]:
-    """As many of the steps as possible, tried one after the other with a search for each."""
+    """Finds as many of the steps as possible, trying one after the other with a search for each."""
 
     def filled(count: int) -> list[list[int]] | None:
         left = sorted(range(len(bucket)), key=lambda i: (-bucket[i], i))
@@ -142,6 +141,6 @@ def test_scheduled_batches_against_a_search(seed):
 def test_newest_by_hand():
     """The last two examples of each bucket."""
     bucket = tf.constant([0, 1, 0, 0, 2, 1, 1], tf.int64)
-    assert newest(bucket, 3, 2).numpy().tolist() == [2, 3, 4, 5, 6]
-    assert newest(bucket, 3, tf.int32.max).numpy().tolist() == [*range(7)]
-    assert newest(bucket[:0], 3, 2).numpy().tolist() == []
+    assert newest_of_each_bucket(bucket, 3, 2).numpy().tolist() == [2, 3, 4, 5, 6]
+    assert newest_of_each_bucket(bucket, 3, tf.int32.max).numpy().tolist() == [*range(7)]
+    assert newest_of_each_bucket(bucket[:0], 3, 2).numpy().tolist() == []

@@ -13,7 +13,7 @@ from tests.oracles.cmlm_numpy import pair_segments
 
 
 def _pairs(document, distance):
-    """All pairs of a list's elements at most so far apart, by trying all pairs."""
+    """Finds the pairs of a list's elements at most so far apart, by trying all pairs."""
     indexed = itertools.combinations(enumerate(document), 2)
     return [(left, right) for (i, left), (j, right) in indexed if j - i <= distance]
 
@@ -40,7 +40,7 @@ def _examples(view, block):
     swapped=st.booleans(),
 )
 def test_all_pairs_near_each_other(documents, distance, segment, limit, swapped):
-    """Those at distance 1 … d inside one record, each once, and no others."""
+    """Pairs at distance 1 … d inside one record, each once, and no others."""
     view = AdjacentPairs(segment, limit + 2, float(swapped), SPECIAL, distance)
     expected = []
     for document in documents:

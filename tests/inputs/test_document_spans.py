@@ -26,7 +26,7 @@ def _numbered(lengths, sentence=7):
 
 
 def _places(view, examples):
-    """For each example {sequence: (first token, the one behind the last)} of numbered documents."""
+    """Returns {sequence: (first token, last token + 1)} of each example of numbered documents."""
     result = [{} for _ in range(examples["key"].shape[0])]
     assert set(examples) == {*view.sequences, "key"}
     for name in view.sequences:
@@ -39,7 +39,7 @@ def _places(view, examples):
 
 
 def _check(view, places, first, end):
-    """The rules for one example of the document of tokens first … end − 1."""
+    """Asserts the rules for one example of the document of tokens first … end − 1."""
     longest = view.max_span_length - 2
     starts = [places[name][0] for name in view.anchors]
     assert all(b - a >= 2 * view.max_span_length for a, b in zip(starts, starts[1:]))

@@ -37,7 +37,7 @@ def _follows(values, distribution="uniform", parameters=()):
 
 
 def _all_alike(values, least, most):
-    """Every integer from `least` to `most` is drawn, about equally often."""
+    """Asserts that every integer from `least` to `most` is drawn about equally often."""
     counts = np.bincount(values.ravel() - least, minlength=most - least + 1)
     assert len(counts) == most - least + 1 and counts.min() > 0
     assert stats.chisquare(counts).pvalue > RARE
@@ -101,7 +101,7 @@ def test_starts_of_several_anchors(num_anchors):
 def test_starts_of_overlapping_positives():
     """`all`: uniform from touching the anchor's start to touching its end, both included."""
     starts, lengths = _positives(_view(), 1 << 23, 1 << 22, 1 << 18)
-    # What may lie before the anchor depends on the positive's own length.
+    # The room before the anchor depends on the positive's own length.
     fraction = (starts - (1 << 22) + lengths + 0.5) / (lengths + (1 << 18) + 1)
     assert _follows(fraction.ravel())
     starts, lengths = _positives(_view(shortest=3, longest=8), 100, 50, 4)

@@ -23,7 +23,7 @@ def _mix(z: int) -> int:
 
 
 def _fold(key: int, data: int) -> int:
-    """In plain integers of any size, as an unsigned word."""
+    """Computes the fold with plain integers of any size, as an unsigned word."""
     return _mix((_mix(key & WORD) + (data + 1) * GAMMA) & WORD)
 
 

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.records import resume_interleave
+from official_cmlm.inputs.reader import resume_interleave
 
 
 def _interleave(order, sizes, cycle_length, block_length):
-    """(input, index) pairs that tf.data yields from inputs that begin at an offset."""
+    """Lists (input, index) that tf.data yields from inputs that begin at an offset."""
 
     def read(source, offset):
         size = tf.constant(sizes, tf.int64)[source]

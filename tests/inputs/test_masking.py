@@ -32,7 +32,7 @@ def _numpy(batch):
 
 
 def _chosen(masked):
-    """For each row {position: (label, what stands there instead)}."""
+    """Returns {position: (label, the id that replaces it)} of each row."""
     result = []
     for ids, positions, labels, weights in zip(
         masked["input_word_ids"],
@@ -110,7 +110,7 @@ def test_counts_of_every_length(rate):
 
 @pytest.mark.parametrize("predictions", [40, 60, 80, 100])
 def test_full_sequences_have_the_papers_number(predictions):
-    """Of 256 tokens with `[CLS]` and `[SEP]` exactly so many (CMLM, §3 and Table 10)."""
+    """The predictions of 256 tokens, `[CLS]` and `[SEP]` included (CMLM, §3 and Table 10)."""
     batch = make_batch(_rows(8, 256), 256)
     masked = _numpy(_mask(batch, predictions / 256, predictions))
     assert masked["masked_lm_weights"].shape == (8, predictions)
@@ -146,7 +146,7 @@ def test_choice_does_not_depend_on_the_padding():
 
 
 def test_choice_does_not_depend_on_the_neighbours():
-    """The same example in another order, by itself, and where shapes are unknown."""
+    """The same example in another order, alone, and where shapes are unknown."""
     rows, keys = _rows(12, 25), [7 * i - 30 for i in range(12)]
     together = _chosen(_numpy(_mask(make_batch(rows, 25, keys))))
     order = np.random.default_rng(1).permutation(12)

@@ -40,16 +40,16 @@ def _close(counts, deviations=5):
 
 
 def test_80_10_10():
-    """Of the chosen tokens 80 % are [MASK], 10 % random, 10 % unchanged."""
+    """80 % of the chosen tokens are [MASK], 10 % random, 10 % unchanged."""
     ids, positions, weights = _masked(50, 100, 400, 0.5, SPECIAL)
     n = int(weights.sum())
     assert n == 100 * 200
     there = np.take_along_axis(ids, positions, axis=1)[weights > 0]
     masks, same = (there == SPECIAL.mask).sum(), (there == 50).sum()
-    # A random entry of the 95 that are no specials is the original one now and then.
+    # A random one of the 95 ordinary entries is the original one now and then.
     for count, share in ((masks, 0.8), (same, 0.1 + 0.1 / 95), (n - masks - same, 0.1 * 94 / 95)):
         assert abs(count - n * share) < 5 * math.sqrt(n * share * (1 - share))
-    # What was not chosen is still there.
+    # The other tokens are unchanged.
     assert (ids != 50).sum() == n - same
 
 

@@ -32,7 +32,7 @@ def _view(vocabulary, augmentation, seq_length=100, rate=0.32, segment="sentence
 
 
 def _inner(vocabulary, rows):
-    """The rows without the special tokens that must be around them."""
+    """Removes the special tokens that must be around the rows."""
     cls, sep = vocabulary.special_ids["cls"], vocabulary.special_ids["sep"]
     rows = rows.to_list()
     assert all((row[0], row[-1]) == (cls, sep) for row in rows)
@@ -40,7 +40,7 @@ def _inner(vocabulary, rows):
 
 
 def _views(view, block):
-    """(first, second) of each example, without special tokens."""
+    """Lists (first, second) of each example, without special tokens."""
     examples = view(block)
     assert examples["second"].dtype == examples["first"].dtype == tf.int32
     first, second = (_inner(view.vocabulary, examples[name]) for name in view.sequences)
@@ -48,7 +48,7 @@ def _views(view, block):
 
 
 def _sentences(sizes):
-    """One document of sentences of so many tokens, no token twice in one."""
+    """Builds one document of sentences of so many tokens, no token twice in one."""
     return [[list(range(10, 10 + size)) for size in sizes]]
 
 
@@ -112,7 +112,7 @@ def test_every_token_is_as_likely_to_be_deleted(vocabulary):
 
 
 def _words(vocabulary, tokens):
-    """The tokens by words, a list of lists."""
+    """Groups the tokens by words, a list of lists."""
     words = []
     for token in tokens:
         if words and vocabulary.tokens[token].startswith("##"):
@@ -175,7 +175,7 @@ def test_words_move_as_a_whole(vocabulary):
 
 
 def test_a_fixed_first_word():
-    """For vocabularies that have other ids for a word behind a space."""
+    """For vocabularies that have other ids for a word after a space."""
     words = tf.ragged.constant([[[7], [8, 9], [10], [11]], [[7]]] * 100, inner_shape=None)
     words = tf.cast(words, tf.int32)
     moved = reorder_words(words, tf.range(200, dtype=tf.int64), 1.0, fixed=1).to_list()
@@ -248,7 +248,7 @@ def test_only_span_masks_read_text(vocabulary):
 
 
 def test_equal_settings_are_equal_views(vocabulary):
-    """What shares a pipeline is decided by the settings, nothing else."""
+    """Views of equal settings are equal, so they share a pipeline."""
     views = [_view(vocabulary, name, length) for name in AUGMENTATIONS for length in (8, 9)]
     assert len(set(views)) == len(views)
     assert _view(vocabulary, "word_deletion", 9) in set(views)

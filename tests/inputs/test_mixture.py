@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.mixture import shard_repetitions
-from official_cmlm.inputs.records import Blocks
+from official_cmlm.inputs.plan import shard_repetitions
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from tests.conftest import WORDS, write_records
+from tests.inputs.pipelines import blocks_of
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
 
 SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
@@ -32,10 +32,10 @@ def folder(tmp_path_factory, vocabulary):
 
 
 def _read(folder, epochs=1, **values):
-    """For each epoch the (language, row, key) of all that is read, block after block."""
+    """Lists (language, row, key) of all that each epoch reads, block after block."""
     config = DataConfig(input_path=str(folder), **values)
     config.check("data")
-    blocks = Blocks(config, load_manifest(folder))
+    blocks = blocks_of(config, load_manifest(folder))
     dataset = tf.data.Dataset.range(epochs).flat_map(
         lambda epoch: blocks.epoch(epoch).map(lambda _, *block: (epoch, *block))
     )
@@ -54,7 +54,7 @@ def _counts(epoch):
 
 
 def _manifest(records):
-    """A manifest of shards of (language, records), of one sentence a record."""
+    """Makes a manifest of shards of (language, records), with one sentence a record."""
     languages = collections.Counter()
     for language, count in records:
         languages[language] += count
@@ -167,7 +167,9 @@ def test_blocks_are_no_larger_than_asked_for(folder):
         )
         sizes = [
             len(keys)
-            for _, _, keys in Blocks(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
+            for _, _, keys in blocks_of(config, load_manifest(folder)).epoch(
+                tf.constant(0, tf.int64)
+            )
         ]
         assert sum(sizes) == sum(SIZES[name] for name in languages or SIZES)
         assert max(sizes) * 2 <= 100 and max(sizes) - min(sizes) < len(sizes)
@@ -190,7 +192,7 @@ def test_documents_of_several_languages(vocabulary, tmp_path):
     half = sum(sentences.values()) / 2
     for shard, repetition in zip(manifest.shards, times, strict=True):
         assert repetition * sentences[shard.language] == pytest.approx(half)
-    blocks = Blocks(config.replace(languages=["sw"]), manifest).epoch(tf.constant(0, tf.int64))
+    blocks = blocks_of(config.replace(languages=["sw"]), manifest).epoch(tf.constant(0, tf.int64))
     records = [x for _, serialized, _ in blocks for x in serialized.numpy()]
     features = [tf.train.Example.FromString(record).features.feature for record in records]
     assert [f["language"].bytes_list.value[0] for f in features] == [b"sw"] * 10
@@ -200,7 +202,7 @@ def test_unknown_languages(folder):
     """They are named, with those that there are."""
     config = DataConfig(input_path=str(folder), languages=["en-de", "de-en", "xx"])
     with pytest.raises(UserError) as caught:
-        Blocks(config, load_manifest(folder))
+        blocks_of(config, load_manifest(folder))
     message = f"{folder}: has no de-en, xx; its languages are en-de, en-fr, en-sw"
     assert str(caught.value) == message
 

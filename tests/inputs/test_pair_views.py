@@ -23,7 +23,7 @@ _PAIRS = st.lists(st.tuples(_TEXT, _TEXT), max_size=8)
 
 
 def _block(pairs, labels=None, keys=None):
-    """A block of pairs of lists of ids."""
+    """Builds a block of pairs of lists of ids."""
     size = len(pairs)
     first, second = (
         tf.RaggedTensor.from_row_lengths(
@@ -53,7 +53,7 @@ def _inference(row_size, hypothesis_language="different", seq_length=14):
 
 
 def _languages(examples):
-    """(row, language) of every premise and of its hypothesis."""
+    """Lists (row, language) of every premise and of its hypothesis."""
     first, second = (examples[name][:, 1:-1].flat_values.numpy() for name in ("first", "second"))
     return np.divmod(first - 1000, 10), np.divmod(second - 5000, 10)
 

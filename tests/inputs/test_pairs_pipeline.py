@@ -8,11 +8,13 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
+from official_cmlm.inputs.checks import check_examples
 from official_cmlm.inputs.pair_views import InferencePairs, TextPairs
 from official_cmlm.inputs.pipeline import Replicas, build_dataset
-from official_cmlm.inputs.records import Blocks, parse_block
+from official_cmlm.inputs.plan import Plan
+from official_cmlm.inputs.reader import parse_block
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.pipelines import assert_same, concatenate, pairs_of, special_ids
+from tests.inputs.pipelines import assert_same, blocks_of, concatenate, pairs_of, special_ids
 from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand, write_pairs
 
 LANGUAGES = ("en", "de", "fr")
@@ -21,7 +23,7 @@ ROWS = 70
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
-    """Labelled rows in three languages, in shards of one to three rows."""
+    """Writes labelled rows in three languages, in shards of one to three rows."""
     path = tmp_path_factory.mktemp("nli")
     manifest = write_pairs(path, nli_rows(ROWS, LANGUAGES, seed=2), vocabulary, 700)
     assert manifest.row_size == 3 and len(manifest.shards) > 20
@@ -37,26 +39,27 @@ def build(folder, vocabulary):
         values = {"seq_length": 14, "global_batch_size": 8, "bucket_boundaries": [10, 14]}
         config = DataConfig(input_path=str(folder), **(values | settings))
         config.check("data")
-        return build_dataset(config, load_manifest(folder), view, (), replicas, check=False)
+        plan = Plan.of(config, load_manifest(folder), view, replicas.total)
+        return build_dataset(plan, replicas=replicas)
 
     return build
 
 
 @pytest.fixture(scope="module")
 def training(build):
-    """The batches of the first four epochs and a little more."""
+    """Takes the batches of the first four epochs and a little more."""
     return list(build(shuffle_sentences=90).take(110).as_numpy_iterator())
 
 
 @pytest.fixture(scope="module")
 def validation(build):
-    """The batches of a validation pass."""
+    """Takes the batches of a validation pass."""
     return list(build(is_training=False).as_numpy_iterator())
 
 
 @pytest.fixture(scope="module")
 def by_hand(folder, vocabulary):
-    """Premise -> its record; hypothesis -> its record. No text occurs twice."""
+    """Maps premises and hypotheses to their records. No text occurs twice."""
     special = special_ids(vocabulary)
     records = [record for shard in read_pairs_by_hand(folder).values() for record in shard]
     sides = [
@@ -145,7 +148,7 @@ def test_rows_are_never_split(vocabulary, tmp_path, shard_bytes, sentences, is_t
         input_path=str(tmp_path), shuffle_sentences=sentences, is_training=is_training
     )
     rows = []
-    for _, serialized, keys in Blocks(config, manifest).epoch(tf.constant(0, tf.int64)):
+    for _, serialized, keys in blocks_of(config, manifest).epoch(tf.constant(0, tf.int64)):
         block = parse_block("pairs", serialized, keys, with_text=False)
         numbers = block.rows.numpy().reshape(-1, 3)
         assert (numbers == numbers[:, :1]).all()
@@ -163,7 +166,8 @@ def test_pairs_without_labels(vocabulary, tmp_path):
         input_path=str(tmp_path), seq_length=14, global_batch_size=4, is_training=False
     )
     view = TextPairs(14, special_ids(vocabulary))
-    batches = list(build_dataset(config, load_manifest(tmp_path), view).as_numpy_iterator())
+    plan = Plan.of(config, load_manifest(tmp_path), view)
+    batches = list(build_dataset(plan).as_numpy_iterator())
     assert {name for batch in batches for name in batch} == {"first", "second", "key"}
     (records,) = read_pairs_by_hand(tmp_path).values()
     cls, sep = view.special.cls, view.special.sep
@@ -181,5 +185,5 @@ def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):
     with pytest.raises(
         UserError, match="rows do not align: 2 consecutive pairs .* got 0, 1;"
     ) as caught:
-        build_dataset(config, load_manifest(tmp_path), view)
+        check_examples(config, load_manifest(tmp_path), view)
     assert str(tmp_path) in str(caught.value) and "\n" not in str(caught.value)

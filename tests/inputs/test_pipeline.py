@@ -20,7 +20,7 @@ def _keys(batches):
 
 
 def _masks(batches):
-    """Pair as it stands -> the masked second half."""
+    """Maps each unmasked pair to its masked second half."""
     masked = [tuple(row) for batch in batches for row in batch["masked"]["input_word_ids"].tolist()]
     return dict(zip(pairs_of(batches), masked))
 
@@ -46,7 +46,7 @@ def test_training_sees_every_pair_once_an_epoch(pipeline, corpus):
     # About half of the pairs change sides from one epoch to the next.
     both = set(seen[0]) & set(seen[1])
     assert 0.4 < len(both) / n < 0.6
-    # Those that do not have other masks, unless they are short.
+    # The other pairs have other masks, unless they are short.
     first, second = _masks(epochs[0]), _masks(epochs[1])
     long = [pair for pair in both if len(pair[1]) > 12]
     assert len(long) > 50

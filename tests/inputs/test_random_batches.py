@@ -42,7 +42,7 @@ def _lengths(batch):
 
 
 def test_an_epoch_has_each_pair_once_and_no_batch_has_one_twice(small, corpus):
-    """Epoch by epoch: whole batches, then a smaller one of what is left."""
+    """Epoch by epoch: whole batches, then a smaller one of the remaining examples."""
     each = -(-len(corpus) // SIZE)
     batches = small.batches(3 * each, **SETTINGS)
     orders = []

@@ -5,10 +5,11 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
+from official_cmlm.inputs.reader import parse_block
 from official_cmlm.inputs.record_names import RecordName, document_ids, record_names
-from official_cmlm.inputs.records import Blocks, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, RecordFacts
 from official_cmlm.records.manifest import load_manifest
+from tests.inputs.pipelines import blocks_of
 from tests.training.helpers import data
 
 
@@ -28,7 +29,9 @@ def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
     view = AdjacentPairs("sentence", 24, 0.5, special=RecordFacts(vocabulary).special)
     keys = []
-    for _, serialized, record_keys in Blocks(config, manifest).epoch(tf.constant(epoch, tf.int64)):
+    for _, serialized, record_keys in blocks_of(config, manifest).epoch(
+        tf.constant(epoch, tf.int64)
+    ):
         keys += (
             view(parse_block("documents", serialized, record_keys, False))["key"].numpy().tolist()
         )

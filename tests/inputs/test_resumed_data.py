@@ -9,11 +9,10 @@ import tensorflow as tf
 from official_cmlm.configs.data import SHORT_DOCUMENTS, DataConfig
 from official_cmlm.inputs import data_position
 from official_cmlm.inputs.pipeline import Replicas
-from official_cmlm.inputs.records import Blocks
 from official_cmlm.inputs.views import AdjacentPairs, Segments
 from official_cmlm.records.manifest import load_manifest
 from tests.inputs.blocks import SPECIAL
-from tests.inputs.pipelines import assert_same
+from tests.inputs.pipelines import assert_same, blocks_of
 
 # Blocks of few sentences, so that batches wait for examples of many blocks and epochs.
 SETTINGS = {"shuffle_sentences": 40, "seed": 3}
@@ -37,7 +36,7 @@ def test_goes_on_after_any_batch(pipeline, whole, done):
 
 
 def _assert_same_data(left, right):
-    """Equal but for the positions, which may name an older block after a restart."""
+    """Asserts equality but for positions, which may name an older block after a restart."""
 
     def data(batches):
         return [{n: v for n, v in batch.items() if n != "position"} for batch in batches]
@@ -55,7 +54,7 @@ def test_stopped_again_and_again(pipeline, whole):
 
 
 def test_covers_several_epochs_and_waiting_examples(whole):
-    """What is tested above is not the easy case."""
+    """The tests above do not meet the easy case only."""
     epochs = [batch["position"][1] // (1 << 32) for batch in whole]
     assert max(epochs) == 1
     blocks = np.array([batch["position"][1] % (1 << 32) for batch in whole])
@@ -76,7 +75,7 @@ def test_blocks_from_any_on_without_the_shards_behind(pipeline, tmp_path):
     """Shards that are done with could be empty."""
     folder = shutil.copytree(pipeline.folder, tmp_path / "records")
     config = DataConfig(input_path=str(folder), **SETTINGS)
-    blocks = Blocks(config, load_manifest(folder))
+    blocks = blocks_of(config, load_manifest(folder))
     epoch = tf.constant(2, tf.int64)
     whole = list(blocks.epoch(epoch).as_numpy_iterator())
     behind = 0

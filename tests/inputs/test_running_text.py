@@ -9,10 +9,10 @@ import tensorflow as tf
 from data_prep.documents.records import RecordOptions, Statistics, records
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
+from official_cmlm.inputs.checks import check_running_text
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pair_views import TextPairs
-from official_cmlm.inputs.records import check_running_text
 from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds
 from official_cmlm.records import documents
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
@@ -24,7 +24,7 @@ LIMIT = 40
 
 @pytest.fixture(scope="module", params=["byte_pair", "spaced", "wordpiece"])
 def made(request, vocabulary):
-    """(vocabulary, block, texts of each record, manifest) of documents in several records each."""
+    """Writes documents; returns (vocabulary, block, texts of each record, manifest)."""
     if request.param != "wordpiece":
         vocabulary = load_vocabulary(FOLDER)
     if request.param == "spaced":
@@ -42,7 +42,7 @@ def _ids(vocabulary, run):
 
 
 def _packed(vocabulary, sentences):
-    """Greedy runs of at most `LIMIT` tokens, each run tokenised as one text."""
+    """Forms greedy runs of at most `LIMIT` tokens, each run tokenised as one text."""
     runs = [sentences[:1]]
     for sentence in sentences[1:]:
         if len(_ids(vocabulary, [*runs[-1], sentence])) <= LIMIT:
@@ -81,7 +81,7 @@ def _pairs(view, block):
 
 
 def test_short_documents(made):
-    """The second half of what fits one segment begins as a text of its own."""
+    """The second half of a text that fits one segment begins as a text of its own."""
     vocabulary, block, texts, _ = made
     view = AdjacentPairs("packed", 1000, 0.0, SpecialIds.of(vocabulary))
     expected = []
@@ -95,7 +95,7 @@ def test_short_documents(made):
 
 
 def test_single_sentences(made):
-    """Those that stand alone are tokenised alone."""
+    """Single sentences are tokenised alone."""
     vocabulary, block, texts, _ = made
     view = Segments("sentence", 200, SpecialIds.of(vocabulary))
     sentences = [sentence for row in _kept(block, texts) for sentence in row]

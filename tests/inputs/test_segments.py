@@ -4,13 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_cmlm.inputs.segments import segments
+from official_cmlm.inputs.views import segments
 from tests.inputs.blocks import DOCUMENTS, SLOW, make_block
 from tests.oracles.cmlm_numpy import greedy_pack
 
 
 def _packed(document, limit):
-    """The segments of one document by the oracle, uncut."""
+    """Computes the segments of one document by the oracle, uncut."""
     runs = greedy_pack([len(sentence) for sentence in document], limit)
     return [[token for index in run for token in document[index]] for run in runs]
 
@@ -46,7 +46,7 @@ def test_packing_loses_nothing(documents, limit):
     documents=DOCUMENTS, limit=st.integers(1, 30), segment=st.sampled_from(["sentence", "packed"])
 )
 def test_documents_do_not_mix(documents, limit, segment):
-    """Each document's segments are what it gives in a block by itself."""
+    """Each document's segments do not depend on the others of its block."""
     together = segments(make_block(documents), segment, limit).to_list()
     for document, result in zip(documents, together):
         assert segments(make_block([document]), segment, limit).to_list() == [result]

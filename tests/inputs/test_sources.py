@@ -13,15 +13,16 @@ from hypothesis import strategies as st
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs import data_position, hashing
-from official_cmlm.inputs.mixture import shard_repetitions
+from official_cmlm.inputs.checks import check_rows, check_text
 from official_cmlm.inputs.pair_views import TextPairs
 from official_cmlm.inputs.pipeline import build_dataset
+from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.record_names import document_ids, record_names
-from official_cmlm.inputs.records import Blocks, check_rows, check_text
 from official_cmlm.inputs.views import Segments
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import Manifest, Shard, load_folders, merge
 from tests.inputs.blocks import SPECIAL
+from tests.inputs.pipelines import blocks_of
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
 
 SIZES = {"large": 300, "small": 60, "tiny": 9}
@@ -29,7 +30,7 @@ SIZES = {"large": 300, "small": 60, "tiny": 9}
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory, vocabulary):
-    """Three folders of pairs; the row ids of each are its own numbers from 0."""
+    """Writes three folders of pairs; the row ids of each are its own numbers from 0."""
     root = tmp_path_factory.mktemp("sources")
     for name, size in SIZES.items():
         write_pairs(root / name, bitext(size, seed=size), vocabulary, shard_bytes=1000)
@@ -37,7 +38,7 @@ def folders(tmp_path_factory, vocabulary):
 
 
 def _config(folders, weights, **values):
-    """A config over folders of `SIZES`; weights: name -> weight."""
+    """Makes a config over folders of `SIZES`; weights: name -> weight."""
     sources = [SourceConfig(path=str(folders / name), weight=w) for name, w in weights.items()]
     config = DataConfig(sources=sources, **values)
     config.check("data")
@@ -45,11 +46,11 @@ def _config(folders, weights, **values):
 
 
 def _blocks(config):
-    return Blocks(config, load_folders(config.folders()))
+    return blocks_of(config, load_folders(config.folders()))
 
 
 def _read(config, epochs=1):
-    """For each epoch the (serialised record, key) of all that is read, in order."""
+    """Lists (serialised record, key) of all that each epoch reads, in order."""
     blocks = _blocks(config)
     read = tf.data.Dataset.range(epochs).flat_map(
         lambda epoch: blocks.epoch(epoch).map(lambda _, *block: (epoch, *block))
@@ -62,7 +63,7 @@ def _read(config, epochs=1):
 
 @pytest.fixture(scope="module")
 def origin(folders):
-    """Serialised record -> the name of its folder; the texts are random, so no two are equal."""
+    """Maps serialised records to the names of their folders; random texts are never equal."""
     result = {}
     for name in SIZES:
         for path in (folders / name).glob("*.tfrecord"):
@@ -73,7 +74,7 @@ def origin(folders):
 
 
 def _manifest(records, **changes):
-    """A manifest of shards of (language, records), of one sentence a record."""
+    """Makes a manifest of shards of (language, records), with one sentence a record."""
     languages = collections.Counter()
     for language, count in records:
         languages[language] += count
@@ -159,7 +160,7 @@ def test_validation_reads_each_once(folders, origin):
 def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
     """Inside an epoch, record by record and bit for bit; other weights begin anew."""
     weights, view = {"large": 1.0, "tiny": 3.0}, TextPairs(14, SPECIAL)
-    settings = {"shuffle_sentences": 40, "seq_length": 14, "global_batch_size": 8, "streams": 1}
+    settings = {"shuffle_sentences": 40, "seq_length": 14, "global_batch_size": 8}
 
     def opened(root, **changes):
         config = _config(root, weights | changes, bucket_boundaries=[14], **settings)
@@ -167,7 +168,7 @@ def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
         return config, manifest, data_position.fingerprint(config, manifest, view, [(14, 8)])
 
     def batches(config, manifest, reached, count):
-        read = build_dataset(config, manifest, view, check=False, reached=reached)
+        read = build_dataset(Plan.of(config, manifest, view, reached=reached))
         return [*read.take(count).as_numpy_iterator()]
 
     *records, mark = opened(folders)
@@ -317,7 +318,7 @@ def test_a_shard_that_is_damaged_in_one_folder(folders, tmp_path):
     ):
         damage()
         with pytest.raises(UserError, match=message), report_damaged_shard(config.folders()):
-            for _ in Blocks(config, manifest).epoch(tf.constant(0, tf.int64)):
+            for _ in blocks_of(config, manifest).epoch(tf.constant(0, tf.int64)):
                 pass
 
 

@@ -16,7 +16,7 @@ from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, l
 from tests.inputs.blocks import SLOW, make_block
 
 _BYTE_PAIR = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
-# One, two, three and four bytes of UTF-8, marks that join what stands before, two kinds of space.
+# One, two, three and four bytes of UTF-8, marks that join the letter before, two kinds of space.
 _CHARACTERS = "abtre.ß\u0301ไ漢字\u3000😀👍🏽\u200d  "
 _TEXT = st.text(_CHARACTERS, max_size=24)
 _KEY = st.integers(-(2**63), 2**63 - 1)
@@ -24,7 +24,7 @@ _KEY = st.integers(-(2**63), 2**63 - 1)
 
 @pytest.fixture(scope="module", params=["wordpiece", "byte_pair"])
 def vocabularies(request, vocabulary):
-    """A vocabulary of either kind; its graph tokenizer is built once, as in a pipeline's graph."""
+    """Returns a vocabulary of either kind, whose graph tokenizer is built once."""
     with pytest.MonkeyPatch.context() as patch:
         name = "official_cmlm.inputs.mirrored.build_graph_tokenizer"
         patch.setattr(name, functools.cache(build_graph_tokenizer))
@@ -49,7 +49,7 @@ def _wrap(vocabulary, ids, limit=62):
 
 
 def _cuts(vocabulary, text, span, limit=62):
-    """The ids of the text with each span of characters masked in turn; a space on either side."""
+    """Lists the ids of the text with each span of characters masked, a space on either side."""
     places = range(len(text) - span + 1)
     before = [text[:i].rstrip(" ") for i in places]
     after = [text[i + span :].strip(" ") and f" {text[i + span :].lstrip(' ')}" for i in places]

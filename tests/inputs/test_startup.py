@@ -13,12 +13,14 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig, SourceConfig
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text
-from official_cmlm.inputs.pipeline import num_streams
-from official_cmlm.inputs.records import Blocks, count_short_records, resume_interleave
+from official_cmlm.inputs.checks import count_short_records
+from official_cmlm.inputs.plan import num_streams, shard_repetitions
+from official_cmlm.inputs.reader import resume_interleave
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.records.manifest import load_folders, load_manifest, load_records_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
+from tests.inputs.pipelines import blocks_of
 from tests.training.helpers import data, task_config
 
 SHARDS = 100_000
@@ -38,7 +40,7 @@ class _Opened:
             pytest.skip("no inotify here")
 
     def names(self) -> list[str]:
-        """The files that were opened since the last call."""
+        """Lists the files that were opened since the last call."""
         found = []
         with contextlib.suppress(BlockingIOError):
             while True:
@@ -52,7 +54,7 @@ class _Opened:
 
 @pytest.fixture(scope="module")
 def many(tmp_path_factory, vocabulary):
-    """A folder whose manifest names 100,000 shards that are not there, and one shard."""
+    """Makes a folder whose manifest names 100,000 shards that are not there, and one shard."""
     folder = tmp_path_factory.mktemp("many")
     written = write_records(folder, make_documents(80), vocabulary, 1 << 30)
     (shard,) = written.shards
@@ -70,10 +72,11 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
     config = task_config(folder, {"quick_thought": QuickThoughtConfig()})
     manifest = load_folders([str(folder)])
     config.train_data.streams = 4
-    streams = num_streams(config.train_data, manifest)
+    repetitions = shard_repetitions(config.train_data, manifest)
+    streams = num_streams(config.train_data, manifest, repetitions)
     assert streams == 4
-    blocks, epoch = Blocks(config.train_data, manifest), tf.constant(0, tf.int64)
-    parts = blocks.divided(streams, config.train_data.shuffle_sentences)
+    blocks, epoch = blocks_of(config.train_data, manifest), tf.constant(0, tf.int64)
+    parts = blocks_of(config.train_data, manifest, None, streams)
     orders = [blocks._order(epoch), *(parts._order(epoch, i) for i in range(streams))]
     sampled = (SHARDS * i // 64 for i in range(64))
     needed = {*range(OPEN), *sampled}.union(*(o.numpy()[:OPEN].tolist() for o, _ in orders))
@@ -131,8 +134,8 @@ def test_records_on_another_file_system(records_dir, vocabulary):
     assert load_records_vocabulary(remote, manifest).hash == vocabulary.hash
     config = DataConfig(sources=[SourceConfig(path=remote)])
     epoch = tf.constant(1, tf.int64)
-    read = Blocks(config, manifest).epoch(epoch).as_numpy_iterator()
-    expected = Blocks(data(records_dir), manifest).epoch(epoch).as_numpy_iterator()
+    read = blocks_of(config, manifest).epoch(epoch).as_numpy_iterator()
+    expected = blocks_of(data(records_dir), manifest).epoch(epoch).as_numpy_iterator()
     keys = {key for _, _, keys in read for key in keys}
     assert keys == {key for _, _, keys in expected for key in keys} and len(keys) > 100
     assert count_short_records(config, manifest, 8) == count_short_records(

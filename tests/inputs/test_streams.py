@@ -7,15 +7,13 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.inputs import batching, examples
-from official_cmlm.inputs.batching import schedule
-from official_cmlm.inputs.mixture import shard_repetitions
-from official_cmlm.inputs.pipeline import Replicas, num_streams
+from official_cmlm.inputs import streams
+from official_cmlm.inputs.pipeline import Replicas
+from official_cmlm.inputs.plan import num_streams, shard_repetitions
 from official_cmlm.inputs.record_names import record_names
-from official_cmlm.inputs.records import Blocks
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from tests.conftest import make_documents, mirrored_strategy, write_records
-from tests.inputs.pipelines import Pipeline, assert_same, pairs_by_hand
+from tests.inputs.pipelines import Pipeline, assert_same, blocks_of, pairs_by_hand
 
 STREAMS, STEPS = 4, 120
 SETTINGS = {"streams": STREAMS, "shuffle_sentences": 120}
@@ -23,7 +21,7 @@ SETTINGS = {"streams": STREAMS, "shuffle_sentences": 120}
 
 @pytest.fixture(scope="module")
 def streamed(tmp_path_factory, vocabulary) -> Pipeline:
-    """A pipeline over some twenty shards."""
+    """Writes some twenty shards, for a pipeline."""
     folder = tmp_path_factory.mktemp("streams") / "records"
     write_records(folder, make_documents(60), vocabulary, shard_bytes=400)
     assert len(load_manifest(folder).shards) >= 4 * STREAMS
@@ -36,7 +34,7 @@ def whole(streamed) -> list[dict]:
 
 
 def _hosts(pipeline, hosts, replicas, count, reached=None, **settings) -> list[dict]:
-    """The batches of several hosts, put together."""
+    """Joins the batches of several hosts."""
     own = replicas // hosts
     shares = [
         list(
@@ -131,8 +129,7 @@ def test_shapes_of_a_step(streamed, whole):
 )
 def test_goes_on_after_any_batch(streamed, whole, done, hosts):
     """With as many hosts or with others; and what it stores leads on in turn."""
-    reached = np.pad(whole[done - 1]["position"], [[0, 60], [0, 0]])
-    found = _hosts(streamed, hosts, hosts, 5, reached)
+    found = _hosts(streamed, hosts, hosts, 5, whole[done - 1]["position"])
     _assert_same_data(found, whole[done : done + 5])
     again = _hosts(streamed, 1, 1, 2, found[-1]["position"])
     _assert_same_data(again, whole[done + 5 : done + 7])
@@ -148,7 +145,7 @@ def test_random_batches_go_on(streamed):
 
 
 def _assert_same_data(left, right):
-    """Equal but for positions, which may name an older block after a restart."""
+    """Asserts equality but for positions, which may name an older block after a restart."""
     assert_same(*([{**batch, "position": 0} for batch in side] for side in (left, right)))
 
 
@@ -161,22 +158,23 @@ def test_what_is_tested_above_is_not_the_easy_case(whole):
     assert positions[-1, :, 1].min() >> 32 >= 1
 
 
-@pytest.mark.long
-def test_a_training_without_streams_goes_on_without(streamed):
-    """As those of older releases."""
-    alone = streamed.batches(30, **SETTINGS | {"streams": 1})
-    assert alone[9]["position"].shape == (64,)
-    found = streamed.build(reached=alone[9]["position"], **SETTINGS).take(5)
-    _assert_same_data(list(found.as_numpy_iterator()), alone[10:15])
+@pytest.mark.parametrize("began", [1, pytest.param(2, marks=pytest.mark.long)])
+def test_a_training_keeps_its_number_of_streams(streamed, began):
+    """A resumed training goes on with the streams that it began with, whatever is set now."""
+    batches = streamed.batches(15, **SETTINGS | {"streams": began})
+    for now in (1, STREAMS):
+        settings = SETTINGS | {"streams": now}
+        found = streamed.build(reached=batches[9]["position"], **settings).take(5)
+        _assert_same_data(list(found.as_numpy_iterator()), batches[10:15])
 
 
 def test_what_waits_is_bounded(streamed, monkeypatch, capfd):
     """A schedule with too few long batches: long ones are left out, by a restart too."""
-    wrong = schedule([0.98, 0.01, 0.01], [4, 3, 2])
-    monkeypatch.setattr(examples, "_schedule", lambda *_: wrong)
-    monkeypatch.setattr(batching, "MOST_WAITING", 2 * STREAMS)
+    wrong = streams.schedule([0.98, 0.01, 0.01], [4, 3, 2])
+    monkeypatch.setattr(streams, "_sampled_schedule", lambda *_: wrong)
+    monkeypatch.setattr(streams, "_MOST_WAITING", 2 * STREAMS)
     # A block holds a few records.
-    monkeypatch.setattr(examples, "_LEAST_SENTENCES", 20)
+    monkeypatch.setattr(streams, "_LEAST_SENTENCES", 20)
     settings = SETTINGS | {"shuffle_sentences": 80}
     batches = streamed.batches(60, **settings)
     positions = np.array([batch["position"] for batch in batches])
@@ -187,14 +185,19 @@ def test_what_waits_is_bounded(streamed, monkeypatch, capfd):
     _assert_same_data(list(found), batches[48:53])
 
 
+def _number(config, manifest, replicas=1) -> int:
+    return num_streams(config, manifest, shard_repetitions(config, manifest), replicas)
+
+
 def _numbers(folder, **settings) -> int:
     replicas = settings.pop("replicas", 1)
     config = DataConfig(input_path=str(folder), seq_length=24, **settings)
-    return num_streams(config, load_manifest(folder), replicas)
+    return _number(config, load_manifest(folder), replicas)
 
 
 @pytest.mark.parametrize(
-    ("streams", "size", "expected"), [(4, 12, 4), (2, 16, 2), (1, 16, 1), (4, 15, 1), (3, 16, 2)]
+    ("streams", "size", "expected"),
+    [(4, 12, 4), (2, 16, 2), (1, 16, 1), (0, 16, 1), (4, 15, 1), (3, 16, 2)],
 )
 def test_number_of_streams(streamed, streams, size, expected):
     """A power of two that divides the batch; one in a validation."""
@@ -202,25 +205,8 @@ def test_number_of_streams(streamed, streams, size, expected):
     assert _numbers(streamed.folder, streams=streams, is_training=False) == 1
 
 
-def test_streams_by_default(streamed):
-    """As many as have enough to mix."""
-    sentences = load_manifest(streamed.folder).sentences
-    settings = {"global_batch_size": 64}
-    for shuffled, expected in ((sentences // 4, 4), (sentences // 2, 2), (sentences, 1)):
-        assert _numbers(streamed.folder, shuffle_sentences=shuffled, **settings) == expected
-
-
-def test_streams_by_default_count_what_is_read():
-    """One language of many: too little of it to mix in sixteen parts."""
-    manifest = _manifest_of([("en", 1000)] * 64 + [("sw", 10)] * 64)
-    config = DataConfig(input_path="x", shuffle_sentences=4000)
-    assert num_streams(config, manifest) == 16
-    assert num_streams(config.replace(languages=["sw"]), manifest) == 1
-    assert num_streams(config.replace(languages=["sw"], shuffle_sentences=40), manifest) == 16
-
-
 def test_batches_are_not_rounded_down_by_much(streamed):
-    """Of 4 · 24 tokens a batch of 18 has 5 examples, of which 4 streams could use 4."""
+    """A batch of 4 · 24 tokens has 5 examples of 18, and 4 streams could use only 4 of them."""
     settings = {"global_batch_size": 4, "bucket_boundaries": [18, 24]}
     assert _numbers(streamed.folder, streams=4, **settings) == 1
     assert _numbers(streamed.folder, streams=4, **settings | {"global_batch_size": 64}) == 4
@@ -237,8 +223,8 @@ def _manifest_of(sizes: list[tuple[str, int]]) -> Manifest:
     )
 
 
-@pytest.mark.parametrize(("exponent", "streams", "rtol"), [(1.0, 8, 0.02), (0.5, 16, 0.2)])
-def test_streams_keep_the_mixture(exponent, streams, rtol):
+@pytest.mark.parametrize(("exponent", "expected", "rtol"), [(1.0, 8, 0.02), (0.5, 16, 0.2)])
+def test_streams_keep_the_mixture(exponent, expected, rtol):
     """Large and small shards: over epochs all streams read as much, and as much of a language.
 
     With the smaller exponent an epoch has only some of the large shards.
@@ -246,11 +232,11 @@ def test_streams_keep_the_mixture(exponent, streams, rtol):
     sizes = [("en", 1000)] * 8 + [(f"l{i}", 100) for i in range(56)]
     manifest = _manifest_of(sizes)
     config = DataConfig(input_path="x", streams=16, language_exponent=exponent)
-    count = num_streams(config, manifest)
-    assert count == streams
+    count = _number(config, manifest)
+    assert count == expected
     records = np.array([n for _, n in sizes])
     read = np.zeros((count, len(sizes)))
-    blocks = Blocks(config, manifest).divided(count, 1000)
+    blocks = blocks_of(config, manifest, 1000, count)
     for epoch in range(40):
         for stream in range(count):
             order, _ = blocks._order(tf.constant(epoch, tf.int64), stream)
@@ -259,14 +245,14 @@ def test_streams_keep_the_mixture(exponent, streams, rtol):
     np.testing.assert_allclose(lengths, lengths.mean(), rtol=rtol)
     # An example is taken from each stream in turn.
     shares = ((read * records) / lengths[:, np.newaxis]).mean(axis=0)
-    expected = records * shard_repetitions(config, manifest)
-    np.testing.assert_allclose(shares[:8].sum(), expected[:8].sum() / expected.sum(), rtol=rtol / 2)
+    wanted = records * shard_repetitions(config, manifest)
+    np.testing.assert_allclose(shares[:8].sum(), wanted[:8].sum() / wanted.sum(), rtol=rtol / 2)
 
 
 def test_streams_of_unequal_shards_are_not_made():
     """One shard that is half of everything cannot be divided."""
     config = DataConfig(input_path="x", streams=16)
-    assert num_streams(config, _manifest_of([("en", 1 << i) for i in range(20)])) == 1
+    assert _number(config, _manifest_of([("en", 1 << i) for i in range(20)])) == 1
 
 
 def test_strategies_keep_the_number_of_rows(streamed):

@@ -16,7 +16,7 @@ SEGMENT = st.sampled_from(["sentence", "packed"])
 
 
 def _parts(document, segment, limit, pack=greedy_pack):
-    """The segments of one document, special tokens around each."""
+    """Lists the segments of one document, special tokens around each."""
     indices = [[i] for i in range(len(document))]
     if segment == "packed":
         indices = pack([len(sentence) for sentence in document], limit)
@@ -24,7 +24,7 @@ def _parts(document, segment, limit, pack=greedy_pack):
 
 
 def _pairs(documents, segment, limit, short="split"):
-    """All pairs in the order of the text."""
+    """Lists all pairs in the order of the text."""
     result, pack = [], pair_segments if short == "split" else greedy_pack
     for document in documents:
         parts = _parts(document, segment, limit, pack)
@@ -69,7 +69,7 @@ def test_pairs(documents, segment, limit, swapped, short):
     ],
 )
 def test_short_documents(lengths, limit, halves):
-    """What fits one segment is split in the middle; what does not is packed as ever."""
+    """A record that fits one segment is split in the middle; a longer one is packed as ever."""
     document = [[10 * (i + 1) + j for j in range(length)] for i, length in enumerate(lengths)]
     views = {
         short: AdjacentPairs("packed", limit + 2, 0.0, SPECIAL, short_documents=short)
@@ -198,7 +198,7 @@ def test_documents_of_one_sentence_give_no_pairs():
 
 
 def test_equal_settings_are_equal_views():
-    """What shares a pipeline is decided by the settings, nothing else."""
+    """Views of equal settings are equal, so they share a pipeline."""
     views = [
         make(segment, length)
         for segment in ("sentence", "packed")

@@ -5,14 +5,16 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
+from official_cmlm.inputs.checks import check_examples, check_text, count_short_records
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored
 from official_cmlm.inputs.pipeline import build_dataset
-from official_cmlm.inputs.records import Blocks, count_short_records, parse_block
+from official_cmlm.inputs.plan import Plan
+from official_cmlm.inputs.reader import parse_block
 from official_cmlm.inputs.views import AdjacentPairs
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, write_records
-from tests.inputs.pipelines import special_ids
+from tests.inputs.pipelines import blocks_of, special_ids
 
 
 @pytest.fixture(scope="module")
@@ -25,9 +27,9 @@ def folder(tmp_path_factory, vocabulary):
 
 @pytest.fixture(scope="module")
 def blocks(folder):
-    """The serialised records and keys of a validation pass."""
+    """Reads the serialised records and keys of a validation pass."""
     config = DataConfig(input_path=str(folder), is_training=False, shuffle_sentences=30)
-    read = Blocks(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
+    read = blocks_of(config, load_manifest(folder)).epoch(tf.constant(0, tf.int64))
     blocks = [(serialized, keys) for _, serialized, keys in read]
     assert len(blocks) > 2
     return blocks
@@ -45,14 +47,14 @@ def _views(vocabulary):
 
 
 def _by_key(names, batch):
-    """Key -> the ids of each sequence."""
+    """Maps keys to the ids of each sequence."""
     rows = [row for row in zip(*(batch[name] for name in names), strict=True)]
     return dict(zip(batch["key"].tolist(), rows, strict=True))
 
 
 @pytest.mark.parametrize("name", ["spans", "distant", "word_repetition", "span_mask"])
 def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
-    """A validation pass holds what the view makes of each record by itself, and nothing else."""
+    """A validation pass holds exactly the examples that the view makes of each record."""
     view = _views(vocabulary)[name]
     config = DataConfig(
         input_path=str(folder), seq_length=24, global_batch_size=16, is_training=False
@@ -64,7 +66,7 @@ def test_examples_are_those_of_the_view(folder, blocks, vocabulary, name):
         lists = {sequence: examples[sequence].to_list() for sequence in view.sequences}
         expected |= _by_key(view.sequences, lists | {"key": examples["key"].numpy()})
     found = {}
-    batches = build_dataset(config, load_manifest(folder), view, check=False)
+    batches = build_dataset(Plan.of(config, load_manifest(folder), view))
     for batch in batches.as_numpy_iterator():
         lists = {
             sequence: [
@@ -85,7 +87,7 @@ def test_text_that_is_not_there(records_dir, vocabulary):
     assert not manifest.keep_text
     config = DataConfig(input_path=str(records_dir), seq_length=24, global_batch_size=4)
     with pytest.raises(UserError) as caught:
-        build_dataset(config, manifest, _views(vocabulary)["span_mask"])
+        check_text(config, manifest, _views(vocabulary)["span_mask"])
     message = f"{records_dir}: the records hold no text, but Mirrored reads text; "
     assert str(caught.value) == message + "make them again with --keep_text"
 
@@ -95,7 +97,7 @@ def test_documents_that_are_too_short(folder, vocabulary):
     config = DataConfig(input_path=str(folder), seq_length=24, global_batch_size=4)
     view = Spans(2, 1, 4, 512, "all", special_ids(vocabulary))
     with pytest.raises(UserError, match="Spans example .* at least 2048 tokens") as caught:
-        build_dataset(config, load_manifest(folder), view)
+        check_examples(config, load_manifest(folder), view)
     assert str(folder) in str(caught.value) and "\n" not in str(caught.value)
 
 

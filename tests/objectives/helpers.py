@@ -12,7 +12,7 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
-from tests.training.helpers import by_objective, task_config, unchecked
+from tests.training.helpers import by_objective, task_config
 
 # Weight decay on everything, so that what is not trained would move all the same.
 _ADAMW = {
@@ -24,7 +24,7 @@ _ADAMW = {
 def make_task(folder, name, config, encoder=None, **overrides):
     """A task of one objective over the records."""
     config = task_config(folder, {name: config}, encoder, **overrides)
-    return unchecked(SentenceEncoderTask(config))
+    return SentenceEncoderTask(config)
 
 
 def first_batch(task):

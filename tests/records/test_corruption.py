@@ -9,8 +9,8 @@ import tensorflow as tf
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
-from official_cmlm.inputs.examples import Reader
-from official_cmlm.inputs.records import parse_block
+from official_cmlm.inputs.plan import Plan
+from official_cmlm.inputs.reader import Reader, parse_block
 from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
 from official_cmlm.records.corruption import find_damage, report_damaged_shard
 from official_cmlm.records.manifest import load_manifest
@@ -18,7 +18,7 @@ from official_cmlm.tokenization import load_vocabulary
 
 
 def _offsets(data: bytes) -> list[int]:
-    """Where each record of a TFRecord file begins: length, its CRC, data, its CRC."""
+    """Finds where each record of a TFRecord file begins: length, its CRC, data, its CRC."""
     offsets = [0]
     while offsets[-1] < len(data):
         offsets.append(offsets[-1] + 16 + int.from_bytes(data[offsets[-1] :][:8], "little"))
@@ -68,7 +68,7 @@ def _ids(*values):
 
 
 def _record(**changes):
-    """A record of two sentences of two tokens, but for the changes; None leaves a field out."""
+    """Makes a record of two sentences of two tokens, with changes; None leaves a field out."""
     fields = {"token_ids": _ids(5, 6, 7, 8), "sentence_lengths": _ids(2, 2)}
     fields |= {"repeats_last": _ids(0)} | changes
     given = {name: value for name, value in fields.items() if value is not None}
@@ -147,7 +147,7 @@ def test_nonsense_with_valid_checksums(parse, records_dir, tmp_path, kind):
     with pytest.raises(UserError, match=rf"{path}: record 3 is damaged \(.+\); fetch or make"):
         with report_damaged_shard([str(records_dir), str(folder)]):
             if kind in _IN_A_PIPELINE:
-                for _ in Reader(config, manifest, view).one_pass():
+                for _ in Reader(Plan.of(config, manifest, view)).epoch(0):
                     pass
             for records in tf.data.TFRecordDataset(str(path)).batch(64):
                 parse(records)

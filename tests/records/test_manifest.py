@@ -63,7 +63,7 @@ def test_shards(records_dir):
 
 
 def test_round_trip(records_dir, tmp_path):
-    """What is saved is what is loaded, and nothing else is left in the folder."""
+    """A saved manifest is loaded unchanged, and nothing else is left in the folder."""
     manifest = load_manifest(records_dir, "documents")
     empty = dataclasses.replace(manifest, shards=[], counters={"a b": 3}, languages={"": 2})
     empty.save(tmp_path)
@@ -132,13 +132,13 @@ def test_a_row_of_no_pairs(folder, size):
     ["", "{", "[]", "null", "3", "{}", '{"shards": []}', '{"shards": 1}', '{"shards": [{"x": 1}]}'],
 )
 def test_damaged_json(folder, text):
-    """Whatever stands in the file, the answer is one line that names it."""
+    """Any other content of the file is answered by one line that names it."""
     (folder / "dataset.json").write_text(text)
     _refused(folder, r"dataset.json: (not |must hold an object).*again$")
 
 
 def test_a_cut_off_or_binary_file(folder):
-    """A half-written file and one that is no text are named too."""
+    """A half-written file and a binary one are named too."""
     path = folder / "dataset.json"
     data = path.read_bytes()
     for damaged in (data[: len(data) // 2], b"\xff\xfe" + data, b"\0" * 100):

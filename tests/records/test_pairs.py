@@ -115,6 +115,6 @@ def test_documents_where_pairs_are_needed(records_dir):
 
 
 def test_no_folder_of_pairs(tmp_path):
-    """Where there is no manifest the message names the right binary."""
+    """Without a manifest the message names the right binary."""
     with pytest.raises(UserError, match="no dataset.json; python -m data_prep.create_pairs"):
         load_manifest(tmp_path, "pairs")

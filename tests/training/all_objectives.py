@@ -6,7 +6,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from data_prep.readers import Document
-from official_cmlm.inputs.records import parse_block
+from official_cmlm.inputs.reader import parse_block
 from official_cmlm.inputs.views import RecordFacts, View
 from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig

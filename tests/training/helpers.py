@@ -23,12 +23,6 @@ def task_config(folder, objectives, encoder=None, **overrides):
     return SentenceEncoderTaskConfig(**(values | overrides))
 
 
-def unchecked(task):
-    """The task; its inputs are not built once more to check that they give examples."""
-    task._checked.update((True, False))
-    return task
-
-
 def by_objective(element):
     """A batch of `build_inputs`, seen as each objective sees it: name -> features."""
     return {name: batch for names, batch in element.items() for name in names.split("+")}

@@ -10,14 +10,13 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.training.task import SentenceEncoderTask
-from tests.training.helpers import unchecked
 
 
 @contextlib.contextmanager
 def unchecked_inputs() -> Iterator[None]:
     """Inputs are taken to be checked, until it is left: a check builds each pipeline once more."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(SentenceEncoderTask, "check_inputs", lambda task, *_: unchecked(task))
+        patch.setattr(SentenceEncoderTask, "check_inputs", lambda *_: None)
         yield
 
 

@@ -22,7 +22,7 @@ def _batch(reached) -> dict:
 
 def test_streams_are_stored_and_read(tmp_path):
     """All of them; the first is the group's own."""
-    positions = DataPositions({"mlm": 4})
+    positions = DataPositions(["mlm"])
     assert "position" not in positions.take(_batch(REACHED))["mlm"]
     np.testing.assert_array_equal(positions.by_group["mlm"].numpy(), REACHED[0])
     found = read_positions(_saved(positions, tmp_path / "one"), ["mlm", "cmlm"])
@@ -33,7 +33,7 @@ def test_streams_are_stored_and_read(tmp_path):
 @pytest.mark.parametrize("before", [False, True])
 def test_a_training_that_goes_on_without_streams(tmp_path, before):
     """What is stored for streams, nothing or something old, does not count then."""
-    positions = DataPositions({"mlm": 4})
+    positions = DataPositions(["mlm"])
     if before:
         positions.take(_batch(REACHED))
     positions.take(_batch(REACHED[2]))
@@ -45,7 +45,7 @@ def test_replicas_put_their_streams_together():
     """Each knows some; the others are 0 there. All of 64 bits arrive."""
     strategy = mirrored_strategy()
     with strategy.scope():
-        positions = DataPositions({"mlm": 4})
+        positions = DataPositions(["mlm"])
     own = np.stack([REACHED, REACHED])
     own[0, 2:], own[1, :2] = 0, 0
 

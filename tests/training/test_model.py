@@ -13,11 +13,11 @@ from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
 from tests.modeling.helpers import build, make_pairs
-from tests.training.helpers import by_objective, data, task_config, unchecked
+from tests.training.helpers import by_objective, data, task_config
 
 
 def _task(folder, **objectives):
-    return unchecked(SentenceEncoderTask(task_config(folder, objectives)))
+    return SentenceEncoderTask(task_config(folder, objectives))
 
 
 def _three(**weights):

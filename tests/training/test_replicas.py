@@ -15,7 +15,7 @@ from tests.conftest import mirrored_strategy
 from tests.inputs.pipelines import concatenate
 from tests.modeling.helpers import randomize
 from tests.training.four_devices import NAMES
-from tests.training.helpers import by_objective, task_config, unchecked
+from tests.training.helpers import by_objective, task_config
 
 WEIGHTS = {"cmlm": 0.5, "quick_thought": 2.0}
 LOSSES = (*WEIGHTS, "sum")
@@ -36,7 +36,7 @@ def task(records_dir):
         "cmlm": CmlmConfig(num_projections=3, weight=WEIGHTS["cmlm"]),
         "quick_thought": QuickThoughtConfig(logit_scale=5.0, weight=WEIGHTS["quick_thought"]),
     }
-    return unchecked(SentenceEncoderTask(task_config(records_dir, objectives, {"num_layers": 1})))
+    return SentenceEncoderTask(task_config(records_dir, objectives, {"num_layers": 1}))
 
 
 @pytest.fixture(scope="module")

@@ -18,7 +18,7 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, records_of
-from tests.training.helpers import by_objective, data, task_config, unchecked
+from tests.training.helpers import by_objective, data, task_config
 
 ROBERTA = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 _SGD = {
@@ -42,7 +42,7 @@ def weighted_sum(folders):
     }
     config = task_config(records_of(folders, "cmlm"), chosen, {"num_layers": 1})
     config.validation_data.input_path = ""
-    task = unchecked(SentenceEncoderTask(config))
+    task = SentenceEncoderTask(config)
     return task, next(iter(task.build_inputs(task.task_config.train_data)))
 
 

@@ -1,4 +1,4 @@
-"""What a user's records, checkpoints and numbers depend on is as it was when `data/` was written.
+"""Records, checkpoints and numbers are those of the code that wrote `data/`.
 
 `data/` holds records, a training's model directory and an imported encoder directory that earlier
 code wrote, and the numbers that it computed with them; see `write.py`.
@@ -23,7 +23,7 @@ EXPECTED = json.loads((values.DATA / "expected.json").read_text())
 
 
 def assert_same(found: values.Numbers, title: str) -> None:
-    """The same names, and numbers that differ by no more than other machines' rounding."""
+    """Asserts equal names, and numbers that differ by no more than other machines' rounding."""
     expected = EXPECTED[title]
     assert found.keys() == expected.keys()
     for name, row in expected.items():

@@ -1,4 +1,4 @@
-"""What a user's results depend on, computed by the code as it is: numbers by name.
+"""Numbers by name that a user's results depend on, computed by the present code.
 
 `write.py` stored them once, `test_unchanged.py` computes them again and compares. Everything is
 asked for as a user would: experiments as YAML keys, weights under their names in checkpoints.
@@ -89,14 +89,14 @@ Numbers = dict[str, list[float]]
 
 
 def summary(array: np.ndarray) -> list[float]:
-    """A tensor in five numbers: its norm, a projection that all entries enter, three entries."""
+    """Returns a tensor's norm, a projection that all its entries enter, and three entries."""
     flat = np.asarray(array, np.float64).ravel()
     projection = np.cos(np.arange(flat.size)) @ flat
     return [np.linalg.norm(flat), projection, flat[0], flat[flat.size // 2], flat[-1]]
 
 
 def three_steps(name: str, folder: Path) -> Numbers:
-    """Losses and gradient norms of three steps, the first one's gradients, the last one's weights.
+    """Computes losses and gradient norms of three steps, the first gradients, the last weights.
 
     The gradients are read from Adam's first moments, which after one step are a tenth of them,
     clipped.
@@ -116,8 +116,6 @@ def three_steps(name: str, folder: Path) -> Numbers:
     optimizer = task.create_optimizer(optimization.OptimizationConfig(_OPTIMIZER))
     checkpoint = tf.train.Checkpoint(model=model, optimizer=optimizer, **model.checkpoint_items)
     norm = next(metric for metric in metrics if metric.name == "gradient_norm")
-    # What `continued` does as well, and takes as long as the three steps.
-    task._checked.add(True)
     found, batches = {}, iter(task.build_inputs(config.train_data))
     for step in (1, 2, 3):
         norm.reset_state()
@@ -134,7 +132,7 @@ def three_steps(name: str, folder: Path) -> Numbers:
 
 
 def checkpoint_numbers(prefix: str) -> Numbers:
-    """A summary of every float tensor of a checkpoint, optimizer state included."""
+    """Summarises every float tensor of a checkpoint, optimizer state included."""
     reader = tf.train.load_checkpoint(prefix)
     types = reader.get_variable_to_dtype_map()
     return {
@@ -145,7 +143,7 @@ def checkpoint_numbers(prefix: str) -> Numbers:
 
 
 def continued(folder: Path) -> Numbers:
-    """The checkpoint after one more step of the stored training, which had three."""
+    """Reads the checkpoint after one more step of the stored training, which had three."""
     model = folder / "model"
     shutil.copytree(DATA / "trained", model)
     run(training(4, DATA / "records", model / "params.yaml"), "train", str(model))
@@ -153,7 +151,7 @@ def continued(folder: Path) -> Numbers:
 
 
 def training(steps: int, records: Path, params: Path | None = None):
-    """CMLM and bitext retrieval, each on records of its own; with `params` that experiment."""
+    """Loads CMLM and bitext retrieval, each on its own records, or the experiment `params`."""
     own = {"input_path": str(records / "bitext")}
     changes = {
         "task": {
@@ -215,7 +213,7 @@ def exported(folder: Path) -> Numbers:
 
 
 def all_values(folder: Path) -> dict[str, Numbers]:
-    """Everything, by title; `folder` is for what is written on the way."""
+    """Computes everything, by title; `folder` is for intermediate files."""
     found = {f"{name}: three steps": three_steps(name, folder) for name in OBJECTIVES}
     found["training continued"] = continued(folder)
     found["trained directory"] = embeddings(DATA / "trained")

@@ -25,7 +25,7 @@ _NOT_KEPT = ("train", "validation", "history.jsonl", "train_summary.json")
 
 
 def write_trained() -> None:
-    """Three steps of CMLM and bitext retrieval, and the checkpoint behind them."""
+    """Trains three steps of CMLM and bitext retrieval, and keeps their checkpoint."""
     with tempfile.TemporaryDirectory() as temporary:
         # The records' folder is relative, so that params.yaml names no folder of this machine.
         os.chdir(temporary)
@@ -39,7 +39,7 @@ def write_trained() -> None:
 
 
 def write_vocabulary(path: Path) -> None:
-    """Whole words, some of them also in pieces, and letters."""
+    """Writes whole words, some of them also in pieces, and letters."""
     letters = "abcdefghijklmnopqrstuvwxyz"
     words = [word for word in WORDS if len(word) > 1 and not word.endswith("ing")]
     tokens = ["[PAD]", "[unused0]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *".,!?", *letters]

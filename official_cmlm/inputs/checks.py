@@ -1,0 +1,150 @@
+"""Checks of records against a view's needs, and counts of the records that it cannot use."""
+
+from collections.abc import Callable, Sequence
+
+import tensorflow as tf
+
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.errors import UserError
+from official_cmlm.inputs.plan import Plan, shard_repetitions
+from official_cmlm.inputs.reader import READ_BYTES, Blocks, Reader, shard_paths
+from official_cmlm.inputs.views import AdjacentPairs, View
+from official_cmlm.records import documents, pairs
+from official_cmlm.records.manifest import Manifest, parts_of
+from official_cmlm.tokenization import Vocabulary
+
+
+@tf.autograph.experimental.do_not_convert
+def check_examples(config: DataConfig, manifest: Manifest, view: View) -> None:
+    """Checks that the records give at least one example of a view.
+
+    Without one, training would read epoch after epoch and never get a batch.
+
+    Args:
+      config, manifest, view: see `Plan`.
+
+    Raises:
+      UserError: if the records give no example of this view or lack a chosen language, or if their
+        rows do not align.
+    """
+    once = config.replace(is_training=False, shuffle_sentences=1024)
+    check_rows(once, manifest)
+    for _, examples in Reader(Plan.of(once, manifest, view)).epoch(0):
+        if tf.size(examples["key"]):
+            return
+    raise UserError(
+        f"{config.named_folders}: no record gives a {type(view).__name__} example with segment: "
+        f"{config.segment} and seq_length {config.seq_length}; it takes {view.needs}"
+    )
+
+
+def check_running_text(
+    config: DataConfig, manifest: Manifest, view: View, vocabulary: Vocabulary
+) -> None:
+    """Checks that a view that joins sentences gets the ids of their running text.
+
+    Raises:
+      UserError: if the records lack the ids of sentences after a space, as those of older releases
+        do.
+    """
+    if view.joins_sentences and vocabulary.space_changes_ids and not manifest.after_space:
+        raise UserError(
+            f"{config.named_folders}: the records do not hold how ids change behind a space, so "
+            f'{type(view).__name__} would join sentences without one ("read.The"); make them again '
+            "with this release"
+        )
+
+
+def check_text(config: DataConfig, manifest: Manifest, view: View) -> None:
+    """Raises `UserError` with the folder whose records lack the text that a view reads."""
+    for folder, part in parts_of(config.folders(), manifest):
+        if view.reads_text and not part.keep_text:
+            raise UserError(
+                f"{folder}: the records hold no text, but {type(view).__name__} reads text; "
+                "make them again with --keep_text"
+            )
+
+
+def check_rows(config: DataConfig, manifest: Manifest) -> None:
+    """Checks that pairs which should be translations of each other have the same row id.
+
+    Reads only the first block of each folder, which holds records of several shards.
+
+    Raises:
+      UserError: names the differing row ids of one row.
+    """
+    size = manifest.row_size
+    if manifest.kind != pairs.KIND or size < 2:
+        return
+    for folder, part in parts_of(config.folders(), manifest):
+        # Each folder is read separately, as a first block of all need not hold records of each.
+        alone = config.replace(input_path=folder, sources=[])
+        blocks = Blocks(alone, part, shard_repetitions(alone, part))
+        for _, serialized, keys in blocks.epoch(tf.constant(0, tf.int64)).take(1):
+            rows = pairs.parse(serialized, keys).rows.numpy()
+            rows = rows[: len(rows) // size * size].reshape(-1, size)
+            for row in rows[(rows != rows[:, :1]).any(axis=1)]:
+                raise UserError(
+                    f"{folder}: its rows do not align: {size} consecutive pairs must have "
+                    f"the same row id, got {', '.join(map(str, row))}; make the records again with "
+                    "data_prep.create_pairs --row_aligned"
+                )
+
+
+# Most records that are counted before a training, and of how many shards: a sample of the folder.
+_MOST_COUNTED = 200_000
+_MOST_SHARDS_COUNTED = 64
+
+
+def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int) -> tuple[int, int]:
+    """Counts documents records of fewer than `min_tokens` tokens; returns (short, records read).
+
+    Reads only the lengths, of at most 200,000 records of 64 shards, which are spread evenly over
+    the folders.
+    """
+    return _count(config, manifest, lambda batch: documents.token_counts(batch) < min_tokens)
+
+
+def count_without_pairs(
+    config: DataConfig, manifest: Manifest, view: AdjacentPairs
+) -> tuple[int, int]:
+    """Counts documents records that give no pair; returns (these, records read), as above."""
+
+    def without(batch: tf.Tensor) -> tf.Tensor:
+        alone, running, _ = documents.parse_lengths(batch)
+        return view.without_pairs(alone, running)
+
+    return _count(config, manifest, without)
+
+
+def _count(
+    config: DataConfig, manifest: Manifest, condition: Callable[[tf.Tensor], tf.Tensor]
+) -> tuple[int, int]:
+    """Returns how many of a sample of the records `condition` holds for, and the records read."""
+    counts = [shard.records for shard in manifest.shards]
+    paths = shard_paths(config, manifest)
+    chosen = range(len(paths))
+    if len(paths) > _MOST_SHARDS_COUNTED:
+        chosen = [len(paths) * i // _MOST_SHARDS_COUNTED for i in range(_MOST_SHARDS_COUNTED)]
+    # Each shard gives as many records as the others, or all of its own if it has fewer.
+    most = _largest_take([counts[shard] for shard in chosen], _MOST_COUNTED)
+    read_from = tf.constant([paths[shard] for shard in chosen], tf.string)
+    records = tf.data.Dataset.from_tensor_slices(read_from).flat_map(
+        lambda path: tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).take(most)
+    )
+    batches = records.batch(4096)
+    found = read = 0
+    for holds in batches.map(condition).as_numpy_iterator():
+        found += int(holds.sum())
+        read += len(holds)
+    return found, read
+
+
+def _largest_take(counts: Sequence[int], total: int) -> int:
+    """Finds how many of each count to take, or all of it, so that at most `total` are taken."""
+    low, high = 0, max(counts, default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        fits = sum(min(count, middle) for count in counts) <= total
+        low, high = (middle, high) if fits else (low, middle - 1)
+    return low
