@@ -9,7 +9,6 @@ from official_cmlm.errors import UserError
 from official_cmlm.validation import SEED, OneOf, above, at_least, between, check_fields
 
 SEGMENTS = ("sentence", "packed")
-SHORT_DOCUMENTS = ("split", "drop")
 # Checkpoints hold a data position for each stream.
 MAX_STREAMS = 64
 # Numbers of a data position: two, a count per bucket, and three more of a stream.
@@ -47,11 +46,9 @@ class DataConfig(base_config.Config):
       seq_length: longest sequence in tokens, `[CLS]` and `[SEP]` included; longer ones are cut.
         Default 256 (CMLM §3: "the length of s1 and s2 are set to be 256 tokens").
       segment: what counts as one "sentence" of a pair: `sentence`, one sentence of the document;
-        `packed`, as many whole consecutive sentences as fit into `seq_length`.
-      short_documents: with `segment: packed`, what pairs do with a record whose sentences all fit
-        one segment: `split` (default), its sentences become two segments of about as many tokens
-        each; `drop`, it gives no pair. CMLM does not say; dropped ones would be missing from its
-        corpus but not from that of plain MLM, to which Table 1 compares it.
+        `packed`, as many whole consecutive sentences as fit into `seq_length`. Pairs split a record
+        whose sentences all fit one packed segment into two of about as many tokens each; CMLM does
+        not say, but its corpus would otherwise lack texts that plain MLM's has (Table 1).
       swap_probability: probability of swapping the two halves of a pair. Default 0.5 (CMLM §3).
       global_batch_size: examples per step, over all replicas, in the longest bucket. Shorter
         buckets hold more, so that each step computes about the same number of tokens.
@@ -90,7 +87,6 @@ class DataConfig(base_config.Config):
     is_training: bool = True
     seq_length: Annotated[int, between(3, 1 << 20)] = 256
     segment: Annotated[str, OneOf(SEGMENTS)] = "sentence"
-    short_documents: Annotated[str, OneOf(SHORT_DOCUMENTS)] = "split"
     swap_probability: Annotated[float, between(0, 1)] = 0.5
     global_batch_size: Annotated[int, between(1, 1 << 31)] = 2048
     bucket_boundaries: Annotated[list[int], between(3, 1 << 20)] = dataclasses.field(

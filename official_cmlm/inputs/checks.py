@@ -8,7 +8,7 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.reader import READ_BYTES, Blocks, Reader, shard_paths
-from official_cmlm.inputs.views import AdjacentPairs, View
+from official_cmlm.inputs.views import View
 from official_cmlm.records import documents, pairs
 from official_cmlm.records.manifest import Manifest, parts_of
 from official_cmlm.tokenization import Vocabulary
@@ -105,16 +105,14 @@ def count_short_records(config: DataConfig, manifest: Manifest, min_tokens: int)
     return _count(config, manifest, lambda batch: documents.token_counts(batch) < min_tokens)
 
 
-def count_without_pairs(
-    config: DataConfig, manifest: Manifest, view: AdjacentPairs
-) -> tuple[int, int]:
-    """Counts documents records that give no pair; returns (these, records read), as above."""
+def count_single_sentences(config: DataConfig, manifest: Manifest) -> tuple[int, int]:
+    """Counts documents records of one sentence; returns (these, records read), as above."""
 
-    def without(batch: tf.Tensor) -> tf.Tensor:
-        alone, running, _ = documents.parse_lengths(batch)
-        return view.without_pairs(alone, running)
+    def is_single(batch: tf.Tensor) -> tf.Tensor:
+        lengths, _, _ = documents.parse_lengths(batch)
+        return lengths.row_lengths() < 2
 
-    return _count(config, manifest, without)
+    return _count(config, manifest, is_single)
 
 
 def _count(

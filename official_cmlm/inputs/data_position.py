@@ -92,10 +92,9 @@ def fingerprint(
         # Another way to divide records or to fill batches is another number.
         settings["streams"] = [streams, _STREAMS_VERSION]
     fields = {field.name: getattr(view, field.name) for field in dataclasses.fields(view)}
-    # Where it decides nothing it is left out, so that trainings of older releases are resumed.
-    if config.segment != "packed" or "short_documents" not in fields:
-        settings.pop("short_documents", None)
-        fields.pop("short_documents", None)
+    if config.segment == "packed" and view.pairs_segments:
+        # Earlier releases had a setting for records that fit one segment.
+        settings["short_documents"] = fields["short_documents"] = "split"
     if not config.bucket_boundaries:
         # Earlier releases padded these to `seq_length`, and let batches go on in the next epoch.
         settings["batches_end_with_the_epoch"] = True

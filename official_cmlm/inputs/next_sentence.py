@@ -11,7 +11,6 @@ from official_cmlm.inputs.views import (
     Examples,
     SpecialIds,
     example_keys,
-    segment_starts,
     segments,
     with_specials,
 )
@@ -41,43 +40,25 @@ class NextSentencePairs(DocumentView):
       segment, seq_length: see `configs.data.DataConfig`.
       random_probability: probability that B is a random segment.
       special: ids of the special tokens.
-      short_documents: `split` or `drop`, see `configs.data.DataConfig`.
     """
 
     segment: str
     seq_length: int
     random_probability: float
     special: SpecialIds
-    short_documents: str = "split"
 
     sequences: ClassVar[tuple[str, ...]] = ("pair",)
     scalars: ClassVar[tuple[str, ...]] = ("label", "first_length")
+    pairs_segments: ClassVar[bool] = True
     needs: ClassVar[str] = (
         "two segments in one record, of at most half of the sequence each: whole documents "
         "(--documents_by=file), segment: sentence or a smaller seq_length"
     )
 
-    @property
-    def _limit(self) -> int:
-        """The most tokens of A and of B."""
-        return (self.seq_length - 3) // 2
-
-    def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
-        """Finds the records that give no pair, as `AdjacentPairs.without_pairs` does."""
-        if self.segment != "packed" or self.short_documents == "split":
-            return alone.row_lengths() < 2
-        starts = segment_starts(alone, running, self._limit)
-        return tf.reduce_sum(tf.cast(starts, tf.int32), axis=1) < 2
-
-    @property
-    def why_without_pairs(self) -> str:
-        """The reason why records give no pair, for messages."""
-        drops = self.segment == "packed" and self.short_documents == "drop"
-        return "fit one segment (short_documents: drop)" if drops else "have one sentence"
-
     def __call__(self, block: DocumentBlock) -> Examples:
-        split_short = self.short_documents == "split"
-        parts = segments(block, self.segment, self._limit, split_short)
+        # The most tokens of A and of B.
+        limit = (self.seq_length - 3) // 2
+        parts = segments(block, self.segment, limit, split_short=True)
         starts, counts = parts.row_starts(), parts.row_lengths()
         # Every segment but the last of its record is an A.
         record = tf.ragged.range(tf.maximum(counts - 1, 0)).value_rowids()

@@ -33,6 +33,7 @@ class PairView:
     joins_sentences: ClassVar[bool] = False
     needs: ClassVar[str] = "a pair in each record"
     min_record_tokens: ClassVar[int] = 0
+    pairs_segments: ClassVar[bool] = False
 
     @property
     def encoded_together(self) -> tuple[tuple[str, ...], ...]:

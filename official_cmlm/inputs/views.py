@@ -78,6 +78,8 @@ class View(Protocol):
         hold how their ids change after a space, if they do.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
+      pairs_segments: whether an example takes two segments of one record, so that records of one
+        sentence give none.
       special: ids of the special tokens.
       encoded_together: the sequences, in groups; those of a group are padded to one length in
         random batches too.
@@ -91,6 +93,7 @@ class View(Protocol):
     joins_sentences: bool
     needs: str
     min_record_tokens: int
+    pairs_segments: bool
     special: SpecialIds
 
     def __call__(self, block: DocumentBlock) -> Examples: ...
@@ -103,6 +106,7 @@ class DocumentView:
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
     min_record_tokens: ClassVar[int] = 0
+    pairs_segments: ClassVar[bool] = False
 
     @property
     def encoded_together(self) -> tuple[tuple[str, ...], ...]:
@@ -127,7 +131,6 @@ class AdjacentPairs(DocumentView):
       segment, seq_length, swap_probability: see `configs.data.DataConfig`.
       special: ids of the special tokens.
       max_distance: largest distance of the two segments; 1 (default): adjacent segments only.
-      short_documents: `split` or `drop`; see there.
     """
 
     segment: str
@@ -135,45 +138,13 @@ class AdjacentPairs(DocumentView):
     swap_probability: float
     special: SpecialIds
     max_distance: int = 1
-    short_documents: str = "split"
 
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
-
-    @property
-    def needs(self) -> str:
-        """A record's minimum for a pair, and the settings that achieve it, for messages."""
-        if self._drops_short:
-            return (
-                "two segments in one record: whole documents (--documents_by=file), "
-                "short_documents: split, segment: sentence or a smaller seq_length"
-            )
-        return "two sentences in one record: whole documents (--documents_by=file)"
-
-    @property
-    def _drops_short(self) -> bool:
-        return self.segment == "packed" and self.short_documents == "drop"
-
-    def without_pairs(self, alone: tf.RaggedTensor, running: tf.RaggedTensor) -> tf.Tensor:
-        """Finds the records that give no pair, by the tokens of their sentences; bool `[records]`.
-
-        Args:
-          alone, running: see `segment_starts`.
-        """
-        if not self._drops_short:
-            return alone.row_lengths() < 2
-        starts = segment_starts(alone, running, self.seq_length - 2)
-        return tf.reduce_sum(tf.cast(starts, tf.int32), axis=1) < 2
-
-    @property
-    def why_without_pairs(self) -> str:
-        """The reason why records give no pair, for messages."""
-        if self._drops_short:
-            return "fit one segment (short_documents: drop)"
-        return "have one sentence"
+    pairs_segments: ClassVar[bool] = True
+    needs: ClassVar[str] = "two sentences in one record: whole documents (--documents_by=file)"
 
     def __call__(self, block: DocumentBlock) -> Examples:
-        split_short = self.short_documents == "split"
-        parts = segments(block, self.segment, self.seq_length - 2, split_short)
+        parts = segments(block, self.segment, self.seq_length - 2, split_short=True)
         counts = parts.row_lengths()
         index = tf.RaggedTensor.from_row_splits(
             tf.range(tf.shape(parts.values)[0]), parts.row_splits

@@ -81,13 +81,7 @@ class CmlmConfig(MaskingConfig):
                 )
 
     def view(self, data: DataConfig, facts: RecordFacts) -> AdjacentPairs:
-        return AdjacentPairs(
-            data.segment,
-            data.seq_length,
-            data.swap_probability,
-            facts.special,
-            short_documents=data.short_documents,
-        )
+        return AdjacentPairs(data.segment, data.seq_length, data.swap_probability, facts.special)
 
     def needs_language_model_head(self) -> bool:
         return True

@@ -78,7 +78,6 @@ class NspConfig(MaskingConfig):
             data.seq_length,
             self.random_probability,
             facts.special,
-            data.short_documents,
         )
 
     def needs_language_model_head(self) -> bool:

@@ -51,7 +51,6 @@ class QuickThoughtConfig(RetrievalConfig):
             data.swap_probability,
             facts.special,
             self.context_size,
-            data.short_documents,
         )
 
 

@@ -18,12 +18,11 @@ from official_cmlm.inputs.checks import (
     check_running_text,
     check_text,
     count_short_records,
-    count_without_pairs,
+    count_single_sentences,
 )
-from official_cmlm.inputs.next_sentence import NextSentencePairs
 from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_batches
 from official_cmlm.inputs.plan import Plan
-from official_cmlm.inputs.views import AdjacentPairs, RecordFacts, View
+from official_cmlm.inputs.views import RecordFacts, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
 from official_cmlm.records.corruption import report_damaged_shard
@@ -215,12 +214,12 @@ class SentenceEncoderTask(base_task.Task):
             view = self.chosen[name].view(data, self._facts(manifest))
             if not data.is_training:
                 continue
-            if isinstance(view, (AdjacentPairs, NextSentencePairs)):
-                left_out, read = count_without_pairs(data, manifest, view)
-                if left_out:
+            if view.pairs_segments:
+                single, read = count_single_sentences(data, manifest)
+                if single:
                     lines.append(
-                        f"{name}: {left_out} of {read} records of {where} {view.why_without_pairs} "
-                        "and are skipped"
+                        f"{name}: {single} of {read} records of {where} have one sentence and are "
+                        "skipped"
                     )
             if view.min_record_tokens:
                 short, read = count_short_records(data, manifest, view.min_record_tokens)

@@ -66,15 +66,10 @@ def test_each_neighbour_once_with_what_follows_or_a_segment_of_another_document(
 
 
 def test_documents_that_fit_one_segment():
-    """Two halves of about as many tokens, as CMLM's pairs; or none, and then they are counted."""
+    """Two halves of about as many tokens, as CMLM's pairs."""
     block = make_block([[[6], [7], [8, 9]], [[6] * 3]])
     split = NextSentencePairs("packed", 40, 0.0, SPECIAL)
     assert _examples(split, block) == [([6, 7], [8, 9], IS_NEXT)]
-    drop = NextSentencePairs("packed", 40, 0.0, SPECIAL, "drop")
-    assert drop(block)["key"].shape == (0,)
-    lengths = tf.ragged.constant([[1, 1, 2], [3]], dtype=tf.int64)
-    assert split.without_pairs(lengths, lengths).numpy().tolist() == [False, True]
-    assert drop.without_pairs(lengths, lengths).numpy().tolist() == [True, True]
 
 
 def test_random_segments_are_uniform_over_the_other_documents():

@@ -6,12 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.configs.data import SHORT_DOCUMENTS, DataConfig
+from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs import data_position
 from official_cmlm.inputs.pipeline import Replicas
-from official_cmlm.inputs.views import AdjacentPairs, Segments
 from official_cmlm.records.manifest import load_manifest
-from tests.inputs.blocks import SPECIAL
 from tests.inputs.pipelines import assert_same, blocks_of
 
 # Blocks of few sentences, so that batches wait for examples of many blocks and epochs.
@@ -138,27 +136,3 @@ def test_the_worked_example_of_the_tracker():
         assert is_new.numpy().all()
         found.extend(positions.numpy().tolist())
     assert found == [[7, 0, 0, 0], [7, 0, 0, 0], [7, 0, 2, 0], [7, 1, 0, 1], [7, 1, 0, 1]]
-
-
-def test_settings_that_decide_nothing(records_dir):
-    """A training that an older release began is resumed, unless its pairs are others now."""
-    manifest = load_manifest(records_dir)
-
-    def mark(view, **settings):
-        config = DataConfig(input_path=str(records_dir), **settings)
-        return data_position.fingerprint(config, manifest, view, [(24, 8)])
-
-    def pairs(segment, short):
-        return AdjacentPairs(segment, 24, 0.5, SPECIAL, short_documents=short)
-
-    for segment, same in (("sentence", True), ("packed", False)):
-        marks = [
-            mark(pairs(segment, short), segment=segment, short_documents=short)
-            for short in SHORT_DOCUMENTS
-        ]
-        assert (marks[0] == marks[1]) == same
-        single = [
-            mark(Segments(segment, 24, SPECIAL), segment=segment, short_documents=short)
-            for short in SHORT_DOCUMENTS
-        ]
-        assert single[0] == single[1] != marks[0]

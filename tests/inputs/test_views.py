@@ -7,7 +7,6 @@ import tensorflow as tf
 from hypothesis import given
 from hypothesis import strategies as st
 
-from official_cmlm.configs.data import SHORT_DOCUMENTS
 from official_cmlm.inputs.views import AdjacentPairs, Segments
 from tests.inputs.blocks import DOCUMENTS, SLOW, SPECIAL, make_block, random_documents, wrap
 from tests.oracles.cmlm_numpy import adjacent_pairs, greedy_pack, pair_segments
@@ -23,11 +22,11 @@ def _parts(document, segment, limit, pack=greedy_pack):
     return [wrap([t for i in run for t in document[i]][:limit]) for run in indices]
 
 
-def _pairs(documents, segment, limit, short="split"):
+def _pairs(documents, segment, limit):
     """Lists all pairs in the order of the text."""
-    result, pack = [], pair_segments if short == "split" else greedy_pack
+    result = []
     for document in documents:
-        parts = _parts(document, segment, limit, pack)
+        parts = _parts(document, segment, limit, pair_segments)
         result += [(parts[i], parts[j]) for i, j in adjacent_pairs(len(parts))]
     return result
 
@@ -43,12 +42,11 @@ def _examples(view, block):
     segment=SEGMENT,
     limit=st.integers(1, 40),
     swapped=st.booleans(),
-    short=st.sampled_from(SHORT_DOCUMENTS),
 )
-def test_pairs(documents, segment, limit, swapped, short):
+def test_pairs(documents, segment, limit, swapped):
     """n − 1 pairs a document, in the text's order without swaps and reversed with them always."""
-    view = AdjacentPairs(segment, limit + 2, float(swapped), SPECIAL, short_documents=short)
-    expected = _pairs(documents, segment, limit, short)
+    view = AdjacentPairs(segment, limit + 2, float(swapped), SPECIAL)
+    expected = _pairs(documents, segment, limit)
     if swapped:
         expected = [(right, left) for left, right in expected]
     assert _examples(view, make_block(documents)) == expected
@@ -71,23 +69,15 @@ def test_pairs(documents, segment, limit, swapped, short):
 def test_short_documents(lengths, limit, halves):
     """A record that fits one segment is split in the middle; a longer one is packed as ever."""
     document = [[10 * (i + 1) + j for j in range(length)] for i, length in enumerate(lengths)]
-    views = {
-        short: AdjacentPairs("packed", limit + 2, 0.0, SPECIAL, short_documents=short)
-        for short in SHORT_DOCUMENTS
-    }
+    view = AdjacentPairs("packed", limit + 2, 0.0, SPECIAL)
     # Others in the block, which are long or have no sentence, change nothing.
     others = [[], [[6] * limit, [7] * limit], []]
     for documents in ([document], [*others, document, *others]):
-        pairs = {short: _examples(view, make_block(documents)) for short, view in views.items()}
-        own = {
-            short: [pair for pair in found if pair[0][1] >= 10] for short, found in pairs.items()
-        }
-        assert [tuple(len(side) - 2 for side in pair) for pair in own["split"]] == (
+        own = [pair for pair in _examples(view, make_block(documents)) if pair[0][1] >= 10]
+        assert [tuple(len(side) - 2 for side in pair) for pair in own] == (
             [halves] if halves else []
         )
-        fits = sum(lengths) <= limit
-        assert own["drop"] == ([] if fits else own["split"])
-    assert not _examples(views["split"], make_block([[], []]))
+    assert not _examples(view, make_block([[], []]))
     # Plain MLM reads it as before.
     segments = Segments("packed", limit + 2, SPECIAL)(make_block([document]))["segment"]
     assert segments.to_list() == _parts(document, "packed", limit)
@@ -99,19 +89,6 @@ def test_the_end_of_a_long_document():
     view = AdjacentPairs("packed", 12, 0.0, SPECIAL)
     pairs = _examples(view, make_block(documents, [False, True]))
     assert pairs[-1] == (wrap([12] * 3), wrap([13] * 4))
-
-
-@SLOW
-@given(documents=DOCUMENTS, limit=st.integers(1, 40), segment=SEGMENT)
-def test_records_without_pairs(documents, limit, segment):
-    """As many as there are by counting the pairs of each."""
-    for short in SHORT_DOCUMENTS:
-        view = AdjacentPairs(segment, limit + 2, 0.5, SPECIAL, short_documents=short)
-        lengths = tf.ragged.constant(
-            [[len(sentence) for sentence in d] for d in documents], dtype=tf.int64
-        ).with_row_splits_dtype(tf.int64)
-        expected = [not _pairs([document], segment, limit, short) for document in documents]
-        assert view.without_pairs(lengths, lengths).numpy().tolist() == expected
 
 
 def test_half_of_the_pairs_are_swapped():

@@ -14,6 +14,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.inputs import data_position
 from official_cmlm.inputs.document_spans import Spans
 from official_cmlm.inputs.mirrored import Mirrored
+from official_cmlm.inputs.next_sentence import NextSentencePairs
 from official_cmlm.inputs.views import AdjacentPairs, Segments, SpecialIds
 from official_cmlm.objectives import objectives
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
@@ -96,6 +97,14 @@ def test_data_positions_are_those_of_earlier_code():
     }
     for view, mark in stored.items():
         assert data_position.fingerprint(config, manifest, view, config.buckets()) == mark
+    packed = config.replace(segment="packed")
+    stored = {
+        AdjacentPairs("packed", 24, 0.5, special): 5858244740816349074,
+        NextSentencePairs("packed", 24, 0.5, special): 6576039143427650180,
+        Segments("packed", 24, special): 4856722186712079740,
+    }
+    for view, mark in stored.items():
+        assert data_position.fingerprint(packed, manifest, view, packed.buckets()) == mark
     # Batches without buckets are others than they were.
     random = config.replace(bucket_boundaries=[])
     view = Segments("sentence", 24, special)
