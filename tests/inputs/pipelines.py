@@ -1,6 +1,7 @@
 """Helpers of the pipeline's tests: reading records by hand, and collecting batches."""
 
 import itertools
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ from official_cmlm.inputs.pipeline import Replicas, build_dataset
 from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.reader import Blocks
 from official_cmlm.inputs.views import AdjacentPairs, SpecialIds
-from official_cmlm.records.manifest import Manifest, load_manifest
+from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 
 
 def special_ids(vocabulary) -> SpecialIds:
@@ -42,6 +43,19 @@ def pairs_by_hand(folder: Path, special: SpecialIds, seq_length: int) -> list[tu
         cut = [(special.cls, *s[: seq_length - 2], special.sep) for s in sentences]
         pairs += [tuple(sorted(cut[i : i + 2])) for i in range(len(cut) - 1)]
     return pairs
+
+
+def manifest_of(records: list[tuple[str, int]], kind: str = "documents", **changes) -> Manifest:
+    """Makes a manifest of shards of (language, records), with one sentence a record."""
+    languages = Counter()
+    for language, count in records:
+        languages[language] += count
+    total = sum(languages.values())
+    shards = [Shard(f"{i}", count, 1, "", name) for i, (name, count) in enumerate(records)]
+    fields = dict.fromkeys(("documents", "records", "sentences", "tokens"), total)
+    known = {"languages": dict(languages), "length_histogram": {"8": total, "inf": 1}}
+    known |= {"vocabulary": {"hash": "a", "size": 9}, "keep_text": False, "counters": {}}
+    return Manifest(kind, **(fields | known | {"shards": shards} | changes))
 
 
 def blocks_of(config: DataConfig, manifest: Manifest, *args) -> Blocks:

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.plan import shard_repetitions
-from official_cmlm.records.manifest import Manifest, Shard, load_manifest
+from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS, write_records
-from tests.inputs.pipelines import blocks_of
+from tests.inputs.pipelines import blocks_of, manifest_of
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
 
 SIZES = {"en-de": 400, "en-fr": 60, "en-sw": 8}
@@ -53,16 +53,6 @@ def _counts(epoch):
     return collections.Counter(language for language, *_ in epoch)
 
 
-def _manifest(records):
-    """Makes a manifest of shards of (language, records), with one sentence a record."""
-    languages = collections.Counter()
-    for language, count in records:
-        languages[language] += count
-    total = sum(languages.values())
-    shards = [Shard(f"{i}", count, 1, "", name) for i, (name, count) in enumerate(records)]
-    return Manifest("pairs", total, total, total, total, dict(languages), {}, {}, False, {}, shards)
-
-
 @settings(deadline=None)
 @given(
     records=st.lists(
@@ -73,7 +63,7 @@ def _manifest(records):
 )
 def test_expected_shares(records, exponent, data):
     """Each language's share is proportional to n^exponent; the epoch is as long as its data."""
-    manifest = _manifest(records)
+    manifest = manifest_of(records)
     known = sorted(manifest.languages)
     chosen = data.draw(st.lists(st.sampled_from(known), unique=True))
     config = DataConfig(languages=chosen, language_exponent=exponent)

@@ -20,9 +20,9 @@ from official_cmlm.inputs.plan import Plan, shard_repetitions
 from official_cmlm.inputs.record_names import document_ids, record_names
 from official_cmlm.inputs.views import Segments
 from official_cmlm.records.corruption import report_damaged_shard
-from official_cmlm.records.manifest import Manifest, Shard, load_folders, merge
+from official_cmlm.records.manifest import load_folders, merge
 from tests.inputs.blocks import SPECIAL
-from tests.inputs.pipelines import blocks_of
+from tests.inputs.pipelines import blocks_of, manifest_of
 from tests.pairs_helpers import bitext, nli_rows, write_pairs
 
 SIZES = {"large": 300, "small": 60, "tiny": 9}
@@ -73,19 +73,6 @@ def origin(folders):
     return result
 
 
-def _manifest(records, **changes):
-    """Makes a manifest of shards of (language, records), with one sentence a record."""
-    languages = collections.Counter()
-    for language, count in records:
-        languages[language] += count
-    total = sum(languages.values())
-    shards = [Shard(f"{i}", count, 1, "", name) for i, (name, count) in enumerate(records)]
-    fields = dict.fromkeys(("documents", "records", "sentences", "tokens"), total)
-    known = {"languages": dict(languages), "length_histogram": {"8": total, "inf": 1}}
-    known |= {"vocabulary": {"hash": "a", "size": 9}, "keep_text": False, "counters": {}}
-    return Manifest("documents", **(fields | known | {"shards": shards} | changes))
-
-
 _SHARDS = st.lists(
     st.tuples(st.sampled_from("abc"), st.integers(1, 10_000)), min_size=1, max_size=8
 )
@@ -100,7 +87,7 @@ def test_expected_shares(parts, exponent):
     """Each folder's share is its weight's; within it the languages have theirs."""
     sources = [SourceConfig(path=f"{i}", weight=weight) for i, (_, weight) in enumerate(parts)]
     config = DataConfig(sources=sources, language_exponent=exponent)
-    manifest = merge((f"{i}", _manifest(shards)) for i, (shards, _) in enumerate(parts))
+    manifest = merge((f"{i}", manifest_of(shards)) for i, (shards, _) in enumerate(parts))
     times = iter(shard_repetitions(config, manifest))
     total = sum(count for shards, _ in parts for _, count in shards)
     weights = sum(weight for _, weight in parts)
@@ -109,7 +96,7 @@ def test_expected_shares(parts, exponent):
         for language, count in shards:
             read[language] += next(times) * count
         assert sum(read.values()) == pytest.approx(total * weight / weights)
-        sizes = _manifest(shards).languages
+        sizes = manifest_of(shards).languages
         smoothed = {language: size**exponent for language, size in sizes.items()}
         for language in sizes:
             share = smoothed[language] / sum(smoothed.values())
@@ -188,7 +175,7 @@ def test_goes_on_where_it_stopped_in_folders_that_moved(folders, tmp_path):
 
 def test_the_fingerprint_of_one_folder_is_that_of_earlier_releases():
     """A constant of the release before there were sources; one source is one folder."""
-    manifest = _manifest([("en", 7), ("de", 5)])
+    manifest = manifest_of([("en", 7), ("de", 5)])
     config, view = DataConfig(input_path="somewhere", seed=3), Segments("sentence", 24, SPECIAL)
     mark = data_position.fingerprint(config, manifest, view, [(24, 8)])
     assert mark == 8459499090690858834
@@ -198,8 +185,8 @@ def test_the_fingerprint_of_one_folder_is_that_of_earlier_releases():
 
 def test_merged_counts():
     """Sums over the folders; what they share stays."""
-    first = _manifest([("en", 7), ("de", 5)], counters={"a/b": 2}, labels={"x": 1})
-    second = _manifest([("en", 1)], counters={"a/b": 1, "c/d": 4}, labels={"y": 2})
+    first = manifest_of([("en", 7), ("de", 5)], counters={"a/b": 2}, labels={"x": 1})
+    second = manifest_of([("en", 1)], counters={"a/b": 1, "c/d": 4}, labels={"y": 2})
     first = dataclasses.replace(first, counters_by_language={"a/b": {"en": 2}})
     merged = merge([("one", first), ("two", second)])
     assert (merged.records, merged.sentences, merged.languages) == (13, 13, {"en": 8, "de": 5})
@@ -224,7 +211,7 @@ def test_merged_counts():
 )
 def test_folders_that_do_not_go_together(changes, what):
     """Both are named, with what differs."""
-    manifest = _manifest([("en", 7)])
+    manifest = manifest_of([("en", 7)])
     with pytest.raises(UserError, match=f"one and three cannot be .* different .*{what}"):
         parts = [("one", manifest), ("two", manifest)]
         merge([*parts, ("three", dataclasses.replace(manifest, **changes))])
@@ -251,7 +238,7 @@ def test_settings_that_cannot_be(values, message):
 
 def test_languages_of_folders():
     """A language that only one folder has is chosen there; a folder without any is named."""
-    parts = [("one", _manifest([("en", 4), ("de", 2)])), ("two", _manifest([("de", 3)]))]
+    parts = [("one", manifest_of([("en", 4), ("de", 2)])), ("two", manifest_of([("de", 3)]))]
     manifest = merge(parts)
     config = DataConfig(
         sources=[SourceConfig(path="one"), SourceConfig(path="two")], languages=["de"]
@@ -261,7 +248,7 @@ def test_languages_of_folders():
         shard_repetitions(config.replace(languages=["en"]), manifest)
     with pytest.raises(UserError, match="^one, two: has no fr; its languages are de, en"):
         shard_repetitions(config.replace(languages=["de", "fr"]), manifest)
-    unknown = merge([parts[0], ("two", _manifest([("", 3)]))])
+    unknown = merge([parts[0], ("two", manifest_of([("", 3)]))])
     with pytest.raises(UserError, match="^two: its shards do not have one language each"):
         shard_repetitions(config, unknown)
 

@@ -11,9 +11,9 @@ from official_cmlm.inputs import streams
 from official_cmlm.inputs.pipeline import Replicas
 from official_cmlm.inputs.plan import num_streams, shard_repetitions
 from official_cmlm.inputs.record_names import record_names
-from official_cmlm.records.manifest import Manifest, Shard, load_manifest
+from official_cmlm.records.manifest import load_manifest
 from tests.conftest import make_documents, mirrored_strategy, write_records
-from tests.inputs.pipelines import Pipeline, assert_same, blocks_of, pairs_by_hand
+from tests.inputs.pipelines import Pipeline, assert_same, blocks_of, manifest_of, pairs_by_hand
 
 STREAMS, STEPS = 4, 120
 SETTINGS = {"streams": STREAMS, "shuffle_sentences": 120}
@@ -212,17 +212,6 @@ def test_batches_are_not_rounded_down_by_much(streamed):
     assert _numbers(streamed.folder, streams=4, **settings | {"global_batch_size": 64}) == 4
 
 
-def _manifest_of(sizes: list[tuple[str, int]]) -> Manifest:
-    shards = [Shard(f"{i}", n, n, "", language) for i, (language, n) in enumerate(sizes)]
-    languages = Counter()
-    for language, n in sizes:
-        languages[language] += n
-    total = sum(languages.values())
-    return Manifest(
-        "documents", total, total, total, total, languages, {}, {"size": 9}, False, {}, shards
-    )
-
-
 @pytest.mark.parametrize(("exponent", "expected", "rtol"), [(1.0, 8, 0.02), (0.5, 16, 0.2)])
 def test_streams_keep_the_mixture(exponent, expected, rtol):
     """Large and small shards: over epochs all streams read as much, and as much of a language.
@@ -230,7 +219,7 @@ def test_streams_keep_the_mixture(exponent, expected, rtol):
     With the smaller exponent an epoch has only some of the large shards.
     """
     sizes = [("en", 1000)] * 8 + [(f"l{i}", 100) for i in range(56)]
-    manifest = _manifest_of(sizes)
+    manifest = manifest_of(sizes)
     config = DataConfig(input_path="x", streams=16, language_exponent=exponent)
     count = _number(config, manifest)
     assert count == expected
@@ -252,7 +241,7 @@ def test_streams_keep_the_mixture(exponent, expected, rtol):
 def test_streams_of_unequal_shards_are_not_made():
     """One shard that is half of everything cannot be divided."""
     config = DataConfig(input_path="x", streams=16)
-    assert _number(config, _manifest_of([("en", 1 << i) for i in range(20)])) == 1
+    assert _number(config, manifest_of([("en", 1 << i) for i in range(20)])) == 1
 
 
 def test_strategies_keep_the_number_of_rows(streamed):
