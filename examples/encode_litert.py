@@ -30,7 +30,7 @@ class LiteRTEncoder:
             self.runners[length] = interpreter.get_signature_runner()
 
     def encode(self, texts: list[str], prompt_name: str | None = None) -> np.ndarray:
-        """float32 `[texts, embedding_size]`; with the encoder's own prompt of that name, if any."""
+        """Returns float32 `[texts, embedding_size]`; `prompt_name` is one of the encoder's."""
         prompt_name = prompt_name or self.settings["default_prompt_name"]
         prompt = self.settings["prompts"][prompt_name] if prompt_name else ""
         rows = [self._encode(self.tokenizer.encode(prompt + text).ids) for text in texts]
@@ -45,10 +45,10 @@ class LiteRTEncoder:
 
 
 def read_tokenizer(path: Path) -> Tokenizer:
-    """To which a literal `</s>` or `[SEP]` in a text is text, as to this project's `encode`."""
+    """Reads the tokenizer; like `encode` here, it takes a literal `</s>` or `[SEP]` as text."""
     values = json.loads(path.read_text(encoding="utf-8"))
     if values["model"]["type"] == "Unigram":
-        # A Unigram model would find these entries by itself; none is found that has a space.
+        # A Unigram model would match these entries in texts; an entry with a space never matches.
         for token in values["added_tokens"]:
             values["model"]["vocab"][token["id"]][0] = f" {token['id']}"
     # Only texts need them: the ids around a text are in the post-processor.

@@ -26,7 +26,7 @@ class Encoder:
         values = json.loads((folder / "tokenizer.json").read_text(encoding="utf-8"))
         special = {token["content"]: token["id"] for token in values["added_tokens"]}
         # A literal `</s>` or `[SEP]` in a text is text, as to this project's `encode`. A Unigram
-        # model would find these entries by itself; none is found that has a space.
+        # model would match these entries in texts; an entry with a space never matches.
         values["added_tokens"] = []
         if values["model"]["type"] == "Unigram":
             for index in special.values():
@@ -44,7 +44,7 @@ class Encoder:
         self._inputs = {value.name for value in self._session.get_inputs()}
 
     def encode(self, sentences, batch_size=32, prompt=None):
-        """float32 `[n, dimension]`; `prompt` stands before each, by default the folder's own."""
+        """Returns float32 `[n, dimension]`; each text follows `prompt`, by default the folder's."""
         prompt = self.prompt if prompt is None else prompt
         sentences = [prompt + sentence for sentence in sentences]
         # Sentences of similar length together, so that little is padding.

@@ -48,7 +48,7 @@ class AlignmentUniformity(Objective):
     metric_directions = {"alignment": LOWER, "uniformity": LOWER}  # noqa: RUF012
 
     def vectors(self, features, encode):
-        """All that `compare` needs of a part of the batch, so that it may come in chunks."""
+        """Returns the vectors of a part of the batch; `compare` needs nothing else."""
         sides = {name: encode(features[name], name)["default"] for name in ("first", "second")}
         return {
             name: tf.math.l2_normalize(tf.cast(vector, tf.float32), axis=-1)

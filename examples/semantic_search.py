@@ -14,7 +14,7 @@ from official_cmlm.search import Index
 
 
 def index(encoder: official_cmlm.SentenceEncoder, folder: Path, path: Path) -> Index:
-    """The index of a file's lines."""
+    """Returns the index of a file's lines, a saved one if it is newer than the file."""
     kept = path.with_suffix(".index")
     newest = max(path.stat().st_mtime, (folder / "checkpoint").stat().st_mtime)
     if kept.exists() and kept.stat().st_mtime > newest:

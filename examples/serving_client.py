@@ -13,7 +13,7 @@ import urllib.request
 def embed(
     url: str, texts: list[str], model: str = "sentence_encoder", signature: str = "serving_default"
 ) -> list[list[float]]:
-    """One vector a text; `urllib.error.HTTPError` if the server refuses the request."""
+    """Returns a vector for each text; raises `urllib.error.HTTPError` if the server refuses."""
     body = {"signature_name": signature, "inputs": {"text": texts}}
     request = urllib.request.Request(  # noqa: S310 - the caller's own server
         f"{url}/v1/models/{model}:predict",

@@ -24,7 +24,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags: input, output, encoder, and the form of the embeddings."""
     flags.DEFINE_string(
         "model_dir",
         None,
@@ -35,14 +35,18 @@ def define_flags() -> None:
         "format",
         "auto",
         rows.FORMATS,
-        "Of the input. auto: .jsonl, .ndjson and .parquet by name, all else text, a line each.",
+        "Format of the input. auto: .jsonl, .ndjson and .parquet by name, all else text lines.",
     )
-    flags.DEFINE_string("text_field", "text", "Of JSON objects and Parquet rows: the text.")
+    flags.DEFINE_string(
+        "text_field",
+        "text",
+        "Field of JSON objects, or column of Parquet files, that holds the text.",
+    )
     flags.DEFINE_string(
         "id_field",
         "",
-        "Of JSON objects and Parquet rows: an id, which goes into the output. Default: rows are"
-        " known by their number.",
+        "Field of JSON objects, or column of Parquet files, with an id that goes into the output."
+        " Default: the number of the row.",
     )
     flags.DEFINE_string(
         "output_dir", None, "Folder to write; manifest.json appears in it at the end. Required."
@@ -96,7 +100,7 @@ def define_flags() -> None:
         "precision",
         "float32",
         PRECISIONS,
-        "Of the embeddings that are written. int8 and uint8 take the ranges of the encoder"
+        "Precision of the written embeddings. int8 and uint8 take the ranges of the encoder"
         " directory, else those of the first --calibration_rows texts, and store them.",
     )
     flags.DEFINE_integer(
@@ -171,7 +175,7 @@ def main(argv: list[str]) -> None:
     shards = manifest["shards"]
     for name, what in (
         ("cut_texts", "texts were cut to the encoder's length; --on_long=windows reads them all"),
-        ("mended_texts", "texts had bytes that are no UTF-8, which became U+FFFD"),
+        ("mended_texts", "texts had bytes that are not UTF-8, which became U+FFFD"),
     ):
         if count := sum(shard[name] for shard in shards):
             cli.warn(f"{count} of {manifest['rows']} {what}")

@@ -14,7 +14,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags: encoder, export folder, lengths and kinds of weights."""
     cli.define_export(cuts=False)
     flags.DEFINE_list(
         "lengths",

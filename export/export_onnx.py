@@ -16,7 +16,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags: encoder, export folder and precisions."""
     cli.define_export()
     flags.DEFINE_multi_enum(
         "precisions",

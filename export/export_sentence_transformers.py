@@ -13,7 +13,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags: encoder, export folder and the fields of the model card."""
     cli.define_export()
     flags.DEFINE_bool(
         "language_model_head",

@@ -14,20 +14,8 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
-    flags.DEFINE_string(
-        "model_dir", None, "Encoder directory: a --model_dir of experiments.train. Required."
-    )
-    flags.DEFINE_string("export_dir", None, "Folder to write; it appears when complete. Required.")
-    flags.DEFINE_integer(
-        "seq_length",
-        None,
-        "Default length of the preprocess module and longest of serving, in tokens. Default: the "
-        "encoder directory's own.",
-        lower_bound=1,
-        upper_bound=1_000_000,
-    )
-    cli.define_readout()
+    """Defines the flags: encoder, export folder, length, prompt and version."""
+    cli.define_export()
     flags.DEFINE_bool(
         "normalize", None, "Whether vectors have length 1. Default: as the encoder has it."
     )
@@ -39,18 +27,15 @@ def define_flags() -> None:
         lower_bound=1,
         upper_bound=1_000_000,
     )
-    flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export, or its --version.")
     flags.DEFINE_integer(
         "version",
         None,
         "Number of the serving model, of which TensorFlow Serving takes the highest; 0: the next "
-        "free one. To an export that is there only this version is added. Default: 1, in a new "
-        "export.",
+        "free one. To an export that is there only this version is added, or with --overwrite "
+        "replaced. Default: 1, in a new export.",
         lower_bound=0,
         upper_bound=1_000_000_000,
     )
-    cli.define_import_module()
-    cli.required("model_dir", "export_dir")
 
 
 def main(argv: list[str]) -> None:

@@ -118,7 +118,7 @@ def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
 
 
 def _sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
-    """A Unigram tokenizer that also splits off the special tokens."""
+    """Returns a Unigram tokenizer that also splits off the special tokens."""
     import tokenizers
     from tokenizers import processors
 

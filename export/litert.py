@@ -46,8 +46,8 @@ def export(
       File name -> bytes.
 
     Raises:
-      UserError: if `model_dir` is no encoder directory, for a length that its position table does
-        not cover, or if `output_dir` exists.
+      UserError: if `model_dir` is not an encoder directory, for a length that its position table
+        does not cover, or if `output_dir` exists.
     """
     output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
@@ -87,7 +87,7 @@ def export(
 
 
 def convert(encoder: SentenceEncoderModel, length: int, weights: str) -> bytes:
-    """One LiteRT model.
+    """Returns one LiteRT model.
 
     It takes `input_word_ids` and `input_mask`, int32 `[1, length]`, special tokens included, and
     gives `default`, the embedding, float32 `[1, embedding_size]`.
@@ -124,7 +124,7 @@ def convert(encoder: SentenceEncoderModel, length: int, weights: str) -> bytes:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Without the converter's messages for its own developers, which C++ writes."""
+    """Silences the converter's messages for its own developers, which C++ writes."""
     import absl.logging
 
     before = absl.logging.get_verbosity()

@@ -60,7 +60,7 @@ _CHANGED = "# Absolute paths are left out but for their last part."
 
 @dataclasses.dataclass(frozen=True)
 class Publication:
-    """What the folder of a run does not say, for the front matter of its card.
+    """Facts for the front matter of a card that the folder of a run does not hold.
 
     Attributes:
       license: identifier of the licence, such as `apache-2.0`; empty leaves the field out.
@@ -76,7 +76,7 @@ class Publication:
     base_model: str = ""
 
     def check(self) -> None:
-        """Raises `UserError` for what is no name."""
+        """Raises `UserError` for a value that is not a name."""
         named = {
             "license": [self.license],
             "datasets": self.datasets,
@@ -87,14 +87,14 @@ class Publication:
             for value in filter(None, values):
                 if not _HUB_NAME.fullmatch(value):
                     raise UserError(
-                        f"--{flag}: {value!r:.60} is no name of a model hub; letters, digits and "
-                        ". _ - are, with one / behind the owner"
+                        f"--{flag}: {value!r:.60} is not a name on a model hub; letters, digits and "
+                        ". _ - are, with one / after the owner"
                     )
 
 
 @dataclasses.dataclass(frozen=True)
 class Training:
-    """What a training left in its folder.
+    """The files about itself that a training left in its folder.
 
     Attributes:
       params: content of `params.yaml`, without the folders of absolute paths; None if it was not
@@ -127,7 +127,7 @@ def read_training(model_dir: Path) -> Training:
 
 
 def without_folders(params: str) -> str:
-    """A YAML text whose absolute local paths are their base names, which a comment says.
+    """Returns a YAML text whose absolute local paths are their base names, which a comment says.
 
     They tell of the machine and its user; all else stays as it is.
 
@@ -156,7 +156,7 @@ def without_folders(params: str) -> str:
 
 
 def _base_name(text: str) -> str:
-    """The last part of an absolute local path; other texts as they are."""
+    """Returns the last part of an absolute local path; other texts as they are."""
     path = text.strip().removeprefix("file://")
     if not re.match(r"[/~]|[A-Za-z]:[/\\]", path):
         return text
@@ -172,7 +172,7 @@ def _object(path: Path) -> dict[str, Any]:
 
 
 def _input_folders(params: str) -> list[Path]:
-    """The folders of records that `task.train_data` of a `params.yaml` names."""
+    """Returns the folders of records that `task.train_data` of a `params.yaml` names."""
     try:
         data = yaml.safe_load(params)["task"]["train_data"]
         paths = [each["path"] for each in data.get("sources") or ()]
@@ -193,7 +193,7 @@ def model_card(
     training: Training,
     publication: Publication,
 ) -> str:
-    """Markdown with the front matter that model hubs read.
+    """Returns Markdown with the front matter that model hubs read.
 
     What comes from names and files cannot end a table, a title or a code block: see `escape`.
 
@@ -235,7 +235,7 @@ def model_card(
 def _front_matter(
     name: str, scores: Sequence[Mapping[str, Any]], training: Training, publication: Publication
 ) -> str:
-    """The fields that model hubs read, as YAML."""
+    """Returns the fields that model hubs read, as YAML."""
     languages = publication.languages or tuple(
         dict.fromkeys(
             part
@@ -277,13 +277,13 @@ def _languages(manifest: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def _parts(tag: str) -> list[str]:
-    """The languages of a tag of records: of pairs both. Hubs have no name for an unknown one."""
+    """Returns the languages of a record's tag, without the unknown ones; pairs have two."""
     parts = [tag] if not re.fullmatch(r"[a-z]{2,3}-[a-z]{2,3}", tag) else tag.split("-")
     return [part for part in parts if part and part != "und"]
 
 
 def _scores(results: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The scores of a `results.json`, each with its suite; none of other figures."""
+    """Returns the scores of a `results.json`, each with its suite; none of other figures."""
     suites = results.get("suites")
     if not isinstance(suites, Mapping):
         return []
@@ -304,7 +304,7 @@ def _scores(results: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def _evaluation(results: Mapping[str, Any], scores: Sequence[Mapping[str, Any]]) -> str:
-    """The table of scores, or of other figures."""
+    """Returns the table of scores, or of other figures."""
     if scores:
         rows = [
             "| " + " | ".join(escape(str(score[key])) for key in ("suite", "task", "metric"))
@@ -319,7 +319,7 @@ def _evaluation(results: Mapping[str, Any], scores: Sequence[Mapping[str, Any]])
 
 
 def _training(training: Training) -> str:
-    """Data and configuration of the training."""
+    """Returns the section on data and configuration of the training."""
     if training.params is None:
         return "Not trained by official_cmlm: an imported checkpoint."
     parts = []
@@ -339,7 +339,7 @@ def _training(training: Training) -> str:
     parts.append(
         "The configuration, as `params.yaml` in this folder, which `experiments.train` takes as "
         "`--experiment`. The command of this training is not recorded: neither the experiment's "
-        "name nor flags that are no part of the configuration."
+        "name nor flags that are not part of the configuration."
     )
     # A fence ends at one that is as long, so it is longer than all inside.
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", training.params)), default=0))
@@ -352,13 +352,13 @@ def _count(values: Mapping[str, Any], key: str) -> str:
 
 
 def flatten(results: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """Nested figures as (path, text), in order; floats with at most four decimals.
+    """Returns nested figures as (path, text), in order; floats with at most four decimals.
 
     >>> flatten({"sts": {"STS-B": 82.03}, "note": "test"})
     [('sts/STS-B', '82.03'), ('note', 'test')]
     """
     rows: list[tuple[str, str]] = []
-    # Of each level its path and what is left of it; JSON may be nested deeper than Python calls.
+    # A level is its path and its remaining items; JSON may be nested deeper than Python calls.
     levels = [("", iter(results.items()))]
     while levels:
         prefix, items = levels[-1]
@@ -374,10 +374,10 @@ def flatten(results: Mapping[str, Any]) -> list[tuple[str, str]]:
 
 
 def escape(text: str) -> str:
-    """One line of Markdown that shows the text as it is, in a title or in a table.
+    """Returns a line of Markdown that shows the text unchanged, in a title or in a table.
 
-    Line ends, control characters, lone surrogates and marks that turn the direction of what follows
-    become spaces.
+    Line ends, control characters, lone surrogates and marks that turn the direction of text become
+    spaces.
 
     >>> print(escape("a|b <script>\\n# *c*"))
     a\\|b &lt;script&gt; \\# \\*c\\*
@@ -387,7 +387,7 @@ def escape(text: str) -> str:
 
 
 def _printed(text: str) -> str:
-    """One line without control characters."""
+    """Returns one line without control characters."""
     shown = "".join(" " if _is_unprinted(letter) else letter for letter in text)
     return " ".join(shown.split())
 

@@ -66,7 +66,7 @@ def export(
         config.sentence_vector == "pooled"
         and config.pooling in sentence_transformers_folder.POOLINGS
     )
-    # Of ALBERT's tokenizers only BERT's gives them.
+    # ALBERT's own SentencePiece tokenizer gives no token types.
     without_types = values["model_type"] in _WITHOUT_TYPES or (
         values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
     )
@@ -91,7 +91,7 @@ def export(
         for precision in precisions:
             graph = graph_of(encoder, vocabulary, length, precision, not without_types)
             (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
-        # What programs cut and pad to, where no sentence-transformers reads its own settings.
+        # Programs that do not read sentence-transformers' settings cut and pad to this length.
         _set_length(partial / "tokenizer_config.json", length)
 
 

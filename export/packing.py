@@ -10,7 +10,7 @@ import tensorflow as tf
 
 
 def merged(segments: Sequence[tf.RaggedTensor]) -> list[tf.RaggedTensor]:
-    """The segments with all tokens of an example in one row.
+    """Returns the segments with all tokens of an example in one row.
 
     Args:
       segments: each `[batch, (tokens)]` or `[batch, (words), (tokens)]`.
@@ -27,7 +27,7 @@ def merged(segments: Sequence[tf.RaggedTensor]) -> list[tf.RaggedTensor]:
 
 
 def kept_tokens(lengths: Sequence[tf.Tensor], budget: int | tf.Tensor) -> list[tf.Tensor]:
-    """How many tokens of each segment are kept.
+    """Computes how many tokens of each segment are kept.
 
     Two segments get a token in turn, the first one first, as long as they need some.
 

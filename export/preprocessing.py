@@ -133,7 +133,7 @@ class PackInputs(tf.train.Checkpoint):
 
 
 def check_rank(strings: tf.Tensor) -> tf.Tensor:
-    """The strings, if they are a vector; else an `InvalidArgumentError` when the graph runs.
+    """Returns the strings if they are a vector; otherwise the graph raises InvalidArgumentError.
 
     The signature of a SavedModel binds no client of a server: a tensor of any rank comes through,
     and tensorflow-text reads beyond the end of a scalar. The check must be an operation that reads
@@ -143,7 +143,7 @@ def check_rank(strings: tf.Tensor) -> tf.Tensor:
 
 
 def deciding_bytes(strings: tf.Tensor, most: int | None) -> tf.Tensor:
-    """The strings up to the bytes that decide their first tokens; see `Vocabulary.most_bytes`.
+    """Cuts strings after the bytes that decide their first tokens; see `Vocabulary.most_bytes`.
 
     Merges of a word of some megabytes would take minutes.
     """
@@ -155,7 +155,7 @@ def deciding_bytes(strings: tf.Tensor, most: int | None) -> tf.Tensor:
 
 
 def _validated(segment: tf.RaggedTensor) -> tf.RaggedTensor:
-    """The same ragged tensor; using it raises if its row splits do not fit its values."""
+    """Returns the same ragged tensor; using it raises if its row splits do not fit its values."""
     splits = [tf.ensure_shape(each, [None]) for each in segment.nested_row_splits]
     values = tf.ensure_shape(segment.flat_values, [None])
     return tf.RaggedTensor.from_nested_row_splits(values, splits, validate=True)
@@ -167,7 +167,7 @@ def is_lower_case(vocabulary: Vocabulary) -> bool:
 
 
 def special_tokens(vocabulary: Vocabulary) -> dict[str, int]:
-    """The dict that Model Garden's tokenizer layers return, of plain numbers."""
+    """Returns the dict that Model Garden's tokenizer layers return, of plain numbers."""
     ids = vocabulary.special_ids
     return {
         "vocab_size": len(vocabulary),

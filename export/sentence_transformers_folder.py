@@ -33,7 +33,7 @@ from official_cmlm.modeling.variables import encoder_variables, head_variables
 from .huggingface_tokenizer import write_tokenizer
 from .model_card import Publication, model_card, read_training
 
-# Those that sentence-transformers computes from the token outputs.
+# Poolings that sentence-transformers computes from the token outputs.
 POOLINGS = ("mean", "max", "cls", "cls_pooler")
 _LIBRARY = "sentence_transformers.models."
 
@@ -125,7 +125,7 @@ def export(
 def _tensors(
     ours: dict[str, np.ndarray], config: EncoderConfig, model_type: str, groups: int
 ) -> dict[str, np.ndarray]:
-    # Of all architectures, ALBERT alone writes equal blocks once.
+    # Only ALBERT writes equal blocks once.
     names = encoder_names(config, model_type, groups if model_type == "albert" else None)
     # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
     if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
@@ -136,7 +136,7 @@ def _tensors(
 def _with_head(
     tensors: dict[str, np.ndarray], head: dict, config: EncoderConfig, values: dict[str, Any]
 ) -> dict[str, np.ndarray]:
-    """The tensors of the architecture's masked language model; names it in `config.json` too."""
+    """Returns the tensors of the masked language model, and names it in `config.json`."""
     model_type = values["model_type"]
     values["architectures"] = [f"{CLASSES[model_type]}ForMaskedLM"]
     values["tie_word_embeddings"] = True
@@ -149,7 +149,7 @@ def _with_head(
 
 
 def _dense(encoder: SentenceEncoderModel) -> tuple[dict[str, Any], dict[str, np.ndarray]] | None:
-    """Configuration and tensors of the module `Dense`; None if the encoder needs none."""
+    """Returns configuration and tensors of the module `Dense`; None if there is none."""
     config, variables = encoder.config, encoder_variables(encoder)
     activation, name = config.dense_activation, "dense"
     if config.pooling == "cls_pooler":

@@ -26,7 +26,7 @@ _KEY = "CMLM_API_KEY"
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags: encoder, address, key and limits of the service."""
     flags.DEFINE_string(
         "model",
         None,
@@ -182,7 +182,7 @@ def main(argv: list[str]) -> None:
 
 
 def _api_key(environment: Mapping[str, str]) -> str | None:
-    """The key that requests must carry; None if none is set."""
+    """Returns the key that requests must carry; None if none is set."""
     key = environment.get(_KEY)
     if key is None:
         return None
@@ -190,12 +190,12 @@ def _api_key(environment: Mapping[str, str]) -> str | None:
         raise UserError(
             f"{_KEY}: is set and blank; give it a key, or unset it to serve without one"
         )
-    # Of a file that it was read from, such as its last line break; no header could carry it.
+    # A header cannot carry white space around the key, such as a file's last line break.
     return key.strip()
 
 
 def _server(config: Any, address: str, name: str, dimension: int) -> Any:
-    """uvicorn's server, which says when it serves and when it ends."""
+    """Returns uvicorn's server, which prints when it begins and ends to serve."""
     import uvicorn
 
     class Server(uvicorn.Server):
@@ -211,7 +211,7 @@ def _server(config: Any, address: str, name: str, dimension: int) -> Any:
 
 
 def _bound(host: str, port: int) -> socket.socket:
-    """A socket at the address, before anything that takes long."""
+    """Returns a socket at the address, before anything that takes long."""
     try:
         [(family, kind, protocol, _, address), *_] = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE

@@ -90,17 +90,17 @@ class Serving(tf.Module):
         # No attribute that would be saved by its name, for it checks nothing.
         self._embed = lambda word_ids, lengths: function(word_ids, lengths)
         self._width = dim or encoder.config.embedding_size
-        # What is padded to, at least, is computed too.
+        # Padding is computed too, so at least this length is computed.
         self._computed = encoder.config.padded_length
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The vectors, float32 `[batch, embedding_size]`."""
+        """Returns the vectors, float32 `[batch, embedding_size]`."""
         return {"default": self._vectors(text)}
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def serve_normalized(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """The same, each scaled to length 1; a vector of zeros stays one."""
+        """Returns the same, each scaled to length 1; vectors of zeros stay zeros."""
         return {"default": normalized(self._vectors(text))}
 
     @tf.function(input_signature=_EXAMPLES, autograph=False)
@@ -113,7 +113,7 @@ class Serving(tf.Module):
 
     @tf.function(input_signature=_TEXT, autograph=False)
     def tokenize(self, text: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the encoder reads of these texts, without a prompt.
+        """Tokenises texts without a prompt, as the encoder reads them.
 
         Returns:
           `input_word_ids` and `input_mask`, int32 `[batch, seq_length]`, special tokens included.
@@ -127,7 +127,7 @@ class Serving(tf.Module):
         return {"input_word_ids": ids, "input_mask": mask}
 
     def signatures(self) -> dict[str, tf.types.experimental.PolymorphicFunction]:
-        """Name of a signature -> its function."""
+        """Returns the functions by the names of their signatures."""
         return {
             "serving_default": self.serve,
             "serve_normalized": self.serve_normalized,
@@ -136,7 +136,7 @@ class Serving(tf.Module):
         }
 
     def _rows(self, text: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """The tokens of all texts, int32; where each begins and its length, special ones included.
+        """Returns all texts' tokens, int32, and each text's begin and length with special tokens.
 
         Lengths, int32 `[batch]`, are those after texts are cut.
         """
@@ -149,7 +149,7 @@ class Serving(tf.Module):
     def _padded(
         self, tokens: tf.Tensor, starts: tf.Tensor, lengths: tf.Tensor, longest: tf.Tensor
     ) -> tf.Tensor:
-        """The ids of some texts, int32 `[texts, longest]`."""
+        """Returns the ids of some texts, int32 `[texts, longest]`."""
         return packed_ids([tokens], [starts], [lengths - 2], longest, self.preprocess.special)
 
     def _vectors(self, text: tf.Tensor) -> tf.Tensor:
@@ -184,7 +184,7 @@ class Serving(tf.Module):
         return tf.debugging.check_numerics(vectors, "the embedding")
 
     def _group_sizes(self, lengths: tf.Tensor) -> tf.Tensor:
-        """How many texts each group has.
+        """Computes how many texts each group has.
 
         Args:
           lengths: of the texts, the longest first, int32 `[batch]`.
@@ -211,7 +211,7 @@ def _length_limits(longest: int) -> list[int]:
 
 
 def normalized(vectors: tf.Tensor) -> tf.Tensor:
-    """Float32 `[batch, hidden]`, each row scaled to length 1; a row of zeros stays one."""
+    """Scales each row of `[batch, hidden]` to length 1, in float32; rows of zeros stay zeros."""
     # In float64, where no square of a float32 overflows; as in `encode`.
     wide = tf.cast(vectors, tf.float64)
     norms = tf.maximum(tf.norm(wide, axis=-1, keepdims=True), np.finfo(np.float32).tiny)
@@ -219,7 +219,7 @@ def normalized(vectors: tf.Tensor) -> tf.Tensor:
 
 
 def shortened(vectors: tf.Tensor, dim: int | None, normalize: bool) -> tf.Tensor:
-    """The leading `dim` components of each row, of length 1 again if the rows were normalised."""
+    """Returns the first `dim` components of each row, normalised again if the rows were."""
     if dim is None:
         return vectors
     return normalized(vectors[:, :dim]) if normalize else vectors[:, :dim]

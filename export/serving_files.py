@@ -1,4 +1,4 @@
-"""What TensorFlow Serving reads beside a model: its configuration and requests to warm it up."""
+"""Files of TensorFlow Serving beside a model: configuration, requests that warm it up."""
 
 from pathlib import Path
 
@@ -51,7 +51,7 @@ def write_warm_up(version: Path) -> None:
 
 
 def warm_up_logs() -> list[bytes]:
-    """Serialized `PredictionLog`s, so that no client waits for a signature's first call."""
+    """Returns serialized `PredictionLog`s, so that no client waits for a signature's first call."""
     logs = []
     for count in _BATCHES:
         texts = [_TEXTS[index % len(_TEXTS)].encode() for index in range(count)]
@@ -66,7 +66,7 @@ def warm_up_logs() -> list[bytes]:
 
 
 def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
-    """A `PredictionLog` of one `PredictRequest`.
+    """Returns a `PredictionLog` of one `PredictRequest`.
 
     Field numbers are those of TensorFlow Serving's `apis/prediction_log.proto`, `predict.proto` and
     `model.proto`. They are written here as the package tensorflow-serving-api, which has these
@@ -79,12 +79,12 @@ def _log(signature: str, name: str, strings: list[bytes]) -> bytes:
 
 
 def _field(number: int, value: bytes) -> bytes:
-    """A string, bytes or a message in a protocol buffer."""
+    """Returns a string, bytes or a message in a protocol buffer."""
     return bytes([number << 3 | 2]) + _varint(len(value)) + value
 
 
 def _varint(value: int) -> bytes:
-    """A number in groups of seven bits, the lowest first."""
+    """Returns a number in groups of seven bits, the lowest first."""
     groups = []
     while value > 0x7F:
         groups.append(value & 0x7F | 0x80)

@@ -29,12 +29,12 @@ PARTS = ("preprocess", "encoder", "serving/1")
 
 @dataclasses.dataclass(frozen=True)
 class Exported:
-    """What `export` has written.
+    """The result of `export`.
 
     Attributes:
       parts: folders in the export.
       seq_length: default length of the preprocess module, in tokens.
-      prompt: what the serving model puts before each text.
+      prompt: the text that the serving model puts before each text.
     """
 
     parts: tuple[str, ...]
@@ -75,8 +75,8 @@ def export(
       What was written.
 
     Raises:
-      UserError: if `model_dir` is no encoder directory or has no such vector, or if `output_dir`
-        exists, or would lose versions.
+      UserError: if `model_dir` is not an encoder directory or has no such vector, or if
+        `output_dir` exists, or would lose versions.
     """
     output = Path(output_dir).resolve()
     version, added = _checked_version(output, version, overwrite)
@@ -113,7 +113,7 @@ def export(
 
 
 def _checked_version(output: Path, version: int | None, overwrite: bool) -> tuple[int, bool]:
-    """The number of the serving model, and whether it alone is added to an export."""
+    """Returns the number of the serving model, and whether it alone is added to an export."""
     if not output.exists() or not any(output.iterdir()):
         return version or 1, False
     # Earlier releases had no version folder in `serving`.
@@ -148,7 +148,7 @@ def _save_serving(serving: Serving, folder: Path) -> None:
 
 
 def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) -> tf_keras.Model:
-    """The encoder as a Keras model with dict inputs and TF-Hub's outputs.
+    """Returns the encoder as a Keras model with dict inputs and TF-Hub's outputs.
 
     Outputs: `default` and `pooled_output`, the sentence embedding, float32
     `[batch, embedding_size]`, or its leading `dim` components, of length 1 only if the config says
@@ -168,7 +168,7 @@ def functional_encoder(encoder: SentenceEncoderModel, dim: int | None = None) ->
 
 
 class CheckedInputs(tf_keras.layers.Layer):
-    """The encoder's inputs, unchanged; an `InvalidArgumentError` if they are no such inputs.
+    """The encoder's inputs, unchanged; or an `InvalidArgumentError` if they are invalid.
 
     The encoder itself would give some vector for most of these: masks and types of one row or of
     length 1 are broadcast, a type outside of its table counts as zeros, and so does a word outside
@@ -234,7 +234,7 @@ def _assets(
         assets["merges_file"] = str(folder / names[1])
     params = model_dir / "params.yaml"
     if params.exists():
-        # The modules are published: the machine's folders are no one else's business.
+        # The modules are published, so the machine's folders are left out.
         text = without_folders(read_text(params, "it goes into the modules"))
         (folder / "params.yaml").write_text(text, encoding="utf-8")
         assets["training_config"] = os.fspath(folder / "params.yaml")

@@ -23,7 +23,7 @@ EXIT_SKIPPED = 3
 # The reader of our output went away (`… | head`); the shell's own convention for SIGPIPE.
 EXIT_BROKEN_PIPE = 141
 EXIT_INTERRUPTED = 130
-# What NumPy, Python and TensorFlow take as a seed, all of them.
+# The largest seed that NumPy, Python and TensorFlow all accept.
 _MAX_SEED = (1 << 32) - 1
 
 

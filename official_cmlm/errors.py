@@ -28,7 +28,7 @@ class Stopped(Exception):
 
 
 def one_line(text: object) -> str:
-    r"""A text as one line that a terminal can show, whatever it quotes.
+    r"""Returns a text as one line that a terminal can show, whatever it quotes.
 
     Runs of white space become a space; other control characters, and bytes of a file's name that
     are not UTF-8, are written as in Python's literals; the middle of a long text is left out.

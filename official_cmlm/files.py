@@ -37,13 +37,13 @@ _UNFINISHED = ".tmp"
 _MOST_NAME_BYTES = 220
 # Larger files are not configurations.
 _MOST_BYTES = 1 << 28
-# Of a file, in bytes, on all usual file systems.
+# The longest name of a file, in bytes, on all usual file systems.
 _LONGEST_NAME = 255
 
 
 @contextlib.contextmanager
 def atomic_write(path: str | os.PathLike) -> Iterator[BinaryIO]:
-    """A binary file to write, renamed to `path` when the block ends without an error.
+    """Yields a binary file to write, renamed to `path` when the block ends without an error.
 
     Whenever the process is killed, `path` holds either the old or the new content. An error leaves
     no partial file. Two processes may write the same path at once: the later one wins.
@@ -76,7 +76,7 @@ def atomic_write_text(path: str | os.PathLike, text: str) -> None:
 
 
 def unfinished_path(path: Path) -> Path:
-    """A name beside `path` that no other process uses, on this host or another one."""
+    """Returns a name beside `path` that no other process uses, on this host or another one."""
     # A name that is as long as names may be is cut.
     name = os.fsdecode(os.fsencode(path.name)[:_MOST_NAME_BYTES])
     return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
@@ -106,7 +106,7 @@ def write_array(file: BinaryIO, array: "np.ndarray") -> None:
 
 
 def system_error(error: BaseException) -> OSError | None:
-    """The system's error behind an exception; None if there is none.
+    """Returns the system's error that caused an exception, or None.
 
     An `OSError` is its own. An error of TensorFlow is recognised by the system's text in its
     message, e.g. `model/ckpt-1.index; No space left on device`.
@@ -156,7 +156,7 @@ def _unwritable(folder: Path, error: OSError) -> str:
 
 
 def _existing(path: Path) -> Path:
-    """The path itself, or the nearest folder above it that exists."""
+    """Returns the path itself, or the nearest folder above it that exists."""
     return next(each for each in (path, *path.absolute().parents) if each.exists())
 
 
@@ -188,7 +188,7 @@ def check_writable(
         if place.is_file():
             # It is replaced, for which its folder must be writable.
             place = place.absolute().parent
-        # What permissions say is not what a read-only or a full file system does.
+        # Permissions do not tell whether a file system is read-only or full, so a file is tried.
         with tempfile.TemporaryFile(dir=place):
             pass
     except OSError as error:
@@ -247,7 +247,7 @@ def check_output(
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:
-    """The path of a file that another file names, which must lie in the folder.
+    """Returns the path of a file that another file names, which must lie in the folder.
 
     Args:
       folder: where the file must be, at any depth.
@@ -259,7 +259,7 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
     """
     if not _stays_inside(name):
         raise UserError(
-            f"{source}: names {str(name)[:200]!r}, which is no file inside {folder}; only files of "
+            f"{source}: names {str(name)[:200]!r}, which is not a file inside {folder}; only files of "
             "that folder are read or removed"
         )
     return Path(folder) / name
@@ -393,7 +393,7 @@ def locked(path: str | os.PathLike, refusal: str) -> Iterator[None]:
 
 
 def _opened_lock(path: Path) -> int:
-    """The descriptor of a lock file, which others of a shared folder may use too."""
+    """Returns the descriptor of a lock file, which others of a shared folder may use too."""
     options = os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
     try:
         try:
@@ -432,7 +432,7 @@ def replace_folder(partial: Path, final: Path) -> None:
 
 @contextlib.contextmanager
 def staged_folder(final: Path) -> Iterator[Path]:
-    """A folder to fill, renamed to `final` when the block ends without an error.
+    """Yields a folder to fill, renamed to `final` when the block ends without an error.
 
     After an error nothing is left of it, and the old content of `final` is still there.
     """

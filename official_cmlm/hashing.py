@@ -10,21 +10,21 @@ MIX_2 = 0x94D049BB133111EB
 
 
 def mix(words: np.ndarray) -> np.ndarray:
-    """SplitMix64's finaliser; uint64 of any shape."""
+    """Applies SplitMix64's finaliser to uint64 of any shape."""
     words = (words ^ (words >> np.uint64(30))) * np.uint64(MIX_1)
     words = (words ^ (words >> np.uint64(27))) * np.uint64(MIX_2)
     return words ^ (words >> np.uint64(31))
 
 
 def unmix(words: np.ndarray) -> np.ndarray:
-    """The inverse of `mix`; uint64 of any shape."""
+    """Returns the inverse of `mix`; uint64 of any shape."""
     words = _undo_shift(words, 31) * np.uint64(pow(MIX_2, -1, 1 << 64))
     words = _undo_shift(words, 27) * np.uint64(pow(MIX_1, -1, 1 << 64))
     return _undo_shift(words, 30)
 
 
 def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
-    """Polynomial hashes of every `size` consecutive words, modulo 2^64.
+    """Returns polynomial hashes of every `size` consecutive words, modulo 2^64.
 
     Args:
       words: [words] uint64, a hash of each.
@@ -41,7 +41,7 @@ def ngram_hashes(words: np.ndarray, size: int) -> np.ndarray:
 
 
 def _undo_shift(words: np.ndarray, bits: int) -> np.ndarray:
-    """The inverse of x ^ (x >> bits); each round sets `bits` more of the high bits right."""
+    """Inverts x ^ (x >> bits); each round recovers `bits` more of the high bits."""
     found = words
     for _ in range(64 // bits):
         found = words ^ (found >> np.uint64(bits))

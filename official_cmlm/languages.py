@@ -37,16 +37,16 @@ def is_language_tag(tag: str) -> bool:
 
 
 def no_language(tag: str) -> str:
-    """What is wrong with a string that is no language tag, and what to do; for messages."""
+    """Returns a message for a string that is not a language tag, with a remedy."""
     shown = tag if len(tag) <= 40 else f"{tag[:39]}…"
     return (
-        f"{shown!r} is no language tag (BCP 47); write one such as en, pt-BR or zh-Hant, or und if"
+        f"{shown!r} is not a language tag (BCP 47); write one such as en, pt-BR or zh-Hant, or und if"
         " the language is not known"
     )
 
 
 def check_language_tag(tag: str, where: str) -> str:
-    """The tag itself.
+    """Returns the tag if it is one.
 
     Args:
       tag: a language tag, as a flag or a file gives it.

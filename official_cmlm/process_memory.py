@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def peak_mib() -> float:
-    """The largest memory of this process so far, in MiB."""
+    """Returns the largest memory of this process so far, in MiB."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:

@@ -12,7 +12,7 @@ _drawn: "weakref.WeakSet[Any]" = weakref.WeakSet()
 
 
 def bar(total: int | None, unit: str, description: str, **kwargs: Any) -> Any:
-    """A tqdm bar on standard error.
+    """Returns a tqdm bar on standard error.
 
     Args:
       total: how many `unit`s there are; None if that is not known yet.
@@ -47,7 +47,7 @@ def close_bars() -> None:
 
 
 def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
-    """A bar that is moved by calling it with what was done, and closes itself at the end."""
+    """Returns a function that moves a bar by a count; the bar closes itself at the end."""
     drawn = bar(total, unit, description)
 
     def done(count: int) -> None:
@@ -59,7 +59,7 @@ def counter(total: int, unit: str, description: str) -> Callable[[int], None]:
 
 
 def in_words(seconds: float) -> str:
-    """A duration in words.
+    """Returns a duration in words.
 
     >>> in_words(5400), in_words(40), in_words(3_600_000)
     ('1.5 hours', '40 seconds', '42 days')

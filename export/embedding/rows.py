@@ -11,7 +11,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
 FORMATS = ("auto", "text", "jsonl", "parquet")
-# A longer line is no sentence, and may be a file without line ends.
+# A longer line cannot be a sentence; the file probably has no line ends.
 _MOST_LINE_BYTES = 1 << 24
 # Characters of a part, whatever its rows: a part is in memory as a whole, and in its worker too.
 MOST_CHARACTERS = 1 << 25
@@ -30,7 +30,7 @@ class Part:
       texts: the texts.
       ids: of each; None where the input has none.
       read_bytes: what was read of the files for it; of a Parquet file its share of the rows.
-      mended: texts with bytes that are no UTF-8, or half surrogate pairs, which became U+FFFD.
+      mended: texts with bytes that are not UTF-8, or half surrogate pairs, which became U+FFFD.
     """
 
     number: int
@@ -100,7 +100,7 @@ def parts(paths: Iterable[str], reading: Reading, rows: int) -> Iterator[Part]:
 
 
 def _lines(path: str) -> Iterator[tuple[int, bytes, int]]:
-    """(number from 1, line without its end, bytes with it)."""
+    """Yields (number from 1, line without its end, size in bytes with the end)."""
     try:
         with open(path, "rb") as file:
             number = 0

@@ -34,7 +34,7 @@ _REMEDY = "make room, then give the same command again: it goes on with what is 
 
 @dataclasses.dataclass(frozen=True)
 class Job:
-    """What is to be embedded, how, and where to.
+    """A run: the files to read, the encoder, and the form of the output.
 
     Attributes:
       paths: the files, in order.
@@ -54,7 +54,7 @@ class Job:
     calibration_rows: int = 10_000
 
     def plan(self) -> dict[str, Any]:
-        """All that decides the output's bytes; of each file its size and time of change too."""
+        """Returns everything that decides the output's bytes, with each file's size and time."""
         files = [[path, os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in self.paths]
         settings = dataclasses.asdict(self.settings)
         return {
@@ -69,7 +69,7 @@ class Job:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What a run did.
+    """The result of a run.
 
     Attributes:
       manifest: the content of `manifest.json`.
@@ -145,7 +145,7 @@ def _begin(folder: Path, plan: dict[str, Any], overwrite: bool) -> None:
 
 
 def _concrete(job: Job, folder: Path, workers: int) -> Job:
-    """The job with the names of the backend and the graph that all of its processes take."""
+    """Returns the job with a fixed backend and graph, the same for all of its processes."""
     from official_cmlm.backends.onnx import fastest_int8, is_exported
 
     def chosen(backend: str) -> Job:
@@ -205,8 +205,8 @@ def _result(future: concurrent.futures.Future, folder: Path) -> Any:
         return future.result()
     except BrokenProcessPool:
         raise UserError(
-            f"{folder}: a process has died, or could not load the encoder, perhaps for want of "
-            "memory; see above, or give the same command with fewer --workers"
+            f"{folder}: a process has died, or could not load the encoder, perhaps because the "
+            "memory is full; see above, or give the same command with fewer --workers"
         ) from None
 
 
@@ -221,7 +221,7 @@ def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
     ):
 
         def wait(most: int) -> None:
-            """Until at most so many parts are in the hands of the processes."""
+            """Waits until at most `most` parts are being computed."""
             while len(pending) > most:
                 ended, _ = concurrent.futures.wait(
                     pending, return_when=concurrent.futures.FIRST_COMPLETED
@@ -233,7 +233,7 @@ def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
         try:
             for part in _parts(job):
                 if _is_done(folder, part.number):
-                    # As time left is of what is still to be done.
+                    # The time left counts unfinished parts only.
                     bar.initial += part.read_bytes
                     bar.update(part.read_bytes)
                     continue
@@ -266,7 +266,7 @@ def _is_whole(folder: Path, entry: dict[str, Any], hashed: bool = False) -> bool
 
 
 def _reopened(folder: Path, manifest: dict[str, Any]) -> int:
-    """How many shards of a finished run are gone or damaged; if any, the run is unfinished again.
+    """Counts the missing or damaged shards of a finished run; any makes the run unfinished.
 
     Their sizes are compared, not their bytes, of which there may be terabytes.
     """

@@ -20,14 +20,14 @@ if TYPE_CHECKING:
 
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-# Folder of what is known of finished parts, until the manifest holds it.
+# Folder with a description of each finished part, until the manifest holds them.
 WORK = "unfinished"
 OUTPUTS = ("npy", "parquet")
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What decides the vectors of a text, and the form of the files.
+    """Everything that decides the vectors of a text, and the format of the files.
 
     Attributes:
       model_dir: the encoder directory, or for the backend `onnx` a folder of `export.export_onnx`.
@@ -69,7 +69,7 @@ class Settings:
         )
 
     def encode(self, encoder: "SentenceEncoder", texts: list[str]) -> "np.ndarray":
-        """The vectors of texts."""
+        """Returns the vectors of texts."""
         options: dict[str, Any] = {
             "batch_size": self.batch_size,
             "normalize": self.normalize,
@@ -85,10 +85,10 @@ class Settings:
 
 @dataclasses.dataclass(frozen=True)
 class Done:
-    """What a process says of a part that it has finished.
+    """A finished part, as its process reports it.
 
     Attributes:
-      entry: what the manifest will say of it.
+      entry: the part's entry in the manifest.
       started, ended: by `time.monotonic`, which all processes of a machine share.
     """
 
@@ -101,7 +101,7 @@ _state: dict[str, Any] = {}
 
 
 def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
-    """Begins a process: loads the encoder, once. What goes wrong is raised by its first work."""
+    """Loads the encoder of a new process; an error is raised by the first call that needs it."""
     prepare_worker(workers)
     from official_cmlm.embeddings import read_ranges
 
@@ -110,7 +110,7 @@ def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
         encoder = settings.encoder()
         if (ranges := read_ranges(Path(folder))) is not None:
             encoder.ranges = ranges
-        # After loading, so that what was loaded is what is compared.
+        # The digest is computed after loading, so that it is that of the loaded weights.
         if fingerprint(Path(settings.model_dir)) != expected:
             raise UserError(
                 f"{settings.model_dir}: has changed since the run began; pass --overwrite"
@@ -129,14 +129,14 @@ def _loaded() -> "SentenceEncoder":
 
 
 def backend_name() -> str:
-    """Name of the backend that the encoder was loaded with."""
+    """Returns the name of the backend that the encoder was loaded with."""
     return _loaded().backend.name
 
 
 def calibrate(texts: list[str]) -> None:
     """Finds the ranges of 8-bit embeddings and stores them in the output folder.
 
-    Those of the encoder directory, as `encode` takes them, where they are of such vectors.
+    The encoder directory's own ranges are taken if they belong to such vectors.
     """
     from official_cmlm import cli
     from official_cmlm.embeddings import Ranges
@@ -196,18 +196,18 @@ def embed(part: Part) -> Done:
 
 
 def sha256(path: Path) -> str:
-    """Of a file's content, in hexadecimal digits."""
+    """Returns the SHA-256 of a file's content, in hexadecimal digits."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def done_path(folder: Path, number: int) -> Path:
-    """The description of a finished part."""
+    """Returns the path of a finished part's description."""
     return folder / WORK / f"{number:05d}.json"
 
 
 def ids_name(number: int) -> str:
-    """The ids of a part, a JSON string a line, where its vectors are a `.npy` file."""
+    """Returns the name of a part's file of ids, a JSON string a line, beside a `.npy` file."""
     return f"ids-{number:05d}.jsonl"
 
 

@@ -32,7 +32,7 @@ _CLIENT_CLOSED = 499
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """What the service allows.
+    """Limits of the service, its name and its key.
 
     Attributes:
       name: of the model, which requests must name.
@@ -83,7 +83,7 @@ class Refused(Exception):
 
 
 def create_app(embedder: Embedder, settings: Settings) -> Any:
-    """The application, for an ASGI server.
+    """Yields the application, for an ASGI server.
 
     Raises:
       UserError: if the packages of the extra `serve` are not installed.
@@ -250,7 +250,7 @@ class _Held:
 
     @contextlib.contextmanager
     def account(self) -> Iterator["_Account"]:
-        """Those of one request, until the block ends."""
+        """Yields the account of one request; its bytes are free when the block ends."""
         account = _Account(self)
         try:
             yield account
@@ -266,14 +266,14 @@ class _Account:
         """Adds bytes.
 
         Raises:
-          Overloaded: there is no room for them.
+          Overloaded: they do not fit.
         """
         self.check(size)
         self._held.free -= size
         self._size += size
 
     def check(self, size: int) -> None:
-        """Raises `Overloaded` if there is no room."""
+        """Raises `Overloaded` if so many bytes do not fit."""
         if size > self._held.free:
             raise Overloaded
 
@@ -289,13 +289,13 @@ def _overloaded(settings: Settings) -> Refused:
 
 
 async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
-    """The body, of any transfer encoding; what is refused is counted and never held."""
+    """Returns the body, of any transfer encoding; what is refused is counted and never held."""
     from starlette.requests import ClientDisconnect
 
     parts, size = [], 0
     refused: Refused | None = None
-    # What was announced is refused as well, though the sender may send less. Room is taken only
-    # for what arrives: those who announce much and send nothing take none.
+    # A Content-Length beyond the limit is refused before the body arrives. Only bytes that
+    # arrive are counted, so announcing a long body and sending nothing takes no memory.
     announced = request.headers.get("content-length", "")
     announced = int(announced) if announced.isdigit() and len(announced) < 19 else 0
     try:
@@ -373,7 +373,7 @@ def _texts(given: Any, settings: Settings) -> list[str]:
                 "input",
             )
         if not isinstance(text, str):
-            raise Refused(400, f"item {i} of input is no string", None, "input")
+            raise Refused(400, f"item {i} of input is not a string", None, "input")
         if len(text) > settings.max_characters and not settings.cut:
             message = (
                 f"input {i} has {len(text)} characters, at most {settings.max_characters} are "
@@ -384,7 +384,7 @@ def _texts(given: Any, settings: Settings) -> list[str]:
 
 
 async def _result(request: Any, batcher: Batcher, texts: list[str], settings: Settings) -> Embedded:
-    """The vectors, unless the client goes away before it is its turn."""
+    """Returns the vectors, unless the client goes away before it is its turn."""
     retry = {"Retry-After": str(settings.retry_seconds)}
     try:
         result = batcher.submit(texts)
@@ -408,7 +408,7 @@ async def _result(request: Any, batcher: Batcher, texts: list[str], settings: Se
 
 
 def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:
-    """The dimensions that were asked for: float32 `[n, dimensions]`."""
+    """Returns the dimensions that were asked for: float32 `[n, dimensions]`."""
     if wanted.dimensions is None:
         return vectors
     lengths = np.linalg.norm(vectors, axis=1)
@@ -421,18 +421,18 @@ def _wanted_part(vectors: np.ndarray, wanted: _Wanted) -> np.ndarray:
 def _answer(
     vectors: np.ndarray, tokens: int, wanted: _Wanted, settings: Settings
 ) -> Iterator[bytes]:
-    """The parts of an answer, `_ROWS` vectors each."""
+    """Yields the parts of an answer, `_ROWS` vectors each."""
     yield b'{"object": "list", "data": ['
     for start in range(0, len(vectors), _ROWS):
         part = _data(vectors[start : start + _ROWS], start, wanted.base64)
         yield b", " + part if start else part
     usage = {"prompt_tokens": tokens, "total_tokens": tokens}
-    # What is left of an object whose first brace is above.
+    # The end of the object whose first brace is written above.
     yield b"], " + json.dumps({"model": settings.name, "usage": usage}).encode()[1:]
 
 
 def _data(vectors: np.ndarray, first: int, as_base64: bool) -> bytes:
-    """Some items of an answer's `data`, without the brackets."""
+    """Returns some items of an answer's `data`, without the brackets."""
     if as_base64:
         rows = [base64.b64encode(row.tobytes()).decode() for row in vectors.astype("<f4")]
     else:

@@ -41,7 +41,7 @@ class InputError(Exception):
 
 @dataclasses.dataclass(frozen=True)
 class Limits:
-    """What is computed together, and what may wait.
+    """Limits of a batch and of the queue.
 
     Attributes:
       batch_texts: most texts a batch; a request with more is computed in pieces of as many.
@@ -166,7 +166,7 @@ class Batcher:
                 return
 
     def _take(self) -> tuple[list[_Job], list[Sequence[str]]]:
-        """The requests of the next batch, at least one, and their texts, or a piece of these."""
+        """Takes the next batch: at least one request, and all or a part of its texts."""
         jobs: list[_Job] = []
         pieces: list[Sequence[str]] = []
         most, size = self._limits.batch_texts, 0

@@ -1,4 +1,4 @@
-"""What uvicorn does not bound: connections that send no request, or read no answer.
+"""Limits that uvicorn lacks: for connections that send no request, or read no answer.
 
 uvicorn's `limit_concurrency` counts connections, silent ones too, and has no time limit before the
 first request; `timeout_keep_alive` is for the time between requests.
@@ -26,7 +26,7 @@ class ConnectionLimits:
 
 
 def http_protocol(limits: ConnectionLimits) -> type[asyncio.Protocol]:
-    """uvicorn's protocol with these limits, for `uvicorn.Config(http=…)` of one server."""
+    """Returns uvicorn's protocol with these limits, for `uvicorn.Config(http=…)`."""
     import h11
     from uvicorn.protocols.http.h11_impl import H11Protocol
 

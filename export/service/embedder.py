@@ -1,4 +1,4 @@
-"""What the service computes: vectors and token counts of several requests at once."""
+"""Vectors and token counts of several requests at once."""
 
 import dataclasses
 import functools
@@ -15,12 +15,12 @@ from .batching import InputError
 
 
 def with_prompt(opened: OpenedEncoder, name: str | None) -> tuple[Encode, CountTokens | None]:
-    """An encoder's `encode` and `count_tokens` for texts behind one prompt.
+    """Returns an encoder's `encode` and `count_tokens` for texts after one prompt.
 
     Args:
       opened: the encoder.
-      name: of the role whose prompt is put before each text; None: no prompt, not even that which
-        the encoder puts before texts for which none is asked.
+      name: of the role whose prompt is put before each text; None: no prompt, not even the
+        encoder's default prompt.
 
     Raises:
       UserError: if it has no such prompt.
@@ -42,7 +42,7 @@ def with_prompt(opened: OpenedEncoder, name: str | None) -> tuple[Encode, CountT
 
 @dataclasses.dataclass(frozen=True)
 class Embedded:
-    """What one request gets.
+    """The answer to one request.
 
     Attributes:
       vectors: float32 `[n, dim]`.
@@ -54,7 +54,7 @@ class Embedded:
 
 
 def joined(pieces: Sequence[Embedded]) -> Embedded:
-    """What a request gets whose texts were computed in pieces."""
+    """Joins the answers to the pieces of one request."""
     return Embedded(
         np.concatenate([piece.vectors for piece in pieces]), sum(piece.tokens for piece in pieces)
     )
@@ -106,7 +106,7 @@ class Embedder:
         self.dimension = self._encode(["A short text.", ""]).shape[1]
 
     def __call__(self, requests: Sequence[Sequence[str]]) -> list[Embedded | Exception]:
-        """The result of each request, or why it has none; one request's fault is not another's."""
+        """Returns each request's result or error; no error affects other requests."""
         try:
             return self._together(requests)
         except Exception as error:

@@ -53,7 +53,7 @@ class Texts(Sequence[str]):
 
     @classmethod
     def of(cls, texts: Iterable[str]) -> "Texts":
-        """The texts, copied."""
+        """Returns the texts, copied."""
         made = cls(np.zeros([0], np.uint8), np.zeros([0], np.int64))
         made.append(texts)
         return made

@@ -65,7 +65,7 @@ class Index:
     def __init__(
         self, encoder: Any, method: str, texts: Texts, store: Store, options: Options
     ) -> None:
-        """For `build` and `load`."""
+        """Holds the parts that `build` and `load` have made."""
         self.method, self.texts = method, texts
         self._store, self._options = store, options
         self._encode_query, self._encode_document = _functions(encoder)
@@ -138,7 +138,7 @@ class Index:
         return self._store.width
 
     def vectors(self) -> np.ndarray:
-        """The texts' unit vectors, as the method keeps them: float32 `[n, dimension]`."""
+        """Returns the texts' unit vectors, as the method keeps them: float32 `[n, dimension]`."""
         return self._store.vectors()
 
     def add(self, texts: Sequence[str], show_progress: bool = False) -> None:
@@ -155,7 +155,7 @@ class Index:
         self.texts.append(texts)
 
     def search(self, queries: str | Sequence[str], k: int = 10) -> list[Hit] | list[list[Hit]]:
-        """The k texts nearest to each query, best first.
+        """Returns the k texts nearest to each query, best first.
 
         Args:
           queries: a text, or several.
@@ -166,7 +166,7 @@ class Index:
           The hits of the query, or a list of hits a query.
 
         Raises:
-          TypeError: for queries that are no strings.
+          TypeError: for queries that are not strings.
           ValueError: if k is below 1.
           UserError: if the encoder fails.
         """
@@ -185,7 +185,7 @@ class Index:
         return found[0] if single else found
 
     def search_vectors(self, queries: np.ndarray, k: int = 10) -> tuple[np.ndarray, np.ndarray]:
-        """As `search`, for vectors.
+        """Searches like `search`, with vectors as queries.
 
         Args:
           queries: float `[n, dimension]`, of any length.
@@ -228,7 +228,7 @@ class Index:
         if os.path.lexists(path) and not (overwrite and (path / _DESCRIPTION).is_file()):
             advice = "pass overwrite=True or name another folder"
             if overwrite:
-                advice = "it is no index and is not replaced; name another folder"
+                advice = "it is not an index and is not replaced; name another folder"
             raise UserError(f"{path}: exists already; {advice}")
         description: dict[str, Any] = {
             "format": _FORMAT,
@@ -279,7 +279,7 @@ class Index:
             a mapped index of many gigabytes opens at once, and damage inside arrays is not seen.
 
         Raises:
-          UserError: if the folder is no index, is damaged, or belongs to another encoder.
+          UserError: if the folder is not an index, is damaged, or belongs to another encoder.
         """
         path = Path(path)
         if not (path / _DESCRIPTION).is_file():
@@ -304,7 +304,7 @@ class Index:
         return made
 
     def _fitting(self, vectors: np.ndarray) -> np.ndarray:
-        """The vectors, if they have the index's width."""
+        """Returns the vectors, if they have the index's width."""
         vectors = np.asarray(vectors, np.float32)
         if vectors.ndim != 2 or vectors.shape[1] != self.dimension:
             raise UserError(
@@ -314,7 +314,7 @@ class Index:
         return vectors
 
     def _probes(self) -> np.ndarray:
-        """What tells the encoder from others: unit vectors float32 `[2, texts, dim]`."""
+        """Returns fixed texts' unit vectors, float32 `[2, texts, dim]`, to tell encoders apart."""
         both = (self._encode_query, self._encode_document)
         return np.stack([unit(encode(list(PROBES)), in_place=True) for encode in both])
 
@@ -338,7 +338,7 @@ class Index:
 
 
 def _functions(encoder: Any) -> tuple[Encode, Encode]:
-    """How an encoder embeds queries and documents."""
+    """Returns the functions that embed queries and documents."""
     roles = getattr(encoder, "roles", None)
     plain = getattr(encoder, "encode", encoder)
     if not callable(plain):
@@ -382,7 +382,7 @@ def _checked_options(oversample: int, probed: int) -> Options:
 
 
 def _described(path: Path, description: Mapping[str, Any]) -> tuple[str, dict[str, int]]:
-    """The method and the numbers of `index.json`."""
+    """Returns the method and the numbers of `index.json`."""
     if description.get("format") != _FORMAT:
         raise UserError(
             f"{path}: of format {description.get('format')!r:.40}, this version reads {_FORMAT}; "

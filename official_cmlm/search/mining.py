@@ -22,7 +22,7 @@ def paraphrases(
     most: int = 100_000,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The pairs of vectors that are nearest to each other, best first.
+    """Returns the pairs of vectors that are nearest to each other, best first.
 
     All pairs are compared, which takes time that grows with the square of their number.
 
@@ -45,7 +45,7 @@ def paraphrases(
     pairs, scores = np.empty([0, 2], np.int64), np.empty([0], np.float32)
     full = False
     for first, second, cosines in _pairs(vectors, block_bytes):
-        # Rows come in order: once there are enough, a later pair of the same cosine is behind them.
+        # Rows come in order: once there are enough, a later pair of the same cosine comes after them.
         near = np.flatnonzero(cosines > threshold if full else cosines >= threshold)
         found = np.stack([first + near // cosines.shape[1], second + near % cosines.shape[1]], 1)
         pairs = np.concatenate([pairs, found])
@@ -61,7 +61,7 @@ def paraphrases(
 def duplicates(
     vectors: np.ndarray, threshold: float = 0.95, block_bytes: int = BLOCK_BYTES
 ) -> np.ndarray:
-    """Which earlier vector each one repeats.
+    """Finds the earlier vector that each one repeats.
 
     Going through the rows in order, a row is kept unless a row that was kept has a cosine of
     `threshold` or more with it. So no two kept rows are that near, and each other row has a kept
@@ -189,7 +189,7 @@ def groups(
 def _nearest_kept(
     block: np.ndarray, kept: np.ndarray, rows: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
-    """(row, cosine) of the kept vector that is nearest to each of a block."""
+    """Returns (row, cosine) of the kept vector that is nearest to each vector of a block."""
     if not len(kept):
         return np.zeros([len(block)], np.int64), np.full([len(block)], -np.inf, np.float32)
     similarity = block @ kept.T
@@ -204,7 +204,7 @@ def _pairs(vectors: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int, np
     """
     step = _step(len(vectors), block_bytes)
     for start in range(0, len(vectors), step):
-        # Each pair once: a row with those behind it.
+        # Each pair once: a row with those after it.
         block = vectors[start : start + step] @ vectors[start:].T
         block[:, : len(block)][np.tri(len(block), dtype=bool)] = -np.inf
         rows = max(1, len(block) // _PARTS)
@@ -213,7 +213,7 @@ def _pairs(vectors: np.ndarray, block_bytes: int) -> Iterator[tuple[int, int, np
 
 
 def _best(pairs: np.ndarray, scores: np.ndarray, most: int) -> np.ndarray:
-    """The places of the best pairs, best first."""
+    """Returns the places of the best pairs, best first."""
     near = np.arange(len(scores))
     if len(scores) > most:
         border = np.partition(scores, len(scores) - most)[len(scores) - most]

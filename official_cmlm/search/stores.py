@@ -17,7 +17,7 @@ _CALIBRATION = 100_000
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """What searches of some methods depend on.
+    """Options of searches by some methods.
 
     Attributes:
       oversample: of `binary`: so many times the wanted neighbours are chosen by their signs and put
@@ -33,7 +33,7 @@ class Store(Protocol):
     """Unit vectors in some form, in the order in which they were added."""
 
     def __len__(self) -> int:
-        """The number of vectors."""
+        """Returns the number of vectors."""
 
     @property
     def width(self) -> int:
@@ -43,13 +43,13 @@ class Store(Protocol):
         """Appends unit vectors, float32 `[n, dim]`."""
 
     def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """(indices int64, cosines float32), both `[n, k]`; -1 where fewer than k were found."""
+        """Returns (indices int64, cosines float32), both `[n, k]`; -1 fills up fewer than k."""
 
     def vectors(self) -> np.ndarray:
-        """All vectors, as they are kept: float32 `[n, dim]`."""
+        """Returns all vectors, as they are kept: float32 `[n, dim]`."""
 
     def arrays(self) -> dict[str, np.ndarray]:
-        """What is saved, by name; `load` takes it."""
+        """Returns the arrays to save, by name; `load` takes them."""
 
 
 class Float32Store:
@@ -132,7 +132,7 @@ class Int8Store:
         return from_int8(self._codes.rows, self._ranges)
 
     def some(self, indices: np.ndarray) -> np.ndarray:
-        """The vectors of some rows: float32 `[len(indices), dim]`."""
+        """Returns the vectors of some rows: float32 `[len(indices), dim]`."""
         return from_int8(self._codes.rows[indices], self._ranges)
 
     def arrays(self) -> dict[str, np.ndarray]:

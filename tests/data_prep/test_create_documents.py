@@ -272,7 +272,7 @@ def test_half_a_character_in_a_language(run, tmp_path):
         r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "No. We.", "id": "\udc00x"}'
     )
     (tmp_path / "a.jsonl").write_text(line)
-    with pytest.raises(UserError, match=r"a.jsonl:1: .lang.: '.ud800' is no language tag"):
+    with pytest.raises(UserError, match=r"a.jsonl:1: .lang.: '.ud800' is not a language tag"):
         run(input=tmp_path / "a.jsonl")
     run(input=tmp_path / "a.jsonl", on_error="skip")
     manifest = load_manifest(tmp_path / "out", "documents")

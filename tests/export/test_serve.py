@@ -212,7 +212,7 @@ def test_models(service):
         ({"input": {}}, "not empty"),
         ({"input": [1, 2]}, "token ids.*check_embedding_ctx_length"),
         ({"input": [[1, 2], [3]]}, "token ids"),
-        ({"input": ["a", None]}, "item 1 of input is no string"),
+        ({"input": ["a", None]}, "item 1 of input is not a string"),
         ({"model": None}, "model is missing"),
         ({"model": 3}, "model is missing"),
         ({"encoding_format": "int8"}, "float or base64"),

@@ -205,16 +205,16 @@ HOSTILE = [
     ("report_balance", ["--records=taken"], "no dataset.json"),
     # Languages that are none.
     ("create_documents", [TEXT, *RECORDS, "--language=<script>"],
-     "language: '<script>' is no language tag (BCP 47)"),
-    ("create_documents", [TEXT, *RECORDS, "--language="], "'' is no language tag"),
+     "language: '<script>' is not a language tag (BCP 47)"),
+    ("create_documents", [TEXT, *RECORDS, "--language="], "'' is not a language tag"),
     ("create_documents", ["--input=de-toolongforatag:text.txt", *RECORDS], "'de-toolongforatag'"),
     ("create_documents", ["--input=lang.jsonl", *RECORDS],
-     "lang.jsonl:1: \"lang\": '<script>|\\x00' is no language tag"),
-    ("prepare", [TEXT, *RECORDS, "--keep_languages=en,e|n"], "'e|n' is no language tag"),
+     "lang.jsonl:1: \"lang\": '<script>|\\x00' is not a language tag"),
+    ("prepare", [TEXT, *RECORDS, "--keep_languages=en,e|n"], "'e|n' is not a language tag"),
     ("create_pairs", ["--input=a.en,a.de", "--languages=en,d e", *RECORDS], "'d e' is no"),
     ("create_pairs", ["--input=a.en", "--format=tsv", "--languages=en-", *RECORDS], "'' is no"),
     ("train_quality_classifier", ["--kept=text.txt", "--dropped=a.en", "--output=m",
-                                  "--language=e n"], "'e n' is no language tag"),
+                                  "--language=e n"], "'e n' is not a language tag"),
     # Names.
     ("create_documents", [TEXT, "--vocab_file=vocab.txt", "--output_dir=\udcff"], "not UTF-8"),
     ("create_documents", ["--input=\udcff.txt", *RECORDS], "\\udcff.txt: no such file"),
@@ -585,7 +585,7 @@ TAGS = {
 def test_language_tags(tag):
     assert languages.is_language_tag(tag) == TAGS[tag]
     if not TAGS[tag]:
-        with pytest.raises(UserError, match="^--x: .* is no language tag") as caught:
+        with pytest.raises(UserError, match="^--x: .* is not a language tag") as caught:
             languages.check_language_tag(tag, "--x")
         assert len(str(caught.value)) < 250
     else:
@@ -613,7 +613,7 @@ def test_a_translation_with_no_language_tag(here, call):
     Path("a.tmx").write_text(f"<tmx><body>{body}</body></tmx>")
     arguments = ["--input=a.tmx", "--format=tmx", "--languages=en-de", *RECORDS]
     status, (line,) = call("create_pairs", *arguments)
-    assert status == 1 and "a.tmx:1: 'en-|' is no language tag" in line
+    assert status == 1 and "a.tmx:1: 'en-|' is not a language tag" in line
     assert call("create_pairs", *arguments, "--on_error=skip")[0] == cli.EXIT_SKIPPED
     assert load_manifest("out").counters == {"read/unreadable_record": 1}
 
