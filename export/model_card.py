@@ -87,8 +87,8 @@ class Publication:
             for value in filter(None, values):
                 if not _HUB_NAME.fullmatch(value):
                     raise UserError(
-                        f"--{flag}: {value!r:.60} is not a name on a model hub; letters, digits and "
-                        ". _ - are, with one / after the owner"
+                        f"--{flag}: {value!r:.60} is not a name on a model hub; letters, digits "
+                        "and . _ - are, with one / after the owner"
                     )
 
 

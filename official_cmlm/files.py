@@ -259,8 +259,8 @@ def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> P
     """
     if not _stays_inside(name):
         raise UserError(
-            f"{source}: names {str(name)[:200]!r}, which is not a file inside {folder}; only files of "
-            "that folder are read or removed"
+            f"{source}: names {str(name)[:200]!r}, which is not a file inside {folder}; only files "
+            "of that folder are read or removed"
         )
     return Path(folder) / name
 

@@ -40,8 +40,8 @@ def no_language(tag: str) -> str:
     """Returns a message for a string that is not a language tag, with a remedy."""
     shown = tag if len(tag) <= 40 else f"{tag[:39]}…"
     return (
-        f"{shown!r} is not a language tag (BCP 47); write one such as en, pt-BR or zh-Hant, or und if"
-        " the language is not known"
+        f"{shown!r} is not a language tag (BCP 47); write one such as en, pt-BR or zh-Hant, or und"
+        " if the language is not known"
     )
 
 

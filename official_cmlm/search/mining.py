@@ -45,7 +45,7 @@ def paraphrases(
     pairs, scores = np.empty([0, 2], np.int64), np.empty([0], np.float32)
     full = False
     for first, second, cosines in _pairs(vectors, block_bytes):
-        # Rows come in order: once there are enough, a later pair of the same cosine comes after them.
+        # Rows come in order: once there are enough, later pairs of the same cosine come last.
         near = np.flatnonzero(cosines > threshold if full else cosines >= threshold)
         found = np.stack([first + near // cosines.shape[1], second + near % cosines.shape[1]], 1)
         pairs = np.concatenate([pairs, found])
