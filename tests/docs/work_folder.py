@@ -18,6 +18,7 @@ NEEDS = {
     "docs/encoding.md": ("model",),
     "docs/export.md": ("model",),
     "docs/litert.md": ("model",),
+    "docs/runtimes.md": ("model",),
     "docs/search.md": ("model",),
     "docs/evaluation.md": ("model",),
     "docs/reliability.md": ("records",),
