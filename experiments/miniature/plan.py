@@ -158,22 +158,15 @@ def check_evaluation(study: Study, data_dir: Path) -> list[str]:
     Raises:
       UserError: if a column's files are missing.
     """
-    from official_cmlm.evaluation import suites
-    from official_cmlm.evaluation.data.folder import DataFolder
-    from official_cmlm.evaluation.encoding import Gathered, Gatherer
-    from official_cmlm.evaluation.report.driver import parse_options
-    from official_cmlm.evaluation.scores import SuiteReport
+    from official_cmlm.evaluation.report.driver import check_data, parse_options
 
     warnings = []
     for suite, options in parse_options(study.scores.suites, study.scores.set).items():
-        report, whole = SuiteReport(), ""
+        missing, whole = [], ""
         try:
-            suites.suite(suite).evaluate(Gatherer(), DataFolder(data_dir), options, report)
+            missing = check_data(suite, data_dir, options)
         except UserError as error:
             whole = str(error)
-        except Gathered:
-            pass
-        missing = report.unscored
         for column in study.scores.columns:
             ids = [one.split("/") for one in column.id.split("|")]
             tasks = [task for name, task, *_ in ids if name == suite]

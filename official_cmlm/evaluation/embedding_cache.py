@@ -11,14 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import (
-    CountTokens,
-    Encode,
-    EncoderError,
-    FineTune,
-    Role,
-    checked,
-)
+from official_cmlm.evaluation.encoding import Encode, EncoderError, FineTune, Role, checked
 from official_cmlm.files import atomic_write_text, locked
 
 # Bytes of a text's hash: among a million texts, a collision has probability 1e-27.
@@ -49,8 +42,6 @@ class CachedEncoder:
       seconds: that embedding took, in this process.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
       roles: by name; their embeddings are kept apart, in the same store.
-      observer: called after each request with the number of each text in the store, int `[n]`, and
-        its number of tokens, int `[n]`. None, or without `count_tokens`: tokens are not counted.
     """
 
     def __init__(
@@ -60,9 +51,7 @@ class CachedEncoder:
         progress: Callable[[int], Callable[[int], None]] | None = None,
         fine_tune: FineTune | None = None,
         roles: Mapping[str, Role] | None = None,
-        count_tokens: CountTokens | None = None,
         workers: int = 1,
-        prompt: str = "",
     ) -> None:
         """Opens or creates the store.
 
@@ -74,10 +63,8 @@ class CachedEncoder:
             number just encoded. Default: silent.
           fine_tune: see the class. Default: none.
           roles: other ways to embed, by name. Default: none.
-          count_tokens: lengths of texts, for `observer`. Default: not known.
           workers: number of processes among which `encode` divides its texts; a call has so many
             times 2,048. Default 1.
-          prompt: what `encode` puts before each text, for the lengths. Default: nothing.
 
         Raises:
           UserError: if the folder's files are invalid, or another run uses them.
@@ -89,10 +76,6 @@ class CachedEncoder:
             name: Role(functools.partial(self._embed, name), role.prompt)
             for name, role in roles.items()
         }
-        self.observer: Callable[[np.ndarray, np.ndarray], None] | None = None
-        self._count_tokens, self._prompt = count_tokens, prompt
-        # Of the rows of the store; -1: not counted.
-        self._tokens = np.zeros([0], np.int32)
         self._progress = progress or (lambda total: lambda done: None)
         self.fine_tune = fine_tune
         self._chunk = _CHUNK * workers
@@ -164,25 +147,7 @@ class CachedEncoder:
             width = self.dimension or self._encode[role]([""]).shape[1]
             return np.zeros([0, width], np.float32)
         rows = np.array([self._rows[key] for key in keys])
-        if self.observer is not None and self._count_tokens is not None:
-            prompt = self.roles[role].prompt if role else self._prompt
-            self.observer(rows, self._lengths(rows, texts, prompt))
         return self._gather(rows)
-
-    def _lengths(self, rows: np.ndarray, texts: Sequence[str], prompt: str) -> np.ndarray:
-        """Tokens of texts, int32 `[n]`; each is counted once."""
-        if (lacking := len(self._rows) - len(self._tokens)) > 0:
-            # Room to grow, since small requests are many.
-            room = np.full(lacking + len(self._rows), -1, np.int32)
-            self._tokens = np.append(self._tokens, room)
-        unknown = np.flatnonzero(self._tokens[rows] < 0)
-        _, first = np.unique(rows[unknown], return_index=True)
-        new = unknown[first]
-        for start in range(0, len(new), _CHUNK):
-            chunk = new[start : start + _CHUNK]
-            counts = self._count_tokens([prompt + texts[i] for i in chunk])
-            self._tokens[rows[chunk]] = counts
-        return self._tokens[rows]
 
     def _gather(self, rows: np.ndarray) -> np.ndarray:
         found = np.empty([len(rows), self._blocks[0].shape[1]], np.float32)

@@ -1,7 +1,6 @@
 """The protocol of an encoder, the checks of what it returns, and its fingerprint."""
 
 import dataclasses
-import functools
 import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
@@ -82,65 +81,26 @@ class OpenedEncoder:
     workers: int = 1
     prompt: str = ""
 
-    @property
-    def count_as_encoded(self) -> CountTokens | None:
-        """`count_tokens` of texts as `encode` reads them, with its prompt."""
-        count, prompt = self.count_tokens, self.prompt
-        if count is None or not prompt:
-            return count
-        return lambda texts: count([prompt + text for text in texts])
+
+def requests_by_role(
+    texts: Mapping[str, Iterable[str]], roles: Mapping[str, Role]
+) -> dict[str, dict[str, None]]:
+    """Returns role -> texts, each once; a role that the encoder lacks becomes "", no role."""
+    found: dict[str, dict[str, None]] = {}
+    for role, wanted in texts.items():
+        found.setdefault(role if role in roles else "", {}).update(dict.fromkeys(wanted))
+    return found
 
 
-class Gathered(Exception):
-    """Raised by an encoder that only notes which texts it is asked for; see `Gatherer`."""
-
-
-class Gatherer:
-    """An encoder that embeds nothing: it notes the texts of a task, which ends there.
-
-    `SuiteReport.task` goes on with the next task. So a suite that is run with it tells what it will
-    embed, provided that each task asks for all of its texts in one call, or calls `prepare` first.
-
-    Attributes:
-      texts: role -> what was asked for, each text once, in that order; "" for texts without a role.
-      roles: those of the encoder that will embed.
-    """
-
-    def __init__(self, roles: Mapping[str, Role] | None = None) -> None:
-        self.texts: dict[str, dict[str, None]] = {}
-        self.roles = {
-            name: Role(functools.partial(self._embed, name), role.prompt)
-            for name, role in (roles or {}).items()
-        }
-
-    def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
-        """Notes texts by role; raises `Gathered`."""
-        for role, texts in wanted:
-            self.texts.setdefault(role, {}).update(dict.fromkeys(texts))
-        raise Gathered
-
-    def __call__(self, texts: Sequence[str]) -> np.ndarray:
-        return self._embed("", texts)
-
-    def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
-        self.prepare([(role, texts)])
-
-
-def prepare(encode: Encode, *lists: Iterable[str], **by_role: Iterable[str]) -> None:
-    """Tells an encoder which texts the next calls will ask for, if it can use that.
-
-    A suite calls this before the first of several calls of `encode` in a task. So a `Gatherer` sees
-    all of the task's texts, and `CachedEncoder` embeds them together, similar lengths in a batch.
+def prepare(encode: Encode, texts: Mapping[str, Iterable[str]]) -> None:
+    """Lets an encoder that caches embed texts together, so that similar lengths share a batch.
 
     Args:
-      encode: the encoder.
-      *lists: texts for `encode` itself.
-      **by_role: texts for `for_role(encode, role)`.
+      encode: the encoder; a plain function is left alone.
+      texts: role -> texts that the next calls will ask for; the role is "" for `encode` itself.
     """
     if hasattr(encode, "prepare"):
-        roles = {name: name if name in roles_of(encode) else "" for name in by_role}
-        wanted = [("", texts) for texts in lists]
-        encode.prepare(wanted + [(roles[name], texts) for name, texts in by_role.items()])
+        encode.prepare(requests_by_role(texts, roles_of(encode)).items())
 
 
 class LanguageEncoders:

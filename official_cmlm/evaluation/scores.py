@@ -3,16 +3,18 @@
 import contextlib
 import dataclasses
 import traceback
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import EncoderError, Gathered
+from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, requests_by_role
 
 # Tasks that a note lists.
 _MOST_NAMED = 20
+# Texts whose tokens are counted in one call.
+_COUNTED_TOGETHER = 2048
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +78,12 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
-      finished: the scores and notes of each task that `remaining` need not yield again.
-      keep: called after each task that `remaining` has yielded. Default: does nothing.
+      finished: the scores and notes of each finished task that takes long.
+      keep: called after each of these tasks. Default: does nothing.
       configuration: settings of trainings on which every score depends, to stand beside the scores
         where they are compared with published ones; empty: none.
+      encoder_languages: languages that have an encoder of their own; empty: one embeds all.
       traces: stack traces of unexpected exceptions, for developers.
-      current: the task whose block runs; empty outside of all.
       progress: called with (title, number of steps) before long work other than encoding; returns
         a function to call with the number of steps just finished. Default: silent.
     """
@@ -95,8 +97,8 @@ class SuiteReport:
     finished: dict[str, tuple[list[Score], list[str]]] = dataclasses.field(default_factory=dict)
     keep: Callable[[], None] = lambda: None
     configuration: str = ""
+    encoder_languages: tuple[str, ...] = ()
     traces: list[str] = dataclasses.field(default_factory=list)
-    current: str = ""
     progress: Callable[[str, int], Callable[[int], None]] = lambda what, total: lambda done: None
 
     def add(self, task: str, metric: str, values: float | list[float], count: int) -> None:
@@ -113,6 +115,11 @@ class SuiteReport:
         deviation = float(row.std(ddof=1)) if row.size > 1 else None
         self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation))
 
+    def add_all(self, task: str, metrics: Mapping[str, float], count: int) -> None:
+        """Adds a task's scores by metric, all of the same examples; see `add`."""
+        for metric, value in metrics.items():
+            self.add(task, metric, value, count)
+
     def get(self, task: str, metric: str) -> float | None:
         """The value of a score, or None if it was not added."""
         found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
@@ -124,21 +131,6 @@ class SuiteReport:
         lines = [f"{one.task}: {one.what}: missing; {one.hint}" for one in self.missing]
         return lines + self.failures
 
-    def remaining(self, names: Iterable[str]) -> Iterator[str]:
-        """The tasks that an earlier, interrupted run has not finished; for those that take long.
-
-        A task whose body reports nothing `unscored` is finished at the next step of the iteration.
-        What is added between two loops over tasks, such as an average, belongs to no task.
-        """
-        for name in names:
-            if name in self.finished:
-                continue
-            unscored, scores, notes = len(self.unscored), len(self.scores), len(self.notes)
-            yield name
-            if len(self.unscored) == unscored:
-                self.finished[name] = self.scores[scores:], self.notes[notes:]
-                self.keep()
-
     def restore(self, name: str, scores: list[Score], notes: list[str]) -> None:
         """Adds a task that an earlier run has finished."""
         self.scores += scores
@@ -147,28 +139,24 @@ class SuiteReport:
 
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:
-        """A block whose exceptions are reported; the code after it still runs.
+        """Reports the exceptions of a block, after which the suite goes on.
 
-        `MissingData` is added to `missing`, others become a line of `failures`. `EncoderError` is
-        re-raised, since it concerns every task; `Gathered` ends the block. The stack trace of an
-        unexpected exception is kept in `traces`.
+        `MissingData` is added to `missing`, others become a line of `failures`; the stack trace of
+        an unexpected one is kept in `traces`. `EncoderError` is raised again, since it concerns
+        every task, and so is every exception if the name is empty: the block is the whole suite.
         """
-        around, self.current = self.current, name
         try:
             yield
-        except EncoderError:
-            raise
-        except Gathered:
-            pass
-        except MissingData as error:
-            self.missing.append(Missing(name, error.what, error.hint))
-        except (UserError, ValueError) as error:
-            self.failures.append(f"{name}: {' '.join(str(error).split())}")
         except Exception as error:
-            self.failures.append(f"{name}: stopped by {type(error).__name__}: {error}")
-            self.traces.append(traceback.format_exc())
-        finally:
-            self.current = around
+            if not name or isinstance(error, EncoderError):
+                raise
+            if isinstance(error, MissingData):
+                self.missing.append(Missing(name, error.what, error.hint))
+            elif isinstance(error, UserError | ValueError):
+                self.failures.append(f"{name}: {' '.join(str(error).split())}")
+            else:
+                self.failures.append(f"{name}: stopped by {type(error).__name__}: {error}")
+                self.traces.append(traceback.format_exc())
 
 
 @dataclasses.dataclass
@@ -189,42 +177,39 @@ class TaskLengths:
 
 
 class TextLengths:
-    """Counts, by task, the texts that an encoder is asked for and those that it cuts.
+    """Counts, by task, the texts that an encoder embeds and those that it cuts.
 
     Attributes:
-      tasks: task -> lengths of its texts; the task is empty outside of all.
+      tasks: task -> lengths of its texts; the task is empty for a suite that is a single one.
     """
 
-    def __init__(self, report: SuiteReport, longest: int | None) -> None:
-        """Counts for the current task of `report`; `longest`: tokens that the encoder reads."""
-        self._report, self._longest = report, longest
-        self._seen: dict[str, np.ndarray] = {}
+    def __init__(self, encoder: OpenedEncoder | None) -> None:
+        """Takes the encoder; without one, or if it cannot count tokens, nothing is counted."""
+        self._encoder = encoder
         self.tasks: dict[str, TaskLengths] = {}
 
-    def __call__(self, texts: np.ndarray, tokens: np.ndarray) -> None:
-        """Adds texts.
+    def add(self, task: str, texts: Mapping[str, Iterable[str]]) -> None:
+        """Counts a task's texts, each once.
 
         Args:
-          texts: int `[n]`, a number for each different text.
-          tokens: int `[n]`, their lengths.
+          task: its name.
+          texts: role -> texts; the role is "" for texts without one.
         """
-        if self._longest is None:
+        encoder = self._encoder
+        if encoder is None or encoder.count_tokens is None or encoder.max_seq_length is None:
             return
-        task = self._report.current
-        seen = self._seen.get(task, np.zeros([0], bool))
-        if (lacking := int(texts.max(initial=-1)) + 1 - len(seen)) > 0:
-            # Room to grow, since the numbers grow with every request.
-            seen = np.append(seen, np.zeros(lacking + len(seen), bool))
-            self._seen[task] = seen
-        texts, first = np.unique(texts, return_index=True)
-        tokens = tokens[first][~seen[texts]].astype(np.int64)
-        seen[texts] = True
-        excess = np.maximum(tokens - self._longest, 0)
-        found = self.tasks.setdefault(task, TaskLengths())
-        found.texts += len(tokens)
-        found.cut += int((excess > 0).sum())
-        found.tokens += int(tokens.sum())
-        found.tokens_cut += int(excess.sum())
+        for role, found in requests_by_role(texts, encoder.roles).items():
+            prompt = encoder.roles[role].prompt if role else encoder.prompt
+            prompted = [prompt + text for text in found]
+            for start in range(0, len(prompted), _COUNTED_TOGETHER):
+                some = prompted[start : start + _COUNTED_TOGETHER]
+                tokens = np.asarray(encoder.count_tokens(some))
+                excess = np.maximum(tokens.astype(np.int64) - encoder.max_seq_length, 0)
+                counts = self.tasks.setdefault(task, TaskLengths())
+                counts.texts += len(tokens)
+                counts.cut += int((excess > 0).sum())
+                counts.tokens += int(tokens.sum())
+                counts.tokens_cut += int(excess.sum())
 
     def notes(self) -> list[str]:
         """One line on what was cut, the task with the most first; nothing if nothing was."""
@@ -236,8 +221,8 @@ class TextLengths:
         more = len(shares) - _MOST_NAMED
         named = "; ".join(shares[:_MOST_NAMED]) + (f"; and {more} more tasks" if more > 0 else "")
         return [
-            f"texts of more than {self._longest} tokens were cut (--max_seq_length changes the "
-            f"length): {named}"
+            f"texts of more than {self._encoder.max_seq_length} tokens were cut "
+            f"(--max_seq_length changes the length): {named}"
         ]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation import embedding_cache
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError, Role, for_role, prompted
+from official_cmlm.evaluation.encoding import EncoderError, Role, for_role
 
 
 class _Encoder:
@@ -184,50 +184,6 @@ def test_roles_are_kept_apart(tmp_path):
         assert cached.roles["query"].prompt == "query"
         calls.clear()
         cached.close()
-
-
-def test_lengths_are_counted_once(tmp_path):
-    """The observer hears of each request; a tokenizer sees no text twice, but with its prompt."""
-    tokenized, heard = [], []
-
-    def count_tokens(texts):
-        tokenized.extend(texts)
-        return np.array([len(text) for text in texts])
-
-    encoder = _Encoder()
-    cached = CachedEncoder(
-        encoder, tmp_path, roles={"query": prompted(encoder, "q: ")}, count_tokens=count_tokens
-    )
-    cached(["before"])
-    assert tokenized == []
-    cached.observer = lambda rows, tokens: heard.append((rows.tolist(), tokens.tolist()))
-    cached(["a", "bb", "a"])
-    cached(["before", "bb", *(f"{i:03}" for i in range(9))])
-    for_role(cached, "query")(["a"])
-    cached([])
-    (first, second, third) = heard
-    assert first[1] == [1, 2, 1] and first[0][0] == first[0][2] != first[0][1]
-    assert second[1] == [6, 2] + [3] * 9 and second[0][1] == first[0][1]
-    assert third[1] == [4] and third[0][0] not in first[0] + second[0]
-    assert len(tokenized) == len(set(tokenized)) == 13 and "q: a" in tokenized
-    cached.observer = None
-    cached(["new"])
-    assert len(heard) == 3 and "new" not in tokenized
-
-
-def test_lengths_have_the_default_prompt():
-    """That of the encoder for its own texts, and no other one for a role's."""
-    encoder, heard = _Encoder(), []
-    cached = CachedEncoder(
-        encoder,
-        roles={"query": prompted(encoder, "q: "), "document": Role(encoder)},
-        count_tokens=lambda texts: np.array([len(text) for text in texts]),
-        prompt="default",
-    )
-    cached.observer = lambda rows, tokens: heard.append(tokens.tolist())
-    for encode in (cached, for_role(cached, "query"), for_role(cached, "document")):
-        encode(["a"])
-    assert heard == [[8], [4], [1]]
 
 
 def test_faults_of_a_role():

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.encoding import EncoderError
+from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, prompted
 from official_cmlm.evaluation.scores import (
     Missing,
     MissingData,
@@ -14,6 +14,7 @@ from official_cmlm.evaluation.scores import (
     SuiteReport,
     TextLengths,
 )
+from tests.evaluation import toy
 
 
 def test_one_value():
@@ -104,6 +105,14 @@ def test_faults_of_a_task():
     assert len(report.traces) == 1 and "TypeError: a bug" in report.traces[0]
 
 
+def test_a_block_without_a_name_is_the_whole_suite():
+    """Whoever runs the suite reports its errors."""
+    report = SuiteReport()
+    with pytest.raises(UserError, match="no folder"), report.task(""):
+        raise UserError("no folder")
+    assert report.unscored == []
+
+
 @pytest.mark.parametrize("error", [EncoderError("NaN"), KeyboardInterrupt()])
 def test_other_errors_are_passed_on(error):
     """A fault of the encoder, and a stop by hand."""
@@ -114,32 +123,27 @@ def test_other_errors_are_passed_on(error):
     assert not report.failures
 
 
-def test_current_task():
-    """Only inside its block, also where blocks are nested or fail."""
-    report = SuiteReport()
-    seen = [report.current]
-    with report.task("outer"):
-        with report.task("inner"):
-            seen.append(report.current)
-            raise UserError("bad")
-        seen.append(report.current)
-    assert [*seen, report.current] == ["", "inner", "outer", ""]
+def _counting(longest):
+    """An encoder whose texts say how many tokens they have."""
+    return OpenedEncoder(
+        *("toy", "python", "0" * 16, toy.encode),
+        roles={"query": prompted(toy.encode, "9 ")},
+        max_seq_length=longest,
+        count_tokens=lambda texts: np.array([sum(map(int, text.split())) for text in texts]),
+        prompt="1 ",
+    )
 
 
 def test_cut_texts_are_counted_by_task():
-    """A text counts once a task, and again in another one."""
-    report = SuiteReport()
-    lengths = TextLengths(report, 10)
-    requests = {"MR": ([0, 1, 2, 1], [5, 12, 10, 12]), "CR": ([1, 7], [12, 110])}
-    for task, (texts, tokens) in requests.items():
-        with report.task(task):
-            for _ in range(2):
-                lengths(np.array(texts), np.array(tokens))
-    lengths(np.array([3]), np.array([10]))
+    """A text counts once a task and role, with its prompt, and again in another task."""
+    lengths = TextLengths(_counting(10))
+    lengths.add("MR", {"": ["4", "11", "9", "11"]})
+    lengths.add("CR", {"": ["11", "109"]})
+    lengths.add("", {"query": ["1"], "": ["9"]})
     assert {task: dataclasses.astuple(found) for task, found in lengths.tasks.items()} == {
         "MR": (3, 1, 27, 2),
         "CR": (2, 2, 122, 102),
-        "": (1, 0, 10, 0),
+        "": (2, 0, 20, 0),
     }
     (note,) = lengths.notes()
     assert note.startswith("texts of more than 10 tokens were cut (--max_seq_length ")
@@ -148,23 +152,28 @@ def test_cut_texts_are_counted_by_task():
     )
 
 
+def test_a_role_that_the_encoder_lacks_is_none():
+    """Its texts are the encoder's own, each counted once."""
+    lengths = TextLengths(_counting(10))
+    lengths.add("a", {"document": ["5", "6"], "": ["5"]})
+    assert dataclasses.astuple(lengths.tasks["a"]) == (2, 0, 13, 0)
+
+
 def test_many_cut_tasks_make_a_note_of_bounded_length():
     """Twenty are named, the rest counted."""
-    report = SuiteReport()
-    lengths = TextLengths(report, 1)
+    lengths = TextLengths(_counting(1))
     for number in range(25):
-        with report.task(f"task {number}"):
-            lengths(np.arange(1000), np.full(1000, 2))
+        lengths.add(f"task {number}", {"": [f"{i}" for i in range(1, 1001)]})
     (note,) = lengths.notes()
     assert note.count("1,000 of 1,000 texts") == 20 and note.endswith("; and 5 more tasks")
 
 
 def test_nothing_cut_is_no_note():
-    """Nor is anything counted for an encoder whose length is not known."""
-    for longest, tasks in ((9, 1), (None, 0)):
-        lengths = TextLengths(SuiteReport(), longest)
-        lengths(np.array([0, 1]), np.array([9, 3]))
-        lengths(np.array([], int), np.array([], int))
+    """Nor is anything counted for an encoder whose length is not known, or without any."""
+    for encoder, tasks in ((_counting(10), 1), (_counting(None), 0), (None, 0)):
+        lengths = TextLengths(encoder)
+        lengths.add("a", {"": ["9", "3"]})
+        lengths.add("none", {"": []})
         assert lengths.notes() == [] and len(lengths.tasks) == tasks
 
 

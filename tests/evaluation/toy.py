@@ -5,6 +5,13 @@ import hashlib
 import numpy as np
 
 from official_cmlm.evaluation.data.sts import SUBSETS
+from official_cmlm.evaluation.suite import read_tasks, score_tasks
+
+
+def evaluate(suite, encode, data, options, report):
+    """Reads and scores the tasks of a suite; raises what concerns the whole suite."""
+    report.encoder_languages = getattr(encode, "languages", ())
+    score_tasks(read_tasks(suite.tasks(data, options, report), report), encode, report)
 
 
 def encode(texts, dim=64):

@@ -6,7 +6,6 @@ from pathlib import Path
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.scores import SuiteReport
 
 HINT = (
     "bli_datasets of github.com/codogogo/xling-eval belongs into DATA_DIR/bli as "
@@ -14,6 +13,10 @@ HINT = (
 )
 
 _FILE = re.compile(r"(?:.+\.)?(train|test)\.(?:.+\.)?([^.]+)\.([^.-]+)-([^.]+)\.tsv")
+
+
+Pair = tuple[str, str]
+"""Source word, target word."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,7 +70,7 @@ def discover(folder: Path) -> list[Direction]:
     return [found[name] for name in sorted(found)]
 
 
-def read_pairs(data: DataFolder, path: Path, report: SuiteReport) -> list[tuple[str, str]]:
+def read_pairs(data: DataFolder, path: Path, notes: list[str]) -> list[Pair]:
     """Pairs of words; lines other than `word<TAB>word` are skipped and counted in a note.
 
     Raises:
@@ -79,7 +82,7 @@ def read_pairs(data: DataFolder, path: Path, report: SuiteReport) -> list[tuple[
     if not pairs:
         raise UserError(f"{path}: no line is word, tab, word; {HINT}")
     if len(pairs) < len(lines):
-        report.notes.append(
+        notes.append(
             f"{path.name}: {len(lines) - len(pairs)} of {len(lines)} lines skipped: not two words"
         )
     return pairs

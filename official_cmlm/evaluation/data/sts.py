@@ -64,6 +64,11 @@ class ScoredPairs:
     gold: np.ndarray
     skipped: int = 0
 
+    @property
+    def texts(self) -> list[str]:
+        """All sentences."""
+        return [*self.first, *self.second]
+
 
 def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
     """The pairs of all subsets as one list."""

@@ -60,8 +60,8 @@ Rows = Mapping[str, tuple[str, str, float]]
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """Where the pairs of a language, or of two languages, are.
+class PairFile:
+    """The file that holds the pairs of a language, or of two languages.
 
     Attributes:
       path: the file; of two tables that of the words.
@@ -99,7 +99,7 @@ class WordPairs:
         return {number: (first, second, score) for number, first, second, score in self.rows}
 
 
-def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, Source]]:
+def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairFile]]:
     """Data set -> language or pair of languages -> its pairs; notes tell which files are not taken.
 
     Languages have their two-letter code where there is one, those of SimLex-999 the name in the
@@ -109,54 +109,54 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, Sourc
     Raises:
       MissingData: if there are no files.
     """
-    found: dict[str, dict[str, Source]] = {name: {} for name in DATA_SETS}
+    found: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
-    def add(data_set: str, name: str, source: Source) -> None:
-        taken = found[data_set].setdefault(name, source)
-        if taken is not source:
+    def add(data_set: str, name: str, file: PairFile) -> None:
+        taken = found[data_set].setdefault(name, file)
+        if taken is not file:
             report.notes.append(
-                f"{data_set}.{name}: {taken.path.name} is read, not {source.path.name}"
+                f"{data_set}.{name}: {taken.path.name} is read, not {file.path.name}"
             )
 
     tables: list[Path] = []
     for path in _files(data.root, MULTILINGUAL):
         if match := _LANGUAGE_FILE.fullmatch(path.name):
-            add(MULTILINGUAL, two_letters(match[1] or match[2]), Source(path))
+            add(MULTILINGUAL, two_letters(match[1] or match[2]), PairFile(path))
         elif match := _PAIR_FILE.fullmatch(path.name):
-            add(CROSS_LINGUAL, pair_name(match[1], match[2]), Source(path))
+            add(CROSS_LINGUAL, pair_name(match[1], match[2]), PairFile(path))
         elif path.name in (_WORDS, _SCORES):
             tables.append(path.parent)
     for folder in dict.fromkeys(tables):
         with report.task(MULTILINGUAL):
             for column in _columns_of_both(data, folder):
-                add(MULTILINGUAL, two_letters(column), Source(folder / _WORDS, column))
+                add(MULTILINGUAL, two_letters(column), PairFile(folder / _WORDS, column))
     for path in _files(data.root, SIMLEX):
         if path.name.casefold() == _SIMLEX_999:
-            add(SIMLEX, "english", Source(path))
+            add(SIMLEX, "english", PairFile(path))
         elif match := _SIMLEX_FILE.fullmatch(path.name):
-            add(SIMLEX, match[1], Source(path))
+            add(SIMLEX, match[1], PairFile(path))
     for path in _files(data.root, CROSS_LINGUAL):
         if match := _PAIR_FILE.fullmatch(path.name):
-            add(CROSS_LINGUAL, pair_name(match[1], match[2]), Source(path))
+            add(CROSS_LINGUAL, pair_name(match[1], match[2]), PairFile(path))
     if not tables and not any(found.values()):
         raise MissingData(data.root / _FOLDERS[MULTILINGUAL][0], HINT)
     return {name: dict(sorted(sources.items())) for name, sources in found.items()}
 
 
-def read(data: DataFolder, source: Source) -> WordPairs:
+def read(data: DataFolder, file: PairFile) -> WordPairs:
     """The pairs of a file.
 
     Raises:
       MissingData: if a file is missing.
       UserError: if its columns are in no known form, or fewer than two pairs are left.
     """
-    if source.column:
-        pairs = _from_two_tables(data, source)
+    if file.column:
+        pairs = _from_two_tables(data, file)
     else:
-        header, lines = data.table(source.path, HINT, _is_header)
-        pairs = parse_pairs(lines, str(source.path), header)
+        header, lines = data.table(file.path, HINT, _is_header)
+        pairs = parse_pairs(lines, str(file.path), header)
     if len(pairs.rows) < 2:
-        raise UserError(f"{source.path}: {len(pairs.rows)} word pairs with a score; need 2; {HINT}")
+        raise UserError(f"{file.path}: {len(pairs.rows)} word pairs with a score; need 2; {HINT}")
     return pairs
 
 
@@ -323,17 +323,17 @@ def _listed(names: Sequence[str]) -> str:
     return repr(", ".join(names)[:100])
 
 
-def _from_two_tables(data: DataFolder, source: Source) -> WordPairs:
+def _from_two_tables(data: DataFolder, file: PairFile) -> WordPairs:
     """Pairs of a language in `translation.csv` and `scores.csv`, joined by their ids or rows."""
-    path = source.path.with_name(_SCORES)
-    words, scores = _by_id(data, source.path), _by_id(data, path)
+    path = file.path.with_name(_SCORES)
+    words, scores = _by_id(data, file.path), _by_id(data, path)
     if words.rows.keys() != scores.rows.keys():
         raise UserError(
-            f"{source.path} has {len(words.rows)} rows, {path} has {len(scores.rows)}, and not the "
+            f"{file.path} has {len(words.rows)} rows, {path} has {len(scores.rows)}, and not the "
             f"same ids; download both again"
         )
-    first, second = (words.names.index(f"{source.column}{i}") for i in (1, 2))
-    score = scores.names.index(source.column)
+    first, second = (words.names.index(f"{file.column}{i}") for i in (1, 2))
+    score = scores.names.index(file.column)
     rows = [
         _row([number, row[first], row[second], scores.rows[number][score]], number, 4, _JOINED)
         for number, row in words.rows.items()

@@ -11,12 +11,11 @@ import numpy as np
 from scipy import stats
 
 from official_cmlm.evaluation.data.sts import ScoredPairs
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 
 
 def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
     """Cosine of each pair: float `[n]`; 0 where one of the vectors is zero."""
-    prepare(encode, pairs.first, pairs.second)
     first, second = encode(pairs.first), encode(pairs.second)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     dots = np.einsum("nd,nd->n", first, second)
@@ -71,7 +70,6 @@ def subset_correlations(encode: Encode, subsets: Mapping[str, ScoredPairs]) -> d
     Raises:
       ValueError: if a subset has fewer than two pairs.
     """
-    prepare(encode, *(side for pairs in subsets.values() for side in (pairs.first, pairs.second)))
     similarity = {name: cosines(encode, pairs) for name, pairs in subsets.items()}
     together = np.concatenate([similarity[name] for name in subsets])
     gold = np.concatenate([pairs.gold for pairs in subsets.values()])

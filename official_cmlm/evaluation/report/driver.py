@@ -9,6 +9,7 @@ import os
 import sys
 import time
 import traceback
+from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,10 +23,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import (
     Encode,
-    Gatherer,
     LanguageEncoders,
     OpenedEncoder,
-    Role,
+    prepare,
 )
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 from official_cmlm.evaluation.scores import (
@@ -36,6 +36,7 @@ from official_cmlm.evaluation.scores import (
     TaskLengths,
     TextLengths,
 )
+from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -170,6 +171,20 @@ def run(
     keys = {suite: _key(fingerprint, suite, options[suite], strict, state) for suite in options}
     kept = {suite: output_dir / "suites" / f"{suite}.json" for suite in options}
     earlier = {suite: _finished(kept[suite], keys[suite], data_dir) for suite in options}
+    single = encoders.get("")
+    waiting = {
+        suite: SuiteRun(
+            suite,
+            data_dir,
+            options[suite],
+            strict,
+            single,
+            _Partial(kept[suite], keys[suite]),
+            () if single else tuple(encoders),
+        )
+        for suite in options
+        if earlier[suite] is None
+    }
     with contextlib.ExitStack() as stack:
         # Languages may share an encoder, whose store one at a time may use.
         stores = {
@@ -178,27 +193,18 @@ def run(
         }
         cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
         first = next(iter(cached.values()))
-        longest = next(iter(encoders.values())).max_seq_length
-        encode = first if "" in cached else LanguageEncoders(cached)
-        # A faulty encoder fails again in the suites, which report it.
-        with contextlib.suppress(UserError):
-            if encode is first:
-                waiting = {suite: options[suite] for suite in options if earlier[suite] is None}
-                if waiting:
-                    print(f"reading the texts of {', '.join(waiting)} …", file=sys.stderr)
-                first.prepare(texts_of(waiting, data_dir, first.roles).items())
+        encode = first if single else LanguageEncoders(cached)
+        if waiting:
+            print(f"reading the texts of {', '.join(waiting)} …", file=sys.stderr)
+            for suite_run in waiting.values():
+                suite_run.read()
+            # A faulty encoder fails again in the suites, which report it.
+            with contextlib.suppress(UserError):
+                prepare(encode, _texts_of(waiting.values()))
         for suite in options:
             found = earlier[suite]
             if found is None:
-                found = {"key": keys[suite]} | run_suite(
-                    suite,
-                    encode,
-                    data_dir,
-                    options[suite],
-                    strict,
-                    _Partial(kept[suite], keys[suite]),
-                    longest,
-                )
+                found = {"key": keys[suite]} | waiting.pop(suite).score(encode)
                 _write(kept[suite], json.dumps(found, indent=1))
             results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
             results["encoder"]["dimension"] = first.dimension
@@ -226,28 +232,17 @@ def _cached(encoder: OpenedEncoder, output_dir: Path) -> CachedEncoder:
         lambda total: progress.counter(total, "text", "encode"),
         encoder.fine_tune,
         encoder.roles,
-        encoder.count_tokens,
         encoder.workers,
-        encoder.prompt,
     )
 
 
-def texts_of(
-    options: Mapping[str, Any], data_dir: Path, roles: Mapping[str, Role] | None = None
-) -> Mapping[str, Iterable[str]]:
-    """The texts that suites will embed, by role ("": none), each once.
-
-    Without those of mteb, which downloads when it runs.
-    """
-    gatherer = Gatherer(roles)
-    for name in options:
-        if name != "mteb":
-            # Whatever fails here fails again where it is reported.
-            with contextlib.suppress(Exception):
-                suites.suite(name).evaluate(
-                    gatherer, DataFolder(data_dir), options[name], SuiteReport()
-                )
-    return gatherer.texts
+def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
+    """Returns the texts of suites that were read, by role."""
+    found: dict[str, list[str]] = {}
+    for task in (task for run in runs for task in run.tasks if task.error is None):
+        for role, texts in task.texts().items():
+            found.setdefault(role, []).extend(texts)
+    return found
 
 
 class _Partial:
@@ -290,79 +285,114 @@ class _Partial:
         self._path.unlink(missing_ok=True)
 
 
-def run_suite(
-    name: str,
-    encode: Encode,
-    data_dir: Path,
-    options: Any,
-    strict: bool,
-    partial: _Partial | None = None,
-    longest: int | None = None,
-) -> dict[str, Any]:
-    """Runs one suite; missing data become `missing`, exceptions `failures`.
+class SuiteRun:
+    """One suite: its files are read, then it is scored.
 
-    Args:
-      name: the suite.
-      encode: embeds texts.
-      data_dir: folder of the evaluation data.
-      options: of the suite.
-      strict: whether data that differs from the published files is an error.
-      partial: keeps finished tasks for a later run. Default: none are kept.
-      longest: tokens that the encoder reads of a text; then `cut` says by task how many texts it
-        was asked for and how many it cut. Default: not known.
+    Missing data become `missing` in results, exceptions `failures`.
+
+    Attributes:
+      tasks: those that were read and not scored yet.
     """
-    module = suites.suite(name)
-    report = SuiteReport(
-        progress=lambda what, total: progress.counter(total, "training", f"{name} {what}")
-    )
-    data = DataFolder(data_dir, strict)
-    lengths = TextLengths(report, longest)
-    if partial:
-        partial.restore(report, data, lengths)
-        report.keep = lambda: partial.keep(report, data, lengths)
-    if isinstance(encode, CachedEncoder) and longest is not None:
-        encode.observer = lengths
-    began, embedding = time.monotonic(), getattr(encode, "seconds", 0.0)
-    try:
-        module.evaluate(encode, data, options, report)
-    except MissingData as error:
-        report.missing.append(Missing("", error.what, error.hint))
-    except UserError as error:
-        report.failures.append(" ".join(str(error).split()))
-    except Exception as error:
-        # An unexpected exception must not cost the hours of other suites; its trace is printed.
-        report.traces.append(traceback.format_exc())
-        report.failures.append(f"stopped by {type(error).__name__}: {error}")
-    finally:
-        if isinstance(encode, CachedEncoder):
-            encode.observer = None
-    if isinstance(encode, CachedEncoder) and encode.constant and not report.failures:
-        report.failures.append(
-            "the encoder has the same vector for all texts, so no score means anything"
+
+    def __init__(
+        self,
+        name: str,
+        data_dir: Path,
+        options: Any,
+        strict: bool = False,
+        encoder: OpenedEncoder | None = None,
+        partial: _Partial | None = None,
+        encoder_languages: tuple[str, ...] = (),
+    ) -> None:
+        """Restores the tasks that an interrupted run has finished.
+
+        Args:
+          name: the suite.
+          data_dir: folder of the evaluation data.
+          options: of the suite.
+          strict: whether data that differs from the published files is an error.
+          encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded
+            and how many it cut. Default: they are not counted.
+          partial: keeps finished tasks for a later run. Default: none are kept.
+          encoder_languages: languages, if each has its own encoder.
+        """
+        self._name, self._options, self._partial = name, options, partial
+        self._module = suites.suite(name)
+        self._data = DataFolder(data_dir, strict)
+        self._lengths = TextLengths(encoder)
+        self._report = report = SuiteReport(
+            encoder_languages=encoder_languages,
+            progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-    if partial and not report.unscored:
-        partial.remove()
-    for trace in report.traces:
-        print(trace, file=sys.stderr)
-    for warning in data.warnings:
-        print(f"warning: {warning}", file=sys.stderr)
-    return {
-        "protocol": module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
-        "options": dataclasses.asdict(options),
-        "seeds": report.seeds,
-        "configuration": report.configuration,
-        "scores": [dataclasses.asdict(score) for score in report.scores],
-        "figures": report.figures,
-        "notes": [*report.notes, *data.warnings, *lengths.notes()],
-        "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
-        "missing": [dataclasses.asdict(one) for one in report.missing],
-        "failures": report.failures,
-        "files": data.files,
+        self._seconds = 0.0
+        self.tasks: deque[Task] = deque()
+        if partial:
+            partial.restore(report, self._data, self._lengths)
+            report.keep = lambda: partial.keep(report, self._data, self._lengths)
+
+    def read(self) -> None:
+        """Reads the files of the tasks that are not finished."""
+        began = time.monotonic()
+        found = self._module.tasks(self._data, self._options, self._report)
+        self.tasks = read_tasks(found, self._report)
+        self._seconds += time.monotonic() - began
+
+    def score(self, encode: Encode) -> dict[str, Any]:
+        """Scores the tasks; returns the suite's part of `results.json`."""
+        report, data = self._report, self._data
+        began, embedding = time.monotonic(), getattr(encode, "seconds", 0.0)
+        try:
+            score_tasks(self.tasks, encode, report, self._lengths)
+        except MissingData as error:
+            report.missing.append(Missing("", error.what, error.hint))
+        except UserError as error:
+            report.failures.append(" ".join(str(error).split()))
+        except Exception as error:
+            # An unexpected exception must not cost the hours of other suites; its trace is printed.
+            report.traces.append(traceback.format_exc())
+            report.failures.append(f"stopped by {type(error).__name__}: {error}")
+        if isinstance(encode, CachedEncoder) and encode.constant and not report.failures:
+            report.failures.append(
+                "the encoder has the same vector for all texts, so no score means anything"
+            )
+        if self._partial and not report.unscored:
+            self._partial.remove()
+        for trace in report.traces:
+            print(trace, file=sys.stderr)
+        for warning in data.warnings:
+            print(f"warning: {warning}", file=sys.stderr)
         # Without embedding, which is counted for all suites together.
-        "seconds": round(
-            time.monotonic() - began - (getattr(encode, "seconds", 0.0) - embedding), 1
-        ),
-    }
+        embedding = getattr(encode, "seconds", 0.0) - embedding
+        lengths = self._lengths
+        return {
+            "protocol": self._module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
+            "options": dataclasses.asdict(self._options),
+            "seeds": report.seeds,
+            "configuration": report.configuration,
+            "scores": [dataclasses.asdict(score) for score in report.scores],
+            "figures": report.figures,
+            "notes": [*report.notes, *data.warnings, *lengths.notes()],
+            "cut": {task: dataclasses.asdict(found) for task, found in lengths.tasks.items()},
+            "missing": [dataclasses.asdict(one) for one in report.missing],
+            "failures": report.failures,
+            "files": data.files,
+            "seconds": round(self._seconds + time.monotonic() - began - embedding, 1),
+        }
+
+
+def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
+    """Reads a suite's files; returns the lines of tasks whose files are missing or broken.
+
+    Raises:
+      UserError: if the whole suite cannot be scored.
+    """
+    report = SuiteReport()
+    found = suites.suite(name).tasks(DataFolder(data_dir), options, report)
+    for task in read_tasks(found, report):
+        with report.task(task.name):
+            if task.error is not None:
+                raise task.error
+    return report.unscored
 
 
 def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:

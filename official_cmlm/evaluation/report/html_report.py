@@ -7,7 +7,6 @@ from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
 from official_cmlm.evaluation.report.main_scores import (
-    BARS,
     Main,
     Results,
     scores,
@@ -16,7 +15,7 @@ from official_cmlm.evaluation.report.main_scores import (
 )
 from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Table
-from official_cmlm.evaluation.suites import SUITES
+from official_cmlm.evaluation.suites import SUITES, declared
 
 # Longer tables of scores are folded.
 _MOST_ROWS = 12
@@ -69,7 +68,7 @@ def html_report(*parts: Results) -> str:
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     """The charts of a suite."""
     names = tables.encoder_names(*parts)
-    drawn = _bars(suite, parts) if suite in BARS else []
+    drawn = _bars(suite, parts) if declared(suite).bars else []
     curves, curve_colors = {}, []
     # One range for all maps of the report, so that they can be compared.
     every = [
@@ -108,19 +107,20 @@ def _maps(part: Results, suite: str) -> dict[str, Any]:
 
 
 def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
-    """A chart for each group of tasks, with a bar per task and encoder, averages apart."""
+    """A chart for each panel of tasks, with a bar per task and encoder, averages apart."""
     rows = main_scores.main_scores(suite, parts)
-    of_group = [
-        [row for row in rows if row.group == group]
-        for group in dict.fromkeys(row.group for row in rows)
+    panels = [
+        [row for row in rows if row.panel == panel]
+        for panel in dict.fromkeys(row.panel for row in rows)
     ]
-    drawn = [_bar_chart(suite, group, parts) for group in of_group]
+    drawn = [_bar_chart(suite, panel, parts) for panel in panels]
     return [chart for chart in drawn if chart is not None]
 
 
 def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
     """One bar per task and encoder; for a single encoder also after component removal."""
-    bars = BARS[suite]
+    shown_as = declared(suite)
+    main = shown_as.main[0]
     names = tables.encoder_names(*parts)
     series = [
         _series(suite, name, part, rows, color)
@@ -137,11 +137,11 @@ def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
         return None
     averages = sum(row.is_average for row in rows)
     return figures.bars(
-        ": ".join(filter(None, [bars.title, rows[0].group])),
+        ": ".join(filter(None, [shown_as.bars.title, rows[0].panel])),
         [row.label for row in rows],
         series,
-        bars.axis,
-        bars.decimals,
+        shown_as.bars.axis or main.text,
+        main.decimals - 1,
         marked,
         apart=averages if averages < len(rows) else 0,
     )

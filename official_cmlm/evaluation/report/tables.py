@@ -13,12 +13,11 @@ from official_cmlm.evaluation.report.main_scores import (
     suite_names,
 )
 from official_cmlm.evaluation.report.papers import PaperTable, own_values, paper_tables
-from official_cmlm.evaluation.suites import SUITES
+from official_cmlm.evaluation.suite import Metric
+from official_cmlm.evaluation.suites import SUITES, declared
 
 MISSING = "–"
 ROWS_FOOTNOTE = "Bold: the best of a row; none where the counts differ."
-# Decimals of suites whose scores are not percentages.
-_MORE_DECIMALS = {"geometry": 4}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,11 +98,10 @@ def summary(*parts: Results) -> Table | None:
     for suite in suite_names(*parts):
         if not scores(parts[0], suite):
             continue
-        decimals = _MORE_DECIMALS.get(suite, 2)
-        for task, metric, found in main_scores.summarized(suite, parts):
-            label = " and ".join(map(main_scores.metric_label, metric.split(" and ")))
-            cells = [_with_deviation(score, decimals) for score in found]
-            best |= _best_of_row(len(rows), 3, found, metric, decimals)
+        for task, metrics, found in main_scores.summarized(suite, parts):
+            label = " and ".join(metric.text for metric in metrics)
+            cells = [_with_deviation(score, metrics[0].decimals) for score in found]
+            best |= _best_of_row(len(rows), 3, found, metrics[0])
             rows.append([suite, task, label, *cells, _counts(found)])
     if not rows:
         return None
@@ -177,7 +175,7 @@ def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tupl
     """The best of each column, as printed; of equal values, or a single one, there is none."""
     best = set()
     for column, (_, score) in enumerate(table.columns, 1):
-        sign = main_scores.better((score or "").split("|")[0].rpartition("/")[2])
+        sign = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2]).better
         values = {i: sign * float(r[column]) for i, r in enumerate(rows) if r[column] != MISSING}
         # Nothing is best where nothing differs.
         if len(set(values.values())) > 1 and sign:
@@ -186,19 +184,18 @@ def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tupl
 
 
 def _best_of_row(
-    row: int, first: int, found: Sequence[dict[str, Any] | None], metric: str, decimals: int
+    row: int, first: int, found: Sequence[dict[str, Any] | None], metric: Metric
 ) -> set[tuple[int, int]]:
     """The best of several encoders' scores, as printed, in the columns from `first` on.
 
     There is none among equal values, nor among scores of different examples.
     """
-    sign = main_scores.better(metric)
     values = {
-        i: sign * float(_number(score["value"], decimals))
+        i: metric.better * float(_number(score["value"], metric.decimals))
         for i, score in enumerate(found)
         if score and is_number(score["value"])
     }
-    if len(set(values.values())) < 2 or not sign or not _comparable(found):
+    if len(set(values.values())) < 2 or not metric.better or not _comparable(found):
         return set()
     return {(row, first + i) for i, value in values.items() if value == max(values.values())}
 
@@ -216,24 +213,22 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
     """
     found = [scores(part, suite) for part in parts]
     names = encoder_names(*parts)
-    decimals = _MORE_DECIMALS.get(suite, 2)
+    shown_as = declared(suite)
     header = ["Task", "Metric", *(names if len(names) > 1 else ["Value"]), "Count"]
     if len(parts) == 2:
         header.insert(4, "Difference")
     rows, best = [], set()
     for key in dict.fromkeys(key for part in found for key in part):
         each = [part.get(key) for part in found]
-        task, metric = next((score["task"], score["metric"]) for score in each if score)
-        row = [
-            task,
-            main_scores.metric_label(metric),
-            *(_with_deviation(score, decimals) for score in each),
-        ]
+        task, name = next((score["task"], score["metric"]) for score in each if score)
+        metric = shown_as.metric(name)
+        row = [task, metric.text, *(_with_deviation(score, metric.decimals) for score in each)]
         if len(parts) == 2:
             values = [score["value"] if score else None for score in each]
             both = all(map(is_number, values)) and _comparable(each)
-            row.append(_number(values[0] - values[1], decimals, "+") if both else MISSING)
-        best |= _best_of_row(len(rows), 2, each, metric, decimals)
+            difference = values[0] - values[1] if both else 0.0
+            row.append(_number(difference, metric.decimals, "+") if both else MISSING)
+        best |= _best_of_row(len(rows), 2, each, metric)
         rows.append([*row, _counts(each)])
     return Table(header, rows, left=2, best=frozenset(best)) if rows else None
 

@@ -3,17 +3,17 @@
 A suite is a module of this package with
 
 - `Options`: a frozen dataclass; every field says meaning, default and source;
-- `evaluate(encode, data, options, report) -> None`: reads files from a `DataFolder`, embeds texts
-  with `encode` (which caches, so the same text may be passed again), adds scores to a
-  `SuiteReport`.
+- `RESULTS`: a `SuiteResults` that declares every metric, and how reports show the scores;
+- `tasks(data, options, report)`: yields a `Task` for each of its tasks, and one for their averages.
 
-It wraps each task in `with report.task(name):`, so that a file that is missing or broken concerns
-one task only. A task that embeds several lists calls `prepare(encode, *lists)` first: all suites'
-texts are embedded in one pass, which learns from a run without embedding what they are. Tasks that
-take long are looped over by `report.remaining(names)`; an interrupted run does not repeat them.
-What is no test set has names of its own. An encoder's roles are `for_role(encode, "query")`. Its
-docstring's first paragraph is shown as the protocol in results. Measures are pure functions on
-arrays, in `metrics/` where suites share them or where they are long.
+A task reads its files from the `DataFolder` in `texts()`, which returns all texts that it embeds,
+and adds scores to a `SuiteReport` in `score(encode, report)`. So the texts of all suites are known
+before the first is scored, and are embedded in one pass, similar lengths in a batch; `score` embeds
+them again, and gets the stored vectors. A file that is missing or broken concerns one task only.
+Scores of data that is not a test set have a task name of their own. An encoder's roles are
+`for_role(encode, "query")`. The first paragraph of the module's docstring is shown as the protocol
+in results. Measures are pure functions on arrays, in `metrics/` where suites share them or where
+they are long.
 """
 
 import importlib
@@ -23,6 +23,7 @@ import typing
 from typing import Any
 
 from official_cmlm.errors import UserError
+from official_cmlm.evaluation.suite import SuiteResults
 from official_cmlm.validation import OneOf, read_dataclass
 
 SUITES = {
@@ -53,6 +54,11 @@ def suite(name: str) -> types.ModuleType:
     if name not in SUITES:
         raise UserError(f"no suite {name!r}; there are {', '.join(SUITES)}")
     return importlib.import_module(f"{__name__}.{name}")
+
+
+def declared(name: str) -> SuiteResults:
+    """Returns what a suite declares of its results; nothing for a name that is not a suite's."""
+    return suite(name).RESULTS if name in SUITES else SuiteResults(())
 
 
 def expanded(names: list[str]) -> list[str]:

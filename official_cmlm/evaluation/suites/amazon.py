@@ -7,7 +7,7 @@ a sentence pair, but a review is one text: the features here are its embedding u
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Annotated
 
 import numpy as np
@@ -17,9 +17,17 @@ from official_cmlm.evaluation.data import amazon as amazon_reviews
 from official_cmlm.evaluation.data.amazon import Reviews
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import above, at_least, between, check_fields
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
@@ -60,12 +68,29 @@ class Options:
             raise ValueError("grid must hold positive numbers, got []")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Trains on one language and tests on all languages found, or on those that were chosen.
+RESULTS = SuiteResults(
+    (
+        Metric("accuracy_frozen", "accuracy", "%", "encoder frozen", main=True),
+        Metric("accuracy_trained", "accuracy", "%", "encoder trained too"),
+    ),
+    averages=r"mean",
+    bars=Bars(
+        "Sentiment of reviews, learned in one language, by test language; frozen encoder",
+        "accuracy, %",
+        (
+            PaperRow("CMLM", "Table 6 (frozen)", "mBERT"),
+            PaperRow("CMLM", "Table 6 (frozen)", "CMLM"),
+        ),
+    ),
+)
 
-    Tasks: `<language>`, and `mean` over the languages other than the training language. Metrics:
-    `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and classifier
-    trained together).
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields one task: training on one language, and tests on all that are found or were chosen.
+
+    Tasks in results: `<language>`, and `mean` over the languages other than the training language.
+    Metrics: `accuracy_frozen` (a classifier on embeddings) and `accuracy_trained` (encoder and
+    classifier trained together).
 
     Raises:
       UserError: if the training reviews are missing or all have the same label, or a language that
@@ -84,39 +109,56 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     for name, reviews in [(f"{source} (train)", train), *tests.items()]:
         if reviews.skipped:
             report.notes.append(f"{name}: {reviews.skipped} malformed reviews skipped")
-    if not tests:
-        return
-    prepare(encode, train.texts, *(reviews.texts for reviews in tests.values()))
-    if options.languages:
-        others = [language for language in tests if language != source]
-        report.notes.append(f"mean is over a part that was chosen: {' '.join(others) or 'none'}")
+    if tests:
+        yield _Sentiment("", train, tests, options)
 
-    def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
-        rows, dev = split(train.labels, options.dev_share, seed)
-        vectors = encode(train.texts)
-        classifier = best_on_dev(
-            (vectors[rows], train.labels[rows]),
-            (vectors[dev], train.labels[dev]),
-            2,
-            # Large values of C converge slowly.
-            LogisticRegressionSolver(max_iter=2000),
-            seed,
-            sorted(options.grid),
-        )
-        return lambda texts: classifier.predict(encode(texts))
 
-    _test("accuracy_frozen", frozen, tests, options, report)
-    fine_tune = getattr(encode, "fine_tune", None)
-    if options.train_encoder and fine_tune is None:
-        report.notes.append("accuracy_trained: this encoder cannot be trained here")
-    elif options.train_encoder:
+@dataclasses.dataclass(eq=False)
+class _Sentiment(Task):
+    """Classifiers of one language's reviews, tested on others'."""
 
-        def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
-            # Without the development part, so that both metrics train on the same reviews.
-            part = train.take(split(train.labels, options.dev_share, seed)[0])
-            return fine_tune(part.texts, part.labels, 2, seed)
+    train: Reviews
+    tests: dict[str, Reviews]
+    options: Options
 
-        _test("accuracy_trained", trained, tests, options, report)
+    def texts(self) -> TextsByRole:
+        every = [self.train, *self.tests.values()]
+        return {"": [text for reviews in every for text in reviews.texts]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        train, tests, options = self.train, self.tests, self.options
+        if options.languages:
+            others = [language for language in tests if language != options.train_language]
+            report.notes.append(
+                f"mean is over a part that was chosen: {' '.join(others) or 'none'}"
+            )
+
+        def frozen(seed: int) -> Callable[[list[str]], np.ndarray]:
+            rows, dev = split(train.labels, options.dev_share, seed)
+            vectors = encode(train.texts)
+            classifier = best_on_dev(
+                (vectors[rows], train.labels[rows]),
+                (vectors[dev], train.labels[dev]),
+                2,
+                # Large values of C converge slowly.
+                LogisticRegressionSolver(max_iter=2000),
+                seed,
+                sorted(options.grid),
+            )
+            return lambda texts: classifier.predict(encode(texts))
+
+        _test("accuracy_frozen", frozen, tests, options, report)
+        fine_tune = getattr(encode, "fine_tune", None)
+        if options.train_encoder and fine_tune is None:
+            report.notes.append("accuracy_trained: this encoder cannot be trained here")
+        elif options.train_encoder:
+
+            def trained(seed: int) -> Callable[[list[str]], np.ndarray]:
+                # Without the development part, so that both metrics train on the same reviews.
+                part = train.take(split(train.labels, options.dev_share, seed)[0])
+                return fine_tune(part.texts, part.labels, 2, seed)
+
+            _test("accuracy_trained", trained, tests, options, report)
 
 
 def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:

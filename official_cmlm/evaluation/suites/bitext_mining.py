@@ -6,8 +6,10 @@ since the gold pairs name only one of the ids.
 """
 
 import dataclasses
+import functools
 import re
 from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -16,7 +18,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, pair_name
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.margin import (
     MARGINS,
     RETRIEVALS,
@@ -28,6 +30,7 @@ from official_cmlm.evaluation.metrics.margin import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 HINT = (
@@ -109,8 +112,28 @@ def judge(
     return found.scores[single], correct[single]
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every `<src>-<trg>.<split>` that has a gold file.
+_CONDITIONS = {
+    "best": "threshold of the best F1",
+    "fixed": "threshold that was given",
+    "training": "threshold of the training part",
+}
+RESULTS = SuiteResults(
+    (
+        Metric("f1_best", "F1", "%", main=True),
+        *(Metric(f"f1_{name}", "F1", "%", _CONDITIONS[name]) for name in ("fixed", "training")),
+        *(
+            Metric(f"{quantity}_{name}", quantity, "%", condition)
+            for quantity in ("precision", "recall")
+            for name, condition in _CONDITIONS.items()
+        ),
+        Metric("threshold_best", "threshold of the best F1", better=0),
+    ),
+    bars=Bars("Translations mined from two corpora"),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every `<src>-<trg>.<split>` that has a gold file.
 
     Precision, recall and F1 are reported as `_best` (at `threshold_best`, the best threshold for
     these gold pairs), `_fixed` (at the fixed threshold) and, for other splits of a language pair
@@ -133,77 +156,107 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         report,
     )
     found = [(match, path) for match, path in found if names[path] in kept]
-    tuned: dict[str, float] = {}
+    trained: dict[str, _Split] = {}
     # Training splits first: the others use their thresholds.
     for match, path in sorted(found, key=lambda item: (item[0][3] != _TRAINING, item[0][0])):
-        pair, split = f"{match[1]}-{match[2]}", match[3]
-        task = f"{pair}.{split}"
-        with report.task(task):
-            gold = _read_gold(data, path, task, report)
-            source, target = (
-                _read_corpus(data, path.with_name(f"{task}.{language}"), task, report)
-                for language in (match[1], match[2])
-            )
-            _check_ids(path, gold, source, target, task, report)
-            prepare(encode, source.sentences, target.sentences)
-            done = report.progress(f"mining {task}", len(source.sentences) + len(target.sentences))
-            candidates = mine(
-                unit(encode(source.sentences), in_place=True),
-                unit(encode(target.sentences), in_place=True),
-                options.k,
-                options.margin,
-                options.retrieval,
-                done,
-            )
-            scores, correct = judge(candidates, source, target, gold)
-            best = best_extraction(scores, correct, len(gold))
-            _add(report, task, "best", best, len(gold))
-            if np.isfinite(best.threshold):
-                report.add(task, "threshold_best", best.threshold, len(gold))
-            if options.fixed is not None:
-                fixed = extract(scores, correct, len(gold), options.fixed)
-                _add(report, task, "fixed", fixed, len(gold))
-            if split == _TRAINING:
-                tuned[pair] = best.threshold
-            elif pair in tuned:
-                transferred = extract(scores, correct, len(gold), tuned[pair])
-                _add(report, task, "training", transferred, len(gold))
+        pair = f"{match[1]}-{match[2]}"
+        languages = (match[1], match[2])
+        task = _Split(f"{pair}.{match[3]}", data, path, languages, options, trained.get(pair))
+        if match[3] == _TRAINING:
+            trained[pair] = task
+        yield task
 
 
-def _add(report: SuiteReport, task: str, where: str, found: Extraction, count: int) -> None:
-    report.add(task, f"precision_{where}", 100.0 * found.precision, count)
-    report.add(task, f"recall_{where}", 100.0 * found.recall, count)
-    report.add(task, f"f1_{where}", 100.0 * found.f1, count)
+@dataclasses.dataclass(eq=False)
+class _Split(Task):
+    """One split of a pair of languages: two corpora and their gold pairs.
+
+    Attributes:
+      threshold: the best one, once the split is scored.
+    """
+
+    data: DataFolder
+    path: Path
+    languages: tuple[str, str]
+    options: Options
+    training: "_Split | None"
+    threshold: float | None = dataclasses.field(default=None, init=False)
+
+    @functools.cached_property
+    def _read(self) -> tuple[set[tuple[str, str]], Corpus, Corpus]:
+        data, path, task, notes = self.data, self.path, self.name, self.notes
+        gold = _read_gold(data, path, task, notes)
+        source, target = (
+            _read_corpus(data, path.with_name(f"{task}.{language}"), task, notes)
+            for language in self.languages
+        )
+        _check_ids(path, gold, source, target, task, notes)
+        return gold, source, target
+
+    def texts(self) -> TextsByRole:
+        _, source, target = self._read
+        return {"": [*source.sentences, *target.sentences]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        gold, source, target = self._read
+        options, count = self.options, len(gold)
+        total = len(source.sentences) + len(target.sentences)
+        candidates = mine(
+            unit(encode(source.sentences), in_place=True),
+            unit(encode(target.sentences), in_place=True),
+            options.k,
+            options.margin,
+            options.retrieval,
+            report.progress(f"mining {self.name}", total),
+        )
+        scores, correct = judge(candidates, source, target, gold)
+        best = best_extraction(scores, correct, count)
+        self.threshold = best.threshold
+        report.add_all(self.name, _metrics("best", best), count)
+        if np.isfinite(best.threshold):
+            report.add(self.name, "threshold_best", best.threshold, count)
+        if options.fixed is not None:
+            fixed = extract(scores, correct, count, options.fixed)
+            report.add_all(self.name, _metrics("fixed", fixed), count)
+        if self.training is not None and self.training.threshold is not None:
+            transferred = extract(scores, correct, count, self.training.threshold)
+            report.add_all(self.name, _metrics("training", transferred), count)
 
 
-def _read_gold(
-    data: DataFolder, path: Path, task: str, report: SuiteReport
-) -> set[tuple[str, str]]:
-    rows = _rows(data, path, task, report)
+def _metrics(condition: str, found: Extraction) -> dict[str, float]:
+    return {
+        f"precision_{condition}": 100.0 * found.precision,
+        f"recall_{condition}": 100.0 * found.recall,
+        f"f1_{condition}": 100.0 * found.f1,
+    }
+
+
+def _read_gold(data: DataFolder, path: Path, task: str, notes: list[str]) -> set[tuple[str, str]]:
+    rows = _rows(data, path, task, notes)
     if not rows:
         raise UserError(f"{path}: no gold pair in it; {HINT}")
     return set(rows)
 
 
-def _read_corpus(data: DataFolder, path: Path, task: str, report: SuiteReport) -> Corpus:
-    rows = _rows(data, path, task, report)
+def _read_corpus(data: DataFolder, path: Path, task: str, notes: list[str]) -> Corpus:
+    rows = _rows(data, path, task, notes)
     if not rows:
         raise UserError(f"{path}: no sentence in it; {HINT}")
     corpus = unify(rows)
     if repeated := len(rows) - sum(map(bool, corpus.ids)):
-        report.notes.append(
+        notes.append(
             f"{task}: {repeated} of {len(rows)} lines of {path.name} have a sentence that "
             f"occurs more than once; candidates with it are not scored"
         )
     return corpus
 
 
-def _rows(data: DataFolder, path: Path, task: str, report: SuiteReport) -> list[tuple[str, str]]:
+def _rows(data: DataFolder, path: Path, task: str, notes: list[str]) -> list[tuple[str, str]]:
     lines = data.lines(path, HINT)
     split = [tuple(part.strip() for part in line.split("\t")) for line in lines]
     rows = [row for row in split if len(row) == 2 and all(row)]
     if len(rows) < len(lines):
-        report.notes.append(
+        notes.append(
             f"{task}: {len(lines) - len(rows)} of {len(lines)} lines of {path.name} skipped: not "
             f"two columns"
         )
@@ -216,7 +269,7 @@ def _check_ids(
     source: Corpus,
     target: Corpus,
     task: str,
-    report: SuiteReport,
+    notes: list[str],
 ) -> None:
     known = sum(first in source.known and second in target.known for first, second in gold)
     if not known:
@@ -225,7 +278,7 @@ def _check_ids(
             f"all three files of one split"
         )
     if known < len(gold):
-        report.notes.append(
+        notes.append(
             f"{task}: {len(gold) - known} of {len(gold)} gold pairs have ids that are in no "
             f"sentence file; they count as not found"
         )

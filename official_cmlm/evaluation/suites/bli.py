@@ -16,16 +16,25 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 """
 
 import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation.data.bli import HINT, Direction, discover, read_pairs, read_words
+from official_cmlm.evaluation.data.bli import (
+    HINT,
+    Direction,
+    Pair,
+    discover,
+    read_pairs,
+    read_words,
+)
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, direction_name
-from official_cmlm.evaluation.encoding import Encode, LanguageEncoders, prepare
+from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
 from official_cmlm.evaluation.metrics.lexicon import (
     RETRIEVALS,
     centred,
@@ -35,6 +44,14 @@ from official_cmlm.evaluation.metrics.lexicon import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 _AT = (1, 5)
@@ -93,7 +110,7 @@ class Questions:
     gold: list[set[int]]
 
 
-def questions(pairs: list[tuple[str, str]], source: Space, target: Space) -> Questions:
+def questions(pairs: list[Pair], source: Space, target: Space) -> Questions:
     """Groups the pairs of a dictionary by source word; each of its translations is correct.
 
     Args:
@@ -126,7 +143,7 @@ def precisions(
 def mapped_precisions(
     source: Space,
     target: Space,
-    train: list[tuple[str, str]],
+    train: list[Pair],
     asked: Questions,
     options: Options,
     center: bool,
@@ -150,13 +167,30 @@ def mapped_precisions(
     return precisions(unit(first @ weights.astype(np.float32)), second, asked, options)
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every direction and size of training dictionary found in the folder.
+_METRICS = tuple(Metric(f"p@{k}", f"precision at {k}", "%", main=k == 1) for k in _AT)
+RESULTS = SuiteResults(
+    (
+        *_METRICS,
+        *(metric.variant("_centered", "centred") for metric in _METRICS),
+        *(metric.variant("_unmapped", "without a map") for metric in _METRICS),
+    ),
+    bars=Bars(
+        "Word translation, by languages and training dictionary",
+        references=(
+            PaperRow("Mirror-BERT", "Table 19", "BERT-mp"),
+            PaperRow("Mirror-BERT", "Table 19", "BERT + Mirror"),
+        ),
+    ),
+)
 
-    Task `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, the same with
-    `_centered` (see the module), and with `_unmapped` without the map (the same for every size). A
-    direction without a training dictionary is the task `<src>-<trg>`, with the unmapped metrics
-    only. `count` is the number of source words.
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every direction found in the folder, with each size of training dictionary.
+
+    Tasks in results: `<src>-<trg>.<size>`, e.g. `en-de.5k`: `p@1` and `p@5` with the map, the same
+    with `_centered` (see the module), and with `_unmapped` without the map (the same for every
+    size). A direction without a training dictionary is the task `<src>-<trg>`, with the unmapped
+    metrics only. `count` is the number of source words.
 
     Raises:
       UserError: if there are no dictionaries, none of a direction that was chosen, or none between
@@ -169,25 +203,23 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     kept = chosen("bli.pairs", wanted, sorted(set(names.values())), report)
     directions = [one for one in directions if names[one.name] in kept]
     # One that was named and lacks an encoder is a failure of its own.
-    if isinstance(encode, LanguageEncoders) and not options.pairs:
-        directions = _with_encoders(encode, folder, directions, report)
+    if report.encoder_languages and not options.pairs:
+        directions = _with_encoders(report.encoder_languages, folder, directions, report)
     for direction in directions:
-        with report.task(direction.name):
-            _evaluate_direction(encode, data, direction, options, report)
+        yield _Translation(direction.name, data, direction, options)
 
 
 def _with_encoders(
-    encode: LanguageEncoders, folder: Path, directions: list[Direction], report: SuiteReport
+    languages: Sequence[str], folder: Path, directions: list[Direction], report: SuiteReport
 ) -> list[Direction]:
     """The directions between languages that have an encoder; a note lists the others.
 
     Raises:
       UserError: if there is none.
     """
-    known = set(encode.languages)
-    kept = [one for one in directions if known.issuperset(one.languages)]
+    kept = [one for one in directions if set(languages).issuperset(one.languages)]
     others = ", ".join(one.name for one in directions if one not in kept)
-    listed = ", ".join(encode.languages)
+    listed = ", ".join(languages)
     if not kept:
         raise UserError(
             f"{folder}: no direction between two languages of --encoder, which has {listed}; there "
@@ -198,58 +230,81 @@ def _with_encoders(
     return kept
 
 
-def _evaluate_direction(
-    encode: Encode, data: DataFolder, direction: Direction, options: Options, report: SuiteReport
-) -> None:
-    if not direction.tests:
-        raise UserError(f"{direction.folder}: no test dictionary of {direction.name}; {HINT}")
-    tests = [pair for path in direction.tests for pair in read_pairs(data, path, report)]
-    training: dict[str, list[tuple[str, str]]] = {}
-    for size, path in direction.training.items():
-        with report.task(f"{direction.name}.{size}"):
-            training[size] = read_pairs(data, path, report)
-    pairs = [*(pair for size in training for pair in training[size]), *tests]
-    words = [
-        [pair[side] for pair in pairs] + read_words(data, vocabulary)
-        for side, vocabulary in enumerate(direction.vocabularies)
-    ]
-    source, target = _spaces(encode, direction, words)
-    report.notes.append(
-        f"{direction.name}: {len(target.index)} target words to search, {len(source.index)} source "
-        f"words; published results search 200,000"
-    )
-    asked = questions(tests, source, target)
-    maps = {"": False, "_centered": True} if options.mapping == "procrustes" and training else {}
-    # Spaces of two encoders have nothing in common before they are mapped.
-    shared = not isinstance(encode, LanguageEncoders)
-    if not maps and not shared:
-        raise UserError("two encoders cannot be compared without a map and a training dictionary")
-    plain = precisions(source.vectors, target.vectors, asked, options) if shared else {}
-    for size in training or [""]:
-        task = f"{direction.name}.{size}" if size else direction.name
-        scores = {f"{name}_unmapped": value for name, value in plain.items()}
-        for suffix, center in maps.items():
-            mapped = mapped_precisions(source, target, training[size], asked, options, center)
-            scores |= {f"{name}{suffix}": value for name, value in mapped.items()}
-        for name, value in scores.items():
-            report.add(task, name, value, len(asked.gold))
+@dataclasses.dataclass(eq=False)
+class _Translation(Task):
+    """The dictionaries of one direction."""
 
+    data: DataFolder
+    direction: Direction
+    options: Options
+    # Task in results -> why its training dictionary cannot be read.
+    unread: dict[str, Exception] = dataclasses.field(default_factory=dict, init=False)
 
-def _spaces(encode: Encode, direction: Direction, words: list[list[str]]) -> list[Space]:
-    """The spaces of both languages, each by the language's encoder."""
-    distinct = [list(dict.fromkeys(side)) for side in words]
-    if isinstance(encode, LanguageEncoders):
-        vectors = [encode.of(name)(side) for name, side in zip(direction.languages, distinct)]
+    @functools.cached_property
+    def _dictionaries(self) -> tuple[list[Pair], dict[str, list[Pair]], list[list[str]]]:
+        """Test pairs, training pairs by size, and the words of both languages, each once."""
+        data, direction = self.data, self.direction
+        if not direction.tests:
+            raise UserError(f"{direction.folder}: no test dictionary of {self.name}; {HINT}")
+        tests = [pair for path in direction.tests for pair in read_pairs(data, path, self.notes)]
+        training: dict[str, list[Pair]] = {}
+        for size, path in direction.training.items():
+            try:
+                training[size] = read_pairs(data, path, self.notes)
+            except UserError as error:
+                self.unread[f"{self.name}.{size}"] = error
+        pairs = [*(pair for size in training for pair in training[size]), *tests]
+        sides = [
+            list(dict.fromkeys([pair[side] for pair in pairs] + read_words(data, vocabulary)))
+            for side, vocabulary in enumerate(direction.vocabularies)
+        ]
+        self.notes.append(
+            f"{self.name}: {len(sides[1])} target words to search, {len(sides[0])} source words; "
+            "published results search 200,000"
+        )
+        return tests, training, sides
+
+    def texts(self) -> TextsByRole:
+        return {"": [word for side in self._dictionaries[2] for word in side]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        options = self.options
+        tests, training, words = self._dictionaries
+        for task, error in self.unread.items():
+            with report.task(task):
+                raise error
+        source, target = self._spaces(encode, words)
+        asked = questions(tests, source, target)
+        with_map = options.mapping == "procrustes" and training
+        maps = {"": False, "_centered": True} if with_map else {}
+        # Spaces of two encoders have nothing in common before they are mapped.
+        shared = not isinstance(encode, LanguageEncoders)
+        if not maps and not shared:
+            raise UserError(
+                "two encoders cannot be compared without a map and a training dictionary"
+            )
+        plain = precisions(source.vectors, target.vectors, asked, options) if shared else {}
+        for size in training or [""]:
+            task = f"{self.name}.{size}" if size else self.name
+            scores = {f"{name}_unmapped": value for name, value in plain.items()}
+            for suffix, center in maps.items():
+                mapped = mapped_precisions(source, target, training[size], asked, options, center)
+                scores |= {f"{name}{suffix}": value for name, value in mapped.items()}
+            report.add_all(task, scores, len(asked.gold))
+
+    def _spaces(self, encode: Encode, words: list[list[str]]) -> list[Space]:
+        """Returns the spaces of both languages, each by the language's encoder."""
+        if isinstance(encode, LanguageEncoders):
+            vectors = [encode.of(n)(side) for n, side in zip(self.direction.languages, words)]
+        else:
+            vectors = [encode(side) for side in words]
         widths = [array.shape[1] for array in vectors]
         if widths[0] != widths[1]:
             raise UserError(
-                f"the encoders of {direction.name} are {widths[0]} and {widths[1]} wide; an "
-                "orthogonal map needs equal widths"
+                f"the encoders of {self.name} are {widths[0]} and {widths[1]} wide; an orthogonal "
+                "map needs equal widths"
             )
-    else:
-        prepare(encode, *distinct)
-        vectors = [encode(side) for side in distinct]
-    return [
-        Space({word: i for i, word in enumerate(side)}, unit(array))
-        for side, array in zip(distinct, vectors)
-    ]
+        return [
+            Space({word: i for i, word in enumerate(side)}, unit(array))
+            for side, array in zip(words, vectors)
+        ]

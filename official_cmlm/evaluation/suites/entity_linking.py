@@ -7,12 +7,14 @@ all of them must hit. AskAPatient's figures are means over its ten folds.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+import functools
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
+from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     DICTIONARY_HINT,
     MENTIONS_HINT,
@@ -27,6 +29,14 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import OneOf, check_fields
 
 
@@ -51,12 +61,28 @@ class Options:
         check_fields(self, "")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every folder with names of entities, below the data folder or its `entity_linking`.
+RESULTS = SuiteResults(
+    (
+        Metric("accuracy@1", "accuracy at 1", "%", main=True),
+        Metric("accuracy@5", "accuracy at 5", "%"),
+        Metric("accuracy@1_in_dictionary", "accuracy at 1", "%", "of those in the dictionary"),
+    ),
+    bars=Bars(
+        "Mentions linked to the right entity",
+        references=(
+            PaperRow("Mirror-BERT", "Table 2", "PubMedBERT"),
+            PaperRow("Mirror-BERT", "Table 2", "PubMedBERT + Mirror"),
+        ),
+    ),
+)
 
-    Tasks: `<folder>`, where a folder has several sets `<folder>.<set>` (a language of XL-BEL, a
-    split of COMETA); of other parts than the test set `<folder>-dev`. If mentions have types, also
-    `<task>.<type>` (with the same dictionary). Metrics: `accuracy@1`, `accuracy@5`, and
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every folder with names of entities, below the data folder or its `entity_linking`.
+
+    Tasks in results: `<folder>`, where a folder has several sets `<folder>.<set>` (a language of
+    XL-BEL, a split of COMETA); of other parts than the test set `<folder>-dev`. If mentions have
+    types, also `<task>.<type>` (with the same dictionary). Metrics: `accuracy@1`, `accuracy@5`, and
     `accuracy@1_in_dictionary`, over the mentions with an id in the dictionary only. The first two
     count the other mentions as misses, as published figures do.
 
@@ -69,12 +95,71 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
             data.root / "*/entities.txt", f"a folder has both: {DICTIONARY_HINT}; {MENTIONS_HINT}"
         )
     for folder in folders:
-        with report.task(_name(folder, options)):
-            _evaluate_folder(encode, data, options, report, folder)
+        part = "" if options.split == "test" else f"-{options.split}"
+        yield _Linking(f"{folder.name}{part}", data, folder, options)
 
 
-def _name(folder: Path, options: Options) -> str:
-    return folder.name if options.split == "test" else f"{folder.name}-{options.split}"
+@dataclasses.dataclass(eq=False)
+class _Linking(Task):
+    """The sets of mentions that share a folder's dictionary."""
+
+    data: DataFolder
+    folder: Path
+    options: Options
+    # Task in results -> why its set cannot be read.
+    unread: dict[str, Exception] = dataclasses.field(default_factory=dict, init=False)
+
+    @functools.cached_property
+    def _read(self) -> tuple[list[str], list[frozenset[str]], dict[str, list[list[Mention]]]]:
+        """Names, the ids of each, and the mentions of each task by fold."""
+        data, options = self.data, self.options
+        path = find_dictionary(self.folder, options.split)
+        names, name_ids, skipped = parse_dictionary(data.lines(path, DICTIONARY_HINT), str(path))
+        if options.lower_case:
+            names = [name.lower() for name in names]
+        known = frozenset().union(*name_ids)
+        sets: dict[str, list[list[Mention]]] = {}
+        for queries in find_queries(self.folder, options.split):
+            task = self.name + (f".{queries.name}" if queries.name else "")
+            try:
+                folds, left_out = queries.read(data)
+            except UserError as error:
+                self.unread[task] = error
+                continue
+            lower = options.lower_case and not queries.cased
+            sets[task] = [_prepared(mentions, lower, options.unique) for mentions in folds]
+            mentions = [mention for fold in sets[task] for mention in fold]
+            self.notes.append(
+                f"{task}: {skipped} malformed names, {left_out['malformed']} malformed and "
+                f"{left_out['unlinked']} unlinked mentions skipped; "
+                f"{sum(not mention.ids & known for mention in mentions)} of {len(mentions)} "
+                f"mentions are not in the dictionary of {len(names)} names, {path.name}"
+            )
+        return names, name_ids, sets
+
+    @functools.cached_property
+    def _asked(self) -> list[str]:
+        """Parts of mentions, each once."""
+        folds = [fold for folds in self._read[2].values() for fold in folds]
+        return list(dict.fromkeys(part for fold in folds for m in fold for part in m.parts))
+
+    def texts(self) -> TextsByRole:
+        return {"": [*self._asked, *self._read[0]] if self._asked else []}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        names, name_ids, sets = self._read
+        for task, error in self.unread.items():
+            with report.task(task):
+                raise error
+        texts = self._asked
+        if not texts:
+            return
+        vectors = unit(encode([*texts, *names]))
+        found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(5, len(names)))
+        hits, known = dict(zip(texts, found)), frozenset().union(*name_ids)
+        for task, folds in sets.items():
+            with report.task(task):
+                _score(report, task, folds, hits, name_ids, known)
 
 
 def first_hits(
@@ -112,41 +197,6 @@ def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.
     ranks = np.zeros(count, part_ranks.dtype)
     np.maximum.at(ranks, owners, part_ranks)
     return ranks
-
-
-def _evaluate_folder(
-    encode: Encode, data: DataFolder, options: Options, report: SuiteReport, folder: Path
-) -> None:
-    path = find_dictionary(folder, options.split)
-    names, name_ids, skipped = parse_dictionary(data.lines(path, DICTIONARY_HINT), str(path))
-    if options.lower_case:
-        names = [name.lower() for name in names]
-    known = frozenset().union(*name_ids)
-    sets: dict[str, list[list[Mention]]] = {}
-    for queries in find_queries(folder, options.split):
-        task = _name(folder, options) + (f".{queries.name}" if queries.name else "")
-        with report.task(task):
-            folds, left_out = queries.read(data)
-            lower = options.lower_case and not queries.cased
-            sets[task] = [_prepared(mentions, lower, options.unique) for mentions in folds]
-            mentions = [mention for fold in sets[task] for mention in fold]
-            report.notes.append(
-                f"{task}: {skipped} malformed names, {left_out['malformed']} malformed and "
-                f"{left_out['unlinked']} unlinked mentions skipped; "
-                f"{sum(not mention.ids & known for mention in mentions)} of {len(mentions)} "
-                f"mentions are not in the dictionary of {len(names)} names, {path.name}"
-            )
-    parts = (part for folds in sets.values() for fold in folds for m in fold for part in m.parts)
-    texts = list(dict.fromkeys(parts))
-    if not texts:
-        return
-    vectors = unit(encode([*texts, *names]))
-    k = min(5, len(names))
-    found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], k)
-    hits = dict(zip(texts, found))
-    for task, folds in sets.items():
-        with report.task(task):
-            _score(report, task, folds, hits, name_ids, known)
 
 
 def _prepared(mentions: list[Mention], lower: bool, unique: bool) -> list[Mention]:

@@ -12,7 +12,8 @@ comparable with its table.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,11 +22,19 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs, parse_sts_benchmark
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit64
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import SEED, at_least, between, check_fields
 
 _TEXT_HINT = (
@@ -68,8 +77,38 @@ class Options:
         check_fields(self, "")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Measures every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
+_UNIT_RANGE = "0 to 1"
+RESULTS = SuiteResults(
+    (
+        Metric("isotropy", "isotropy score", _UNIT_RANGE, decimals=4, main=True),
+        Metric("isotropy_unit", "isotropy score of unit vectors", _UNIT_RANGE, decimals=4),
+        Metric("mean_vector_norm", "norm of the mean vector", better=-1, decimals=4),
+        Metric("uniformity", "uniformity", "", "lower is better", better=-1, decimals=4),
+        Metric(
+            "alignment",
+            "alignment of positive pairs",
+            "0 to 4",
+            "lower is better",
+            better=-1,
+            decimals=4,
+        ),
+        Metric("cosine_positive", "mean cosine of duplicates", better=0, decimals=4),
+        Metric(
+            "cosine_negative", "mean cosine of pairs that are no duplicates", better=0, decimals=4
+        ),
+    ),
+    bars=Bars(
+        "Isotropy, by set of texts",
+        references=(
+            PaperRow("Mirror-BERT", "Table 14", "BERT-mp"),
+            PaperRow("Mirror-BERT", "Table 14", "BERT + Mirror"),
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every `mirror_bert/*.txt`, STS-B's development set, and question pairs of QQP.
 
     Tasks: `<file stem>`, `sts-dev` and `qqp`. Metrics of the first two: `isotropy` (0 to 1) and
     `mean_vector_norm` of the unscaled vectors; of vectors scaled to length 1 `isotropy_unit` (e^-2
@@ -84,21 +123,87 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     with report.task("texts"):
         paths = _text_files(data.folder("mirror_bert", hint=_TEXT_HINT))
     for path in paths:
-        with report.task(path.stem):
-            lines = [line for line in data.lines(path, _TEXT_HINT) if line.strip()]
-            _measure(path.stem, lines, None, encode, options, report)
-    with report.task("sts-dev"):
-        path = data.folder(*_PAIR_FOLDERS, hint=_PAIR_HINT) / "sts-dev.csv"
-        pairs = parse_sts_benchmark(path, data.lines(path, _PAIR_HINT))
-        texts = list(dict.fromkeys([*pairs.first, *pairs.second]))
-        positive = positive_pairs(pairs, options.min_score)
-        _measure("sts-dev", texts, positive, encode, options, report)
-    with report.task("qqp"):
-        path = data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT) / "dev.tsv"
-        questions, skipped = parse_questions(data.lines(path, _QUESTIONS_HINT), str(path))
+        yield _Texts(path.stem, data, path, options)
+    yield _PositivePairs("sts-dev", data, options)
+    yield _Questions("qqp", data, options)
+
+
+@dataclasses.dataclass(eq=False)
+class _Texts(Task):
+    """The space of the texts of a file."""
+
+    data: DataFolder
+    path: Path
+    options: Options
+
+    @functools.cached_property
+    def _texts(self) -> list[str]:
+        lines = [line for line in self.data.lines(self.path, _TEXT_HINT) if line.strip()]
+        return _enough(self.name, lines, self.options)
+
+    def texts(self) -> TextsByRole:
+        return {"": self._texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        _measure(self.name, encode(self._texts), np.zeros(0), self.options, report)
+
+
+@dataclasses.dataclass(eq=False)
+class _PositivePairs(Task):
+    """The space of STS-B's sentences, and the distances of its similar pairs."""
+
+    data: DataFolder
+    options: Options
+
+    @functools.cached_property
+    def _read(self) -> tuple[list[str], ScoredPairs]:
+        path = self.data.folder(*_PAIR_FOLDERS, hint=_PAIR_HINT) / "sts-dev.csv"
+        pairs = parse_sts_benchmark(path, self.data.lines(path, _PAIR_HINT))
+        positive = positive_pairs(pairs, self.options.min_score)
+        return _enough(self.name, list(dict.fromkeys(pairs.texts)), self.options), positive
+
+    def texts(self) -> TextsByRole:
+        texts, positive = self._read
+        return {"": [*texts, *positive.texts]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        texts, positive = self._read
+        _measure(self.name, encode(texts), cosines(encode, positive), self.options, report)
+        alignment = geometry.alignment(encode(positive.first), encode(positive.second))
+        report.add(self.name, "alignment", alignment, len(positive.first))
+
+
+@dataclasses.dataclass(eq=False)
+class _Questions(Task):
+    """Cosines of QQP's duplicates and of its other pairs."""
+
+    data: DataFolder
+    options: Options
+
+    @functools.cached_property
+    def _pairs(self) -> ScoredPairs:
+        path = self.data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT) / "dev.tsv"
+        pairs, skipped = parse_questions(self.data.lines(path, _QUESTIONS_HINT), str(path))
         if skipped:
-            report.notes.append(f"qqp: {skipped} malformed lines skipped")
-        _measure_questions(questions, encode, options, report)
+            self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
+        rows = np.random.default_rng(self.options.seed).permutation(len(pairs.gold))
+        rows = rows[: self.options.question_pairs]
+        gold = pairs.gold[rows]
+        if len(set(gold.tolist())) < 2:
+            raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
+        return ScoredPairs([pairs.first[i] for i in rows], [pairs.second[i] for i in rows], gold)
+
+    def texts(self) -> TextsByRole:
+        return {"": self._pairs.texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        found, bins = cosines(encode, self._pairs), self.options.bins
+        histograms: dict[str, Any] = {"edges": np.linspace(-1.0, 1.0, bins + 1).tolist()}
+        for kind, label in (("positive", 1), ("negative", 0)):
+            mine = found[self._pairs.gold == label]
+            report.add(self.name, f"cosine_{kind}", float(mine.mean()), len(mine))
+            histograms[kind] = geometry.histogram(mine, bins)
+        report.figures["cosine_histogram"][self.name] = histograms
 
 
 def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
@@ -126,24 +231,6 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
     return pairs, len(rows) - len(good)
 
 
-def _measure_questions(
-    pairs: ScoredPairs, encode: Encode, options: Options, report: SuiteReport
-) -> None:
-    rows = np.random.default_rng(options.seed).permutation(len(pairs.gold))
-    rows = rows[: options.question_pairs]
-    gold = pairs.gold[rows]
-    if len(set(gold.tolist())) < 2:
-        raise UserError("no duplicate among the pairs drawn; raise geometry.question_pairs")
-    drawn = ScoredPairs([pairs.first[i] for i in rows], [pairs.second[i] for i in rows], gold)
-    found = cosines(encode, drawn)
-    histograms: dict[str, Any] = {"edges": np.linspace(-1.0, 1.0, options.bins + 1).tolist()}
-    for kind, label in (("positive", 1), ("negative", 0)):
-        mine = found[gold == label]
-        report.add("qqp", f"cosine_{kind}", float(mine.mean()), len(mine))
-        histograms[kind] = geometry.histogram(mine, options.bins)
-    report.figures["cosine_histogram"]["qqp"] = histograms
-
-
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
     """The pairs with a score above `min_score`.
 
@@ -165,29 +252,27 @@ def _text_files(folder: Path) -> list[Path]:
     return paths
 
 
+def _enough(task: str, texts: list[str], options: Options) -> list[str]:
+    """Returns the texts to use; raises `UserError` for fewer than two."""
+    if len(texts) < 2:
+        raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
+    return texts[: options.max_texts]
+
+
 def _measure(
     task: str,
-    texts: Sequence[str],
-    positive: ScoredPairs | None,
-    encode: Encode,
+    vectors: np.ndarray,
+    positive_cosines: np.ndarray,
     options: Options,
     report: SuiteReport,
 ) -> None:
-    texts = list(texts[: options.max_texts])
-    if len(texts) < 2:
-        raise UserError(f"{task}: {len(texts)} texts; need at least 2; {_TEXT_HINT}")
-    prepare(encode, texts, *([positive.first, positive.second] if positive else []))
-    vectors = encode(texts)
-    report.add(task, "isotropy", geometry.isotropy_score(vectors), len(texts))
-    unit_isotropy = geometry.isotropy_score(unit64(vectors))
-    report.add(task, "isotropy_unit", unit_isotropy, len(texts))
-    report.add(task, "mean_vector_norm", geometry.mean_vector_norm(vectors), len(texts))
-    report.add(task, "uniformity", geometry.uniformity(vectors), len(texts))
-    positive_cosines = np.zeros(0)
-    if positive is not None:
-        first, second = encode(positive.first), encode(positive.second)
-        report.add(task, "alignment", geometry.alignment(first, second), len(first))
-        positive_cosines = cosines(encode, positive)
+    metrics = {
+        "isotropy": geometry.isotropy_score(vectors),
+        "isotropy_unit": geometry.isotropy_score(unit64(vectors)),
+        "mean_vector_norm": geometry.mean_vector_norm(vectors),
+        "uniformity": geometry.uniformity(vectors),
+    }
+    report.add_all(task, metrics, len(vectors))
     chance = geometry.random_pair_cosines(vectors, options.random_pairs, options.seed)
     report.figures["cosine_histogram"][task] = {
         "edges": np.linspace(-1.0, 1.0, options.bins + 1).tolist(),

@@ -6,7 +6,7 @@ sentence of the query's own language in a biased one.
 """
 
 import dataclasses
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -24,10 +24,11 @@ from official_cmlm.evaluation.data.pawsx import (
     split_name,
     splits,
 )
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 from official_cmlm.validation import at_least
 
 Pool = Mapping[str, np.ndarray]
@@ -99,8 +100,24 @@ def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
     return scores
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every language of one split and their unweighted mean, the task `all`.
+_REMOVED = "component removed"
+_METRICS = (
+    Metric("share_own", "neighbours in the query's language", "%", better=-1, main=True),
+    Metric("accuracy", "accuracy", "%"),
+)
+_SHARE = Metric("share_*", "neighbours in *", "%", better=0)
+RESULTS = SuiteResults(
+    (
+        *_METRICS,
+        *(metric.variant("_pcr", _REMOVED) for metric in (*_METRICS, _SHARE)),
+        _SHARE,
+    ),
+    averages=r"all",
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields one task: every language of one split, and their unweighted mean, `all`.
 
     Metrics: `share_<lang>`, `share_own`, `accuracy`; after principal component removal the same
     with `_pcr`. `count` is the number of queries. Figure: `language_bias` has the shares. A note
@@ -115,23 +132,38 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         columns, {language: str(path) for language, path in paths.items()}, options.max_rows
     )
     report.notes += notes
-    prepare(encode, *texts.values())
-    pool = {language: encode(sentences) for language, sentences in texts.items()}
-    rows = len(next(iter(texts.values())))
     names = " ".join(path.relative_to(folder).as_posix() for path in paths.values())
     part = " (a part that was chosen)" if options.languages else ""
-    report.notes.append(f"{rows} rows in {len(pool)} languages{part} of {names}")
-    before = bias(pool, pool)
-    _add(report, before, "", rows)
-    report.figures["language_bias"] = {"before": _shares(before)}
-    if not options.pcr:
-        return
-    with report.task("pcr"):
-        removal = fit_removal(pool, options.num_components, options.center)
-        removed = {language: removal(vectors, language) for language, vectors in pool.items()}
-        after = bias(removed, removed if options.sides == "both" else pool)
-        _add(report, after, "_pcr", rows)
-        report.figures["language_bias"]["after"] = _shares(after)
+    rows = len(next(iter(texts.values())))
+    report.notes.append(f"{rows} rows in {len(texts)} languages{part} of {names}")
+    yield _Bias("", texts, options)
+
+
+@dataclasses.dataclass(eq=False)
+class _Bias(Task):
+    """The pool of all languages' sentences."""
+
+    sentences: dict[str, list[str]]
+    options: Options
+
+    def texts(self) -> TextsByRole:
+        return {"": [text for sentences in self.sentences.values() for text in sentences]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        options = self.options
+        pool = {language: encode(sentences) for language, sentences in self.sentences.items()}
+        rows = len(next(iter(self.sentences.values())))
+        before = bias(pool, pool)
+        _add(report, before, "", rows)
+        report.figures["language_bias"] = {"before": _shares(before)}
+        if not options.pcr:
+            return
+        with report.task("pcr"):
+            removal = fit_removal(pool, options.num_components, options.center)
+            removed = {language: removal(vectors, language) for language, vectors in pool.items()}
+            after = bias(removed, removed if options.sides == "both" else pool)
+            _add(report, after, "_pcr", rows)
+            report.figures["language_bias"]["after"] = _shares(after)
 
 
 def _split(
@@ -174,8 +206,7 @@ def _kept(folder: Path, split: str, files: Files, languages: Sequence[str]) -> F
 
 def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, rows: int) -> None:
     for language, metrics in scores.items():
-        for name, value in metrics.items():
-            report.add(language, name + suffix, value, rows)
+        report.add_all(language, {f"{name}{suffix}": metrics[name] for name in metrics}, rows)
     for name in ("share_own", "accuracy"):
         mean = float(np.mean([metrics[name] for metrics in scores.values()]))
         report.add("all", name + suffix, mean, rows * len(scores))

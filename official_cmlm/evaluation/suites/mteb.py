@@ -7,7 +7,7 @@ of results is not used either, since it identifies encoders by public names.
 import dataclasses
 import importlib
 import types
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +17,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode, Role, roles_of
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
 
 _NAMES = 'set mteb.tasks to names that mteb documents, e.g. ["STS12", "Banking77Classification"]'
 
@@ -37,6 +38,7 @@ class MtebEncoder:
 
     Attributes:
       encoded: number of texts requested.
+      texts: role -> the texts requested, each once; the role is "" for texts without one.
       used: name -> role of the encoder that was taken for texts.
       mteb_model_meta: description of the model that mteb 2 requires.
     """
@@ -44,6 +46,7 @@ class MtebEncoder:
     def __init__(self, encode: Encode) -> None:
         self._encode = encode
         self.encoded = 0
+        self.texts: dict[str, dict[str, None]] = {}
         self.used: dict[str, Role] = {}
 
     def encode(
@@ -63,6 +66,7 @@ class MtebEncoder:
         self.encoded += len(texts)
         roles = roles_of(self._encode)
         name = next((name for name in role_names(kwargs) if name in roles), None)
+        self.texts.setdefault(name or "", {}).update(dict.fromkeys(texts))
         if name is None:
             return self._encode(texts)
         self.used[name] = roles[name]
@@ -113,8 +117,14 @@ def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> l
     return [str(text) for text in texts]
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Runs the tasks that `options` names.
+RESULTS = SuiteResults(
+    (Metric("main_score", "main score", "× 100", main=True),),
+    bars=Bars("Tasks of the mteb package"),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields the tasks that `options` names.
 
     Task `<name>`, metric `main_score` (times 100): the mean over the task's splits and subsets; if
     there are several, also `<name>.<subset>` or `<name>.<split>.<subset>`. `count` is the number of
@@ -130,16 +140,30 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     except ImportError as error:
         raise UserError(f"mteb cannot be imported ({error}); pip install mteb") from None
     for name in dict.fromkeys(options.tasks):
-        with report.task(name):
-            adapter = MtebEncoder(encode)
-            scores = _run(mteb, name, adapter)
-            values = [value for _, _, value in scores]
-            report.notes += [f"{name}: {used} texts: {adapter.used[used]}" for used in adapter.used]
-            report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)
-            splits = {part for part, _, _ in scores}
-            for part, subset, value in scores if len(scores) > 1 else ():
-                label = f"{name}.{part}.{subset}" if len(splits) > 1 else f"{name}.{subset}"
-                report.add(label, "main_score", 100.0 * value, adapter.encoded)
+        yield _MtebTask(name, mteb)
+
+
+@dataclasses.dataclass(eq=False)
+class _MtebTask(Task):
+    """A task of mteb, whose texts are known only after mteb has run it."""
+
+    mteb: types.ModuleType
+    _texts: dict[str, dict[str, None]] = dataclasses.field(default_factory=dict, init=False)
+
+    def texts(self) -> TextsByRole:
+        return self._texts
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        adapter, name = MtebEncoder(encode), self.name
+        scores = _run(self.mteb, name, adapter)
+        self._texts = adapter.texts
+        values = [value for _, _, value in scores]
+        report.notes += [f"{name}: {used} texts: {adapter.used[used]}" for used in adapter.used]
+        report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)
+        splits = {part for part, _, _ in scores}
+        for part, subset, value in scores if len(scores) > 1 else ():
+            label = f"{name}.{part}.{subset}" if len(splits) > 1 else f"{name}.{subset}"
+            report.add(label, "main_score", 100.0 * value, adapter.encoded)
 
 
 def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:

@@ -1,6 +1,8 @@
 """SentEval's ten probing tasks: linguistic properties of embeddings (Conneau et al. 2018)."""
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated
 
@@ -8,9 +10,18 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
     seeds_described,
@@ -60,31 +71,65 @@ class Options:
             raise ValueError("tasks must name at least one")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores the probing tasks; see the package for the arguments."""
+RESULTS = SuiteResults(
+    (
+        Metric("accuracy", "accuracy", "%", main=True),
+        Metric("dev_accuracy", "accuracy", "%", "development set"),
+    ),
+    averages=r"average|average_of_chosen",
+    bars=Bars(
+        "Linguistic properties that a classifier finds in embeddings",
+        references=(
+            PaperRow("DeCLUTR", "Table 3", "Transformer-base"),
+            PaperRow("DeCLUTR", "Table 3", "DeCLUTR-base"),
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields the probing tasks and their average."""
     root = data.folder("senteval/probing", "probing", ".", hint=HINT, holding=list(TASKS.values()))
     report.seeds = list(range(1111, 1111 + options.seeds))
     report.configuration = (
         f"{options.configuration}: {training_described(options.configuration)}, "
         f"{seeds_described(options.seeds)}"
     )
-    solver = MiniBatchSolver(CONFIGURATIONS[options.configuration][1])
-    for name in report.remaining(options.tasks):
-        with report.task(name):
-            parts, classes = _read(data, root / TASKS[name], report)
-            prepare(encode, *(texts for texts, _ in parts))
-            rows = [(encode(texts), labels) for texts, labels in parts]
-            done = report.progress(name, options.seeds)
-            accuracies, dev_accuracies = [], []
-            for seed in report.seeds:
-                test_rows, test_labels = rows[2]
-                dev, predicted = train_dev_test(rows[0], rows[1], test_rows, classes, solver, seed)
-                accuracies.append(100 * float(np.mean(predicted == test_labels)))
-                dev_accuracies.append(100 * dev)
-                done(1)
-            report.add(name, "accuracy", accuracies, len(test_labels))
-            report.add(name, "dev_accuracy", dev_accuracies, len(rows[1][1]))
-    _average(options, report)
+    for name in options.tasks:
+        yield _Probe(name, data, root, options)
+    yield Summary("", functools.partial(_average, options))
+
+
+@dataclasses.dataclass(eq=False)
+class _Probe(Task):
+    """A property that a classifier finds in embeddings."""
+
+    takes_long = True
+
+    data: DataFolder
+    root: Path
+    options: Options
+
+    @functools.cached_property
+    def _parts(self) -> tuple[list[tuple[list[str], np.ndarray]], int]:
+        return _read(self.data, self.root / TASKS[self.name], self.notes)
+
+    def texts(self) -> TextsByRole:
+        return {"": [text for texts, _ in self._parts[0] for text in texts]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        solver = MiniBatchSolver(CONFIGURATIONS[self.options.configuration][1])
+        parts, classes = self._parts
+        train, dev, test = [(encode(texts), labels) for texts, labels in parts]
+        done = report.progress(self.name, self.options.seeds)
+        accuracies, dev_accuracies = [], []
+        for seed in report.seeds:
+            on_dev, predicted = train_dev_test(train, dev, test[0], classes, solver, seed)
+            accuracies.append(100 * float(np.mean(predicted == test[1])))
+            dev_accuracies.append(100 * on_dev)
+            done(1)
+        report.add(self.name, "accuracy", accuracies, len(test[1]))
+        report.add(self.name, "dev_accuracy", dev_accuracies, len(dev[1]))
 
 
 def _average(options: Options, report: SuiteReport) -> None:
@@ -103,7 +148,7 @@ def _average(options: Options, report: SuiteReport) -> None:
 
 
 def _read(
-    data: DataFolder, path: Path, report: SuiteReport
+    data: DataFolder, path: Path, notes: list[str]
 ) -> tuple[list[tuple[list[str], np.ndarray]], int]:
     """(texts, labels) of training, development and test set, and the number of classes."""
     rows: dict[str, list[tuple[str, str]]] = {part: [] for part in _PARTS}
@@ -118,7 +163,7 @@ def _read(
     classes = {label: i for i, label in enumerate(sorted({label for _, label in rows["tr"]}))}
     rows = {part: [row for row in rows[part] if row[1] in classes] for part in _PARTS}
     if skipped := len(lines) - sum(map(len, rows.values())):
-        report.notes.append(
+        notes.append(
             f"{path.name}: skipped {skipped} lines, malformed or with a label that part tr lacks"
         )
     if not all(rows.values()):

@@ -5,7 +5,8 @@ curve of the cosines on GLUE's development set of 5,463 pairs.
 """
 
 import dataclasses
-from collections.abc import Sequence
+import functools
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 from sklearn import metrics
@@ -16,6 +17,7 @@ from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import Metric, SuiteResults, Task, TextsByRole
 
 _HINT = (
     "QNLI's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qnli: index, question, "
@@ -32,21 +34,39 @@ class Options:
     """No options: pairs, cosine and area under the ROC curve are fixed by the protocol."""
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores `qnli/dev.tsv`.
+RESULTS = SuiteResults((Metric("auc", "area under the ROC curve", "× 100", main=True),))
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields `qnli/dev.tsv`.
 
     Task `dev`, metric `auc` (times 100). Figure `roc_curve`: task -> rates of false and true
     positives (Mirror-BERT's Figure 4).
     """
-    with report.task("dev"):
-        path = data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
-        lines = data.lines(path, _HINT, header="index")
-        pairs, skipped = parse_pairs(lines, str(path))
+    yield _Questions("dev", data)
+
+
+@dataclasses.dataclass(eq=False)
+class _Questions(Task):
+    """Questions and sentences that may answer them."""
+
+    data: DataFolder
+
+    @functools.cached_property
+    def _pairs(self) -> ScoredPairs:
+        path = self.data.folder("qnli", "QNLI", "glue/qnli", hint=_HINT) / "dev.tsv"
+        pairs, skipped = parse_pairs(self.data.lines(path, _HINT, header="index"), str(path))
         if skipped:
-            report.notes.append(f"dev: {skipped} malformed lines skipped")
-        scores = cosines(encode, pairs)
-        report.add("dev", "auc", area_under_curve(scores, pairs.gold), len(pairs.gold))
-        report.figures["roc_curve"] = {"dev": roc_points(scores, pairs.gold)}
+            self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
+        return pairs
+
+    def texts(self) -> TextsByRole:
+        return {"": self._pairs.texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        scores, gold = cosines(encode, self._pairs), self._pairs.gold
+        report.add(self.name, "auc", area_under_curve(scores, gold), len(gold))
+        report.figures["roc_curve"] = {self.name: roc_points(scores, gold)}
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:

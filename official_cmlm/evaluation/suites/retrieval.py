@@ -8,17 +8,27 @@ any.
 """
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, for_role, prepare, roles_of
+from official_cmlm.evaluation.encoding import Encode, for_role, roles_of
 from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 # Documents that are embedded and searched at a time, as in BEIR.
@@ -57,8 +67,21 @@ class Options:
         check_fields(self, "")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every data set, and unweighted means over data sets.
+RESULTS = SuiteResults(
+    (
+        Metric(f"ndcg_at_{_NDCG_RANKS}", f"nDCG@{_NDCG_RANKS}", "× 100", main=True),
+        Metric(f"mrr_at_{_NDCG_RANKS}", f"MRR@{_NDCG_RANKS}", "× 100"),
+        Metric("mrr", "MRR", "× 100"),
+        Metric(f"map_at_{_PRECISION_RANKS}", f"MAP@{_PRECISION_RANKS}", "× 100"),
+        *(Metric(f"recall_at_{k}", f"recall at {k}", "%") for k in _RECALL_RANKS),
+    ),
+    averages=r"(macro|NanoBEIR)(-dev|-train)?",
+    bars=Bars("Documents found by queries"),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every data set, and unweighted means over data sets.
 
     Tasks: the folder's name; its parts and their mean where a data set has parts (CQADupStack),
     which is called e.g. `cqadupstack (1 of 12 parts)` unless all that are there were scored;
@@ -73,23 +96,47 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     found = beir.collections_in(data.root)
     if not found and not options.tasks:
         raise MissingData(data.root / "beir", beir.HINT)
-    suffix = "" if options.split == "test" else f"-{options.split}"
-    scored: dict[str, dict[str, float]] = {}
     parts = [part for name in options.tasks or found for part in _parts(name, found)]
-    for part in dict.fromkeys(parts):
-        with report.task(f"{part}{suffix}"):
-            if part not in found:
-                there = f"there are {', '.join(found)}; " if found else ""
-                raise MissingData(data.root / "beir" / part, f"{there}{beir.HINT}")
-            collection = beir.read(data, found[part], options.split)
-            report.notes += [f"{part}{suffix}: {note}" for note in collection.notes]
-            scored[part] = score(encode, collection, options)
-            _add(report, f"{part}{suffix}", scored[part], len(collection.queries))
-    with report.task(f"macro{suffix}"):
-        _add_means(scored, found, suffix, report)
-    for name, role in roles_of(encode).items():
-        if name in ("query", "document"):
-            report.notes.append(f"{name} texts: {role}")
+    data_sets = [
+        _DataSet(f"{part}{_suffix(options)}", part, data, found, options)
+        for part in dict.fromkeys(parts)
+    ]
+    yield from data_sets
+    yield Summary("", functools.partial(_add_means, data_sets, list(found), options))
+    yield _Roles("")
+
+
+@dataclasses.dataclass(eq=False)
+class _DataSet(Task):
+    """Queries and documents of one data set.
+
+    Attributes:
+      part: the data set, or its part.
+      metrics: name -> value; empty before it is scored.
+    """
+
+    part: str
+    data: DataFolder
+    found: Mapping[str, Path]
+    options: Options
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
+
+    @functools.cached_property
+    def _collection(self) -> beir.Collection:
+        if self.part not in self.found:
+            there = f"there are {', '.join(self.found)}; " if self.found else ""
+            raise MissingData(self.data.root / "beir" / self.part, f"{there}{beir.HINT}")
+        collection = beir.read(self.data, self.found[self.part], self.options.split)
+        self.notes += [f"{self.name}: {note}" for note in collection.notes]
+        return collection
+
+    def texts(self) -> TextsByRole:
+        found = self._collection
+        return {"query": found.queries.values(), "document": found.documents.values()}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        self.metrics = score(encode, self._collection, self.options)
+        report.add_all(self.name, self.metrics, len(self._collection.queries))
 
 
 def score(encode: Encode, collection: beir.Collection, options: Options) -> dict[str, float]:
@@ -105,7 +152,6 @@ def score(encode: Encode, collection: beir.Collection, options: Options) -> dict
     if not options.ignore_identical_ids:
         own = [-1] * len(own)
     texts = [collection.documents[name] for name in ids]
-    prepare(encode, query=collection.queries.values(), document=texts)
     vectors = for_role(encode, "query")(list(collection.queries.values()))
     parts = _embedded(for_role(encode, "document"), texts, options)
     # One more, since a query's own document may be left out.
@@ -137,41 +183,51 @@ def _parts(name: str, found: Sequence[str]) -> list[str]:
     return [part for part in found if part == name or part.startswith(f"{name}/")] or [name]
 
 
-def _add(report: SuiteReport, task: str, metrics: dict[str, float], count: int) -> None:
-    for name, value in metrics.items():
-        report.add(task, name, value, count)
+def _suffix(options: Options) -> str:
+    return "" if options.split == "test" else f"-{options.split}"
 
 
 def _add_means(
-    scored: dict[str, dict[str, float]], found: Sequence[str], suffix: str, report: SuiteReport
+    data_sets: list[_DataSet], found: list[str], options: Options, report: SuiteReport
 ) -> None:
     """Adds means over the parts of a data set, over NanoBEIR and over all.
 
     Args:
-      scored: data set -> its metrics.
-      found: the data sets that are there.
-      suffix: of the tasks' names.
+      data_sets: the tasks.
+      found: all data sets and parts that are there.
+      options: of the suite.
       report: takes the means.
     """
+    suffix = _suffix(options)
+    scored = {one.part: one.metrics for one in data_sets if one.metrics}
     whole = dict(scored)
-    for group in dict.fromkeys(name.partition("/")[0] for name in scored if "/" in name):
-        parts = {name: whole.pop(name) for name in scored if name.startswith(f"{group}/")}
-        there = sum(name.startswith(f"{group}/") for name in found)
+    for name in dict.fromkeys(name.partition("/")[0] for name in scored if "/" in name):
+        parts = {part: whole.pop(part) for part in scored if part.startswith(f"{name}/")}
+        there = sum(part.startswith(f"{name}/") for part in found)
         share = ""
         if len(parts) < there:
             # Some were not chosen, or failed: this mean is not the data set's score.
             share = f" ({len(parts)} of {there} parts)"
-            report.notes.append(f"{group}{suffix}{share}: mean over {', '.join(parts)}")
-        whole[f"{group}{share}"] = mean = _mean(parts.values())
-        _add(report, f"{group}{suffix}{share}", mean, len(parts))
+            report.notes.append(f"{name}{suffix}{share}: mean over {', '.join(parts)}")
+        whole[f"{name}{share}"] = mean = _mean(parts.values())
+        report.add_all(f"{name}{suffix}{share}", mean, len(parts))
     if scored.keys() >= set(NANO_BEIR):
         nano = _mean([scored[name] for name in NANO_BEIR])
-        _add(report, f"NanoBEIR{suffix}", nano, len(NANO_BEIR))
+        report.add_all(f"NanoBEIR{suffix}", nano, len(NANO_BEIR))
     if len(whole) > 1:
-        _add(report, f"macro{suffix}", _mean(whole.values()), len(whole))
+        report.add_all(f"macro{suffix}", _mean(whole.values()), len(whole))
         report.notes.append(f"macro{suffix}: mean over {', '.join(whole)}")
 
 
-def _mean(rows: Sequence[dict[str, float]]) -> dict[str, float]:
+class _Roles(Task):
+    """Notes on how the encoder embeds queries and documents."""
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        for name, role in roles_of(encode).items():
+            if name in ("query", "document"):
+                report.notes.append(f"{name} texts: {role}")
+
+
+def _mean(rows: Iterable[dict[str, float]]) -> dict[str, float]:
     rows = list(rows)
     return {name: float(np.mean([row[name] for row in rows])) for name in rows[0]}

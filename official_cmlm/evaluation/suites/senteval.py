@@ -1,7 +1,8 @@
 """SentEval's transfer tasks: classifiers on frozen embeddings (Conneau and Kiela 2018)."""
 
 import dataclasses
-from collections.abc import Callable, Iterable
+import functools
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
 
@@ -11,11 +12,11 @@ from sklearn.metrics import f1_score
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import senteval as senteval_data
-from official_cmlm.evaluation.data.coco import read_coco
+from official_cmlm.evaluation.data.coco import Captioned, read_coco
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.senteval import Examples, Parts, Task
-from official_cmlm.evaluation.data.sts import read_subsets
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.data.senteval import Examples, Parts
+from official_cmlm.evaluation.data.sts import ScoredPairs, read_subsets, together
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics import cross_validation
 from official_cmlm.evaluation.metrics.cross_validation import (
     LogisticRegressionSolver,
@@ -26,6 +27,15 @@ from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig, ran
 from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relatedness
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
@@ -119,8 +129,58 @@ class PairFeatures:
         return np.concatenate([np.abs(u - v), u * v], axis=1)
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores SentEval's tasks and the papers' averages; see the package for the arguments."""
+_RECALLS = tuple(
+    Metric(f"{kind}_recall@{k}", f"recall of {kind}s at {k}", "%")
+    for kind in ("caption", "image")
+    for k in (1, 5, 10)
+)
+_DEV = "development set"
+
+
+def _mean_metric(name: str, label: str, detail: str = "") -> Metric:
+    return Metric(name, label, detail=detail, names_row=True)
+
+
+METRICS = (
+    Metric("accuracy", "accuracy", "%", main=True),
+    Metric("pearson", "Pearson's r", "× 100", main=True),
+    Metric("spearman", "Spearman's ρ", "× 100"),
+    Metric("f1", "F1", "%"),
+    Metric("dev_accuracy", "accuracy", "%", _DEV),
+    Metric("dev_pearson", "Pearson's r", "× 100", _DEV),
+    Metric("mean_recall", "mean recall of captions and images", "%"),
+    Metric("dev_mean_recall", "mean recall of captions and images", "%", _DEV),
+    *_RECALLS,
+)
+RESULTS = SuiteResults(
+    (
+        *METRICS,
+        _mean_metric("cmlm", "mean of CMLM's tasks"),
+        _mean_metric("declutr", "mean of DeCLUTR's tasks"),
+        _mean_metric("declutr_without_coco", "mean of DeCLUTR's tasks but COCO"),
+        _mean_metric("declutr_dev", "mean of DeCLUTR's tasks", "development sets"),
+        _mean_metric(
+            "declutr_dev_with_snli", "mean of DeCLUTR's tasks and SNLI", "development sets"
+        ),
+        _mean_metric(
+            "declutr_dev_without_coco", "mean of DeCLUTR's tasks but COCO", "development sets"
+        ),
+        _mean_metric("main_metrics", "mean of the chosen tasks' main scores"),
+    ),
+    averages=r"average|average_of_chosen",
+    bars=Bars(
+        "Classifiers on frozen embeddings, by task",
+        "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
+        (
+            PaperRow("CMLM", "Table 1", "English BERT base"),
+            PaperRow("CMLM", "Table 1", "CMLM base"),
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields SentEval's tasks and the papers' averages."""
     report.seeds = options.numbers
     report.configuration = options.described
     root = data.folder(
@@ -128,91 +188,132 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
         hint=senteval_data.HINT,
         holding=senteval_data.FOLDERS,
     )
-    score_tasks(encode, data, root, options, report)
-    _averages(encode, data, root, options, report)
+    yield from tasks_in(data, root, options)
+    years: list[_Year] = []
+    if set(DECLUTR_TASKS) <= set(options.tasks):
+        folders = {year: root / "STS" / f"{year}-en-test" for year in DECLUTR_STS}
+        years = [_Year(year, data, path) for year, path in folders.items() if path.is_dir()]
+    yield from years
+    yield Summary("", functools.partial(_add_averages, options, years))
 
 
-def score_tasks(
-    encode: Encode,
-    data: DataFolder,
-    root: Path,
-    options: Options,
-    report: SuiteReport,
-    prefix: str = "",
-) -> None:
-    """Scores the tasks of a downstream folder; `prefix` is put before their names in the report."""
-    for title in report.remaining(f"{prefix}{name}" for name in options.tasks):
-        name = title.removeprefix(prefix)
-        with report.task(title):
-            if name == COCO:
-                _score_coco(encode, data, root, options, report, title)
-            else:
-                task = senteval_data.TASKS[name]
-                _score_task(encode, data, root, task, options, report, title)
+def tasks_in(
+    data: DataFolder, root: Path, options: Options, prefix: str = ""
+) -> Iterator["_ImageTask | _TextTask"]:
+    """Yields the tasks of a downstream folder; `prefix` is put before their names in results."""
+    for name in options.tasks:
+        if name == COCO:
+            yield _ImageTask(f"{prefix}{name}", data, root, options)
+        else:
+            task = senteval_data.TASKS[name]
+            yield _TextTask(f"{prefix}{name}", task, data, root, options)
 
 
-def _score_task(
-    encode: Encode,
-    data: DataFolder,
-    root: Path,
-    task: Task,
-    options: Options,
-    report: SuiteReport,
-    title: str,
-) -> None:
-    parts = task.read(data, root, report.notes)
-    sides = ((examples.first, examples.second) for examples in parts.values())
-    prepare(encode, *(texts for both in sides for texts in both))
-    folds = CONFIGURATIONS[options.configuration][0]
-    trainings = {_FOLDED: folds * (folds + 1), "kfold": folds + 1}.get(task.protocol, 1)
-    done = report.progress(title, trainings * options.seeds)
-    rows = {part: _features(encode, task, examples) for part, examples in parts.items()}
-    found: dict[str, list[float]] = {}
-    for seed in options.numbers:
-        for metric, value in _score(task, parts, rows, options, seed, done).items():
-            found.setdefault(metric, []).append(100 * value)
-    counts = {
-        kind: len(next(parts[part] for part in (kind, "train") if part in parts).labels)
-        for kind in ("dev", "test")
-    }
-    for metric, values in found.items():
-        report.add(title, metric, values, counts["dev" if metric in DEV_METRICS else "test"])
+@dataclasses.dataclass(eq=False)
+class _TextTask(Task):
+    """A classification or regression of sentences or pairs of them."""
+
+    takes_long = True
+
+    task: senteval_data.Task
+    data: DataFolder
+    root: Path
+    options: Options
+
+    @functools.cached_property
+    def _parts(self) -> Parts:
+        return self.task.read(self.data, self.root, self.notes)
+
+    def texts(self) -> TextsByRole:
+        parts = self._parts.values()
+        return {"": [text for part in parts for text in (*part.first, *part.second)]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        task, parts, options = self.task, self._parts, self.options
+        folds = CONFIGURATIONS[options.configuration][0]
+        trainings = {_FOLDED: folds * (folds + 1), "kfold": folds + 1}.get(task.protocol, 1)
+        done = report.progress(self.name, trainings * options.seeds)
+        rows = {part: _features(encode, task, examples) for part, examples in parts.items()}
+        found: dict[str, list[float]] = {}
+        for seed in options.numbers:
+            for metric, value in _score(task, parts, rows, options, seed, done).items():
+                found.setdefault(metric, []).append(100 * value)
+        counts = {
+            kind: len(next(parts[part] for part in (kind, "train") if part in parts).labels)
+            for kind in ("dev", "test")
+        }
+        for metric, values in found.items():
+            count = counts["dev" if metric in DEV_METRICS else "test"]
+            report.add(self.name, metric, values, count)
 
 
-def _score_coco(
-    encode: Encode,
-    data: DataFolder,
-    root: Path,
-    options: Options,
-    report: SuiteReport,
-    title: str,
-) -> None:
-    """Recall of captions by images and of images by captions, and the mean of the six figures."""
-    parts = read_coco(data, root)
-    prepare(encode, *(found.captions for found in parts.values()))
-    rows = {part: (found.images, encode(found.captions)) for part, found in parts.items()}
-    config = RankingConfig()
-    epochs = config.max_epoch + 1
-    done = report.progress(title, epochs * options.seeds)
-    scores: dict[str, list[float]] = {}
-    for seed in options.numbers:
-        trained: list[int] = []
-        dev, test = rank_captions(
-            *(rows[part] for part in ("train", "dev", "test")),
-            seed,
-            config,
-            lambda count, trained=trained: (trained.append(count), done(count)),
-        )
-        done(epochs - sum(trained))
-        means = {"mean_recall": _mean(test.values()), "dev_mean_recall": _mean(dev.values())}
-        for metric, value in (means | test).items():
-            scores.setdefault(metric, []).append(100 * value)
-    for metric, values in scores.items():
-        part = "dev" if metric in DEV_METRICS else "test"
-        report.add(title, metric, values, len(parts[part].captions))
+@dataclasses.dataclass(eq=False)
+class _ImageTask(Task):
+    """COCO: recall of captions by images and of images by captions, and the mean of the six."""
+
+    takes_long = True
+
+    data: DataFolder
+    root: Path
+    options: Options
+
+    @functools.cached_property
+    def _parts(self) -> dict[str, Captioned]:
+        return read_coco(self.data, self.root)
+
+    def texts(self) -> TextsByRole:
+        return {"": [text for part in self._parts.values() for text in part.captions]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        parts = self._parts
+        rows = {part: (found.images, encode(found.captions)) for part, found in parts.items()}
+        config = RankingConfig()
+        epochs = config.max_epoch + 1
+        done = report.progress(self.name, epochs * self.options.seeds)
+        scores: dict[str, list[float]] = {}
+        for seed in self.options.numbers:
+            trained: list[int] = []
+            dev, test = rank_captions(
+                *(rows[part] for part in ("train", "dev", "test")),
+                seed,
+                config,
+                lambda count, trained=trained: (trained.append(count), done(count)),
+            )
+            done(epochs - sum(trained))
+            means = {"mean_recall": _mean(test.values()), "dev_mean_recall": _mean(dev.values())}
+            for metric, value in (means | test).items():
+                scores.setdefault(metric, []).append(100 * value)
+        for metric, values in scores.items():
+            part = "dev" if metric in DEV_METRICS else "test"
+            report.add(self.name, metric, values, len(parts[part].captions))
 
 
-def _features(encode: Encode, task: Task, examples: Examples) -> np.ndarray | PairFeatures:
+@dataclasses.dataclass(eq=False)
+class _Year(Task):
+    """A year of STS, which DeCLUTR's average holds and nothing trains on.
+
+    Attributes:
+      value: its score, once there is one.
+    """
+
+    data: DataFolder
+    folder: Path
+    value: float | None = dataclasses.field(default=None, init=False)
+
+    @functools.cached_property
+    def _subsets(self) -> dict[str, ScoredPairs]:
+        return read_subsets(self.data, self.folder)
+
+    def texts(self) -> TextsByRole:
+        return {"": together(self._subsets).texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        self.value = subset_correlations(encode, self._subsets)["spearman_mean"]
+
+
+def _features(
+    encode: Encode, task: senteval_data.Task, examples: Examples
+) -> np.ndarray | PairFeatures:
     first = encode(examples.first)
     if not examples.second:
         return first
@@ -221,7 +322,7 @@ def _features(encode: Encode, task: Task, examples: Examples) -> np.ndarray | Pa
 
 
 def _score(
-    task: Task,
+    task: senteval_data.Task,
     parts: Parts,
     rows: dict,
     options: Options,
@@ -285,32 +386,13 @@ def main_metric(task: str) -> str:
     return "pearson" if senteval_data.TASKS[task].protocol == "relatedness" else "accuracy"
 
 
-def _averages(
-    encode: Encode, data: DataFolder, root: Path, options: Options, report: SuiteReport
-) -> None:
+def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport) -> None:
     """Adds the papers' averages whose tasks were chosen and scored, and that of a choice."""
     chosen = set(options.tasks)
     if set(CMLM_TASKS) <= chosen:
         _average(report, "cmlm", {name: report.get(name, main_metric(name)) for name in CMLM_TASKS})
     if set(DECLUTR_TASKS) <= chosen:
-        years = _years(encode, data, root, report)
-        test = {name: report.get(name, "accuracy") for name in DECLUTR_TASKS}
-        test |= {name: report.get(name, "spearman") for name in ("SICK-R", "STS-B")}
-        if test["MRPC"] is not None:
-            test["MRPC"] = (test["MRPC"] + report.get("MRPC", "f1")) / 2
-        # The paper's code takes these for development sets; years have none, so they stay.
-        dev = {name: report.get(name, "dev_accuracy") for name in DECLUTR_TASKS}
-        dev |= {name: report.get(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
-        _average(report, "declutr_without_coco", test | years)
-        _average(report, "declutr_dev_without_coco", dev | years)
-        if COCO in chosen:
-            test[COCO] = report.get(COCO, "mean_recall")
-            dev[COCO] = report.get(COCO, "dev_mean_recall")
-            _average(report, "declutr", test | years)
-            _average(report, "declutr_dev", dev | years)
-            if "SNLI" in chosen:
-                dev["SNLI"] = report.get("SNLI", "dev_accuracy")
-                _average(report, "declutr_dev_with_snli", dev | years)
+        _add_declutr_averages(chosen, years, report)
     if chosen not in (set(senteval_data.TASKS), set(TASKS)) and len(chosen) > 1:
         metrics = {name: main_metric(name) for name in options.tasks}
         values = {name: report.get(name, metric) for name, metric in metrics.items()}
@@ -319,18 +401,25 @@ def _averages(
             report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
 
 
-def _years(
-    encode: Encode, data: DataFolder, root: Path, report: SuiteReport
-) -> dict[str, float | None]:
-    """DeCLUTR's figures of STS12 to STS16, which are trained by nothing."""
-    found: dict[str, float | None] = dict.fromkeys(DECLUTR_STS)
-    for year in DECLUTR_STS:
-        folder = root / "STS" / f"{year}-en-test"
-        if folder.is_dir():
-            with report.task(year):
-                subsets = read_subsets(data, folder)
-                found[year] = subset_correlations(encode, subsets)["spearman_mean"]
-    return found
+def _add_declutr_averages(chosen: set[str], years: Sequence[_Year], report: SuiteReport) -> None:
+    scored = dict.fromkeys(DECLUTR_STS) | {year.name: year.value for year in years}
+    test = {name: report.get(name, "accuracy") for name in DECLUTR_TASKS}
+    test |= {name: report.get(name, "spearman") for name in ("SICK-R", "STS-B")}
+    if test["MRPC"] is not None:
+        test["MRPC"] = (test["MRPC"] + report.get("MRPC", "f1")) / 2
+    # The paper's code takes these for development sets; years have none, so they stay.
+    dev = {name: report.get(name, "dev_accuracy") for name in DECLUTR_TASKS}
+    dev |= {name: report.get(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
+    _average(report, "declutr_without_coco", test | scored)
+    _average(report, "declutr_dev_without_coco", dev | scored)
+    if COCO in chosen:
+        test[COCO] = report.get(COCO, "mean_recall")
+        dev[COCO] = report.get(COCO, "dev_mean_recall")
+        _average(report, "declutr", test | scored)
+        _average(report, "declutr_dev", dev | scored)
+        if "SNLI" in chosen:
+            dev["SNLI"] = report.get("SNLI", "dev_accuracy")
+            _average(report, "declutr_dev_with_snli", dev | scored)
 
 
 def _average(

@@ -8,9 +8,9 @@ the Russian pairs of deepPavlovEval (STS12's MSRvid, translated).
 are never taken for test scores. A language is a suffix: `STS-B.de`, `STS-B-dev.de`, `STS17.es-es`.
 """
 
-import contextlib
 import dataclasses
 import functools
+import re
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Annotated
@@ -29,6 +29,15 @@ from official_cmlm.evaluation.metrics.similarity import (
     subset_correlations,
 )
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 from official_cmlm.validation import OneOf, check_fields
 
 YEARS = ("STS12", "STS13", "STS14", "STS15", "STS16")
@@ -117,40 +126,151 @@ class Options:
         return ("test", "dev") if self.split == "both" else (self.split,)
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores what is chosen; see the package for the arguments.
+def _panel(task: str) -> tuple[str, str] | None:
+    if task.startswith(tuple(f"{year}." for year in YEARS)):
+        return None
+    if re.search(r"\b(dev|train)\b", task):
+        return "development and training sets", task
+    return "other languages" if "." in task else "", task
+
+
+def _correlation_metrics(name: str, label: str) -> tuple[Metric, ...]:
+    return (
+        Metric(f"{name}_all", label, "× 100", "all pairs together", main=name == "spearman"),
+        Metric(name, label, "× 100", main=name == "spearman"),
+        Metric(f"{name}_mean", label, "× 100", "mean of the subsets"),
+        Metric(f"{name}_wmean", label, "× 100", "mean of the subsets by size"),
+    )
+
+
+RESULTS = SuiteResults(
+    (
+        *_correlation_metrics("spearman", "Spearman's ρ"),
+        *_correlation_metrics("pearson", "Pearson's r"),
+        Metric("spearman_average", "Spearman's ρ", "× 100", "mean of the tasks"),
+    ),
+    averages=r"average|average of .+",
+    panel=_panel,
+    bars=Bars(
+        "Correlation of cosines with human scores of sentence pairs",
+        "Spearman's ρ × 100",
+        (
+            PaperRow("CMLM-CSE", "Table 1", "CMLM-BERT-base"),
+            PaperRow("CMLM-CSE", "Table 1", "CMLM-CSE-BERT-base"),
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields the tasks that are chosen.
 
     Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
     of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
     and `average of <tasks>/spearman_average` where only some of them have a score.
     """
-    for year in filter(options.has, YEARS):
-        with _english_task(year, options, report):
-            _year(encode, data, _english(data) / "STS" / f"{year}-en-test", year, options, report)
+    english: list[Task] = [_Year(year, data, options) for year in filter(options.has, YEARS)]
     for split in options.splits if options.has("STS-B") else ():
-        with _english_task(_benchmark(split), options, report):
-            path = _english(data) / _FILES[split]
-            pairs = sts.parse_sts_benchmark(path, data.lines(path, sts.HINT))
-            _single(encode, pairs, _benchmark(split), report)
+        english.append(_Pairs(_benchmark(split), functools.partial(_read_benchmark, data, split)))
     if options.has("SICK-R"):
-        with _english_task("SICK-R", options, report):
-            path = _english(data) / "SICK/SICK_test_annotated.txt"
-            pairs = sts.parse_sick(path, data.lines(path, sts.HINT, header="pair_ID"))
-            _single(encode, pairs, "SICK-R", report)
+        english.append(_Pairs("SICK-R", functools.partial(_read_sick, data)))
+    for task in english:
+        # Who chose only languages asked for none of the English sets.
+        task.is_optional = bool(options.languages and not options.tasks)
+        yield task
     if options.other_languages:
-        _other_languages(encode, data, options, report)
-    _average(options, report)
+        yield from _other_languages(data, options)
+    yield Summary("", functools.partial(_average, options))
 
 
-@contextlib.contextmanager
-def _english_task(name: str, options: Options, report: SuiteReport) -> Iterator[None]:
-    """`report.task`; without data it is not missing if only languages were chosen."""
-    with report.task(name):
-        try:
-            yield
-        except MissingData:
-            if options.tasks or not options.languages:
-                raise
+@dataclasses.dataclass(eq=False)
+class _Pairs(Task):
+    """Sentence pairs of one file."""
+
+    read: Callable[[], ScoredPairs]
+
+    @functools.cached_property
+    def _pairs(self) -> ScoredPairs:
+        pairs = self.read()
+        self.notes += _skipped_notes(self.name, pairs)
+        return pairs
+
+    def texts(self) -> TextsByRole:
+        return {"": self._pairs.texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        _add_correlations(report, self.name, cosines(encode, self._pairs), self._pairs.gold)
+
+
+@dataclasses.dataclass(eq=False)
+class _Year(Task):
+    """The subsets of a SemEval year."""
+
+    data: DataFolder
+    options: Options
+
+    @functools.cached_property
+    def _subsets(self) -> dict[str, ScoredPairs]:
+        folder = _english(self.data) / "STS" / f"{self.name}-en-test"
+        subsets = sts.read_subsets(self.data, folder)
+        self.notes += _skipped_notes(self.name, sts.together(subsets))
+        scored = {f"STS.input.{name}.txt" for name in subsets}
+        if extra := {path.name for path in folder.glob("STS.input.*.txt")} - scored:
+            self.notes.append(
+                f"{self.name}: {', '.join(sorted(extra))} is not a subset that SentEval scores; "
+                "left out"
+            )
+        return subsets
+
+    def texts(self) -> TextsByRole:
+        return {"": sts.together(self._subsets).texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        total = sum(len(pairs.gold) for pairs in self._subsets.values())
+        for metric, value in subset_correlations(encode, self._subsets).items():
+            report.add(self.name, metric, value, total)
+        if self.options.subsets:
+            for name, pairs in self._subsets.items():
+                found = cosines(encode, pairs)
+                _add_correlations(report, f"{self.name}.{name}", found, pairs.gold)
+
+
+def _average(options: Options, report: SuiteReport) -> None:
+    """Adds the papers' average of seven test sets, or one of fewer, named after them."""
+    values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
+    scored = {name: value for name, value in values.items() if value is not None}
+    mean = float(np.mean(list(scored.values()))) if scored else 0.0
+    if len(scored) == len(_AVERAGED):
+        report.add("average", "spearman_all", mean, len(scored))
+        return
+    if lacking := [name for name in values if options.has(name) and name not in scored]:
+        report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
+    if len(scored) > 1:
+        report.add(f"average of {'+'.join(scored)}", "spearman_average", mean, len(scored))
+
+
+def _add_correlations(
+    report: SuiteReport, name: str, similarity: np.ndarray, gold: np.ndarray
+) -> None:
+    report.add(name, "spearman", spearman(similarity, gold), len(gold))
+    report.add(name, "pearson", pearson(similarity, gold), len(gold))
+
+
+def _skipped_notes(name: str, pairs: ScoredPairs) -> list[str]:
+    if not pairs.skipped:
+        return []
+    asked = pairs.skipped + len(pairs.gold)
+    return [f"{name}: {pairs.skipped} of {asked} pairs have no score; left out"]
+
+
+def _read_benchmark(data: DataFolder, split: str) -> ScoredPairs:
+    path = _english(data) / _FILES[split]
+    return sts.parse_sts_benchmark(path, data.lines(path, sts.HINT))
+
+
+def _read_sick(data: DataFolder) -> ScoredPairs:
+    path = _english(data) / "SICK/SICK_test_annotated.txt"
+    return sts.parse_sick(path, data.lines(path, sts.HINT, header="pair_ID"))
 
 
 def _english(data: DataFolder) -> Path:
@@ -169,89 +289,29 @@ def _benchmark(split: str) -> str:
     return "STS-B" if split == "test" else f"STS-B-{split}"
 
 
-def _average(options: Options, report: SuiteReport) -> None:
-    """The papers' average of seven test sets, or one of fewer, named after them."""
-    values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
-    scored = {name: value for name, value in values.items() if value is not None}
-    if len(scored) == len(_AVERAGED):
-        report.add("average", "spearman_all", float(np.mean(list(scored.values()))), len(scored))
-        return
-    if lacking := [name for name in values if options.has(name) and name not in scored]:
-        report.notes.append(f"average of seven: not computed without {', '.join(lacking)}")
-    if len(scored) > 1:
-        name = f"average of {'+'.join(scored)}"
-        report.add(name, "spearman_average", float(np.mean(list(scored.values()))), len(scored))
-
-
 def _main_metric(name: str) -> str:
     return "spearman_all" if name in YEARS else "spearman"
 
 
-def _year(
-    encode: Encode,
-    data: DataFolder,
-    folder: Path,
-    year: str,
-    options: Options,
-    report: SuiteReport,
-) -> None:
-    subsets = sts.read_subsets(data, folder)
-    total = sum(len(pairs.gold) for pairs in subsets.values())
-    for metric, value in subset_correlations(encode, subsets).items():
-        report.add(year, metric, value, total)
-    if options.subsets:
-        for name, pairs in subsets.items():
-            _add(encode, pairs, f"{year}.{name}", report)
-    _note_skipped(report, year, sts.together(subsets))
-    extra = {path.name for path in folder.glob("STS.input.*.txt")} - {
-        f"STS.input.{name}.txt" for name in subsets
-    }
-    if extra:
-        report.notes.append(
-            f"{year}: {', '.join(sorted(extra))} is not a subset that SentEval scores; left out"
-        )
-
-
-def _note_skipped(report: SuiteReport, name: str, pairs: ScoredPairs) -> None:
-    if pairs.skipped:
-        asked = pairs.skipped + len(pairs.gold)
-        report.notes.append(f"{name}: {pairs.skipped} of {asked} pairs have no score; left out")
-
-
-def _single(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:
-    _note_skipped(report, name, pairs)
-    _add(encode, pairs, name, report)
-
-
-def _add(encode: Encode, pairs: ScoredPairs, name: str, report: SuiteReport) -> None:
-    similarity = cosines(encode, pairs)
-    report.add(name, "spearman", spearman(similarity, pairs.gold), len(pairs.gold))
-    report.add(name, "pearson", pearson(similarity, pairs.gold), len(pairs.gold))
-
-
-def _other_languages(
-    encode: Encode, data: DataFolder, options: Options, report: SuiteReport
-) -> None:
-    """STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
+def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
+    """Yields STS-B's translations, the tracks of SemEval-2017, and the Russian pairs."""
     files = list(_files(data, options))
     chosen = [one for one in files if not options.languages or one[1] <= options.chosen]
-    # Whether SentEval's file is there: nothing is scored yet where texts are only gathered.
     repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
     for name, _, read in chosen:
         english = name.removesuffix(".en")
         if english in repeated and name != english and not options.languages:
-            report.notes.append(f"{name} repeats {english}: left out; sts.languages=en scores it")
-            continue
-        with report.task(name):
-            _single(encode, read(), name, report)
+            note = f"{name} repeats {english}: left out; sts.languages=en scores it"
+            yield Task("", notes=[note])
+        else:
+            yield _Pairs(name, read)
     if not files and not options.tasks and not options.languages:
-        report.notes.append(f"no STS in other languages: {sts.LANGUAGES_HINT}")
+        yield Task("", notes=[f"no STS in other languages: {sts.LANGUAGES_HINT}"])
     # The English sets are English, SemEval-2017's tracks need not be.
     english = {"en"} if options.tasks != ["STS17"] else set()
     covered = english.union(*(languages for _, languages, _ in chosen))
     for name, path, hint in _lacking(options, [name for name, _, _ in files], covered):
-        with report.task(name):
-            raise MissingData(data.root / path, hint)
+        yield Task(name, error=MissingData(data.root / path, hint))
 
 
 def _lacking(

@@ -9,19 +9,30 @@ the first two principal axes of both.
 """
 
 import dataclasses
+import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 
 import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import XTREME, chosen
-from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.plane import plane
 from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 
 HINT = (
     "Tatoeba is in LASER's repository: data/tatoeba/v1 (github.com/facebookresearch/LASER) as "
@@ -85,8 +96,26 @@ def _removed(vectors: Mapping[str, np.ndarray], options: Options) -> dict[str, n
     return {language: removal(rows, language) for language, rows in vectors.items()}
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every language found in the folder, and unweighted means over languages.
+_METRICS = (
+    Metric("accuracy_mean", "accuracy", "%", "mean of both directions", main=True),
+    Metric("accuracy_from_english", "accuracy", "%", "from English"),
+    Metric("accuracy_to_english", "accuracy", "%", "to English"),
+)
+RESULTS = SuiteResults(
+    (*_METRICS, *(m.variant("_pcr", f"{m.detail}, component removed") for m in _METRICS)),
+    averages=r"macro|macro36",
+    bars=Bars(
+        "Translations found as the nearest neighbour, by language",
+        references=(
+            PaperRow("CMLM", "Table 5", "mBERT"),
+            PaperRow("CMLM", "Table 5", "CMLM + BR"),
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every language found in the folder, and unweighted means over languages.
 
     Tasks: XTREME's two-letter code, or the file's code for other languages; `macro`, the mean over
     all scored languages; `macro36`, over XTREME's 36 if all are there. `count` is the number of
@@ -105,42 +134,104 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     if not codes:
         raise MissingData(folder / "tatoeba.<xxx>-eng.<xxx>", HINT)
     # If the folder has files under both codes of a language, each keeps its own.
-    tasks = {c: c if XTREME.get(c, c) in codes else XTREME.get(c, c) for c in codes}
+    names = {c: c if XTREME.get(c, c) in codes else XTREME.get(c, c) for c in codes}
     kept = chosen("tatoeba.languages", options.languages, codes, report)
-    drawn = {tasks[code] for code in kept} & set(_DRAWN)
-    drawn = drawn or {tasks[code] for code in kept[: len(_DRAWN)]}
-    results: dict[str, dict[str, float]] = {}
-    maps: dict[str, dict] = {}
-    for code in kept:
-        task = tasks[code]
-        with report.task(task):
-            stem = folder / f"tatoeba.{code}-eng"
-            foreign, english = (
-                data.lines(stem.with_name(f"{stem.name}.{side}"), HINT) for side in (code, "eng")
+    drawn = {names[code] for code in kept} & set(_DRAWN)
+    drawn = drawn or {names[code] for code in kept[: len(_DRAWN)]}
+    found = [
+        _Language(names[code], data, folder, code, options, names[code] in drawn) for code in kept
+    ]
+    yield from found
+    is_part = bool(options.languages)
+    yield Summary("", functools.partial(_summarize, found, len(codes), is_part))
+
+
+@dataclasses.dataclass(eq=False)
+class _Language(Task):
+    """Sentences of a language and their English translations.
+
+    Attributes:
+      metrics: name -> value; empty before it is scored.
+      maps: see the figure `embedding_map`; empty if the language is not drawn.
+    """
+
+    data: DataFolder
+    folder: Path
+    code: str
+    options: Options
+    is_drawn: bool
+    metrics: dict[str, float] = dataclasses.field(default_factory=dict, init=False)
+    maps: dict[str, dict] = dataclasses.field(default_factory=dict, init=False)
+
+    @functools.cached_property
+    def _sides(self) -> tuple[list[str], list[str]]:
+        stem = self.folder / f"tatoeba.{self.code}-eng"
+        foreign, english = (
+            self.data.lines(stem.with_name(f"{stem.name}.{side}"), HINT)
+            for side in (self.code, "eng")
+        )
+        if len(foreign) != len(english) or not english:
+            raise UserError(
+                f"{stem}.{self.code} has {len(foreign)} rows, {stem}.eng has {len(english)}; row "
+                "i of one must translate row i of the other; download both again"
             )
-            if len(foreign) != len(english) or not english:
-                raise UserError(
-                    f"{stem}.{code} has {len(foreign)} rows, {stem}.eng has {len(english)}; row i "
-                    f"of one must translate row i of the other; download both again"
-                )
-            prepare(encode, foreign, english)
-            foreign_vectors, english_vectors = encode(foreign), encode(english)
-            results[task] = accuracies(english_vectors, foreign_vectors)
-            _add(report, task, results[task], len(english))
-            both = {"en": english_vectors, task: foreign_vectors}
-            if task in drawn:
-                maps[task] = {"before": plane(both)}
-            if options.pcr:
-                removed = accuracies_removed(english_vectors, foreign_vectors, options)
-                results[task] |= removed
-                _add(report, task, removed, len(english))
-                if task in drawn:
-                    maps[task]["after"] = plane(_removed(both, options))
-    _add_means(results, report, len(codes), bool(options.languages))
+        return foreign, english
+
+    def texts(self) -> TextsByRole:
+        foreign, english = self._sides
+        return {"": [*foreign, *english]}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        foreign, english = map(encode, self._sides)
+        both = {"en": english, self.name: foreign}
+        self.metrics = accuracies(english, foreign)
+        report.add_all(self.name, self.metrics, len(english))
+        if self.is_drawn:
+            self.maps["before"] = plane(both)
+        if self.options.pcr:
+            removed = accuracies_removed(english, foreign, self.options)
+            self.metrics |= removed
+            report.add_all(self.name, removed, len(english))
+            if self.is_drawn:
+                self.maps["after"] = plane(_removed(both, self.options))
+
+
+def _summarize(languages: list[_Language], there: int, is_part: bool, report: SuiteReport) -> None:
+    """Adds unweighted means over languages, a note on what they are not over, and the figures.
+
+    Args:
+      languages: the tasks.
+      there: number of languages in the folder.
+      is_part: whether some of these were chosen.
+      report: takes means and figures.
+    """
+    results = {one.name: one.metrics for one in languages if one.metrics}
     report.figures["tatoeba_accuracy"] = results
-    if maps:
+    if maps := {one.name: one.maps for one in languages if one.maps}:
         order = [task for task in _DRAWN if task in maps]
         report.figures["embedding_map"] = {task: maps[task] for task in order or maps}
+    mean_name = "macro"
+    if is_part:
+        many = len(results) > _MOST_IN_NAME
+        named = f"{len(results)} languages" if many else "+".join(results)
+        mean_name = f"macro of {named}"
+    for name in dict.fromkeys(name for metrics in results.values() for name in metrics):
+        values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
+        if len(results) > 1 or not is_part:
+            report.add(mean_name, name, float(np.mean(list(values.values()))), len(values))
+        if values.keys() >= set(XTREME.values()):
+            mean = float(np.mean([values[task] for task in XTREME.values()]))
+            report.add("macro36", name, mean, len(XTREME))
+    missing = sorted(set(XTREME.values()) - results.keys())
+    if is_part:
+        report.notes.append(
+            f"{mean_name}: a part that was chosen, {len(results)} of {there} languages: "
+            f"{' '.join(results)}"
+        )
+    elif missing:
+        report.notes.append(
+            f"no macro36: {len(missing)} of XTREME's 36 languages are missing: {' '.join(missing)}"
+        )
 
 
 def _both_directions(from_english: np.ndarray, to_english: np.ndarray) -> dict[str, float]:
@@ -150,43 +241,3 @@ def _both_directions(from_english: np.ndarray, to_english: np.ndarray) -> dict[s
         "accuracy_to_english": back,
         "accuracy_mean": (there + back) / 2,
     }
-
-
-def _add(report: SuiteReport, task: str, metrics: dict[str, float], count: int) -> None:
-    for name, value in metrics.items():
-        report.add(task, name, value, count)
-
-
-def _add_means(
-    results: dict[str, dict[str, float]], report: SuiteReport, there: int, part: bool
-) -> None:
-    """Adds unweighted means over languages, and a note on what they are not over.
-
-    Args:
-      results: task -> metric -> value.
-      report: where they go.
-      there: number of languages in the folder.
-      part: whether some of these were chosen.
-    """
-    mean_name = "macro"
-    if part:
-        many = len(results) > _MOST_IN_NAME
-        named = f"{len(results)} languages" if many else "+".join(results)
-        mean_name = f"macro of {named}"
-    for name in dict.fromkeys(name for metrics in results.values() for name in metrics):
-        values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
-        if len(results) > 1 or not part:
-            report.add(mean_name, name, float(np.mean(list(values.values()))), len(values))
-        if values.keys() >= set(XTREME.values()):
-            mean = float(np.mean([values[task] for task in XTREME.values()]))
-            report.add("macro36", name, mean, len(XTREME))
-    missing = sorted(set(XTREME.values()) - results.keys())
-    if part:
-        report.notes.append(
-            f"{mean_name}: a part that was chosen, {len(results)} of {there} languages: "
-            f"{' '.join(results)}"
-        )
-    elif missing:
-        report.notes.append(
-            f"no macro36: {len(missing)} of XTREME's 36 languages are missing: {' '.join(missing)}"
-        )

@@ -7,9 +7,12 @@ Multi-SimLex builds them; see `data.word_similarity.crossed`.
 """
 
 import dataclasses
+import functools
+from collections.abc import Iterator
 
 import numpy as np
 
+from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import chosen, two_letters
 from official_cmlm.evaluation.data.sts import ScoredPairs
@@ -18,8 +21,8 @@ from official_cmlm.evaluation.data.word_similarity import (
     DATA_SETS,
     HINT,
     MULTILINGUAL,
+    PairFile,
     Rows,
-    Source,
     all_crossed,
     discover,
     read,
@@ -27,6 +30,15 @@ from official_cmlm.evaluation.data.word_similarity import (
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.similarity import cosines, spearman
 from official_cmlm.evaluation.scores import Missing, SuiteReport
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    PaperRow,
+    SuiteResults,
+    Summary,
+    Task,
+    TextsByRole,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,8 +59,35 @@ class Options:
             raise ValueError(f"tasks: no {unknown[0]!r}; there are {', '.join(DATA_SETS)}")
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every language of `multi_simlex` and `simlex` and every `cross_lingual_simlex` pair.
+_PANELS = {
+    "cross_lingual_simlex": "pairs of words of two languages",
+    "multi_simlex": "Multi-SimLex",
+    "simlex": "SimLex-999",
+}
+
+
+def _panel(task: str) -> tuple[str, str]:
+    data_set, _, label = task.partition(".")
+    return (_PANELS.get(data_set, data_set), label) if label else ("", task)
+
+
+RESULTS = SuiteResults(
+    (Metric("spearman", "Spearman's ρ", "× 100", main=True),),
+    averages=r"\w+\.average",
+    panel=_panel,
+    bars=Bars(
+        "Correlation of cosines with human scores of word pairs",
+        references=tuple(
+            PaperRow("Mirror-BERT", table, model)
+            for table in ("Table 16", "Table 18")
+            for model in ("mBERT-mp", "mBERT + Mirror")
+        ),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every language of `multi_simlex` and `simlex`, every `cross_lingual_simlex` pair.
 
     Tasks: `<data set>.<language>`, `cross_lingual_simlex.<language>-<language>` with the codes in
     alphabetical order, and `<data set>.average`, the unweighted mean over what was scored of the
@@ -70,48 +109,69 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     kept = {language for language in every if two_letters(language) in codes}
     rows: dict[str, Rows] = {}
     for name in DATA_SETS:
-        scored: dict[str, tuple[float, int]] = {}
-        for key, source in found[name].items():
+        scored: list[_Words] = []
+        for key, file in found[name].items():
             # Cross-lingual pairs are built from languages that need no score of their own.
             built_from = name == MULTILINGUAL and CROSS_LINGUAL in names
             parts = key.split("-") if name == CROSS_LINGUAL else [key]
             if not set(parts) <= kept or not (name in names or built_from):
                 continue
-            with report.task(f"{name}.{key}" if name in names else f"{CROSS_LINGUAL} of {key}"):
-                pairs = read(data, source)
-                if name == MULTILINGUAL:
-                    rows[key] = pairs.numbered
-                if name in names:
-                    if pairs.skipped:
-                        report.notes.append(
-                            f"{name}.{key}: {pairs.skipped} malformed lines skipped"
-                        )
-                    scored[key] = _add(encode, f"{name}.{key}", pairs.scored, report)
+            title = f"{name}.{key}" if name in names else f"{CROSS_LINGUAL} of {key}"
+            try:
+                pairs = read(data, file)
+            except UserError as error:
+                yield Task(title, error=error)
+                continue
+            if name == MULTILINGUAL:
+                rows[key] = pairs.numbered
+            if name in names:
+                skipped = [f"{title}: {pairs.skipped} malformed lines skipped"]
+                notes = skipped if pairs.skipped else []
+                scored.append(_Words(title, pairs.scored, notes=notes))
         if name == CROSS_LINGUAL and name in names:
-            for key, crossing in all_crossed(rows).items():
-                if key not in found[name]:
-                    with report.task(f"{name}.{key}"):
-                        scored[key] = _add(encode, f"{name}.{key}", crossing, report)
-        if scored:
-            mean = float(np.mean([value for value, _ in scored.values()]))
-            count = sum(count for _, count in scored.values())
-            if len(scored) > 1 or not options.languages:
-                part = f" of {len(scored)}" if options.languages else ""
-                report.add(f"{name}.average{part}", "spearman", mean, count)
-                chosen_part = ", a part that was chosen" if options.languages else ""
-                report.notes.append(
-                    f"{name}.average{part}: mean over {' '.join(scored)}{chosen_part}"
-                )
+            crossings = all_crossed(rows).items()
+            scored += [
+                _Words(f"{name}.{k}", pairs) for k, pairs in crossings if k not in found[name]
+            ]
+        yield from scored
+        is_part = bool(options.languages)
+        yield Summary("", functools.partial(_average, name, scored, is_part))
 
 
-def _languages(data_set: str, found: dict[str, dict[str, Source]]) -> list[str]:
+@dataclasses.dataclass(eq=False)
+class _Words(Task):
+    """Word pairs of one language, or of two.
+
+    Attributes:
+      value: the score; None before it is scored.
+    """
+
+    pairs: ScoredPairs
+    value: float | None = dataclasses.field(default=None, init=False)
+
+    def texts(self) -> TextsByRole:
+        return {"": self.pairs.texts}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        self.value = spearman(cosines(encode, self.pairs), self.pairs.gold)
+        report.add(self.name, "spearman", self.value, len(self.pairs.gold))
+
+
+def _average(data_set: str, words: list[_Words], is_part: bool, report: SuiteReport) -> None:
+    """Adds the mean over what was scored of a data set; `is_part`: languages were chosen."""
+    scored = [one for one in words if one.value is not None]
+    if not scored or (len(scored) == 1 and is_part):
+        return
+    name = f"{data_set}.average" + (f" of {len(scored)}" if is_part else "")
+    mean = float(np.mean([one.value for one in scored]))
+    report.add(name, "spearman", mean, sum(len(one.pairs.gold) for one in scored))
+    over = " ".join(one.name.removeprefix(f"{data_set}.") for one in scored)
+    part = ", a part that was chosen" if is_part else ""
+    report.notes.append(f"{name}: mean over {over}{part}")
+
+
+def _languages(data_set: str, found: dict[str, dict[str, PairFile]]) -> list[str]:
     """The languages that a data set has files of; pairs are also built of Multi-SimLex's."""
     if data_set != CROSS_LINGUAL:
         return list(found[data_set])
     return [part for key in found[data_set] for part in key.split("-")] + list(found[MULTILINGUAL])
-
-
-def _add(encode: Encode, task: str, pairs: ScoredPairs, report: SuiteReport) -> tuple[float, int]:
-    value = spearman(cosines(encode, pairs), pairs.gold)
-    report.add(task, "spearman", value, len(pairs.gold))
-    return value, len(pairs.gold)

@@ -5,15 +5,17 @@ tasks are scored, but not averaged.
 """
 
 import dataclasses
+import functools
 import re
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
 
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.suite import Bars, Metric, PaperRow, SuiteResults, Summary, Task
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.languages import is_language_tag
 
@@ -37,8 +39,22 @@ class Options(senteval_suite.Options):
     languages: list[str] = dataclasses.field(default_factory=list)
 
 
-def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteReport) -> None:
-    """Scores every language's tasks and their averages; see the package for the arguments."""
+RESULTS = SuiteResults(
+    (
+        Metric("average", "mean over tasks", "%", main=True),
+        Metric("average_of_part", "mean over a part of the tasks or languages", "%"),
+        *(dataclasses.replace(metric, main=False) for metric in senteval_suite.METRICS),
+    ),
+    averages=r"mean",
+    bars=Bars(
+        "SentEval's tasks, by language",
+        references=(PaperRow("CMLM", "Table 3", "mBERT"), PaperRow("CMLM", "Table 3", "CMLM")),
+    ),
+)
+
+
+def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
+    """Yields every language's tasks and their averages."""
     report.seeds = options.numbers
     report.configuration = options.described
     root = data.root / "xeval" if (data.root / "xeval").is_dir() else data.root
@@ -48,45 +64,47 @@ def evaluate(encode: Encode, data: DataFolder, options: Options, report: SuiteRe
     if not there:
         raise MissingData(root / "<language>/<task>", HINT)
     languages = language_codes.chosen("xeval.languages", options.languages, there, report)
-    averages: dict[str, float] = {}
-    parts: dict[str, tuple[str, ...]] = {}
     for language in languages:
-        tasks = _tasks(root / language, options)
-        chosen = dataclasses.replace(options, tasks=tasks)
-        senteval_suite.score_tasks(
-            encode, data, root / language, chosen, report, prefix=f"{language}."
-        )
-        found = {
-            name: value
-            for name in senteval_suite.CMLM_TASKS
-            if (value := _score(report, f"{language}.{name}")) is not None
-        }
-        if not found:
-            continue
-        averages[language] = float(np.mean(list(found.values())))
-        parts[language] = tuple(found)
-        metric = "average" if found.keys() == set(senteval_suite.CMLM_TASKS) else "average_of_part"
-        report.add(language, metric, averages[language], len(found))
-        if metric != "average":
-            report.notes.append(f"{language}: average_of_part over {', '.join(found)}")
-    _mean(averages, parts, report)
+        of_language = dataclasses.replace(options, tasks=_tasks(root / language, options))
+        yield from senteval_suite.tasks_in(data, root / language, of_language, f"{language}.")
+        yield Summary("", functools.partial(_average, language))
+    yield Summary("", functools.partial(_mean, languages))
 
 
-def _mean(
-    averages: dict[str, float], parts: dict[str, tuple[str, ...]], report: SuiteReport
-) -> None:
+def _average(language: str, report: SuiteReport) -> None:
+    """Adds a language's average over the tasks of the paper that were scored."""
+    found = _scores(language, report)
+    if not found:
+        return
+    metric = "average" if found.keys() == set(senteval_suite.CMLM_TASKS) else "average_of_part"
+    report.add(language, metric, float(np.mean(list(found.values()))), len(found))
+    if metric != "average":
+        report.notes.append(f"{language}: average_of_part over {', '.join(found)}")
+
+
+def _mean(languages: Sequence[str], report: SuiteReport) -> None:
     """Adds the mean over the paper's languages, or over those of them that were averaged.
 
     Languages that lack some of the paper's tasks enter only where all have the same ones.
     """
-    whole = {name for name in parts if set(parts[name]) == set(senteval_suite.CMLM_TASKS)}
-    same = whole or (set(parts) if len(set(parts.values())) == 1 else set())
-    inside = {name: averages[name] for name in LANGUAGES if name in same}
+    scores = {name: found for name in languages if (found := _scores(name, report))}
+    whole = {name for name in scores if scores[name].keys() == set(senteval_suite.CMLM_TASKS)}
+    same = whole or (set(scores) if len(set(map(tuple, scores.values()))) == 1 else set())
+    inside = {n: float(np.mean(list(scores[n].values()))) for n in LANGUAGES if n in same}
     if inside:
         metric = "average" if len(inside) == len(LANGUAGES) and whole else "average_of_part"
         report.add("mean", metric, float(np.mean(list(inside.values()))), len(inside))
         if metric != "average":
             report.notes.append(f"mean: average_of_part over {', '.join(inside)}")
+
+
+def _scores(language: str, report: SuiteReport) -> dict[str, float]:
+    """Returns the scores that enter a language's average, by task."""
+    found = {
+        name: report.get(f"{language}.{name}", senteval_suite.main_metric(name))
+        for name in senteval_suite.CMLM_TASKS
+    }
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def _is_language(name: str) -> bool:
@@ -106,8 +124,3 @@ def _folder(name: str) -> str:
     """SentEval's folder of a task."""
     folders = {"SST2": "SST/binary", "SST5": "SST/fine", "STS-B": "STS/STSBenchmark"}
     return folders.get(name, "SICK" if name.startswith("SICK") else name)
-
-
-def _score(report: SuiteReport, task: str) -> float | None:
-    """The score that enters averages: accuracy, or Pearson's correlation as in Table 1."""
-    return report.get(task, senteval_suite.main_metric(task.partition(".")[2]))

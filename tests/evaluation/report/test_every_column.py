@@ -7,11 +7,10 @@ import pytest
 
 from official_cmlm.evaluation.data.sts import SUBSETS
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import prompted
+from official_cmlm.evaluation.encoding import prepare, prompted
 from official_cmlm.evaluation.report import driver
-from official_cmlm.evaluation.report.main_scores import metric_label
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
-from official_cmlm.evaluation.suites import SUITES
+from official_cmlm.evaluation.suites import SUITES, declared
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites.probing import TASKS as PROBING
 from official_cmlm.evaluation.suites.tatoeba import XTREME
@@ -126,9 +125,12 @@ def found(data):
         cached = CachedEncoder(
             toy.encode, fine_tune=_fine_tune, roles={"query": prompted(toy.encode, "query: ")}
         )
-        cached.prepare(driver.texts_of({name: chosen}, data, cached.roles).items())
+        suite_run = driver.SuiteRun(name, data, chosen)
+        suite_run.read()
+        for task in suite_run.tasks:
+            prepare(cached, task.texts())
         announced = cached.encoded
-        results[name] = driver.run_suite(name, cached, data, chosen, strict=False)
+        results[name] = suite_run.score(cached)
         results[name] |= {"announced": announced, "late": cached.encoded - announced}
     return results
 
@@ -158,7 +160,7 @@ def test_every_column_is_filled(found, table):
 def test_every_metric_is_told_in_words(found, name):
     """Each has a label of its own, which is not its name in results.json."""
     metrics = list(dict.fromkeys(score["metric"] for score in found[name]["scores"]))
-    labels = [metric_label(metric) for metric in metrics]
+    labels = [declared(name).metric(metric).text for metric in metrics]
     assert not set(metrics) & set(labels)
     assert len(set(labels)) == len(labels)
 

@@ -13,7 +13,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.amazon import Options, evaluate, split
+from official_cmlm.evaluation.suites import amazon
+from official_cmlm.evaluation.suites.amazon import Options, split
+from tests.evaluation import toy
 from tests.evaluation.data.test_amazon import ITEMS
 
 
@@ -43,7 +45,7 @@ def _tables(root, train=50, test=10):
 
 def _run(root, encode=_encode, **options):
     report = SuiteReport()
-    evaluate(encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(amazon, encode, DataFolder(root), Options(**options), report)
     return report
 
 

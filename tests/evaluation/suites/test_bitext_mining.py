@@ -9,7 +9,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.margin import Candidates, mine
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.bitext_mining import Options, evaluate, judge, unify
+from official_cmlm.evaluation.suites import bitext_mining
+from official_cmlm.evaluation.suites.bitext_mining import Options, judge, unify
+from tests.evaluation import toy
 
 
 def test_repeated_sentences_are_mined_once_and_not_scored():
@@ -45,7 +47,7 @@ def _write(folder, split, source, target, gold, pair="de-en"):
 
 def _run(root, **options):
     report = SuiteReport()
-    evaluate(_encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(bitext_mining, _encode, DataFolder(root), Options(**options), report)
     return report
 
 
@@ -171,7 +173,7 @@ def test_real_sentences(data_dir, tmp_path):
         [(i, 2 * i) for i in range(100)],
     )
     report = SuiteReport()
-    evaluate(_words, DataFolder(tmp_path), Options(), report)
+    toy.evaluate(bitext_mining, _words, DataFolder(tmp_path), Options(), report)
     assert not report.failures
     # Numbers and names stand in both languages.
     assert report.get("de-en.sample", "f1_best") > 25

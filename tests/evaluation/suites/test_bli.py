@@ -12,7 +12,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.bli import Options, evaluate
+from official_cmlm.evaluation.suites import bli
+from official_cmlm.evaluation.suites.bli import Options
+from tests.evaluation import toy
 from tests.evaluation.metrics.test_lexicon import csls_by_loops, random_vectors, rotation_of
 
 
@@ -54,7 +56,7 @@ def _dictionaries(root):
 
 def _run(root, encode=None, **options):
     report = SuiteReport()
-    evaluate(encode or _Toy(), DataFolder(root), Options(**options), report)
+    toy.evaluate(bli, encode or _Toy(), DataFolder(root), Options(**options), report)
     return report
 
 
@@ -261,7 +263,7 @@ def test_real_files(data_dir):
 
     report = SuiteReport()
     data = _OneDirection(data_dir, "en-de")
-    evaluate(encode, data, Options(), report)
+    toy.evaluate(bli, encode, data, Options(), report)
     assert report.get("en-de.5k", "p@5_unmapped") > 5
     assert report.get("en-de.5k", "p@5") > 5
     assert not data.warnings

@@ -12,12 +12,13 @@ from official_cmlm.evaluation.data.entity_linking import (
 )
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import entity_linking
 from official_cmlm.evaluation.suites.entity_linking import (
     Options,
-    evaluate,
     first_hits,
     mention_ranks,
 )
+from tests.evaluation import toy
 
 
 def ids(text):
@@ -72,7 +73,7 @@ def _folder(root, name, mentions, names=NAMES, file="mentions.tsv"):
 
 def _run(root, **options):
     report = SuiteReport()
-    evaluate(_encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(entity_linking, _encode, DataFolder(root), Options(**options), report)
     return report
 
 
@@ -105,7 +106,7 @@ def test_case_is_kept_when_asked(tmp_path):
             return np.ones([len(texts), 2])
 
         options = Options(lower_case=lower_case)
-        evaluate(encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.evaluate(entity_linking, encode, DataFolder(tmp_path), options, SuiteReport())
         assert asked == [mention, "b"]
 
 
@@ -306,7 +307,7 @@ def test_case_of_mentions_as_in_sapbert(tmp_path):
         asked.extend(texts)
         return np.ones([len(texts), 2])
 
-    evaluate(encode, DataFolder(tmp_path), Options(), SuiteReport())
+    toy.evaluate(entity_linking, encode, DataFolder(tmp_path), Options(), SuiteReport())
     assert asked == ["cc", "b", "Aa", "b"]
 
 
@@ -338,5 +339,5 @@ def test_real_names(data_dir, tmp_path):
         lines = (data_dir / "bc5cdr" / file).read_text().splitlines(keepends=True)
         (tmp_path / "part" / file).write_text("".join(lines[:count]))
     report = SuiteReport()
-    evaluate(letters, DataFolder(tmp_path), Options(unique=True), report)
+    toy.evaluate(entity_linking, letters, DataFolder(tmp_path), Options(unique=True), report)
     assert report.get("part", "accuracy@1_in_dictionary") > 50 and not report.failures

@@ -8,9 +8,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import geometry as geometry_suite
 from official_cmlm.evaluation.suites.geometry import (
     Options,
-    evaluate,
     parse_questions,
     positive_pairs,
 )
@@ -38,7 +38,9 @@ def test_suite(tmp_path):
     rows = ["g\tf\ty\t1\t5\taa\tbb", "g\tf\ty\t2\t4\tc\tddd", "g\tf\ty\t3\t4.5\ta\taa"]
     (tmp_path / "sts-dev.csv").write_text("\n".join(rows))
     report, data = SuiteReport(), DataFolder(tmp_path)
-    evaluate(_encode, data, Options(max_texts=3, bins=4, random_pairs=50), report)
+    toy.evaluate(
+        geometry_suite, _encode, data, Options(max_texts=3, bins=4, random_pairs=50), report
+    )
     assert not report.failures
     vectors = _encode(["a", "aa", "bbb"])
     assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)
@@ -59,7 +61,7 @@ def test_suite(tmp_path):
 def test_missing_files(tmp_path):
     """Both parts fail by themselves and say what was expected."""
     report = SuiteReport()
-    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    toy.evaluate(geometry_suite, _encode, DataFolder(tmp_path), Options(), report)
     assert [one.task for one in report.missing] == ["texts", "sts-dev", "qqp"]
 
 
@@ -69,7 +71,7 @@ def test_one_text(tmp_path):
     (tmp_path / "mirror_bert/one.txt").write_text("a\n")
     (tmp_path / "mirror_bert/two.txt").write_text("a\nb\n")
     report = SuiteReport()
-    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    toy.evaluate(geometry_suite, _encode, DataFolder(tmp_path), Options(), report)
     assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
 
 
@@ -80,7 +82,8 @@ def test_question_pairs(tmp_path):
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
     toy.write(tmp_path / "qqp/dev.tsv", [header, *rows])
     report = SuiteReport()
-    evaluate(
+    toy.evaluate(
+        geometry_suite,
         lambda texts: np.array([vectors[text] for text in texts], np.float32),
         DataFolder(tmp_path),
         Options(bins=4),
@@ -117,7 +120,7 @@ def test_options(name):
 def test_real_files(data_dir):
     """Every file of texts and STS-B's 1,500 pairs are measured."""
     report, data = SuiteReport(), DataFolder(data_dir)
-    evaluate(_encode, data, Options(max_texts=500), report)
+    toy.evaluate(geometry_suite, _encode, data, Options(max_texts=500), report)
     assert not report.failures and not data.warnings
     assert {"en_words_top_10k", "sts-dev"} < {score.task for score in report.scores}
     assert [s.count for s in report.scores if s.metric == "alignment"] == [208]

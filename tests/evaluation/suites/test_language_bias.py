@@ -10,7 +10,9 @@ from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.language_bias import Options, bias, evaluate, hits
+from official_cmlm.evaluation.suites import language_bias
+from official_cmlm.evaluation.suites.language_bias import Options, bias, hits
+from tests.evaluation import toy
 
 
 def _pool(rows=25, dim=6, apart=3.0, noise=0.5):
@@ -135,7 +137,7 @@ def _encode(texts):
 
 def _run(root, **options):
     report = SuiteReport()
-    evaluate(_encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(language_bias, _encode, DataFolder(root), Options(**options), report)
     return report
 
 
@@ -326,7 +328,7 @@ def test_real_files(data_dir):
         return vectors
 
     report = SuiteReport()
-    evaluate(encode, DataFolder(data_dir), Options(max_rows=300), report)
+    toy.evaluate(language_bias, encode, DataFolder(data_dir), Options(max_rows=300), report)
     assert not report.failures
     assert len(seen) >= 2
     assert all(len(set(texts)) == len(texts) == 300 and "NS" not in texts for texts in seen)

@@ -12,7 +12,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import EncoderError, prompted
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, evaluate, main_scores
+from official_cmlm.evaluation.suites import mteb
+from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, main_scores
+from tests.evaluation import toy
 
 
 def _encode(texts):
@@ -21,7 +23,7 @@ def _encode(texts):
 
 def _run(tmp_path, encode=_encode, **options):
     report = SuiteReport()
-    evaluate(encode, DataFolder(tmp_path), Options(**options), report)
+    toy.evaluate(mteb, encode, DataFolder(tmp_path), Options(**options), report)
     return report
 
 

@@ -24,7 +24,7 @@ def test_all_ten(tmp_path):
     """Each is solved from its own file and averaged."""
     _probe(tmp_path / "senteval/probing")
     report = SuiteReport()
-    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), probing_suite.Options(), report)
+    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), probing_suite.Options(), report)
     assert report.failures == []
     both = ("accuracy", "dev_accuracy")
     assert [(s.task, s.metric) for s in report.scores] == [
@@ -44,7 +44,7 @@ def test_development_accuracy_and_chosen_tasks(tmp_path):
     toy.write(path, [f"{p}\t{turned[c] if p == 'te' else c}\t{t}" for p, c, t in lines])
     report = SuiteReport()
     options = probing_suite.Options(tasks=["Tense", "Length"])
-    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.get("Tense", "accuracy") < 5 and report.get("Tense", "dev_accuracy") > 95
     assert report.get("average_of_chosen", "accuracy") == pytest.approx(
         (report.get("Tense", "accuracy") + report.get("Length", "accuracy")) / 2
@@ -66,7 +66,7 @@ def test_bad_probing_files(tmp_path):
     (tmp_path / "tree_depth.txt").unlink()
     report = SuiteReport()
     options = probing_suite.Options(tasks=["Tense", "SubjNumber", "OddManOut", "Depth"])
-    probing_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(probing_suite, toy.encode, DataFolder(tmp_path), options, report)
     depth, tense, number = report.unscored
     assert not any("average_of_chosen" in note for note in report.notes)
     assert "past_present.txt: no line of part te" in tense

@@ -8,13 +8,14 @@ from hypothesis import strategies as st
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import qnli
 from official_cmlm.evaluation.suites.qnli import (
     Options,
     area_under_curve,
-    evaluate,
     parse_pairs,
     roc_points,
 )
+from tests.evaluation import toy
 
 
 @settings(deadline=None)
@@ -63,7 +64,7 @@ def _run(tmp_path, text):
     (tmp_path / "qnli").mkdir()
     (tmp_path / "qnli/dev.tsv").write_text(text)
     report, data = SuiteReport(), DataFolder(tmp_path)
-    evaluate(_encode, data, Options(), report)
+    toy.evaluate(qnli, _encode, data, Options(), report)
     return report
 
 
@@ -87,7 +88,7 @@ def test_one_label(tmp_path):
 def test_missing_file(tmp_path):
     """A failure that says what was expected."""
     report = SuiteReport()
-    evaluate(_encode, DataFolder(tmp_path), Options(), report)
+    toy.evaluate(qnli, _encode, DataFolder(tmp_path), Options(), report)
     assert "dev.tsv of GLUE" in report.missing[0].hint
 
 
@@ -106,6 +107,6 @@ def test_real_file(data_dir):
         return np.array([table[row].mean(axis=0) for row in rows], np.float32)
 
     report, data = SuiteReport(), DataFolder(data_dir)
-    evaluate(words, data, Options(), report)
+    toy.evaluate(qnli, words, data, Options(), report)
     assert report.scores[0].count == 5463 and report.scores[0].value > 55
     assert not (report.notes or report.failures or data.warnings)

@@ -12,7 +12,7 @@ from official_cmlm.evaluation.embedding_cache import CachedEncoder
 from official_cmlm.evaluation.encoding import EncoderError, Role, prompted
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import retrieval
-from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, evaluate, score
+from official_cmlm.evaluation.suites.retrieval import NANO_BEIR, Options, score
 from tests.evaluation import toy
 
 # Similarity of each query (row) with the documents d1 to d6: ties, also at the first rank.
@@ -80,7 +80,7 @@ def _write(folder, queries=("q1", "q2"), splits=("test",)):
 
 def _run(root, encode=toy.encode, **options):
     report = SuiteReport()
-    evaluate(encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(retrieval, encode, DataFolder(root), Options(**options), report)
     return report
 
 

@@ -30,7 +30,7 @@ def toy_data(tmp_path_factory):
 def results(toy_data):
     """The report of all tasks and the encoder that was used."""
     encoder, report = CachedEncoder(toy.encode), SuiteReport()
-    senteval_suite.evaluate(encoder, DataFolder(toy_data), Options(), report)
+    toy.evaluate(senteval_suite, encoder, DataFolder(toy_data), Options(), report)
     return report, encoder
 
 
@@ -64,7 +64,7 @@ def test_development_scores_are_of_their_own_set(tmp_path):
     path.write_text(path.read_text().replace("\t?\t", "\t1\t"))
     report = SuiteReport()
     options = Options(tasks=["SST2", "SNLI", "SICK-R"])
-    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.failures == []
     for task in ("SST2", "SNLI"):
         assert report.get(task, "dev_accuracy") > 80
@@ -84,7 +84,7 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 
     monkeypatch.setattr(cross_validation.MiniBatchSolver, "fit", recording)
     options = Options("literature", tasks=["SNLI", "SST2"])
-    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, SuiteReport())
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, SuiteReport())
     (snli, strengths), (other, _) = seen
     assert snli == ClassifierConfig("adam", 64, tenacity=5, epoch_size=1, max_epoch=15)
     assert strengths == [1e-9]
@@ -94,7 +94,7 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 def test_configuration_is_told(toy_data):
     """What stands beside scores that are compared with a paper's."""
     report, options = SuiteReport(), Options(tasks=["SST2"])
-    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
     options = Options("literature", seeds=5)
     assert options.described == "literature: 10 folds, adam, batches of 64, 5 seeds"
@@ -105,7 +105,7 @@ def test_configuration_is_told(toy_data):
 def test_average_of_chosen_tasks(toy_data):
     """It is named as such; what was not chosen is neither missing nor a failure."""
     report, options = SuiteReport(), Options(tasks=["SST2", "SICK-R"])
-    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
     mean = (report.get("SST2", "accuracy") + report.get("SICK-R", "pearson")) / 2
     assert report.get("average_of_chosen", "main_metrics") == pytest.approx(mean)
     assert "average" not in {score.task for score in report.scores}
@@ -114,12 +114,12 @@ def test_average_of_chosen_tasks(toy_data):
         "average_of_chosen: the mean of SST2 (accuracy), SICK-R (pearson); no paper's average"
     ]
     report = SuiteReport()
-    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), Options(tasks=["SST2"]), report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), Options(tasks=["SST2"]), report)
     assert {score.task for score in report.scores} == {"SST2"}
     report = SuiteReport()
     # Nothing is said of an average that is not there.
-    senteval_suite.evaluate(
-        toy.encode, DataFolder(toy_data), Options(tasks=["SST2", "COCO"]), report
+    toy.evaluate(
+        senteval_suite, toy.encode, DataFolder(toy_data), Options(tasks=["SST2", "COCO"]), report
     )
     assert [one.task for one in report.missing] == ["COCO"]
     assert report.notes == ["average_of_chosen main_metrics: not computed without COCO"]
@@ -136,7 +136,7 @@ def test_coco(tmp_path, monkeypatch):
     )
     done = ticks.append
     options = Options(tasks=["COCO"], seeds=2)
-    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.unscored == []
     found = {score.metric: score for score in report.scores}
     six = [f"{of}_recall@{k}" for of in ("caption", "image") for k in (1, 5, 10)]
@@ -218,7 +218,7 @@ def test_several_seeds_have_a_deviation(toy_data):
     for seeds in (1, 3, 3):
         report = SuiteReport()
         options = Options(tasks=["SST5"], seeds=seeds)
-        senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+        toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
         runs.append(report.scores[0])
     assert runs[0].deviation is None
     assert runs[1].deviation is not None
@@ -231,7 +231,7 @@ def test_configurations_and_solvers(toy_data, configuration, solver):
     """Each is taken to the end; the task is easy for all."""
     report = SuiteReport()
     options = Options(configuration, solver, tasks=["SST2", "TREC"])
-    senteval_suite.evaluate(toy.encode, DataFolder(toy_data), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
     assert report.get("SST2", "accuracy") > 80
     assert report.get("TREC", "accuracy") > 90
 
@@ -253,7 +253,7 @@ def test_a_missing_task_does_not_stop_the_others(toy_data, tmp_path):
     toy.write(tmp_path / "SST/binary/sentiment-train", ["no label here"])
     report = SuiteReport()
     options = Options(tasks=["SUBJ", "SST2", "SNLI"])
-    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.scores == []
     (sst,) = report.failures
     subj, snli = report.unscored[:2]
@@ -271,7 +271,7 @@ def test_malformed_lines_are_counted(tmp_path):
     path = tmp_path / "SST/binary/sentiment-train"
     path.write_text(path.read_text() + "no tab\n\n")
     report = SuiteReport()
-    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), Options(tasks=["SST2"]), report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), Options(tasks=["SST2"]), report)
     assert report.notes[0] == "sentiment-train: skipped 2 malformed lines"
     assert report.get("SST2", "accuracy") > 80
 
@@ -280,7 +280,7 @@ def test_too_few_for_the_folds(tmp_path):
     """Folds that some class cannot fill are refused by name."""
     toy.write_senteval(tmp_path, count=8)
     report = SuiteReport()
-    senteval_suite.evaluate(toy.encode, DataFolder(tmp_path), Options(tasks=["MR"]), report)
+    toy.evaluate(senteval_suite, toy.encode, DataFolder(tmp_path), Options(tasks=["MR"]), report)
     assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [8, 8]"]
 
 

@@ -26,7 +26,7 @@ def _write(root, years):
 
 def _run(root, **options):
     report = SuiteReport()
-    sts_suite.evaluate(toy.encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(sts_suite, toy.encode, DataFolder(root), Options(**options), report)
     return report
 
 

@@ -12,13 +12,14 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.plane import plane
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suites import tatoeba
 from official_cmlm.evaluation.suites.tatoeba import (
     XTREME,
     Options,
     accuracies,
     accuracies_removed,
-    evaluate,
 )
+from tests.evaluation import toy
 
 XTREME_36 = (
     "af ar bg bn de el es et eu fa fi fr he hi hu id it ja jv ka kk ko ml mr nl pt ru sw ta te th "
@@ -39,7 +40,7 @@ def _encode(texts):
 
 def _run(root, encode=_encode, **options):
     report = SuiteReport()
-    evaluate(encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(tatoeba, encode, DataFolder(root), Options(**options), report)
     return report
 
 
@@ -257,7 +258,7 @@ def test_real_files(data_dir):
     codes = [code for code, task in XTREME.items() if task in keep]
     assert all((root / f"tatoeba.{code}-eng.eng").exists() for code in codes)
     cut = _Cut(calls, [f".{code}-eng." for code in codes])
-    evaluate(_trigrams, cut, Options(pcr=False), report)
+    toy.evaluate(tatoeba, _trigrams, cut, Options(pcr=False), report)
     assert 2 < report.get("de", "accuracy_mean") < 60
     assert report.get("ja", "accuracy_mean") < 2
     assert not calls.warnings

@@ -11,7 +11,9 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import pair_name
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suites.word_similarity import Options, evaluate
+from official_cmlm.evaluation.suite import read_tasks
+from official_cmlm.evaluation.suites import word_similarity
+from official_cmlm.evaluation.suites.word_similarity import Options
 from tests.evaluation import toy
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
@@ -23,7 +25,7 @@ def _encode(texts):
 
 def _run(root, encode=_encode, **options):
     report = SuiteReport()
-    evaluate(encode, DataFolder(root), Options(**options), report)
+    toy.evaluate(word_similarity, encode, DataFolder(root), Options(**options), report)
     return report
 
 
@@ -110,7 +112,13 @@ def test_no_data(tmp_path):
 def test_real_files(data_dir):
     """All pairs are read, without a warning, a note or a failure."""
     report, data = SuiteReport(), DataFolder(data_dir)
-    evaluate(lambda texts: np.array([[len(t), 1.0] for t in texts]), data, Options(), report)
+    toy.evaluate(
+        word_similarity,
+        lambda texts: np.array([[len(t), 1.0] for t in texts]),
+        data,
+        Options(),
+        report,
+    )
     counts = {score.task: score.count for score in report.scores}
     assert counts["multi_simlex.zh"] == 1888 and counts["simlex.german"] == 999
     assert not (report.failures or _remarks(report) or data.warnings)
@@ -128,7 +136,7 @@ def test_cross_lingual_scores(tmp_path):
     given.parent.mkdir()
     given.write_text(header + "1\ta\tb\tn\t1\n2\tc\td\tn\t2\n3\te\tf\tn\t3\n")
     report = SuiteReport()
-    evaluate(toy.encode, DataFolder(tmp_path), Options(), report)
+    toy.evaluate(word_similarity, toy.encode, DataFolder(tmp_path), Options(), report)
     counts = {score.task: score.count for score in report.scores}
     assert counts["cross_lingual_simlex.en-es"] == 3
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16
@@ -137,15 +145,14 @@ def test_cross_lingual_scores(tmp_path):
 def test_texts_belong_to_their_tasks(tmp_path):
     """Also those of built pairs, so that texts that were cut are told by task."""
     _multilingual(tmp_path, ["en", "es", "fi"])
-    report, asked = SuiteReport(), []
-
-    def encode(texts):
-        asked.append(report.current)
-        return toy.encode(texts)
-
-    evaluate(encode, DataFolder(tmp_path), Options(), report)
-    scored = {s.task for s in report.scores if not s.task.endswith("average")}
-    assert len(scored) == 6 and set(asked) == scored
+    report = SuiteReport()
+    found = read_tasks(
+        word_similarity.tasks(DataFolder(tmp_path), Options(), report), SuiteReport()
+    )
+    texts = {task.name: set(task.texts()[""]) for task in found if task.name}
+    assert len(texts) == 6 and report.unscored == []
+    for name, of_task in texts.items():
+        assert of_task and all(text[:2] in name for text in of_task), name
 
 
 def _multilingual(root, languages, rows=8):

@@ -19,7 +19,7 @@ def test_xeval_averages_the_papers_tasks(tmp_path):
     for language in ("fr", "pl"):
         shutil.copytree(tmp_path / "xeval/de", tmp_path / "xeval" / language)
     report = SuiteReport()
-    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), xeval_suite.Options(), report)
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), xeval_suite.Options(), report)
     assert report.unscored == []
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"
     nine = ["MR", "CR", "SUBJ", "MPQA", "SST2", "TREC", "MRPC", "SICK-E"]
@@ -43,7 +43,7 @@ def test_xeval_scores_each_language(tmp_path):
         (tmp_path / "full" / name).rename(tmp_path / "xeval/fr" / name)
     report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR", "SICK-R", "SST2", "SST5"])
-    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.failures == []
     german = [report.get("de.MR", "accuracy"), report.get("de.SST2", "accuracy")]
     german.append(report.get("de.SICK-R", "pearson"))
@@ -74,13 +74,13 @@ def test_xeval_without_data(tmp_path):
         with pytest.raises(
             UserError, match=r"<language>/<task>: missing; .*xeval/<language>/<task>"
         ):
-            xeval_suite.evaluate(
-                toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
+            toy.evaluate(
+                xeval_suite, toy.encode, DataFolder(tmp_path), xeval_suite.Options(), SuiteReport()
             )
     toy.write(tmp_path / "xeval/de/MR/rt-polarity.pos", ["good"])
     options = xeval_suite.Options(languages=["sw"])
     with pytest.raises(UserError, match="xeval.languages: the data has no 'sw'; it has de"):
-        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())
 
 
 def test_xeval_languages_that_were_chosen(tmp_path):
@@ -89,7 +89,7 @@ def test_xeval_languages_that_were_chosen(tmp_path):
         toy.write_senteval(tmp_path / "xeval" / language)
     report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR"], languages=["fr", "DE"])
-    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert {score.task for score in report.scores} == {"de.MR", "fr.MR", "de", "fr", "mean"}
     assert "mean: average_of_part over de, fr" in report.notes
     assert not report.missing and not report.failures
@@ -101,7 +101,7 @@ def test_xeval_without_its_folder(tmp_path):
     (tmp_path / "de/SST/binary/sentiment-test").unlink()
     report = SuiteReport()
     options = xeval_suite.Options(tasks=["MR", "SST2"])
-    xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, report)
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
     assert report.get("de", "average_of_part") == report.get("de.MR", "accuracy")
     assert "de: average_of_part over MR" in report.notes
     assert [one.task for one in report.missing] == ["de.SST2"]
@@ -113,8 +113,8 @@ def test_xeval_takes_no_other_folder_for_a_language(tmp_path):
         toy.write(tmp_path / name / "MR/rt-polarity.pos", ["good"])
     options = xeval_suite.Options(tasks=["MR"], languages=["sw"])
     with pytest.raises(UserError, match="no 'sw'; it has de, pt_BR, zh-Hant$"):
-        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())
     for name in ("de", "zh-Hant", "pt_BR"):
         shutil.rmtree(tmp_path / name)
     with pytest.raises(UserError, match="<language>/<task>: missing"):
-        xeval_suite.evaluate(toy.encode, DataFolder(tmp_path), options, SuiteReport())
+        toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, SuiteReport())

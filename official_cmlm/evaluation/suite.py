@@ -1,0 +1,214 @@
+"""The parts of a suite: its tasks, and the metrics under which results show their scores."""
+
+import dataclasses
+import re
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping
+from typing import ClassVar
+
+from official_cmlm.evaluation.encoding import Encode, prepare
+from official_cmlm.evaluation.scores import MissingData, SuiteReport, TextLengths
+
+TextsByRole = Mapping[str, Iterable[str]]
+"""Role -> texts; the role is "" for texts that every encoder embeds in the same way."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Metric:
+    """A metric of a suite.
+
+    Attributes:
+      name: in results.json. A `*` stands for a part that depends on the data, such as a language.
+      label: the quantity, for readers; a `*` repeats the part that the name's `*` stands for.
+      unit: of the values, e.g. `%`; empty if they have none.
+      detail: shown after the unit, e.g. `mean of both directions`.
+      better: 1 if higher values are better, -1 if lower ones are, 0 if neither.
+      decimals: shown in tables; bars show one less.
+      main: whether the metric stands for a task in the summary and in bars. Of several the first
+        that was scored does.
+      names_row: whether the label takes the place of the task's name, as for a paper's average.
+    """
+
+    name: str
+    label: str
+    unit: str = ""
+    detail: str = ""
+    better: int = 1
+    decimals: int = 2
+    main: bool = False
+    names_row: bool = False
+
+    @property
+    def text(self) -> str:
+        """Quantity, unit and detail."""
+        unit = f" {self.unit}" if self.unit.startswith("×") else f", {self.unit}"
+        detail = f", {self.detail}" if self.detail else ""
+        return f"{self.label}{unit if self.unit else ''}{detail}"
+
+    def variant(self, suffix: str, detail: str) -> "Metric":
+        """Returns the metric of the same quantity under other conditions, never a main one."""
+        return dataclasses.replace(self, name=self.name + suffix, detail=detail, main=False)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperRow:
+    """A row of a paper's table, see `report.papers`."""
+
+    paper: str
+    table: str
+    model: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Bars:
+    """The bar charts of a suite, drawn from its main metrics.
+
+    Attributes:
+      title: of the charts.
+      axis: quantity and unit. Default: the text of the first main metric.
+      references: rows of papers that are marked beside the bars: the model that the paper starts
+        from, and its own method.
+    """
+
+    title: str
+    axis: str = ""
+    references: tuple[PaperRow, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class SuiteResults:
+    """The results of a suite as reports show them.
+
+    Attributes:
+      metrics: all that the suite adds to its report.
+      averages: regular expression of the names, whole, of tasks that are averages of others.
+      panel: name of a task -> (title of its chart, "" for the suite's own tasks; label in there).
+        None for a part of another task, which is not drawn.
+      bars: None if the suite has no bar charts.
+    """
+
+    metrics: tuple[Metric, ...]
+    averages: str = ""
+    panel: Callable[[str], tuple[str, str] | None] = lambda task: ("", task)
+    bars: Bars | None = None
+
+    def metric(self, name: str) -> Metric:
+        """Returns the metric of a name; for an unknown one a metric with its name as label."""
+        for metric in self.metrics:
+            if metric.name == name:
+                return metric
+        for metric in self.metrics:
+            start, star, end = metric.name.partition("*")
+            if star and name.startswith(start) and name.endswith(end):
+                part = name[len(start) : len(name) - len(end)]
+                return dataclasses.replace(metric, name=name, label=metric.label.replace("*", part))
+        return Metric(name, name)
+
+    @property
+    def main(self) -> list[Metric]:
+        """The metrics that stand for tasks, the preferred one first."""
+        return [metric for metric in self.metrics if metric.main]
+
+    def is_average(self, task: str) -> bool:
+        """Whether a task is an average of others."""
+        return bool(self.averages and re.fullmatch(self.averages, task))
+
+
+@dataclasses.dataclass(eq=False)
+class Task:
+    """A task of a suite: the texts that it embeds, and the scores that follow from their vectors.
+
+    Attributes:
+      name: failures and missing data are reported under it; "" for the suite as a whole.
+      notes: remarks for the reader that come from reading the files.
+      error: the exception that `texts` raised; raised again in place of scores.
+      is_optional: whether a task without data is left out rather than reported as missing.
+      takes_long: whether an interrupted run keeps the finished task. Its scores then depend on no
+        other task.
+    """
+
+    name: str
+    notes: list[str] = dataclasses.field(default_factory=list, kw_only=True)
+    error: Exception | None = dataclasses.field(default=None, kw_only=True)
+    is_optional: bool = dataclasses.field(default=False, kw_only=True)
+    takes_long: ClassVar[bool] = False
+
+    def texts(self) -> TextsByRole:
+        """Reads the task's files and returns all texts that `score` embeds.
+
+        It may be called again, and then reads nothing.
+        """
+        return {}
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        """Embeds the texts with `encode`, which then only looks them up, and adds scores."""
+
+
+@dataclasses.dataclass(eq=False)
+class Summary(Task):
+    """The averages of a suite's tasks, and other remarks on them.
+
+    Attributes:
+      add: adds them to the report.
+    """
+
+    add: Callable[[SuiteReport], None]
+
+    def score(self, encode: Encode, report: SuiteReport) -> None:
+        self.add(report)
+
+
+def read_tasks(tasks: Iterable[Task], report: SuiteReport) -> deque[Task]:
+    """Reads the files of a suite's tasks.
+
+    Exceptions stay in `Task.error`, so that they are reported in the order of the tasks.
+
+    Args:
+      tasks: what the suite's `tasks` returns.
+      report: its finished tasks are not read.
+    """
+    found: deque[Task] = deque()
+    try:
+        for task in tasks:
+            if task.name in report.finished:
+                continue
+            if task.error is None:
+                try:
+                    task.texts()
+                except Exception as error:
+                    task.error = error
+            if not (task.is_optional and isinstance(task.error, MissingData)):
+                found.append(task)
+    except Exception as error:
+        found.append(Task("", error=error))
+    return found
+
+
+def score_tasks(
+    tasks: deque[Task], encode: Encode, report: SuiteReport, lengths: TextLengths | None = None
+) -> None:
+    """Scores tasks one after the other, and releases each.
+
+    Args:
+      tasks: what `read_tasks` returned; empty afterwards.
+      encode: the encoder.
+      report: takes scores, notes, and the failures of tasks that have a name.
+      lengths: counts the texts of each task. Default: they are not counted.
+
+    Raises:
+      Exception: the error of a task without a name, or of the encoder.
+    """
+    while tasks:
+        task = tasks.popleft()
+        unscored, scores, notes = len(report.unscored), len(report.scores), len(report.notes)
+        report.notes += task.notes
+        with report.task(task.name):
+            if task.error is not None:
+                raise task.error
+            prepare(encode, task.texts())
+            task.score(encode, report)
+        if lengths is not None and task.error is None:
+            lengths.add(task.name, task.texts())
+        if task.takes_long and len(report.unscored) == unscored:
+            report.finished[task.name] = report.scores[scores:], report.notes[notes:]
+            report.keep()
