@@ -742,16 +742,14 @@ class ScoredTexts(Files):
         from official_cmlm.evaluation import suites
         from official_cmlm.evaluation.data.folder import DataFolder
         from official_cmlm.evaluation.scores import SuiteReport
+        from official_cmlm.evaluation.suite import read_tasks, score_tasks
 
         suite = "sts" if name.startswith(("ST", "SI", "stsb")) else "entity_linking"
         options = {"tasks": ["STS-B", "SICK-R", "STS17"], "languages": ["de", "es"]}
+        chosen = suites.options(suite, options if suite == "sts" else {})
         report = SuiteReport()
-        suites.suite(suite).evaluate(
-            _letters,
-            DataFolder(folder),
-            suites.options(suite, options if suite == "sts" else {}),
-            report,
-        )
+        tasks = suites.suite(suite).tasks(DataFolder(folder), chosen, report)
+        score_tasks(read_tasks(tasks, report), _letters, report)
         if report.traces:
             raise RuntimeError(report.traces[0])
         for line in report.unscored:

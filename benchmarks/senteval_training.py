@@ -43,6 +43,7 @@ def main(argv: list[str]) -> None:
     from official_cmlm.evaluation.data.folder import DataFolder
     from official_cmlm.evaluation.data.senteval import TASKS as READERS
     from official_cmlm.evaluation.scores import SuiteReport
+    from official_cmlm.evaluation.suite import read_tasks, score_tasks
     from official_cmlm.evaluation.suites import senteval
 
     encode, total, cpu_total = _Words(FLAGS.dimension), 0.0, 0.0
@@ -52,7 +53,8 @@ def main(argv: list[str]) -> None:
             encode(examples.first + examples.second)
         options = senteval.Options(FLAGS.configuration, tasks=[name])
         began, cpu = time.monotonic(), time.process_time()
-        senteval.score_tasks(encode, data, root, options, report)
+        tasks = read_tasks(senteval.tasks_in(data, root, options), report)
+        score_tasks(tasks, encode, report)
         seconds, cpu = time.monotonic() - began, time.process_time() - cpu
         total, cpu_total = total + seconds, cpu_total + cpu
         print(f"figure training_seconds:{name} {seconds:.2f}")

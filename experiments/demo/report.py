@@ -86,7 +86,7 @@ def draw(recalls: dict[str, float], pairs: int, output: Path) -> None:
     axis = f"next sentence found first, % of {pairs} held-out pairs"
     series = figures.Series("recall at 1", values, figures.FIRST)
     chart = figures.bars("Recall at 1", list(recalls), [series], axis)
-    output.write_bytes(figures.image(chart, "png", "", "white", 160))
+    output.write_bytes(figures.image(chart, "png", "white", 160))
 
 
 def main(argv: list[str]) -> None:

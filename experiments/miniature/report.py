@@ -97,7 +97,7 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
         raise UserError(f"{work_dir}: no results of this study yet; run it without --report_only")
     _check_files(results, work_dir)
     figure = _figure(_begun(study, results), results)
-    (work_dir / FIGURE_NAME).write_bytes(image(figure, "png", "", "white", 160))
+    (work_dir / FIGURE_NAME).write_bytes(image(figure, "png", "white", 160))
     (work_dir / TABLE_NAME).write_text(_markdown(study, results, name), encoding="utf-8")
     missing = _missing(study, results)
     rest = f"; missing: {'; '.join(missing)}" if missing else ""

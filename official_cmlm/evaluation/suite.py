@@ -122,6 +122,7 @@ class Task:
       name: failures and missing data are reported under it; "" for the suite as a whole.
       notes: remarks for the reader that come from reading the files.
       error: the exception that `texts` raised; raised again in place of scores.
+      unread: name in results -> exception, of parts that cannot be read while others can.
       is_optional: whether a task without data is left out rather than reported as missing.
       takes_long: whether an interrupted run keeps the finished task. Its scores then depend on no
         other task.
@@ -130,6 +131,7 @@ class Task:
     name: str
     notes: list[str] = dataclasses.field(default_factory=list, kw_only=True)
     error: Exception | None = dataclasses.field(default=None, kw_only=True)
+    unread: dict[str, Exception] = dataclasses.field(default_factory=dict, kw_only=True)
     is_optional: bool = dataclasses.field(default=False, kw_only=True)
     takes_long: ClassVar[bool] = False
 
@@ -184,6 +186,18 @@ def read_tasks(tasks: Iterable[Task], report: SuiteReport) -> deque[Task]:
     return found
 
 
+def report_unread(task: Task, report: SuiteReport) -> None:
+    """Reports the files of a task that cannot be read.
+
+    Raises:
+      Exception: the error of a task without a name.
+    """
+    errors = task.unread if task.error is None else {task.name: task.error}
+    for name, error in errors.items():
+        with report.task(name):
+            raise error
+
+
 def score_tasks(
     tasks: deque[Task], encode: Encode, report: SuiteReport, lengths: TextLengths | None = None
 ) -> None:
@@ -202,13 +216,13 @@ def score_tasks(
         task = tasks.popleft()
         unscored, scores, notes = len(report.unscored), len(report.scores), len(report.notes)
         report.notes += task.notes
-        with report.task(task.name):
-            if task.error is not None:
-                raise task.error
-            prepare(encode, task.texts())
-            task.score(encode, report)
-        if lengths is not None and task.error is None:
-            lengths.add(task.name, task.texts())
+        report_unread(task, report)
+        if task.error is None:
+            with report.task(task.name):
+                prepare(encode, task.texts())
+                task.score(encode, report)
+            if lengths is not None:
+                lengths.add(task.name, task.texts())
         if task.takes_long and len(report.unscored) == unscored:
             report.finished[task.name] = report.scores[scores:], report.notes[notes:]
             report.keep()

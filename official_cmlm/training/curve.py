@@ -199,7 +199,7 @@ def write_curve(model_dir: str | Path) -> Path | None:
         if drawing is None:
             return None
         path = folder / CURVE_NAME
-        path.write_bytes(figures.image(drawing, "png", "", "white", 160))
+        path.write_bytes(figures.image(drawing, "png", "white", 160))
         return path
     except (OSError, ValueError, TypeError, AttributeError) as error:
         print(f"{folder / CURVE_NAME}: not drawn ({error})", file=sys.stderr)

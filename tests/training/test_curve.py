@@ -88,7 +88,7 @@ def test_metrics_of_objectives_are_known():
 
 def test_the_drawing():
     """Percentages, units and both splits are named."""
-    drawing = figures.svg(curve.chart(history(), params()), "k")
+    drawing = figures.svg(curve.chart(history(), params()))
     for wanted in ("found first in the batch, %", "loss, nats a token", "validation", "step"):
         assert wanted in drawing
     figure = figures.Figure()

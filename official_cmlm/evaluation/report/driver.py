@@ -36,7 +36,7 @@ from official_cmlm.evaluation.scores import (
     TaskLengths,
     TextLengths,
 )
-from official_cmlm.evaluation.suite import Task, read_tasks, score_tasks
+from official_cmlm.evaluation.suite import Task, read_tasks, report_unread, score_tasks
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
@@ -389,9 +389,7 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
     report = SuiteReport()
     found = suites.suite(name).tasks(DataFolder(data_dir), options, report)
     for task in read_tasks(found, report):
-        with report.task(task.name):
-            if task.error is not None:
-                raise task.error
+        report_unread(task, report)
     return report.unscored
 
 

@@ -1,7 +1,9 @@
-"""Charts of an evaluation, as SVG with colours and font from the surrounding HTML page."""
+"""Charts by Matplotlib: of an evaluation, of a training's curve and of studies.
+
+They are drawn for a light page without a background of their own; a dark page inverts them.
+"""
 
 import dataclasses
-import html
 import io
 import itertools
 import math
@@ -15,30 +17,24 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, safe for colour-blind readers -> custom properties of the style sheet.
-INK, MUTED, GRID = "#1a1c20", "#676d76", "#d9dce1"
+# Okabe and Ito's colours, safe for colour-blind readers.
+INK, MUTED, GRID, PAGE = "#1a1c20", "#676d76", "#d9dce1", "#fcfcfd"
 FIRST, SECOND, BACKGROUND = "#0072b2", "#d55e00", "#a3a9b2"
-_MORE = ("#009e73", "#b3589a", "#c98a00")
-# Of languages: none is an encoder's.
+# The colour of an encoder is that of its place among all encoders of the report.
+ENCODER_COLORS = (FIRST, SECOND, "#009e73", "#b3589a", "#c98a00")
+# Colours of languages, none of which is an encoder's.
 LANGUAGE_COLORS = ("#5b4bb0", "#7a5c2e", "#8f1d3f", "#6f8212", "#3f8f9f")
-PALETTE = {
-    INK: "--ink", MUTED: "--muted", GRID: "--grid", FIRST: "--series-1", SECOND: "--series-2",
-    BACKGROUND: "--series-0", **{color: f"--series-{i}" for i, color in enumerate(_MORE, 3)},
-    **{color: f"--language-{i}" for i, color in enumerate(LANGUAGE_COLORS, 1)},
-}  # fmt: skip
 # Labels of figures before and after principal component removal.
 SIDES = {"before": "embeddings as they are", "after": "component removed"}
 _MARKERS = "osD^vP*X<"
 # Inches. In a paper's column, of three inches and a third, the smallest letters are 6 points high.
 _WIDTH = 4.4
 # Characters of a line of a bar's label, and lines; inches of a line.
-_LABEL, _MOST_LINES, _LINE = 20, 3, 0.145
+_LABEL, _MOST_LINES, _LINE = 20, 3, 0.155
 # Characters of a name in a legend.
 _LEGEND_NAME = 42
 # Bars that have room for a number each.
 _MOST_NUMBERS = 48
-# The colour of an encoder is that of its place among all encoders of the report.
-ENCODER_COLORS = (FIRST, SECOND, *_MORE)
 _STYLE = {
     "font.size": 9.0,
     "text.color": INK,
@@ -52,13 +48,10 @@ _STYLE = {
     "axes.spines.right": False,
     "axes.titlesize": 9.0,
     "axes.titlelocation": "left",
-    "axes.unicode_minus": True,
-    "figure.facecolor": "none",
     "figure.constrained_layout.use": True,
     "grid.color": GRID,
     "grid.linewidth": 0.7,
     "legend.frameon": False,
-    "savefig.facecolor": "none",
     "svg.fonttype": "none",
     "xtick.color": MUTED,
     "xtick.labelcolor": INK,
@@ -86,12 +79,12 @@ class Chart:
 
 @dataclasses.dataclass(frozen=True)
 class Series:
-    """One bar of every group.
+    """The bars of one encoder, one for each label.
 
     Attributes:
       name: in the legend.
-      values: one per group; None where there is no bar.
-      color: from the palette.
+      values: one per label; None where there is no bar.
+      color: of the bars.
       deviations: standard deviation of each value; None where it is not known.
       is_faded: whether the colour is light, to show a second series of one encoder.
     """
@@ -103,46 +96,23 @@ class Series:
     is_faded: bool = False
 
 
-def image(
-    chart: Chart, file_format: str, salt: str = "", background: str = "none", dpi: int = 110
-) -> bytes:
-    """Renders a chart as `svg`, `png` …; deterministic for equal `salt`."""
-    style = {**_STYLE, "svg.hashsalt": salt, "savefig.facecolor": background}
+def image(chart: Chart, file_format: str, background: str = "none", dpi: int = 110) -> bytes:
+    """Renders a chart as `svg`, `png` …; the same chart gives the same bytes."""
+    style = {**_STYLE, "svg.hashsalt": "chart", "savefig.facecolor": background}
     with matplotlib.rc_context(style), warnings.catch_warnings():
-        # Glyphs that Matplotlib's font lacks exist in the page's fonts.
+        # Glyphs that Matplotlib's font lacks exist in the reader's fonts.
         warnings.filterwarnings("ignore", message="Glyph .* missing", category=UserWarning)
         figure = Figure(figsize=(chart.width, chart.height))
         chart.draw(figure)
         output = io.BytesIO()
-        figure.savefig(output, format=file_format, dpi=dpi)
+        metadata = {"Date": None} if file_format == "svg" else None
+        figure.savefig(output, format=file_format, dpi=dpi, metadata=metadata)
     return output.getvalue()
 
 
-def svg(chart: Chart, key: str) -> str:
-    """An `<svg>` element for an HTML page.
-
-    Args:
-      chart: the chart.
-      key: letters, digits and hyphens; prefix of every id, unique on the page.
-    """
-    text = image(chart, "svg", key).decode("utf-8")
-    text = text[text.index("<svg") :]
-    # Metadata contains URLs, and a style element would apply to the whole page.
-    text = re.sub(r"<metadata>.*?</metadata>|<style.*?</style>|<!--.*?-->", "", text, flags=re.S)
-    text = re.sub(r"<[^>]*>", lambda tag: _for_page(tag[0], key), text)
-    label = html.escape(chart.title, quote=True)
-    return text.replace("<svg", f'<svg role="img" aria-label="{label}"', 1).strip()
-
-
-def _for_page(tag: str, key: str) -> str:
-    """A tag with prefixed ids, and with the page's custom properties as colours."""
-    tag = re.sub(r'\sxmlns(:\w+)?="[^"]*"', "", tag)
-    tag = re.sub(r'(\sid="|href="#|url\(#)', rf"\g<1>{key}-", tag)
-    return re.sub(
-        r"#[0-9a-f]{6}\b",
-        lambda color: f"var({PALETTE[color[0]]})" if color[0] in PALETTE else color[0],
-        tag,
-    )
+def svg(chart: Chart) -> str:
+    """Returns a chart as an SVG document, whose letters are text."""
+    return image(chart, "svg").decode("utf-8")
 
 
 def bars(
@@ -154,121 +124,111 @@ def bars(
     references: Mapping[str, Sequence[float | None]] | None = None,
     apart: int = 0,
 ) -> Chart:
-    """Horizontal bars, grouped by label, one bar per series; none for a missing value.
+    """Draws horizontal bars, for each label one per series; none for a missing value.
 
     Args:
       title: of the chart.
-      labels: of the groups, from top to bottom.
-      series: the bars, from top to bottom in each group.
+      labels: from top to bottom.
+      series: the bars, from top to bottom at each label.
       axis: quantity and unit.
       decimals: of the values beside the bars, which are left out if there are many bars.
-      references: name -> one value or None per label, marked by lines across the group.
+      references: name -> one value or None per label, marked by lines across the label's bars.
       apart: this many labels at the end, such as averages, stand below a line.
     """
     with_numbers = len(labels) * len(series) <= _MOST_NUMBERS
     pitch = 0.15 if with_numbers else 0.075
-    # Inches of a group and of what is between two groups.
+    # Inches of a label's bars and of the space below them; places are counted in such steps.
     step = pitch * len(series) + 0.09
     thick = pitch / step
     first_apart = len(labels) - apart
     names = [_wrapped(label) for label in labels]
-    # In steps, as are places: lines of a label may need more than its bars.
+    # The lines of a label may need more room than its bars.
     tall = [max(1.0, _LINE * (1 + name.count("\n")) / step) for name in names]
-    rows = _places(tall)
-    rows = [row + (0.45 if apart and i >= first_apart else 0.0) for i, row in enumerate(rows)]
+    ends = list(itertools.accumulate(tall))
+    gaps = [0.45 if apart and i >= first_apart else 0.0 for i in range(len(labels))]
+    places = [end - room / 2 + gap for end, room, gap in zip(ends, tall, gaps)]
     deviates = any(value for one in series for value in one.deviations or ())
-    lines = [
-        *textwrap.wrap(axis, 50),
-        *(["thin lines: ± standard deviation over seeds"] * deviates),
-    ]
+    lines = textwrap.wrap(axis, 44) + ["thin lines: ± standard deviation over seeds"] * deviates
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
         handles: dict[str, Any] = {}
         for i, one in enumerate(series):
             offset = (i - (len(series) - 1) / 2) * thick
-            places = [row + offset for row in rows]
+            rows = [place + offset for place in places]
             handles[one.name] = _draw_series(
-                axes, one, places, thick * 0.9, decimals if with_numbers else None
+                axes, one, rows, thick * 0.9, decimals if with_numbers else None
             )
-        for (name, values), line in zip(
-            (references or {}).items(), ("-", (0, (1.5, 1)), ":", "-.")
-        ):
-            there = [(row, value) for row, value in zip(rows, values) if value is not None]
-            half = thick * len(series) / 2
+        styles = itertools.cycle(("-", (0, (1.5, 1)), ":", "-."))
+        for (name, values), line in zip((references or {}).items(), styles):
+            marked = [(place, value) for place, value in zip(places, values) if value is not None]
+            half = thick * len(series) / 2 + 0.1
             handles[name] = axes.vlines(
-                [value for _, value in there],
-                [row - half for row, _ in there],
-                [row + half for row, _ in there],
+                [value for _, value in marked],
+                [place - half for place, _ in marked],
+                [place + half for place, _ in marked],
                 color=INK,
                 linestyles=[line],
                 lw=1.3,
             )
         if 0 < first_apart < len(labels):
-            axes.axhline((rows[first_apart - 1] + rows[first_apart]) / 2, color=MUTED, lw=0.8)
-        axes.set_yticks(rows, names)
-        axes.set_ylim(rows[-1] + tall[-1] / 2 + 0.1, -tall[0] / 2 - 0.1)
+            axes.axhline(ends[first_apart - 1] + 0.225, color=MUTED, lw=0.8)
+        axes.set_yticks(places, names)
+        axes.set_ylim(places[-1] + tall[-1] / 2 + 0.1, -0.1)
         axes.grid(axis="y", visible=False)
         axes.tick_params(axis="y", length=0)
-        axes.margins(x=0.03)
+        # Room for the numbers at the ends of the bars.
+        axes.margins(x=0.12 if with_numbers else 0.03)
         axes.set_xlabel("\n".join(lines))
-        _legend(figure, list(handles.values()), list(handles))
+        _legend(figure, handles)
 
-    count = len(series) + len(references or ())
-    height = (
-        0.6
-        + step * (rows[-1] + tall[0] / 2 + tall[-1] / 2 + 0.2)
-        + 0.17 * (count if count > 1 else 0)
-    )
-    height += 0.15 * (len(lines) - 1)
-    return Chart(title, height, draw)
+    legend = len(series) + len(references or ())
+    height = 0.6 + step * (places[-1] + tall[-1] / 2 + 0.2) + 0.15 * (len(lines) - 1)
+    return Chart(title, height + (0.17 * legend if legend > 1 else 0), draw)
 
 
 def _draw_series(
-    axes: Axes, series: Series, places: Sequence[float], thick: float, decimals: int | None
+    axes: Axes, series: Series, rows: Sequence[float], thick: float, decimals: int | None
 ) -> Any:
     """Draws bars, their deviations and, unless `decimals` is None, their values."""
     there = [
-        (place, value, deviation or 0.0)
-        for place, value, deviation in itertools.zip_longest(
-            places, series.values, series.deviations
-        )
+        (row, value, deviation or 0.0)
+        for row, value, deviation in itertools.zip_longest(rows, series.values, series.deviations)
         if value is not None
     ]
     drawn = axes.barh(
-        [place for place, _, _ in there],
+        [row for row, _, _ in there],
         [value for _, value, _ in there],
         thick,
         color=series.color,
         alpha=0.4 if series.is_faded else None,
     )
-    for place, value, deviation in there:
+    for row, value, deviation in there:
         if deviation:
-            axes.plot([value - deviation, value + deviation], [place, place], color=INK, lw=0.9)
+            axes.plot([value - deviation, value + deviation], [row, row], color=INK, lw=0.9)
         if decimals is not None:
-            # At the edge, where no line of a reference crosses it.
+            # The page's colour keeps the number readable where a reference's line crosses it.
             axes.annotate(
                 _number(value, decimals),
-                (1.0, place),
-                (3, -0.5),
-                xycoords=("axes fraction", "data"),
+                (max(0.0, value + deviation), row),
+                (3, 0),
                 textcoords="offset points",
-                va="center",
+                va="center_baseline",
                 fontsize=8,
                 color=INK,
-                annotation_clip=False,
+                bbox={"facecolor": PAGE, "edgecolor": "none", "alpha": 0.75, "pad": 0.5},
             )
     return drawn
 
 
 def _number(value: float, decimals: int) -> str:
-    """A value beside a bar; `1.2e-07` of a small one that its decimals would show as zero."""
+    """Returns a value for a bar; `1.2e-07` for a small one that its decimals show as zero."""
     text = f"{value:.{decimals}f}"
     return f"{value:.1e}" if decimals > 1 and value and not float(text) else text
 
 
 def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRST) -> Chart:
-    """One panel per query language: the languages of the nearest neighbours.
+    """Draws one panel per query language: the languages of the nearest neighbours.
 
     Args:
       title: of the chart.
@@ -276,22 +236,21 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
       shares: `before` and perhaps `after`: query's language -> neighbour's language -> percent.
     """
     sides = {name: shares[key] for key, name in SIDES.items() if shares.get(key)}
-    queries = list(next(iter(sides.values()), {}))
+    first = next(iter(sides.values()), {})
     # A common scale for all panels.
     shown = [share for side in sides.values() for row in side.values() for share in row.values()]
     top = 1.08 * max(shown, default=100.0) or 1.0
 
     def draw(figure: Figure) -> None:
-        panels = _panels(figure, len(queries), sharey=True)
-        drawn: list[Any] = []
-        for query, axes in zip(queries, panels):
-            found = list(next(iter(sides.values()))[query])
-            drawn = []
-            for i, (side, alpha) in enumerate(zip(sides.values(), (None, 0.4))):
+        drawn: dict[str, Any] = {}
+        for query, axes in zip(first, _panels(figure, len(first))):
+            found = list(first[query])
+            for i, (name, side) in enumerate(sides.items()):
                 places = [x + (i - (len(sides) - 1) / 2) * 0.4 for x in range(len(found))]
-                values = [side.get(query, {}).get(name, 0.0) for name in found]
-                drawn.append(axes.bar(places, values, 0.38, color=color, alpha=alpha))
-            drawn.append(axes.axhline(100 / max(1, len(found)), color=INK, lw=0.8, ls="--"))
+                values = [side.get(query, {}).get(language, 0.0) for language in found]
+                drawn[name] = axes.bar(places, values, 0.38, color=color, alpha=0.4 if i else None)
+            chance = 100 / max(1, len(found))
+            drawn["no bias"] = axes.axhline(chance, color=INK, lw=0.8, ls="--")
             axes.set_xticks(range(len(found)), found, rotation=90 if len(found) > 9 else 0)
             for label in axes.get_xticklabels():
                 label.set_fontweight("bold" if label.get_text() == query else "normal")
@@ -301,25 +260,20 @@ def language_histograms(title: str, shares: Mapping[str, Any], color: str = FIRS
             axes.set_ylim(0, top)
         figure.supylabel("nearest neighbours, %", fontsize=9)
         figure.supxlabel("language of the nearest neighbour", fontsize=9)
-        _legend(figure, drawn, [*sides, "no bias"])
+        _legend(figure, drawn)
 
-    return Chart(title, 0.8 + 1.25 * math.ceil(len(queries) / 2), draw)
+    return Chart(title, 0.8 + 1.25 * math.ceil(len(first) / 2), draw)
 
 
 def map_range(maps: Iterable[Mapping[str, Any]]) -> tuple[float, float]:
-    """A range, for both axes, in which all points of several maps lie.
+    """Returns a range, for both axes, in which all points of several maps lie.
 
     Args:
       maps: `before` and perhaps `after`: language -> [x, y] of each sentence.
     """
-    found = [
-        value
-        for one in maps
-        for key in SIDES
-        for points in (one.get(key) or {}).values()
-        for point in points
-        for value in point
-    ]
+    sides = [one.get(key) or {} for one in maps for key in SIDES]
+    points = [point for side in sides for points in side.values() for point in points]
+    found = [value for point in points for value in point]
     low, high = min(found, default=0.0), max(found, default=0.0)
     room = 0.05 * (high - low) or 1.0
     return low - room, high + room
@@ -330,14 +284,14 @@ def embedding_map(
     maps: Mapping[str, Mapping[str, Any]],
     limits: tuple[float, float] | None = None,
 ) -> Chart:
-    """Sentences as points, coloured by language: a row of panels for each of the maps.
+    """Draws sentences as points, coloured by language: a row of panels for each of the maps.
 
     Args:
       title: of the chart.
       maps: name -> `before` and perhaps `after`: language -> [x, y] of each sentence.
       limits: of both axes of every panel. Default: those that hold these maps.
     """
-    low, high = limits or map_range(maps.values())
+    limits = limits or map_range(maps.values())
     panels = [
         (f"{name}: {label}", points[key])
         for name, points in maps.items()
@@ -363,19 +317,18 @@ def embedding_map(
                 )
             axes.set_title(name)
             axes.set_aspect("equal", adjustable="box")
-            axes.set_xlim(low, high)
-            axes.set_ylim(low, high)
+            axes.set(xlim=limits, ylim=limits)
             axes.tick_params(labelsize=8)
             axes.locator_params(nbins=5)
         figure.supxlabel("first principal axis", fontsize=9)
         figure.supylabel("second principal axis", fontsize=9)
-        _legend(figure, list(drawn.values()), list(drawn))
+        _legend(figure, drawn)
 
     return Chart(title, 0.8 + 2.1 * math.ceil(len(panels) / 2), draw)
 
 
 def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FIRST) -> Chart:
-    """One panel per set of texts: cosines of random pairs and of positive pairs.
+    """Draws one panel per set of texts: cosines of random pairs and of positive pairs.
 
     Args:
       title: of the chart.
@@ -388,24 +341,21 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FI
         drawn: dict[str, Any] = {}
         for (name, part), axes in zip(histograms.items(), _panels(figure, len(histograms))):
             edges = part["edges"]
-            kinds = (("random", BACKGROUND), ("negative", MUTED), ("positive", color))
-            for kind, of_kind in kinds:
-                shares = [100 * share for share in part.get(kind) or []]
-                if shares:
+            for kind, line_color, line in (
+                ("random", BACKGROUND, "-"),
+                ("negative", MUTED, "--"),
+                ("positive", color, "-"),
+            ):
+                if shares := [100 * share for share in part.get(kind) or []]:
                     drawn[f"{kind} pairs"] = axes.stairs(
-                        shares,
-                        edges,
-                        color=of_kind,
-                        fill=kind == "random",
-                        lw=1.4,
-                        ls="--" if kind == "negative" else "-",
+                        shares, edges, color=line_color, fill=kind == "random", lw=1.4, ls=line
                     )
             axes.set_title(_short(name, 24), fontsize=8)
             axes.set_xlim(edges[0], edges[-1])
             axes.set_ylim(0, None)
         figure.supxlabel("cosine", fontsize=9)
         figure.supylabel("pairs, %", fontsize=9)
-        _legend(figure, list(drawn.values()), list(drawn))
+        _legend(figure, drawn)
 
     return Chart(title, 0.8 + 1.7 * math.ceil(len(histograms) / 2), draw)
 
@@ -413,7 +363,7 @@ def cosine_histograms(title: str, histograms: Mapping[str, Any], color: str = FI
 def roc_curves(
     title: str, curves: Mapping[str, Mapping[str, Sequence[float]]], colors: Sequence[str]
 ) -> Chart:
-    """ROC curves.
+    """Draws ROC curves.
 
     Args:
       title: of the chart.
@@ -423,46 +373,41 @@ def roc_curves(
 
     def draw(figure: Figure) -> None:
         axes = figure.add_subplot()
-        drawn = [axes.plot([0, 100], [0, 100], color=MUTED, ls="--", lw=0.9)[0]]
-        used: dict[str, int] = {}
-        for curve, color in zip(curves.values(), colors):
-            # Several curves of one encoder.
-            line = ("-", "--", "-.", ":")[used.get(color, 0) % 4]
-            used[color] = used.get(color, 0) + 1
+        drawn = {"chance": axes.plot([0, 100], [0, 100], color=MUTED, ls="--", lw=0.9)[0]}
+        for i, ((name, curve), color) in enumerate(zip(curves.items(), colors)):
+            # Several curves of one encoder differ by their lines.
+            line = ("-", "--", "-.", ":")[colors[:i].count(color) % 4]
             across, up = (
                 [100 * share for share in curve[kind]]
                 for kind in ("false_positive", "true_positive")
             )
-            drawn += axes.plot(across, up, color=color, ls=line, lw=1.6)
+            drawn[name] = axes.plot(across, up, color=color, ls=line, lw=1.6)[0]
         axes.set_aspect("equal")
         axes.set_xlabel("false positives, %")
         axes.set_ylabel("true positives, %")
-        _legend(figure, drawn, ["chance", *curves])
+        _legend(figure, drawn)
 
     return Chart(title, 3.6 + 0.17 * len(curves), draw)
 
 
-def _panels(figure: Figure, count: int, sharey: bool = False) -> list[Axes]:
-    """Axes in rows of two."""
-    columns = min(2, count)
-    grid = figure.add_gridspec(max(1, math.ceil(count / 2)), max(1, columns))
-    panels: list[Axes] = []
-    for i in range(count):
-        shared = panels[0] if sharey and panels else None
-        panels.append(figure.add_subplot(grid[i // 2, i % 2], sharey=shared))
-    return panels
+def _panels(figure: Figure, count: int) -> list[Axes]:
+    """Returns axes in rows of two."""
+    grid = figure.add_gridspec(max(1, math.ceil(count / 2)), max(1, min(2, count)))
+    return [figure.add_subplot(grid[i // 2, i % 2]) for i in range(count)]
 
 
-def _legend(figure: Figure, drawn: Sequence[Any], names: Sequence[str]) -> None:
-    """A legend above the figure, unless there is a single name."""
-    if len(names) > 1:
-        short = [_short(name, _LEGEND_NAME) for name in names]
-        columns = max(1, min(len(names), 70 // (7 + max(map(len, short)))))
-        figure.legend(drawn, short, loc="outside upper left", ncols=columns, fontsize=8)
+def _legend(figure: Figure, drawn: Mapping[str, Any]) -> None:
+    """Adds a legend above the figure, unless there is a single name."""
+    if len(drawn) > 1:
+        short = [_short(name, _LEGEND_NAME) for name in drawn]
+        columns = max(1, min(len(short), 70 // (7 + max(map(len, short)))))
+        figure.legend(
+            list(drawn.values()), short, loc="outside upper left", ncols=columns, fontsize=8
+        )
 
 
 def _wrapped(label: str) -> str:
-    """A long label in lines, broken where its parts join; a longer one is cut in the middle."""
+    """Breaks a long label into lines where its parts join; cuts a longer one in the middle."""
     if len(label) <= _LABEL:
         return label
     lines = [""]
@@ -475,15 +420,8 @@ def _wrapped(label: str) -> str:
     return "\n".join(line.strip() for line in lines)
 
 
-def _places(heights: Sequence[float]) -> list[float]:
-    """The middles of things that stand one upon the other; the first is at 0."""
-    ends = list(itertools.accumulate(heights))
-    middles = [end - height / 2 for end, height in zip(ends, heights)]
-    return [middle - middles[0] for middle in middles]
-
-
-def _short(name: str, most: int = 30) -> str:
-    """A name cut in the middle, since many names differ at their ends."""
+def _short(name: str, most: int) -> str:
+    """Cuts a name in the middle, since many names differ at their ends."""
     if len(name) <= most:
         return name
     return f"{name[: (most - 1) // 2]}…{name[-(most - 1 - (most - 1) // 2) :]}"

@@ -1,8 +1,11 @@
 """An evaluation as one self-contained HTML file: charts, the papers' tables, all scores."""
 
+import base64
 import dataclasses
 import html
+import string
 from collections.abc import Iterable, Sequence
+from importlib import resources
 from typing import Any
 
 from official_cmlm.evaluation.report import figures, main_scores, tables
@@ -13,7 +16,6 @@ from official_cmlm.evaluation.report.main_scores import (
     shown,
     suite_names,
 )
-from official_cmlm.evaluation.report.style import STYLE
 from official_cmlm.evaluation.report.tables import Comparison, Table
 from official_cmlm.evaluation.suites import SUITES, declared
 
@@ -24,7 +26,7 @@ _REMOVED = "_pcr"
 
 
 def html_report(*parts: Results) -> str:
-    """The whole evaluation as an HTML document without external resources.
+    """Returns the whole evaluation as an HTML document without external resources.
 
     It has the suites of the first encoder; those that only others have are named.
 
@@ -35,16 +37,12 @@ def html_report(*parts: Results) -> str:
     names = tables.encoder_names(*parts)
     suites = suite_names(*parts)
     left_out = tables.only_compared_line(*parts)
-    title = _text(f"Evaluation of {tables.listed(names)}")
     links = [f'<li><a href="#suite-{i}">{_text(name)}</a></li>' for i, name in enumerate(suites)]
     sections = [
-        f'<section id="suite-{i}">\n{_suite(i, name, *shown(name, parts))}\n</section>'
+        f'<section id="suite-{i}">\n{_suite(name, *shown(name, parts))}\n</section>'
         for i, name in enumerate(suites)
     ]
     body = [
-        f"<header>\n<h1>{title}</h1>",
-        _encoders(names, parts),
-        "</header>",
         _notice("Failed", "failures", tables.failures, *parts),
         _summary(*parts),
         _notice("No data was given for", "missing", tables.missing, *parts),
@@ -52,17 +50,12 @@ def html_report(*parts: Results) -> str:
         *(sections or ["<p>No suite was run.</p>"]),
         f'<p class="footnote">{_text(left_out)}</p>' if left_out else "",
     ]
-    head = (
-        '<!DOCTYPE html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
-        '<meta name="color-scheme" content="light dark">\n'
-        '<meta http-equiv="Content-Security-Policy" '
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
-        f"<title>{title}</title>\n"
-        f"<style>\n{STYLE}</style>\n</head>\n"
+    page = resources.files(__package__).joinpath("page.html").read_text("utf-8")
+    return string.Template(page).substitute(
+        title=_text(f"Evaluation of {tables.listed(names)}"),
+        encoders=_encoders(names, parts),
+        body="\n".join(part for part in body if part),
     )
-    text = "\n".join(part for part in body if part)
-    return f"{head}<body>\n<main>\n{text}\n</main>\n</body>\n</html>\n"
 
 
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
@@ -161,11 +154,13 @@ def _series(
     )
 
 
-def _suite(number: int, name: str, *parts: Results) -> str:
+def _suite(name: str, *parts: Results) -> str:
     lines = [f"<h2>{_text(name)}</h2>", f"<p>{_text(SUITES.get(name, ''))}</p>"]
-    for i, chart in enumerate(charts(name, *parts)):
-        drawing = figures.svg(chart, f"figure-{number}-{i}")
-        caption = f"<figcaption>{_text(chart.title)}</figcaption>"
+    for chart in charts(name, *parts):
+        title = _text(chart.title)
+        content = base64.b64encode(figures.svg(chart).encode()).decode()
+        drawing = f'<img alt="{title}" src="data:image/svg+xml;base64,{content}">'
+        caption = f"<figcaption>{title}</figcaption>"
         lines.append(f'<figure>{caption}<div class="box">{drawing}</div></figure>')
     if table := tables.all_scores(name, *parts):
         title, drawn = f"All {len(table.rows)} scores", _table(table)
@@ -233,8 +228,8 @@ def _encoders(names: Sequence[str], parts: Sequence[Results]) -> str:
         items = [f"<dt>{k}</dt><dd>{_text(value)}</dd>" for k, value in shown.items() if value]
         return f"<dl>{''.join(items)}</dl>"
     heads = "".join(
-        f'<th scope="col"><span class="swatch series-{i}"></span>{_text(name)}</th>'
-        for i, name in enumerate(names, 1)
+        f'<th scope="col"><span class="swatch" style="background:{color}"></span>{_text(name)}</th>'
+        for name, color in zip(names, figures.ENCODER_COLORS)
     )
     rows = []
     for label in facts[0]:

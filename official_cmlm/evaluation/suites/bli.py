@@ -237,8 +237,6 @@ class _Translation(Task):
     data: DataFolder
     direction: Direction
     options: Options
-    # Task in results -> why its training dictionary cannot be read.
-    unread: dict[str, Exception] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _dictionaries(self) -> tuple[list[Pair], dict[str, list[Pair]], list[list[str]]]:
@@ -270,9 +268,6 @@ class _Translation(Task):
     def score(self, encode: Encode, report: SuiteReport) -> None:
         options = self.options
         tests, training, words = self._dictionaries
-        for task, error in self.unread.items():
-            with report.task(task):
-                raise error
         source, target = self._spaces(encode, words)
         asked = questions(tests, source, target)
         with_map = options.mapping == "procrustes" and training

@@ -106,8 +106,6 @@ class _Linking(Task):
     data: DataFolder
     folder: Path
     options: Options
-    # Task in results -> why its set cannot be read.
-    unread: dict[str, Exception] = dataclasses.field(default_factory=dict, init=False)
 
     @functools.cached_property
     def _read(self) -> tuple[list[str], list[frozenset[str]], dict[str, list[list[Mention]]]]:
@@ -148,9 +146,6 @@ class _Linking(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         names, name_ids, sets = self._read
-        for task, error in self.unread.items():
-            with report.task(task):
-                raise error
         texts = self._asked
         if not texts:
             return

@@ -70,7 +70,7 @@ def test_writes_results(data, tmp_path):
     # The toy's files have not the published number of rows.
     assert any("60 rows, published with 5331" in note for note in senteval["notes"])
     assert "toy" in (tmp_path / "out/results.md").read_text()
-    assert "<svg" in (tmp_path / "out/report.html").read_text()
+    assert "<img" in (tmp_path / "out/report.html").read_text()
 
 
 def test_goes_on_where_it_was(data, tmp_path, monkeypatch):
@@ -321,7 +321,7 @@ def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsy
     """Its trace goes to standard error, a line into the results."""
     from official_cmlm.evaluation.suites import senteval as senteval_suite
 
-    monkeypatch.setattr(senteval_suite, "score_tasks", lambda *args: 1 / 0)
+    monkeypatch.setattr(senteval_suite, "tasks_in", lambda *args: 1 / 0)
     suites = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
     assert suites["senteval"]["failures"] == ["stopped by ZeroDivisionError: division by zero"]
     assert "Traceback" in capsys.readouterr().err

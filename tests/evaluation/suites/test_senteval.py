@@ -13,6 +13,7 @@ from official_cmlm.evaluation.metrics import cross_validation
 from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfig
 from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig
 from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.suite import read_tasks, score_tasks
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.evaluation.suites.senteval import Options, PairFeatures
 from tests.evaluation import coco_files, toy
@@ -188,8 +189,10 @@ def test_declutr_averages(toy_data, tmp_path):
         report = SuiteReport()
         for (task, metric), value in values.items():
             report.add(task, metric, value, 1)
-        options = Options(tasks=list(tasks))
-        senteval_suite._averages(toy.encode, DataFolder(tmp_path), tmp_path, options, report)
+        data, options = DataFolder(tmp_path), Options(tasks=list(tasks))
+        found = senteval_suite.tasks(data, options, report)
+        untrained = (task for task in found if not task.takes_long)
+        score_tasks(read_tasks(untrained, report), toy.encode, report)
         return {s.metric: s.value for s in report.scores if s.task == "average"}
 
     gold = np.array([5, 4, 1, 0])

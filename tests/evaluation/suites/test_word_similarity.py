@@ -151,8 +151,9 @@ def test_texts_belong_to_their_tasks(tmp_path):
     )
     texts = {task.name: set(task.texts()[""]) for task in found if task.name}
     assert len(texts) == 6 and report.unscored == []
-    for name, of_task in texts.items():
-        assert of_task and all(text[:2] in name for text in of_task), name
+    assert texts["multi_simlex.en"] == {f"{w}{i}" for w in ("en", "x") for i in range(1, 9)}
+    assert texts["cross_lingual_simlex.en-fi"] >= {"en1", "fi1"}
+    assert not any(text.startswith("es") for text in texts["cross_lingual_simlex.en-fi"])
 
 
 def _multilingual(root, languages, rows=8):

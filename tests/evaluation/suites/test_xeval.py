@@ -61,8 +61,10 @@ def test_mean_of_all_languages():
     report = SuiteReport()
     averages = {language: float(i) for i, language in enumerate(xeval_suite.LANGUAGES)}
     averages["pl"] = 99.0
-    parts = dict.fromkeys(averages, senteval_suite.CMLM_TASKS)
-    xeval_suite._mean(averages, parts, report)
+    for language, value in averages.items():
+        for name in senteval_suite.CMLM_TASKS:
+            report.add(f"{language}.{name}", senteval_suite.main_metric(name), value, 1)
+    xeval_suite._mean(list(averages), report)
     assert report.get("mean", "average") == pytest.approx(7.0)
     assert report.notes == []
 
