@@ -3,6 +3,7 @@
     encoding.py         that protocol, and the checks of what an encoder returns
     embedding_cache.py  an encoder that embeds no text twice
     scores.py           what a suite writes into: `SuiteReport`
+    suite.py            the parts of a suite: `Task`, `Metric`, `SuiteResults`
     data/               readers of published files
     metrics/            pure functions on arrays
     suites/             one module a suite; the package's docstring says what it must have
