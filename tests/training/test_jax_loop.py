@@ -15,18 +15,13 @@ from official_cmlm.training.gradients import optimizer_variables
 from official_cmlm.training.jax_loop import JaxLoop
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import randomize
-from tests.training.all_objectives import SETTINGS, batch_of, records_of, write_folders
+from tests.training.all_objectives import SETTINGS, batch_of, records_of
 from tests.training.helpers import data, task_config
 
 jax = pytest.importorskip("jax", reason="needs JAX: pip install jax")
 
 _DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 _STEPS = 20
-
-
-@pytest.fixture(scope="module")
-def folders(tmp_path_factory, vocabulary):
-    return write_folders(tmp_path_factory.mktemp("all_records"), vocabulary)
 
 
 def _optimizer(kind, rate):
@@ -73,7 +68,9 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
         lambda: [*model.variables, *optimizer_variables(optimizer)],
         report=lambda line: None,
     )
-    compiled = tf.function(step, jit_compile=True, autograph=False)
+    # To compile some steps takes longer than to compute them eagerly.
+    few = steps < _STEPS
+    compiled = step if few else tf.function(step, jit_compile=True, autograph=False)
     found = []
     for _ in range(steps):
         if loop:
@@ -97,7 +94,7 @@ def _assert_equal_training(folders, names, kind, rate, steps=_STEPS, **of_jax):
     expected, expected_weights = _trained(folders, names, kind, rate, False, steps)
     # The weights move, or equal ones would say nothing.
     assert np.ptp(expected[:, 0]) > 0.01
-    np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
     for name, value in expected_weights.items():
         # Softmax does not depend on the keys' biases: their gradients are rounding errors, which
         # adaptive optimizers turn into whole steps.
@@ -105,9 +102,9 @@ def _assert_equal_training(folders, names, kind, rate, steps=_STEPS, **of_jax):
             np.testing.assert_allclose(weights[name], value, rtol=1e-4, atol=1e-5, err_msg=name)
 
 
-def test_the_sum_of_two_objectives(folders):
-    """Steps with dropout on batches of two records: both losses and figures, and the weights."""
-    _assert_equal_training(folders, ["contrastive", "nli"], "sgd", 0.05, steps=4)
+def test_an_objective(folders):
+    """Some steps with dropout: loss, figures and weights."""
+    _assert_equal_training(folders, ["contrastive"], "sgd", 0.05, steps=3)
 
 
 @pytest.mark.long

@@ -113,6 +113,7 @@ def _assert_near(folder, undisturbed):
         np.testing.assert_allclose(found[name], value, rtol=1e-4, atol=2e-5, err_msg=name)
 
 
+@pytest.mark.long
 def test_stopped_and_going_on_with_tensorflow(undisturbed, records_dir, tmp_path, monkeypatch):
     """A checkpoint of JAX's is one of TensorFlow's."""
     folder = _stopped(tmp_path / "model", records_dir, "pjrt", monkeypatch)
@@ -132,6 +133,7 @@ def test_stopped_and_going_on_with_jax(undisturbed, records_dir, tmp_path, monke
     _assert_near(folder, undisturbed)
 
 
+@pytest.mark.long
 def test_a_device_that_is_lost(undisturbed, records_dir, tmp_path, monkeypatch):
     """One line; the checkpoint is intact and the same command goes on, bit for bit."""
     folder, take = tmp_path / "model", jax_loop.JaxLoop._take
@@ -165,6 +167,7 @@ def test_too_little_memory(records_dir, tmp_path, monkeypatch):
         run(_params(records_dir, "pjrt"), "train", str(tmp_path / "model"))
 
 
+@pytest.mark.long
 def test_a_non_finite_loss(records_dir, tmp_path):
     """The step is not applied and its records are named, as by TensorFlow."""
     params = _params(records_dir, "pjrt")

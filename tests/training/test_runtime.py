@@ -1,5 +1,6 @@
 """Devices, precision and XLA as a configuration asks for them, and as this machine has them."""
 
+import contextlib
 import json
 
 import numpy as np
@@ -11,9 +12,7 @@ from experiments import registry
 from official_cmlm.errors import UserError
 from official_cmlm.training import runtime, trainer
 from official_cmlm.training.run import run
-from tests.modeling.helpers import randomize
-from tests.training.all_objectives import SETTINGS, batch_of, task_of
-from tests.training.step_values import step_values
+from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run, weights_of
 
 WEIGHTS = ("model/", "encoder/", "language_model_head/")
@@ -140,7 +139,9 @@ def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     """As the documents spell it: weights and figures stay float32, float16 scales its loss."""
     params = tiny_run(records_dir, tmp_path, only="cmlm")
     params = _with_runtime(params, mixed_precision_dtype=dtype)
-    run(params, "train_and_eval", str(tmp_path / "model"))
+    # A scaled loss is the same in eager steps.
+    with quick_runs() if dtype == "mixed_float16" else contextlib.nullcontext():
+        run(params, "train_and_eval", str(tmp_path / "model"))
     assert tf_keras.mixed_precision.global_policy().name == dtype
     checkpoint = tf.train.load_checkpoint(str(tmp_path / "model"))
     types = checkpoint.get_variable_to_dtype_map()
@@ -152,18 +153,3 @@ def test_a_run_of_half_precision(records_dir, tmp_path, dtype):
     assert all(
         np.isfinite(line.get("training_loss", line.get("validation_loss"))) for line in lines
     )
-
-
-@pytest.mark.usefixtures("float32_after")
-@pytest.mark.parametrize("name", SETTINGS)
-def test_losses_in_bfloat16(folders, name):
-    """Every objective runs in mixed precision, near its float32 loss, with float32 gradients."""
-    losses = []
-    for policy in ("float32", "mixed_bfloat16"):
-        tf_keras.mixed_precision.set_global_policy(policy)
-        task = task_of(folders, name)
-        values = step_values(randomize(task.build_model()), batch_of(task, name))
-        losses.append(float(values[0]))
-        assert all(np.isfinite(value).all() for value in values[1:])
-    assert losses[1] != losses[0]
-    np.testing.assert_allclose(losses[1], losses[0], rtol=0.03)

@@ -222,6 +222,18 @@ def test_half_precision(folders, bfloat16, variation):
     assert np.linalg.norm(both[0] - both[1]) < 0.01 * np.linalg.norm(both[1])
 
 
+@pytest.mark.parametrize("case", CASES)
+def test_losses_in_bfloat16(folders, case, request):
+    """Every objective runs in mixed precision, near its float32 loss, with float32 gradients."""
+    features, expected = plain(folders, case)
+    request.getfixturevalue("bfloat16")
+    found = step_values(_model(folders, case), features)
+    assert {value.dtype for value in found} == {tf.float32}
+    assert all(np.isfinite(value).all() for value in found)
+    assert float(found[0]) != float(expected[0])
+    assert float(found[0]) == pytest.approx(float(expected[0]), rel=0.03)
+
+
 @pytest.mark.parametrize("name", MASKING)
 def test_validation_with_a_vocabulary_in_blocks(folders, name, monkeypatch):
     """A validation reports the same, and no head returns whole logits."""
