@@ -26,11 +26,11 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks.processes import run_module
-from data_prep.pipeline.options import DEDUPLICATE
+from data_prep.pipeline.plan import DEDUPLICATE
 from data_prep.readers import (
+    Counts,
     Document,
     ReadOptions,
-    ReadReport,
     TextFile,
     expand_inputs,
     read_documents,
@@ -83,10 +83,8 @@ def cpu_seconds(call: Callable[[], object]) -> float:
 
 def ours(paths: Sequence[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
     """The phase of the engine over all elements, into a new folder."""
-    from data_prep.pipeline.local import LocalRunner
-    from data_prep.pipeline.options import Options
-    from data_prep.pipeline.plan import Plan
-    from data_prep.pipeline.run import begin, compute
+    from data_prep.pipeline.plan import Options, Plan
+    from data_prep.pipeline.run import LocalRunner, begin, compute
     from official_cmlm.tokenization import load_vocabulary
 
     vocabulary = load_vocabulary(vocabulary_file, lower_case=True)
@@ -138,9 +136,9 @@ def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
     """Books with their sentences."""
     from collections import Counter
 
-    from data_prep.documents.sentences import split_sentences
+    from data_prep.sentences import split_sentences
 
-    documents = read_documents(list(paths), ReadOptions(documents_by="file"), ReadReport())
+    documents = read_documents(list(paths), ReadOptions(documents_by="file"), Counts())
     counters: Counter[str] = Counter()
     return [
         (d, [s for text in d.paragraphs for s in split_sentences(text, "en", counters)])

@@ -6,12 +6,11 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-from data_prep.documents.records import RecordOptions, records
-from data_prep.documents.sentences import split_paragraphs, split_sentences
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import Counts, DropCounter
+from data_prep.output.documents import RecordOptions, document_records
 from data_prep.output.folder import ShardWriter
-from data_prep.output.statistics import Statistics
-from data_prep.readers import ReadOptions, ReadReport, read_documents
+from data_prep.readers import ReadOptions, read_documents
+from data_prep.sentences import split_paragraphs, split_sentences
 from data_prep.stages.duplicates import DuplicateOptions, MinHash, file_keys
 from data_prep.stages.exclusion import Exclusion
 from data_prep.stages.language_id import LanguageId
@@ -35,7 +34,7 @@ def long_line(megabytes: float = 10.0) -> Iterator[tuple[str, float]]:
         path = Path(folder) / "line.txt"
         path.write_text(line)
         began = time.process_time()
-        documents = list(read_documents([str(path)], ReadOptions(), ReadReport()))
+        documents = list(read_documents([str(path)], ReadOptions(), Counts()))
         yield "read", (time.process_time() - began) / size
     began = time.process_time()
     for document in documents:
@@ -58,7 +57,7 @@ def _speeds(paths: Sequence[str], vocabulary_file: str) -> Iterator[tuple[str, f
         return found, megabytes / max(time.process_time() - began, 1e-9)
 
     def read() -> list:
-        return list(read_documents(list(paths), options, ReadReport()))
+        return list(read_documents(list(paths), options, Counts()))
 
     documents, speed = timed(read)
     yield "read", speed
@@ -92,8 +91,8 @@ def _speeds(paths: Sequence[str], vocabulary_file: str) -> Iterator[tuple[str, f
         yield "tokenise", timed(lambda: [tokenizer.tokenize(batch) for batch in batches])[1]
 
         def encode() -> list[tuple[str, bytes]]:
-            made = records(
-                documents, vocabulary, RecordOptions(), Statistics(), tokenizer=tokenizer
+            made = document_records(
+                documents, vocabulary, RecordOptions(), Counts(), tokenizer=tokenizer
             )
             return list(made)
 

@@ -369,16 +369,17 @@ class Shards(Files):
 
 
 def _write_records(folder: Path) -> None:
-    from data_prep.documents.records import RecordOptions, Statistics, records
+    from data_prep.counts import Counts
+    from data_prep.output.documents import RecordOptions, document_records
     from data_prep.output.folder import ShardWriter
     from data_prep.readers import Document
 
     rng = random.Random(1)  # noqa: S311
     text = [" ".join(rng.choices(_WORDS, k=6)) + "." for _ in range(12)]
-    vocabulary, options, statistics = _vocabulary(), RecordOptions(), Statistics()
+    vocabulary, options, statistics = _vocabulary(), RecordOptions(), Counts()
     writer = ShardWriter(folder, "documents", 1 << 20)
     found = [Document(f"d{n}", "en", [" ".join(text[n : n + 4])]) for n in range(8)]
-    for language, record in records(found, vocabulary, options, statistics):
+    for language, record in document_records(found, vocabulary, options, statistics):
         writer.write(language, record)
     writer.close()
     vocabulary.save(folder)
@@ -682,14 +683,14 @@ class Texts(Files):
         (folder / "a.tmx").write_text(f"{header}{f'<tu>{unit}</tu>' * 4}</body></tmx>")
 
     def read(self, folder: Path, name: str) -> None:
-        from data_prep.readers import ReadOptions, ReadReport, read_documents
+        from data_prep.readers import Counts, ReadOptions, read_documents
 
         for on_error in ("fail", "skip"):
             options = ReadOptions(on_error=on_error, max_expanded_bytes=1 << 24)
             if Path(name).suffix in (".tsv", ".tmx"):
                 _read_pairs(folder / name, options)
                 continue
-            for document in read_documents([str(folder / name)], options, ReadReport()):
+            for document in read_documents([str(folder / name)], options, Counts()):
                 # What is written later must be text.
                 "".join(document.paragraphs).encode()
 
@@ -800,11 +801,11 @@ def _warc(kind: str, content: bytes, headers: dict[str, str]) -> bytes:
 
 
 def _read_pairs(path: Path, options: Any) -> None:
-    from data_prep.readers import ReadReport
+    from data_prep.readers import Counts
     from data_prep.readers.pairs import PairInput
 
     pairs = PairInput((str(path),), ("en", "de"), path.suffix[1:])
-    for _ in pairs.read(ReadReport(), False, options):
+    for _ in pairs.read(Counts(), False, options):
         pass
 
 

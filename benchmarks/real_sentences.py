@@ -8,8 +8,8 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from data_prep.documents.sentences import split_sentences
-from data_prep.readers import ReadOptions, ReadReport, expand_inputs, read_documents
+from data_prep.readers import Counts, ReadOptions, expand_inputs, read_documents
+from data_prep.sentences import split_sentences
 from official_cmlm.errors import UserError
 
 
@@ -37,7 +37,7 @@ def real_sentences(files: list[str], count: int, seed: int = 0) -> list[str]:
     chosen = files[:: max(1, len(files) // 20)]
     sentences: list[str] = []
     options = ReadOptions(documents_by="file")
-    for document in read_documents(chosen, options, ReadReport()):
+    for document in read_documents(chosen, options, Counts()):
         for paragraph in document.paragraphs:
             sentences += split_sentences(paragraph, "en", Counter())
     if len(sentences) < count:

@@ -19,8 +19,8 @@ from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write, check_output, read_text
 
 from . import common_flags
-from .output.summary import exit_status
-from .readers import ReadReport
+from .counts import Counts
+from .output.report import exit_status
 from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import (
     Samples,
@@ -34,7 +34,7 @@ from .vocabulary.wordpiece import learn_wordpiece
 MAX_BYTES_PER_WORD = 1000
 # Paragraphs of each language, and characters of each, that a vocabulary is checked on.
 _CHECKED_PARAGRAPHS, _CHECKED_CHARACTERS = 500, 2000
-# From here on it is said before the work how much it takes.
+# Above this the cost is printed before the work.
 _MUCH_MEMORY_MIB = 2048
 
 FLAGS = flags.FLAGS
@@ -58,7 +58,7 @@ def check_outputs(output: Path, overwrite: bool, inputs: Sequence[str] = ()) -> 
     metadata = output.with_suffix(".json")
     if metadata.is_file() and '"lower_case"' not in read_text(metadata, "change --output"):
         raise UserError(f"{metadata}: would be replaced, and is no vocabulary's; change --output")
-    # Without its vocabulary, or with one that may be replaced, it may be replaced too.
+    # Metadata without their vocabulary, or with one that may be replaced, may be replaced too.
     check_output(metadata, True, inputs)
 
 
@@ -77,12 +77,12 @@ def save(
             vocabulary_file.write(f"{entry}\n".encode("utf-8", "replace"))
         # A full disk leaves neither of them.
         vocabulary_file.flush()
-        # It gets its name first, so that a vocabulary never stands without it.
+        # The metadata get their name first, so that a vocabulary never exists without them.
         metadata_file.write(f"{json.dumps(metadata)}\n".encode())
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the input and of the vocabulary."""
     common_flags.define_reading()
     flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("output", None, "Vocabulary file to write, one entry a line. Required.")
@@ -136,7 +136,7 @@ def define_flags() -> None:
 
 
 def check(entries: list[str], samples: dict[str, list[str]]) -> None:
-    """Prints how the vocabulary serves each language, and where the two libraries differ."""
+    """Prints the coverage of each language, and where the two libraries differ."""
     cli.import_tensorflow()
     from .vocabulary import check as vocabulary_check
 
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> int:
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
     text = TextInput(files, common_flags.reading_options(), FLAGS.reader)
     cli.announce(f"reading {len(text.files)} file(s) …")
-    report, samples = ReadReport(), Samples(_CHECKED_PARAGRAPHS)
+    counts, samples = Counts(), Samples(_CHECKED_PARAGRAPHS)
     max_bytes = FLAGS.max_input_mb * 1e6
     if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
         cli.warn(too_large)
@@ -176,9 +176,9 @@ def main(argv: list[str]) -> int:
             f" {needed.seconds / 60:.0f} CPU-minutes; --max_input_mb bounds both"
         )
     if FLAGS.smoothing == 1:
-        paragraphs = sample_paragraphs(text, report, max_bytes)
+        paragraphs = sample_paragraphs(text, counts, max_bytes)
     else:
-        paragraphs = smoothed_paragraphs(text, report, max_bytes, FLAGS.smoothing)
+        paragraphs = smoothed_paragraphs(text, counts, max_bytes, FLAGS.smoothing)
     characters = 0
 
     def counted() -> Iterator[str]:
@@ -189,13 +189,13 @@ def main(argv: list[str]) -> int:
                 characters += len(paragraph)
                 if FLAGS.check:
                     samples.add(language, paragraph[:_CHECKED_CHARACTERS])
-                bar.update(min(report.bytes, total) - bar.n)
+                bar.update(min(counts.bytes, total) - bar.n)
                 yield paragraph
             bar.update(total - bar.n)
 
     entries = learn_wordpiece(counted(), FLAGS.vocab_size, FLAGS.lower_case, FLAGS.min_frequency)
     save(entries, output, FLAGS.lower_case, FLAGS.max_bytes_per_word)
-    for warning in report.warnings():
+    for warning in counts.warnings():
         cli.warn(warning)
     if FLAGS.check:
         check(entries, samples.paragraphs())
@@ -204,9 +204,9 @@ def main(argv: list[str]) -> int:
         f"{one_line(output)}: {len(entries)} entries"
         f"{fewer if len(entries) < FLAGS.vocab_size else ''}"
         f" from {characters} characters in {time.monotonic() - started:.1f} s"
-        + report.skipped(len(text.files))
+        + counts.skipped(len(text.files))
     )
-    return exit_status(report.counters())
+    return exit_status(counts.counters)
 
 
 if __name__ == "__main__":

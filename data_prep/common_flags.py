@@ -14,25 +14,19 @@ from absl import flags
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import is_remote
+from official_cmlm.languages import check_language_tag
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
-from .documents.records import RecordOptions
+from .counts import Counts
+from .output.documents import RecordOptions
 from .output.folder import check_place
-from .pipeline.options import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
-from .readers import (
-    READER_NAMES,
-    ReadOptions,
-    ReadReport,
-    TextFile,
-    expand_inputs,
-    expand_text_files,
-)
-from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES
-from .readers.report import ON_ERROR
+from .pipeline.plan import DEDUPLICATE, DEDUPLICATE_PARAGRAPHS
+from .readers import READER_NAMES, ReadOptions, TextFile, expand_inputs, expand_text_files
+from .readers.document import DEFAULT_MAX_EXPANDED_BYTES, DOCUMENTS_BY, LINES, ON_ERROR
 from .readers.tfds import PREFIX
 from .stages.duplicates import DuplicateOptions, MinHash
 from .stages.exclusion import Exclusion
-from .stages.language_id import DETECT_LANGUAGE, LanguageId
+from .stages.language_id import DETECT_LANGUAGE, LanguageId, check_languages
 from .stages.quality_classifier import LEVELS
 
 # Read at each call, so that tests can set them.
@@ -41,12 +35,12 @@ FLAGS = flags.FLAGS
 LEAST_MB = 1e-6
 # A line is in memory several times.
 MOST_LINE_MB = 2048
-# Nobody's word; it is also a size of the tokenizer's buffers.
+# Longer than any word; it is also a size of the tokenizer's buffers.
 MOST_WORD_BYTES = 1_000_000
 
 
 def define_reading() -> None:
-    """Defines the flags that say what is read, and how."""
+    """Defines the flags of the input, and of how it is read."""
     flags.DEFINE_list(
         "input",
         None,
@@ -103,7 +97,7 @@ def define_reading() -> None:
 
 
 def define_faults() -> None:
-    """Defines the flags of what is a fault and what it does; part of `define_reading`."""
+    """Defines the flags of faults of the input; part of `define_reading`."""
     flags.DEFINE_enum(
         "on_error",
         "fail",
@@ -120,68 +114,6 @@ def define_faults() -> None:
         lower_bound=LEAST_MB,
         upper_bound=1 << 20,
     )
-
-
-def mebibytes(name: str) -> int:
-    """The bytes, at least one, that a flag gives in MiB."""
-    return max(1, int(FLAGS[name].value * (1 << 20)))
-
-
-def reading_options() -> ReadOptions:
-    """The reading options that the flags ask for.
-
-    Raises:
-      UserError: a flag's value is out of range.
-    """
-    data_dir = FLAGS.tfds_data_dir
-    if data_dir and not is_remote(data_dir):
-        # A worker may start in another directory.
-        data_dir = os.path.abspath(data_dir)
-    return ReadOptions(
-        documents_by=FLAGS.documents_by,
-        lines=FLAGS.lines,
-        language=FLAGS.language,
-        max_line_bytes=mebibytes("max_line_mb"),
-        max_expanded_bytes=mebibytes("max_expanded_mb"),
-        on_error=FLAGS.on_error,
-        tfds_data_dir=data_dir,
-        tfds_split=FLAGS.tfds_split,
-        text_feature=FLAGS.text_feature,
-    )
-
-
-def announce_remote_files(patterns: Iterable[str]) -> None:
-    """Imports TensorFlow, which looks up remote files, and says so, if there are any."""
-    if any("://" in pattern for pattern in patterns):
-        cli.import_tensorflow()
-
-
-def text_files() -> list[TextFile]:
-    """What --input and --tfds stand for.
-
-    Raises:
-      UserError: neither is given, or as `readers.expand_text_files` does.
-    """
-    named = [TextFile(path) for path in data_sets()]
-    if named and not FLAGS.input:
-        return named
-    announce_remote_files(FLAGS.input or [])
-    suffix = ".py" if FLAGS.reader == "docstrings" else ""
-    return expand_text_files(FLAGS.input or [], suffix) + named
-
-
-def data_sets() -> list[str]:
-    """What --tfds stands for, as paths for `readers.reader_for`.
-
-    Raises:
-      UserError: --reader asks for data sets alone, and there is --input, or none is named.
-    """
-    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
-        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
-    return [PREFIX + name for name in FLAGS.tfds]
-
-
-FLAGS = flags.FLAGS
 
 
 def define_records() -> None:
@@ -256,78 +188,6 @@ def define_all_records() -> None:
         "Whether to store the text too, for views that work on characters; about doubles the size.",
     )
     cli.required("vocab_file", "output_dir")
-
-
-def megabytes(name: str) -> int:
-    """The bytes, at least one, that a flag gives in units of 10^6."""
-    return max(1, int(FLAGS[name].value * 1e6))
-
-
-def check_output_dir(inputs: Iterable[str]) -> None:
-    """Checks --output_dir before any work; raises as `output.folder.check_place` does.
-
-    Args:
-      inputs: paths of the files that are read. Those that other flags name are added.
-    """
-    named = [FLAGS.vocab_file, *excluded_paths()]
-    if "quality_model" in FLAGS and FLAGS.quality_model:
-        named.append(FLAGS.quality_model)
-    check_place(FLAGS.output_dir, [*inputs, *named])
-
-
-def vocabulary() -> Vocabulary:
-    """The vocabulary that the flags name; raises as `load_vocabulary` does."""
-    return load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)
-
-
-def record_options() -> RecordOptions:
-    """How the flags want documents to become records."""
-    return RecordOptions(
-        one_sentence_a_line=FLAGS.lines == "sentences",
-        max_sentences=FLAGS.max_sentences,
-        min_sentences=FLAGS.min_sentences,
-        min_tokens=FLAGS.min_tokens,
-        keep_text=FLAGS.keep_text,
-    )
-
-
-def pipeline_options() -> dict[str, Any]:
-    """The options of the document pipeline that all of its binaries have."""
-    return {
-        "reader": FLAGS.reader,
-        "reading": reading_options(),
-        "records": record_options(),
-        "shard_bytes": megabytes("shard_mb"),
-    }
-
-
-def excluded_paths() -> list[str]:
-    """The files of evaluation sentences; raises as `expand_inputs` does."""
-    if not FLAGS.exclude:
-        return []
-    announce_remote_files(FLAGS.exclude)
-    try:
-        return expand_inputs(FLAGS.exclude)
-    except UserError as error:
-        # Readers speak of the flag that names most files.
-        raise UserError(str(error).replace("--input", "--exclude")) from None
-
-
-def exclusion(reading: ReadOptions, report: ReadReport) -> Exclusion | None:
-    """The sentences that may not be trained on, if any; `report` notes files that are skipped.
-
-    Raises:
-      UserError: as `Exclusion.of` does.
-    """
-    paths = excluded_paths()
-    if not paths:
-        return None
-    found = Exclusion.of(paths, reading)
-    report.exclusion_faults += found.faults
-    return found
-
-
-FLAGS = flags.FLAGS
 
 
 def define_stages() -> None:
@@ -417,9 +277,99 @@ def define_stages() -> None:
     )
 
 
+def reading_options() -> ReadOptions:
+    """Returns the reading options; raises `UserError` if --language is not a language tag."""
+    check_language_tag(FLAGS.language, "language")
+    data_dir = FLAGS.tfds_data_dir
+    if data_dir and not is_remote(data_dir):
+        # A worker may start in another directory.
+        data_dir = os.path.abspath(data_dir)
+    return ReadOptions(
+        documents_by=FLAGS.documents_by,
+        lines=FLAGS.lines,
+        language=FLAGS.language,
+        max_line_bytes=mebibytes("max_line_mb"),
+        max_expanded_bytes=mebibytes("max_expanded_mb"),
+        on_error=FLAGS.on_error,
+        tfds_data_dir=data_dir,
+        tfds_split=FLAGS.tfds_split,
+        text_feature=FLAGS.text_feature,
+    )
+
+
+def text_files() -> list[TextFile]:
+    """Returns the files of --input and the data sets of --tfds.
+
+    Raises:
+      UserError: neither is given, or as `readers.expand_text_files` does.
+    """
+    named = [TextFile(path) for path in data_sets()]
+    if named and not FLAGS.input:
+        return named
+    announce_remote_files(FLAGS.input or [])
+    suffix = ".py" if FLAGS.reader == "docstrings" else ""
+    return expand_text_files(FLAGS.input or [], suffix) + named
+
+
+def data_sets() -> list[str]:
+    """Returns the data sets of --tfds, as paths for readers.
+
+    Raises:
+      UserError: --reader asks for data sets alone, and there is --input, or none is named.
+    """
+    if FLAGS.reader == "tfds" and (FLAGS.input or not FLAGS.tfds):
+        raise UserError("--reader=tfds reads no files; name data sets with --tfds")
+    return [PREFIX + name for name in FLAGS.tfds]
+
+
+def announce_remote_files(patterns: Iterable[str]) -> None:
+    """Imports TensorFlow, which looks up remote files, and says so, if there are any."""
+    if any("://" in pattern for pattern in patterns):
+        cli.import_tensorflow()
+
+
+def check_output_dir(inputs: Iterable[str]) -> None:
+    """Checks --output_dir before any work; raises as `output.folder.check_place` does.
+
+    Args:
+      inputs: paths of the files that are read; the files of other flags are added.
+    """
+    named = [FLAGS.vocab_file, *excluded_paths()]
+    if "quality_model" in FLAGS and FLAGS.quality_model:
+        named.append(FLAGS.quality_model)
+    check_place(FLAGS.output_dir, [*inputs, *named])
+
+
+def vocabulary() -> Vocabulary:
+    """Returns the vocabulary that the flags name; raises as `load_vocabulary` does."""
+    return load_vocabulary(FLAGS.vocab_file, FLAGS.lower_case, FLAGS.max_bytes_per_word)
+
+
+def record_options() -> RecordOptions:
+    """Returns the options of documents records."""
+    return RecordOptions(
+        one_sentence_a_line=FLAGS.lines == "sentences",
+        max_sentences=FLAGS.max_sentences,
+        min_sentences=FLAGS.min_sentences,
+        min_tokens=FLAGS.min_tokens,
+        keep_text=FLAGS.keep_text,
+    )
+
+
+def pipeline_options() -> dict[str, Any]:
+    """Returns the options of the document pipeline that all of its binaries have."""
+    return {
+        "reader": FLAGS.reader,
+        "reading": reading_options(),
+        "records": record_options(),
+        "shard_bytes": megabytes("shard_mb"),
+    }
+
+
 def stage_options() -> dict[str, Any]:
-    """The options of the stages; raises `UserError` where a value is out of range."""
+    """Returns the options of the stages; raises `UserError` for a language out of range."""
     languages = tuple(FLAGS.keep_languages)
+    check_languages(languages, detected=FLAGS.detect_language == "set")
     return {
         "normalise": FLAGS.normalise,
         "language": LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
@@ -435,3 +385,39 @@ def stage_options() -> dict[str, Any]:
         "min_paragraph_letters": FLAGS.min_paragraph_letters,
         "sample_dropped": FLAGS.sample_dropped,
     }
+
+
+def excluded_paths() -> list[str]:
+    """Returns the files of evaluation sentences; raises as `expand_inputs` does."""
+    if not FLAGS.exclude:
+        return []
+    announce_remote_files(FLAGS.exclude)
+    try:
+        return expand_inputs(FLAGS.exclude)
+    except UserError as error:
+        # The message names the flag of most files.
+        raise UserError(str(error).replace("--input", "--exclude")) from None
+
+
+def exclusion(reading: ReadOptions, counts: Counts) -> Exclusion | None:
+    """Returns the sentences that may not be trained on; `counts` notes files that are skipped.
+
+    Raises:
+      UserError: as `Exclusion.of` does.
+    """
+    paths = excluded_paths()
+    if not paths:
+        return None
+    found = Exclusion.of(paths, reading)
+    counts.add_exclusion_faults(found.faults)
+    return found
+
+
+def megabytes(name: str) -> int:
+    """Returns the bytes, at least one, that a flag gives in units of 10^6."""
+    return max(1, int(FLAGS[name].value * 1e6))
+
+
+def mebibytes(name: str) -> int:
+    """Returns the bytes, at least one, that a flag gives in MiB."""
+    return max(1, int(FLAGS[name].value * (1 << 20)))

@@ -16,38 +16,35 @@ from absl import flags
 from official_cmlm import cli
 
 from . import common_flags
-from .pipeline.local import LocalRunner
-from .pipeline.options import Options
-from .pipeline.run import write_documents
+from .pipeline.plan import Options
+from .pipeline.run import LocalRunner, Runner, write_documents
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of reading and of records."""
     common_flags.define_reading()
     common_flags.define_records()
     flags.adopt_module_key_flags(common_flags)
 
 
-def main(argv: list[str]) -> int:
-    """Runs the binary."""
-    del argv
-    options = Options(**common_flags.pipeline_options())
+def write_records(options: Options, runner: Runner) -> int:
+    """Writes the records that the flags ask for, here and in `prepare`; returns the exit status."""
     files = common_flags.text_files()
     common_flags.check_output_dir(file.path for file in files)
     vocabulary = common_flags.vocabulary()
     exclude = common_flags.excluded_paths()
     cli.import_tensorflow()
     return write_documents(
-        files,
-        options,
-        vocabulary,
-        FLAGS.output_dir,
-        LocalRunner(),
-        FLAGS.overwrite,
-        exclude,
+        files, options, vocabulary, FLAGS.output_dir, runner, FLAGS.overwrite, exclude
     )
+
+
+def main(argv: list[str]) -> int:
+    """Runs the binary."""
+    del argv
+    return write_records(Options(**common_flags.pipeline_options()), LocalRunner())
 
 
 if __name__ == "__main__":

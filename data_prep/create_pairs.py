@@ -24,21 +24,20 @@ from official_cmlm.extras import check_extra
 from official_cmlm.input_files import is_file
 
 from . import common_flags
-from .output.balance import write_report
+from .counts import Counts, guarded
 from .output.folder import output_folder
-from .output.summary import Summary, exit_status
-from .pairs.filters import REPEATED, PairFilters
-from .readers import ReadOptions, ReadReport, size_of
+from .output.pair_filters import REPEATED, PairFilters
+from .output.report import Summary, exit_status, write_report
+from .readers import ReadOptions, size_of
 from .readers.document import DEFAULT_MAX_LINE_BYTES
 from .readers.pairs import FORMATS, TABLES, pair_inputs
-from .readers.report import guarded
 from .stages.language_id import identify
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the input, of its filters and of records."""
     flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
     flags.DEFINE_list(
         "languages",
@@ -117,6 +116,10 @@ def main(argv: list[str]) -> int:
         )
     if FLAGS.row_aligned and len(set(languages)) != len(languages):
         raise UserError(f"--row_aligned: --languages={','.join(languages)} names one twice")
+    if FLAGS.max_length_ratio and not FLAGS.max_length_ratio >= 1:
+        raise UserError(
+            f"max_length_ratio is {FLAGS.max_length_ratio:g}; give 1 or more, or 0 for any"
+        )
     shard_bytes = common_flags.megabytes("shard_mb")
     paths = [path for given in inputs for path in given.paths]
     common_flags.announce_remote_files(paths)
@@ -131,46 +134,44 @@ def main(argv: list[str]) -> int:
     common_flags.check_output_dir(paths)
     output_folder(Path(FLAGS.output_dir), FLAGS.overwrite)
     vocabulary = common_flags.vocabulary()
-    # Needed at the end; to be told of then would be late.
+    # It is needed at the end, when it would be late to say that it is missing.
     check_extra("data", "matplotlib")
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 
     from .output.folder import OutputFolder, ShardWriter
-    from .output.statistics import Statistics
-    from .pairs.records import PairOptions, align, records
+    from .output.pairs import PairOptions, align, pair_records
 
-    report, statistics = ReadReport(), Statistics()
+    counts = Counts()
     filters = PairFilters(
         FLAGS.max_length_ratio,
         detect=_detect if FLAGS.check_language else None,
         repeated=FLAGS.repeated,
-        exclusion=common_flags.exclusion(reading, report),
+        exclusion=common_flags.exclusion(reading, counts),
     )
     options = PairOptions(FLAGS.keep_text, FLAGS.drop_empty, filters)
     row_size = len(inputs) if FLAGS.row_aligned else 1
     total_bytes = sum(map(size_of, paths))
     summary = Summary()
-    tables = [given.read(report, FLAGS.header, reading) for given in inputs]
+    tables = [given.read(counts, FLAGS.header, reading) for given in inputs]
     if FLAGS.row_aligned:
         # Without one of them no row is whole, so they are read, and fail, as one.
         parts = [(",".join(paths), align(tables, paths))]
     else:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
-    rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, report))
+    rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, counts))
     with OutputFolder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
-            for language, row in records(rows, vocabulary, options, statistics):
+            for language, row in pair_records(rows, vocabulary, options, counts):
                 writer.write(language, *row)
-                bar.update(min(report.bytes, total_bytes) - bar.n)
+                bar.update(min(counts.bytes, total_bytes) - bar.n)
         writer.close()
-        if not statistics.documents:
-            report.raise_if_all_failed(len(parts))
+        if not counts.documents:
+            counts.raise_if_all_failed(len(parts))
             raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
-        statistics.counters.update(report.counters())
         vocabulary.save(folder)
-        manifest = statistics.manifest(
+        manifest = counts.manifest(
             vocabulary,
             writer.shards,
             FLAGS.keep_text,
@@ -179,8 +180,8 @@ def main(argv: list[str]) -> int:
         )
         write_report(manifest, folder)
         manifest.save(folder)
-    summary.show_pairs(FLAGS.output_dir, manifest, report, len(paths))
-    return exit_status(statistics.counters)
+    summary.show_pairs(FLAGS.output_dir, manifest, counts, len(paths))
+    return exit_status(counts.counters)
 
 
 if __name__ == "__main__":

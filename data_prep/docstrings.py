@@ -82,7 +82,7 @@ def extract(
 
 
 def _shingles(paragraphs: list[str]) -> np.ndarray:
-    """A slot of the table of seen shingles for every run of words, letters only."""
+    """Returns a slot of the table of seen shingles for every run of words, letters only."""
     words = re.findall("[a-z]+", " ".join(paragraphs).lower())
     # Not `hash`, which differs from run to run.
     codes = np.array([zlib.crc32(word.encode()) for word in words], np.uint64)
@@ -105,7 +105,7 @@ def _read_file(job: tuple[str, str, int]) -> list[tuple[str, list[str], np.ndarr
 
 
 def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
-    """The files to parse as (path, module's name, bytes), a file from each package in turn."""
+    """Returns the files to parse: (path, module's name, bytes), one from each package in turn."""
     packages: dict[str, list[tuple[str, str, int]]] = {}
     for root in roots:
         if not root.is_dir():
@@ -124,7 +124,7 @@ def _select(roots: list[Path], max_bytes: float) -> list[tuple[str, str, int]]:
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the corpus and of its sources."""
     flags.DEFINE_string("output", None, "File of JSON lines to write. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
     roots_help = "Directories of packages, separated by commas; none: the installed packages."

@@ -17,8 +17,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, check_output
 
 from . import common_flags
-from .output.summary import exit_status
-from .readers import Document, ReadReport, read_documents
+from .counts import Counts
+from .output.report import exit_status
+from .readers import Document, read_documents
 
 FLAGS = flags.FLAGS
 
@@ -42,7 +43,7 @@ def whole_documents(pieces: Iterator[Document]) -> Iterator[tuple[Document, list
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of reading, of the two outputs and of the share."""
     common_flags.define_reading()
     flags.adopt_module_key_flags(common_flags)
     flags.DEFINE_string("train_output", None, "JSONL file for the training documents. Required.")
@@ -57,19 +58,19 @@ def define_flags() -> None:
 def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
-    report = ReadReport()
+    counts = Counts()
     files = common_flags.text_files()
     outputs = [FLAGS.train_output, FLAGS.held_out_output]
     for number, output in enumerate(outputs):
         check_output(output, FLAGS.overwrite, (file.path for file in files), outputs[:number])
     outputs = [Path(output) for output in outputs]
-    documents = read_documents(files, common_flags.reading_options(), report, FLAGS.reader)
+    documents = read_documents(files, common_flags.reading_options(), counts, FLAGS.reader)
     cli.announce(f"reading {len(files)} file(s) …")
-    counts = [0, 0]
+    written = [0, 0]
     with ExitStack() as stack:
         for path in outputs:
             path.parent.mkdir(parents=True, exist_ok=True)
-        # The training part gets its name last: where it is, both are.
+        # The training part gets its name last: if it exists, both do.
         parts = [stack.enter_context(atomic_write(path)) for path in outputs]
         for first, pieces in whole_documents(documents):
             part = int(is_held_out(first, FLAGS.share))
@@ -80,18 +81,18 @@ def main(argv: list[str]) -> int:
                     line["continues"] = True
                 encoded = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
                 parts[part].write(encoded + b"\n")
-            counts[part] += 1
-        if not counts[0] or not counts[1]:
+            written[part] += 1
+        if not written[0] or not written[1]:
             raise UserError(
-                f"{counts[0] + counts[1]} document(s) are too few to train on some and hold others "
+                f"{sum(written)} document(s) are too few to train on some and hold others "
                 f"out; give more text, or change --documents_by (now {FLAGS.documents_by}; "
                 "DOCUMENTS_BY of make demo)"
             )
-    for warning in report.warnings():
+    for warning in counts.warnings():
         cli.warn(warning)
-    skipped = report.skipped(len(files))
-    print(f"{counts[0]} documents to train on, {counts[1]} held out{skipped}")
-    return exit_status(report.counters())
+    skipped = counts.skipped(len(files))
+    print(f"{written[0]} documents to train on, {written[1]} held out{skipped}")
+    return exit_status(counts.counters)
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ _PRIMARY = re.compile(r"\s*([A-Za-z]{2,3})(?![A-Za-z0-9])")
 
 
 def language_code(declared: str | None) -> str:
-    """The primary code of the first language declared, two letters where there are; else empty.
+    """Returns the code of the first language declared, two letters if it has such; else empty.
 
     >>> language_code("en-US"), language_code("deu,eng"), language_code("english")
     ('en', 'de', '')

@@ -24,14 +24,13 @@ from official_cmlm.files import atomic_write, check_output
 from official_cmlm.input_files import is_file
 from official_cmlm.nearest import import_faiss
 
-from . import common_flags
-from .output.summary import exit_status
-from .pairs import mining
-from .readers import ReadOptions, ReadReport
-from .readers.decoding import iter_lines
+from . import common_flags, mining
+from .counts import Counts, guarded
+from .output.report import exit_status
+from .readers import ReadOptions
 from .readers.document import DEFAULT_MAX_LINE_BYTES, one_space
+from .readers.lines import iter_lines
 from .readers.pairs import pair_inputs
-from .readers.report import guarded
 
 if TYPE_CHECKING:
     from official_cmlm.evaluation.encoding import OpenedEncoder
@@ -43,7 +42,7 @@ _TEXTS = 4096
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the pairs, of the encoder and of the mining."""
     defaults = mining.Mining()
     flags.DEFINE_list("input", None, "Files of pairs; see --format. Required.")
     flags.DEFINE_enum(
@@ -148,13 +147,13 @@ def main(argv: list[str]) -> int:
         max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
         on_error=FLAGS.on_error,
     )
-    report = ReadReport()
-    # One row each, whatever negatives they have, as each gets its own.
+    counts = Counts()
+    # A pair is one row, whatever negatives it came with, as each gets its own.
     pairs: dict[tuple[str, str], None] = {}
     more, empty, repeated = [], 0, 0
     for given in inputs:
-        read = given.read(report, FLAGS.header, reading)
-        for pair in guarded(given.name, read, FLAGS.on_error, report):
+        read = given.read(counts, FLAGS.header, reading)
+        for pair in guarded(given.name, read, FLAGS.on_error, counts):
             if pair.label is not None:
                 raise UserError(
                     f"{pair.where}: has a label; give pairs whose texts belong together, without "
@@ -167,12 +166,12 @@ def main(argv: list[str]) -> int:
             pairs[pair.texts] = None
             more += [pair.negative] if pair.negative else []
     for path in FLAGS.candidates:
-        more += guarded(path, _texts(path, reading, report), FLAGS.on_error, report)
-    report.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
+        more += guarded(path, _texts(path, reading, counts), FLAGS.on_error, counts)
+    counts.raise_if_all_failed(len(inputs) + len(FLAGS.candidates))
     if not pairs:
         raise UserError(f"{','.join(FLAGS.input)}: no usable pair; check --format and --header")
     rows, without, scores = _mine_into(output, list(pairs), more, options)
-    for warning in report.warnings():
+    for warning in counts.warnings():
         cli.warn(warning)
     reasons = ((empty, "with an empty text"), (repeated, "repeated"))
     left_out = ", ".join(f"{count} {reason}" for count, reason in reasons if count)
@@ -180,9 +179,9 @@ def main(argv: list[str]) -> int:
     print(
         f"{output}: {len(pairs)} pairs, {without} of them without a negative, {rows} rows; mean "
         f"cosine of positives {_mean(scores[0])}, of negatives {_mean(scores[1])}{left_out}"
-        f"{report.skipped(len(paths))}"
+        f"{counts.skipped(len(paths))}"
     )
-    return exit_status(report.counters())
+    return exit_status(counts.counters)
 
 
 def _mine_into(
@@ -202,7 +201,7 @@ def _mine_into(
     _warn_of_cut_texts(opened, [text for pair in pairs for text in pair] + more)
     embed = [_in_pieces(e, n) for e, n in zip(encoders, ("anchors", "candidates"))]
     found = mining.mine(pairs, more, *embed, options)
-    # With the first one all texts are encoded, and the bars of that are done.
+    # All texts are encoded for the first one, so the progress bars of that end here.
     first, mined = next(found), {}
     with progress.bar(len(pairs), "pair", "searching") as bar:
         for one in itertools.chain([first], found):
@@ -221,7 +220,7 @@ def _mine_into(
 
 
 def _warn_of_cut_texts(opened: "OpenedEncoder", texts: list[str]) -> None:
-    """Says how many texts the encoder does not read to their end, if it can tell."""
+    """Warns of texts that the encoder cuts, if it can tell."""
     if opened.count_tokens is None or opened.max_seq_length is None:
         return
     longest, several, cut = opened.max_seq_length, list(dict.fromkeys(texts)), 0
@@ -239,13 +238,12 @@ def _line(texts: tuple[str, str], negative: str | None, form: str) -> str:
     return json.dumps(row, ensure_ascii=False) + "\n"
 
 
-def _texts(path: str, options: ReadOptions, report: ReadReport) -> Iterator[str]:
-    limits = (options.max_line_bytes, options.max_expanded_bytes)
-    yield from filter(None, (one_space(line) for _, line in iter_lines(path, report, *limits)))
+def _texts(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]:
+    yield from filter(None, (one_space(line) for _, line in iter_lines(path, counts, options)))
 
 
 def _in_pieces(encode: mining.Embed, name: str) -> mining.Embed:
-    """The encoder with a progress bar; texts go to it sorted by length."""
+    """Returns the encoder with a progress bar; texts go to it sorted by length."""
     import numpy as np
 
     def embed(texts: list[str]) -> np.ndarray:

@@ -4,7 +4,7 @@
     python -m data_prep.prepare --input=crawl/wet --vocab_file=vocab.txt --output_dir=records \
         --normalise --detect_language=set --quality_rules --deduplicate=near --on_error=skip \
         --workers=2
-    # The same on a Dask cluster; what stands after -- goes to Beam's runner:
+    # The same on a Dask cluster; the arguments after -- go to Beam's runner:
     python -m data_prep.prepare … --runner=Dask -- --dask_client_address=tcp://host:8786
 
 Every stage is off unless its flag is given; without stages the bytes are those that
@@ -19,17 +19,17 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 
 from . import common_flags
+from .create_documents import write_records
 from .pipeline.beam import BeamRunner
-from .pipeline.local import LocalRunner
-from .pipeline.options import Options
-from .pipeline.run import write_documents
+from .pipeline.plan import Options
+from .pipeline.run import LocalRunner
 from .stages.quality_classifier import load_model
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of reading, stages and records, and of the work's division."""
     common_flags.define_reading()
     common_flags.define_stages()
     common_flags.define_records()
@@ -61,7 +61,7 @@ def define_flags() -> None:
 
 
 def options() -> Options:
-    """The options that the flags ask for; raises `UserError` where a value is out of range."""
+    """Returns the options that the flags ask for; raises `UserError` for a value out of range."""
     return Options(
         **common_flags.pipeline_options(),
         **common_flags.stage_options(),
@@ -78,7 +78,7 @@ def _runner(arguments: list[str]) -> LocalRunner | BeamRunner:
 
 
 def _warn_of_level(path: str, level: str) -> None:
-    """Says where a classifier learned from texts of another kind than it is to judge."""
+    """Warns if a classifier learned from texts of another kind than it is to judge."""
     learned = load_model(path).level
     if (learned == "sentence") != (level == "sentence"):
         cli.warn(
@@ -95,21 +95,8 @@ def main(argv: list[str]) -> int:
     wanted.chain()
     if wanted.quality_model:
         _warn_of_level(wanted.quality_model, wanted.quality_level)
-    files = common_flags.text_files()
-    common_flags.check_output_dir(file.path for file in files)
-    vocabulary = common_flags.vocabulary()
-    exclude = common_flags.excluded_paths()
-    cli.import_tensorflow()
     with runner:
-        return write_documents(
-            files,
-            wanted,
-            vocabulary,
-            FLAGS.output_dir,
-            runner,
-            FLAGS.overwrite,
-            exclude,
-        )
+        return write_records(wanted, runner)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ _CHARACTERS = string.ascii_letters + string.digits
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the strings and of their file."""
     flags.DEFINE_string("output", None, "Text file to write, one string a line. Required.")
     flags.DEFINE_bool("overwrite", False, "Whether to replace a file of that name.")
     flags.DEFINE_integer("count", 10000, "Strings; all differ.", 1, 100_000_000)
@@ -38,7 +38,7 @@ def random_strings(count: int, min_length: int, max_length: int, seed: int) -> I
     """
     if min_length > max_length:
         raise UserError(f"--min_length {min_length} is above --max_length {max_length}")
-    # Half of the possible ones can be found by drawing; more would take for ever.
+    # Drawing finds half of the possible strings; more would take for ever.
     if count > len(_CHARACTERS) ** max_length // 2:
         raise UserError(f"--count={count} is too many for strings of {max_length} characters")
     rng = random.Random(seed)  # noqa: S311 - data, no secret

@@ -11,13 +11,13 @@ from official_cmlm import cli
 from official_cmlm.files import check_output
 from official_cmlm.records.manifest import load_manifest
 
-from .output.balance import DEFAULT_EXPONENT, FIGURE, TABLE, table, write_report
+from .output.report import DEFAULT_EXPONENT, FIGURE, TABLE, table, write_report
 
 FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of the records and of the smoothing."""
     flags.DEFINE_string("records", None, "Folder of records, documents or pairs. Required.")
     flags.DEFINE_string("output_dir", "", "Folder for the files. Default: that of the records.")
     flags.DEFINE_bool(

@@ -1,44 +1,195 @@
 """Trains the main-content classifier: `python -m data_prep.train_quality_classifier`.
 
 Learns from text that is to be kept and text that is to be dropped, each a document of its own or,
-with --level=sentence, each of its sentences, to tell one from the other by logistic regression;
-states precision and recall on documents that it did not learn from, and writes one file for
-`data_prep.stages.quality_classifier`.
+with --level=sentence, each of its sentences, to tell one from the other by logistic regression on
+what `stages.quality_classifier` measures; prints precision and recall on documents that it did not
+learn from, and writes the model as one file.
 """
 
 import hashlib
 import heapq
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import check_output
+from official_cmlm.languages import check_language_tag
 
-from .documents.sentences import split_paragraphs
+from .counts import Counts, DropCounter
 from .hold_out import is_held_out, whole_documents
-from .output.dropped import DropCounter
-from .readers import Document, ReadOptions, ReadReport, expand_inputs, read_documents
+from .readers import Document, ReadOptions, expand_inputs, read_documents
 from .readers.document import DOCUMENTS_BY, LINES, cut_id
+from .sentences import split_paragraphs
 from .stages.normalise import Normalise
-from .stages.quality_classifier import SIGNALS, Features, QualityModel
-from .stages.quality_training import (
-    Training,
-    format_table,
-    precision_recall,
-    scores,
-    train,
-)
+from .stages.quality_classifier import SIGNALS, Features, QualityModel, signals, standardised
+from .stages.quality_signals import Words
+
+if TYPE_CHECKING:
+    from scipy.sparse import csr_matrix
 
 FLAGS = flags.FLAGS
+THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
+
+
+@dataclass(frozen=True)
+class Training:
+    """Options of the optimisation; the values are our own.
+
+    Attributes:
+      l2: cost of half the squared length of the weights, added to the mean loss of an example. The
+        bias costs nothing. A larger value makes phrases that were never seen easier to tell, and
+        the order of words harder.
+      max_steps: most steps of L-BFGS, which ends earlier at the optimum.
+    """
+
+    l2: float = 1e-5
+    max_steps: int = 200
+
+
+def train(
+    kept: list[Document],
+    dropped: list[Document],
+    features: Features | None = None,
+    training: Training | None = None,
+) -> QualityModel:
+    """Trains the classifier that best tells `kept` from `dropped`; uses no random numbers.
+
+    Raises:
+      UserError: one of the two is empty.
+    """
+    if not kept or not dropped:
+        what = "to keep" if not kept else "to drop"
+        raise UserError(f"no example of text {what} is left to learn from; give more text")
+    features, training = features or Features(), training or Training()
+    documents = [*kept, *dropped]
+    labels = np.repeat([1.0, 0.0], [len(kept), len(dropped)])
+    ngrams, values = vectors(documents, features)
+    known = ~np.isnan(values)
+    count = np.maximum(known.sum(axis=0), 1)
+    means = np.where(known, values, 0.0).sum(axis=0) / count
+    scales = np.sqrt(np.where(known, (values - means) ** 2, 0.0).sum(axis=0) / count)
+    # A signal that never changes says nothing, and must not divide by 0.
+    scales = np.where(scales > 1e-9, scales, 1.0)
+    weights, signal_weights, bias = fit(
+        ngrams, standardised(values, means, scales), labels, training
+    )
+    return QualityModel(
+        features, weights.astype(np.float32), signal_weights, means, scales, float(bias)
+    )
+
+
+def vectors(documents: Iterable[Document], features: Features) -> tuple["csr_matrix", np.ndarray]:
+    """Describes documents by their n-grams and signals.
+
+    Returns:
+      The count of each n-gram over the root of their number, [documents, 2^bits], float64; the
+      signals as measured, [documents, signals], with NaN for unknown ones.
+    """
+    from scipy.sparse import csr_matrix
+
+    columns, data, bounds, rows = [], [], [0], []
+    for document in documents:
+        words = Words(document.paragraphs)
+        found, counts = np.unique(features.buckets(words), return_counts=True)
+        columns.append(found.astype(np.int32))
+        data.append(counts / np.sqrt(max(counts.sum(), 1)))
+        bounds.append(bounds[-1] + len(found))
+        rows.append(signals(document.paragraphs, words, document.language))
+    shape = (len(rows), 1 << features.bits)
+    matrix = csr_matrix((np.concatenate(data), np.concatenate(columns), bounds), shape)
+    return matrix, np.stack(rows)
+
+
+def fit(
+    ngrams: "csr_matrix", dense: np.ndarray, labels: np.ndarray, training: Training
+) -> tuple[np.ndarray, np.ndarray, float]:
+    """Fits weights of [examples, a] n-grams and [examples, b] signals, and the bias.
+
+    It minimises the mean log loss of the 0/1 `labels` plus `training.l2` / 2 times the squared
+    length of the weights, by L-BFGS from 0.
+    """
+    from scipy.optimize import minimize
+
+    split = ngrams.shape[1]
+    start = np.zeros(split + dense.shape[1] + 1)
+    options = {"maxiter": training.max_steps, "ftol": 1e-10, "gtol": 1e-7}
+    loss = objective(ngrams, dense, labels, training.l2)
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
+    return found[:split], found[split:-1], float(found[-1])
+
+
+def objective(
+    ngrams: "csr_matrix", dense: np.ndarray, labels: np.ndarray, l2: float
+) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
+    """Returns the function that `fit` minimises: weights and bias -> the loss and its gradient."""
+    split = ngrams.shape[1]
+    transposed = ngrams.T.tocsr()
+
+    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
+        weights = parameters[:-1]
+        logits = ngrams @ weights[:split] + dense @ weights[split:] + parameters[-1]
+        signed = np.where(labels > 0, logits, -logits)
+        # log(1 + exp(-x)) without overflow.
+        value = np.logaddexp(0, -signed).mean() + l2 / 2 * (weights @ weights)
+        error = (_sigmoid(logits) - labels) / len(labels)
+        gradient = np.concatenate([transposed @ error, dense.T @ error, [error.sum()]])
+        gradient[:-1] += l2 * weights
+        return value, gradient
+
+    return loss
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return np.exp(-np.logaddexp(0, -logits))
+
+
+def precision_recall(kept_scores: np.ndarray, dropped_scores: np.ndarray) -> list[dict[str, float]]:
+    """Returns the quality of the decision at each of `THRESHOLDS`.
+
+    `precision` is the share of the kept texts that should be kept, `recall` the share of the texts
+    to keep that are kept, `dropped` the share of the texts to drop that are dropped.
+    """
+    table = []
+    for threshold in THRESHOLDS:
+        right = int((kept_scores >= threshold).sum())
+        wrong = int((dropped_scores >= threshold).sum())
+        table.append(
+            {
+                "threshold": threshold,
+                "precision": right / max(right + wrong, 1),
+                "recall": right / max(len(kept_scores), 1),
+                "dropped": 1 - wrong / max(len(dropped_scores), 1),
+            }
+        )
+    return table
+
+
+def scores(model: QualityModel, documents: Iterable[Document]) -> np.ndarray:
+    """Returns the model's score of each document; [documents] float64."""
+    return np.array([model.score(one.paragraphs, one.language) for one in documents])
+
+
+def format_table(table: list[dict[str, float]]) -> str:
+    """Formats the table of `precision_recall` in Markdown."""
+    lines = ["| threshold | precision of what is kept | recall | dropped rightly |"]
+    lines.append("|---|---|---|---|")
+    for row in table:
+        lines.append(
+            f"| {row['threshold']:g} | {row['precision']:.1%} | {row['recall']:.1%} "
+            f"| {row['dropped']:.1%} |"
+        )
+    return "\n".join(lines)
 
 
 def sample(documents: Iterable[Document], count: int, seed: int) -> list[Document]:
-    """Those `count` documents with the smallest hash of seed and text, in the order of the hash.
+    """Returns the `count` documents with the smallest hash of seed and text, in order of the hash.
 
     Neither the order of the documents nor other documents' ids matter; of equal texts one stays.
     """
@@ -58,7 +209,7 @@ def sample(documents: Iterable[Document], count: int, seed: int) -> list[Documen
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the flags of training: its texts, its output and the classifier's size."""
     what = "text or .jsonl, plain or gzip; files, directories or patterns separated by commas"
     flags.DEFINE_list("kept", None, f"Text to keep: {what}. Required.")
     flags.DEFINE_list("dropped", None, f"Text to drop: {what}. Required.")
@@ -105,15 +256,15 @@ def define_flags() -> None:
 
 
 def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Document]]:
-    """(those to learn from, those to measure on) of the files of the flag `name`."""
+    """Returns (documents to learn from, documents to measure on) of the flag `name`."""
     options = ReadOptions(FLAGS.documents_by, FLAGS.lines, FLAGS.language)
-    report = ReadReport()
+    counts = Counts()
     held_out: set[str] = set()
-    documents = read_documents(files, options, report)
+    documents = read_documents(files, options, counts)
     parts: tuple[list[Document], list[Document]] = ([], [])
     for document in sample(_normal_form(documents, held_out), FLAGS.max_examples, FLAGS.seed):
         parts[document.id in held_out].append(document)
-    for warning in report.warnings():
+    for warning in counts.warnings():
         cli.warn(f"--{name}: {warning}")
     if not parts[0] or (FLAGS.held_out and not parts[1]):
         raise UserError(
@@ -124,7 +275,7 @@ def _examples(name: str, files: list[str]) -> tuple[list[Document], list[Documen
 
 
 def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[Document]:
-    """The documents as the classifier will see them; adds the ids of those to measure on.
+    """Yields the documents as the classifier will see them; notes the ids of those to measure on.
 
     All pieces of a long document go where its beginning goes.
     """
@@ -142,7 +293,7 @@ def _normal_form(documents: Iterator[Document], held_out: set[str]) -> Iterator[
 
 
 def _at_level(document: Document) -> Iterator[Document]:
-    """The examples of a document: itself, or with --level=sentence each of its sentences."""
+    """Yields the examples of a document: itself, or with --level=sentence each of its sentences."""
     if FLAGS.level == "document":
         yield document
         return
@@ -157,6 +308,7 @@ def _at_level(document: Document) -> Iterator[Document]:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
+    check_language_tag(FLAGS.language, "language")
     output = Path(FLAGS.output)
     if not output.parent.is_dir():
         raise UserError(f"{output.parent}: no such directory; make it or change --output")

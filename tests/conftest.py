@@ -154,14 +154,15 @@ def make_documents(count: int, seed: int = 0):
 
 def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, **options):
     """Writes a folder of documents records, in several shards; returns its manifest."""
-    from data_prep.documents.records import RecordOptions, Statistics, records
+    from data_prep.counts import Counts
+    from data_prep.output.documents import RecordOptions, document_records
     from data_prep.output.folder import ShardWriter
 
     folder.mkdir(parents=True, exist_ok=True)
-    statistics = Statistics()
+    statistics = Counts()
     writer = ShardWriter(folder, "documents", shard_bytes)
     options = RecordOptions(**options)
-    for language, record in records(documents, vocabulary, options, statistics):
+    for language, record in document_records(documents, vocabulary, options, statistics):
         writer.write(language, record)
     writer.close()
     vocabulary.save(folder)

@@ -73,22 +73,22 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
         each row stands in.
       vocabulary: makes the ids.
       shard_bytes: a shard that is larger is ended.
-      **options: of `data_prep.pairs.records.PairOptions`.
+      **options: of `data_prep.output.pairs.PairOptions`.
 
     Returns:
       The manifest.
     """
+    from data_prep.counts import Counts
     from data_prep.output.folder import ShardWriter
-    from data_prep.output.statistics import Statistics
-    from data_prep.pairs.records import PairOptions, records
+    from data_prep.output.pairs import PairOptions, pair_records
     from official_cmlm.records.pairs import KIND
 
     rows = list(rows)
     folder.mkdir(parents=True, exist_ok=True)
-    statistics = Statistics()
+    statistics = Counts()
     writer = ShardWriter(folder, KIND, shard_bytes)
     options = PairOptions(**options)
-    for language, row in records(rows, vocabulary, options, statistics):
+    for language, row in pair_records(rows, vocabulary, options, statistics):
         writer.write(language, *row)
     writer.close()
     vocabulary.save(folder)

@@ -357,6 +357,18 @@ def test_no_import_cycles(package):
     assert _import_cycles(imports) == []
 
 
+def test_packages_of_data_prep_have_no_cycles():
+    """Packages of data preparation depend on each other in one direction, as modules do.
+
+    A module outside of packages counts as a package of its own.
+    """
+    imports = {}
+    for path in _files("data_prep"):
+        package = ".".join(_module(path).split(".")[:2])
+        imports.setdefault(package, []).extend(_imports(_tree(path)))
+    assert _import_cycles(imports) == []
+
+
 def test_import_cycles_are_seen():
     """Over several files, and without what only imports a cycle's members from outside."""
     imports = {"p": [], "p.a": ["p.b.x"], "p.b": ["p.c"], "p.c": ["p.a.y"], "p.d": ["os"]}

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from data_prep.documents.sentences import split_sentences
-from data_prep.readers import ReadOptions, ReadReport, read_documents
+from data_prep.readers import Counts, ReadOptions, read_documents
+from data_prep.sentences import split_sentences
 from data_prep.stages.language_id import identify
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
@@ -24,7 +24,7 @@ PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["
 OTHERS = {"mteb", "sentence_transformers"}
 # Imported name -> distribution of packages that may be missing here, where the two differ.
 DISTRIBUTIONS = {"faiss": ["faiss-cpu"]}
-READING = ReadOptions(), ReadReport()
+READING = ReadOptions(), Counts()
 
 
 def distribution(requirement):

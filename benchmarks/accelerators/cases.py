@@ -167,14 +167,15 @@ def _texts(words: list[str], length: int, count: int, sentence: int) -> Iterator
 
 
 def _write_documents(folder: Path, vocabulary: Any, texts: Iterator[str]) -> None:
-    from data_prep.documents.records import RecordOptions, Statistics, records
+    from data_prep.counts import Counts
+    from data_prep.output.documents import RecordOptions, document_records
     from data_prep.output.folder import ShardWriter
     from data_prep.readers import Document
 
     folder.mkdir()
     documents = (Document(f"text{i}", "en", [text]) for i, text in enumerate(texts))
-    statistics, writer = Statistics(), ShardWriter(folder, "documents", 1 << 20)
-    for language, record in records(
+    statistics, writer = Counts(), ShardWriter(folder, "documents", 1 << 20)
+    for language, record in document_records(
         documents, vocabulary, RecordOptions(keep_text=True), statistics
     ):
         writer.write(language, record)
@@ -184,15 +185,15 @@ def _write_documents(folder: Path, vocabulary: Any, texts: Iterator[str]) -> Non
 
 
 def _write_pairs(folder: Path, vocabulary: Any, texts: Iterator[str]) -> None:
+    from data_prep.counts import Counts
     from data_prep.output.folder import ShardWriter
-    from data_prep.output.statistics import Statistics
-    from data_prep.pairs.records import PairOptions, records
+    from data_prep.output.pairs import PairOptions, pair_records
     from data_prep.readers.document import Pair
 
     folder.mkdir()
     rows = ((Pair((text, text), ("en", "de"), None, "random"),) for text in texts)
-    statistics, writer = Statistics(), ShardWriter(folder, "pairs", 1 << 20)
-    for language, row in records(rows, vocabulary, PairOptions(keep_text=True), statistics):
+    statistics, writer = Counts(), ShardWriter(folder, "pairs", 1 << 20)
+    for language, row in pair_records(rows, vocabulary, PairOptions(keep_text=True), statistics):
         writer.write(language, *row)
     writer.close()
     vocabulary.save(folder)

@@ -1,1 +1,1 @@
-"""What both kinds of records share: the folder, counts of what was left out, reports."""
+"""The output of data preparation: records of documents and of pairs, their folder, reports."""

@@ -21,7 +21,7 @@ from official_cmlm.records.manifest import FILE_NAME, Shard
 PLAN_FILE = "prepare.json"
 
 
-# What a run writes into its folder, complete or not; what is named otherwise is somebody else's.
+# Files that a run writes into its folder, complete or not; files of other names are not its own.
 _OWN_FILES = re.compile(
     r"(documents|pairs)-\d+\.tfrecord|(dataset|prepare|vocab|byte_pair)\.json|(vocab|merges)\.txt|sentencepiece\.model"
     r"|balance\.(md|svg)|dropped\.jsonl|work|.*\.tmp"
@@ -29,14 +29,14 @@ _OWN_FILES = re.compile(
 
 
 def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Path, Path]:
-    """The folder to write, symbolic links resolved, and its name while it is incomplete.
+    """Returns the folder to write, symbolic links resolved, and its name while it is incomplete.
 
     Args:
       path: the folder, which may be there already.
       inputs: files that are read; they are never removed with a folder that is replaced.
 
     Raises:
-      UserError: `path` is remote or no name of a folder, exists and is not a folder of records, or
+      UserError: `path` is remote or not a folder's name, exists and is not a folder of records, or
         cannot be written; one of `inputs` is in it, and no run has written it there.
     """
     if is_remote(os.fspath(path)):
@@ -55,7 +55,7 @@ def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Pa
         ) from None
     # The folder itself is replaced, not a link to it.
     path = path.resolve()
-    # It is written beside the name that it gets.
+    # It is written beside its final name.
     partial = path.with_name(path.name + ".partial")
     if path.exists():
         is_empty_folder = path.is_dir() and not any(path.iterdir())
@@ -69,10 +69,10 @@ def check_place(path: str | os.PathLike, inputs: Iterable[str] = ()) -> tuple[Pa
 
 
 def output_folder(path: Path, overwrite: bool) -> tuple[Path, Path]:
-    """As `check_place`, of a folder that is to be written.
+    """Checks a folder that is to be written as `check_place` does.
 
     Raises:
-      UserError: also if `path` is a folder of records and `overwrite` is false.
+      UserError: as there, and if `path` is a folder of records and `overwrite` is false.
     """
     path, partial = check_place(path)
     if (path / FILE_NAME).exists() and not overwrite:
@@ -100,7 +100,7 @@ def discard_partial(partial: Path) -> None:
     """Removes an unfinished folder that is not resumed.
 
     Raises:
-      UserError: it is a file, or holds what no run has written.
+      UserError: it is a file, or holds a file that no run has written.
     """
     if not os.path.lexists(partial):
         return
@@ -116,14 +116,14 @@ def discard_partial(partial: Path) -> None:
 
 
 def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
-    """The input paths without files of the output folder itself, complete or incomplete.
+    """Returns the input paths without files of the output folder itself, complete or incomplete.
 
     Args:
       output: the folder to write, which may lie in a folder of the input.
-      paths: of files, as `readers.expand_inputs` gives them.
+      paths: input files, as `readers.expand_inputs` gives them.
 
     Raises:
-      UserError: nothing is left.
+      UserError: all of them are the output folder's own.
     """
     output = output.resolve()
     own = {output.name, f"{output.name}.partial", f"{output.name}.lock"}
@@ -191,7 +191,7 @@ class OutputFolder:
 
 
 def shard_name(prefix: str, number: int) -> str:
-    """File name of a shard, e.g. `documents-00007.tfrecord`."""
+    """Returns the file name of a shard, e.g. `documents-00007.tfrecord`."""
     return f"{prefix}-{number:05d}.tfrecord"
 
 
@@ -209,8 +209,8 @@ class ShardWriter:
         """Makes a writer.
 
         Args:
-          folder: where the shards go.
-          prefix: of their names.
+          folder: folder of the shards.
+          prefix: beginning of their names.
           max_bytes: the size after which a new shard begins.
         """
         self._folder, self._prefix, self._max_bytes = folder, prefix, max_bytes
@@ -271,7 +271,7 @@ class ShardWriter:
 
 @dataclasses.dataclass
 class _OpenShard:
-    """An open shard: its file name and writer, and what it holds so far."""
+    """An open shard: its file name and writer, and the size of its records so far."""
 
     name: str
     writer: Any

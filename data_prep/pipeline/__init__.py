@@ -1,7 +1,10 @@
-"""The document pipeline of `create_documents` and `prepare`: elements, phases and runners.
+"""The document pipeline of `create_documents` and `prepare`, in the order of reading:
+
+`plan` says what a run does, `run` starts or resumes it, `phases` does the work, `duplicates` finds
+what two elements share, and `beam` computes phases on clusters.
 
 An element is a bundle of consecutive input files, or a part of a large one. A phase is a function
-of (context, number) from files to files, each of which gets its name only when it is complete. What
-it writes depends on the element and the options, but not on the worker or the time, so it can be
+of (context, number) from files to files, each of which gets its name only when it is complete. Its
+output depends on the element and the options, but not on the worker or the time, so it can be
 computed anywhere, twice, or not at all if its result exists. A runner decides where and when.
 """

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 IN_PROCESS = "inprocess"
-# Beam's own names of it, under which it would first try a runner that downloads a binary.
+# Beam's own names of that runner, under which it would first try one that downloads a binary.
 _DIRECT = ("direct", "bundlebaseddirect")
 # Flags of remote runners cannot be validated locally.
 _PORTABLE = ("dataflow", "flink", "spark", "portable")
@@ -31,7 +31,7 @@ _LOOK_INTERVAL = 2.0
 
 
 class BeamRunner:
-    """A pipeline for each phase: its numbers, one an element of the pipeline.
+    """A pipeline of Beam for each phase, with its numbers as elements.
 
     Every machine must see the output's folder and the input under the same paths.
     """
@@ -40,11 +40,11 @@ class BeamRunner:
         """Makes a runner.
 
         Args:
-          name: InProcess, or one of Beam's, with or without "Runner" at its end.
+          name: InProcess, or a runner of Beam, with or without "Runner" at its end.
           arguments: flags of Beam and of its runner.
 
         Raises:
-          UserError: Beam is not installed, or it has no such runner or no such flag.
+          UserError: Beam is not installed, or does not know the runner or a flag.
         """
         self._name, self._arguments = name.lower().removesuffix("runner"), list(arguments)
         if self._name in _DIRECT:
@@ -77,12 +77,12 @@ class BeamRunner:
             path.unlink()
         try:
             with _watched(Path(folder), phase, numbers, progress):
-                # Of the arguments alone, not of those of this program.
+                # Beam would parse this program's own arguments otherwise.
                 options = PipelineOptions(self._arguments)
                 with beam.Pipeline(self._runner(), options) as pipeline:
                     elements = pipeline | beam.Create(list(numbers))
                     if self._name not in (IN_PROCESS, "dask"):
-                        # So that elements are spread over workers; those two do it anyway.
+                        # This spreads elements over workers; those two runners do it anyway.
                         elements |= beam.Reshuffle()
                     _ = elements | beam.Map(_run_noting_faults, phase, folder, digest)
         except Exception as error:
@@ -102,7 +102,7 @@ class BeamRunner:
             from apache_beam.runners.runner import create_runner
 
             if self._name == IN_PROCESS:
-                # By its class: Beam's DirectRunner first tries one that downloads a binary.
+                # Beam's DirectRunner would first try one that downloads a binary.
                 return BundleBasedDirectRunner()
             return create_runner(_DASK if self._name == "dask" else self._name)
         except ImportError as error:
@@ -139,7 +139,7 @@ def _check_arguments(arguments: list[str]) -> None:
 
 
 def _trouble(error: BaseException | None) -> str:
-    """A message for known failures of clusters; empty for others."""
+    """Returns a message for known failures of clusters; empty for others."""
     while error:
         name = type(error).__name__
         if name == "KilledWorker":
@@ -169,10 +169,10 @@ def _brief(error: BaseException) -> str:
 
 
 def _close_client() -> None:
-    """Beam leaves its connection to Dask open, which complains when the scheduler ends."""
+    """Closes Beam's connection to Dask, which complains when the scheduler ends before it."""
     from distributed import default_client
 
-    # There is none where it could not connect.
+    # A connection that failed has no client.
     with contextlib.suppress(ValueError):
         default_client().close()
 

@@ -8,7 +8,7 @@ import functools
 import hashlib
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -16,19 +16,117 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.validation import read_dataclass
 
+from ..output.documents import RecordOptions
 from ..output.folder import PLAN_FILE
-from ..readers import LEAST_PART_BYTES, Part, TextFile, measure
-from .options import Options, differences
+from ..readers import LEAST_PART_BYTES, Part, ReadOptions, TextFile, measure
+from ..stages import Chain, Stage
+from ..stages.duplicates import DuplicateOptions, MinHash
+from ..stages.language_id import LanguageId
+from ..stages.normalise import Normalise
+from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
+from ..stages.quality_rules import QualityRules
 
-FILE_NAME = PLAN_FILE
 WORK = "work"
+DEDUPLICATE = ("off", "exact", "near")
+DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 # Incremented with every change of the files that phases write.
-_FORMAT = 3
-# Elements whose losses are gathered at a time, from the files of all partitions.
+_FORMAT = 4
+# Number of elements whose losses are gathered at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.
 _BYTES_A_PARTITION = 1 << 26
 _MAX_PARTITIONS = 1024
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """The options that decide what is written; the flags check the values.
+
+    Attributes:
+      reader: name of the reader; default "auto", by the file's extension.
+      reading: how files are read.
+      normalise: whether texts are normalised (`stages.normalise`); default false.
+      language: whether languages are checked or found, and which are kept; default "off", all.
+      quality_rules: whether the published rules drop text that is not running text; default false.
+      quality_model: file of a trained classifier; default empty, none.
+      quality_threshold: texts with a lower score are dropped, 0 to 1; default 0.5.
+      quality_level: whether "document"s, each "paragraph" or each "sentence" are judged.
+      deduplicate: "off" (default), "exact" or "near": which documents are removed that occurred
+        anywhere in the whole input before.
+      deduplicate_paragraphs: the same for paragraphs; default "auto": "off" where documents are,
+        else "exact".
+      near_threshold: share of runs of five words in common (estimated Jaccard similarity) from
+        which texts are near duplicates, above 0, up to 1; default 0.75, as `MinHash` explains.
+      near_bands: bands of a signature, of 8 hashes each; more find more pairs near the threshold
+        and take more room, 32 bytes each of every text. Default 20, as there.
+      min_paragraph_letters: a paragraph with fewer letters is never a duplicate; default 100, as
+        `DuplicateOptions` explains.
+      sample_dropped: examples of each reason that are kept for a person to read; default 0.
+      records: how documents become records.
+      shard_bytes: size after which a new shard begins; default 16 MB.
+      element_bytes: files are bundled up to so many bytes as stored; default 64 MB. More bytes give
+        fewer and larger shards, fewer bytes lose less work when a run is stopped.
+    """
+
+    reader: str = "auto"
+    reading: ReadOptions = dataclasses.field(default_factory=ReadOptions)
+    normalise: bool = False
+    language: LanguageId = dataclasses.field(default_factory=lambda: LanguageId("off"))
+    quality_rules: bool = False
+    quality_model: str = ""
+    quality_threshold: float = 0.5
+    quality_level: str = "document"
+    deduplicate: str = "off"
+    deduplicate_paragraphs: str = "auto"
+    near_threshold: float = MinHash.threshold
+    near_bands: int = MinHash.bands
+    min_paragraph_letters: int = DuplicateOptions.min_paragraph_letters
+    sample_dropped: int = 0
+    records: RecordOptions = dataclasses.field(default_factory=RecordOptions)
+    shard_bytes: int = 16_000_000
+    element_bytes: int = 64_000_000
+
+    def chain(self) -> Chain:
+        """Returns the stages between reader and records, in order."""
+        return Chain(self._stages())
+
+    def _stages(self) -> Iterator[Stage]:
+        if self.normalise:
+            yield Normalise()
+        if self.language.detect != "off" or self.language.languages:
+            yield self.language
+        if self.quality_rules:
+            yield QualityRules()
+        if self.quality_model and self.quality_level != "sentence":
+            yield QualityClassifier(self.quality_model, self.quality_threshold, self.quality_level)
+
+    def sentence_classifier(self) -> SentenceClassifier | None:
+        """Returns the judge of single sentences, if any; a new one for each element."""
+        if self.quality_model and self.quality_level == "sentence":
+            return SentenceClassifier(self.quality_model, self.quality_threshold)
+        return None
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
+        modes = {"documents": self.deduplicate, "paragraphs": self._paragraphs}
+        return tuple(kind for kind, mode in modes.items() if mode != "off")
+
+    @property
+    def _paragraphs(self) -> str:
+        if self.deduplicate_paragraphs != "auto":
+            return self.deduplicate_paragraphs
+        return "off" if self.deduplicate == "off" else "exact"
+
+    def duplicates(self) -> DuplicateOptions:
+        """Returns the options of the removal of duplicates."""
+        near = MinHash(bands=self.near_bands, threshold=self.near_threshold)
+        return DuplicateOptions(
+            near if self.deduplicate == "near" else None,
+            self._paragraphs != "off",
+            near if self._paragraphs == "near" else None,
+            self.min_paragraph_letters,
+        )
 
 
 class Input(NamedTuple):
@@ -37,9 +135,9 @@ class Input(NamedTuple):
     Attributes:
       path: as a reader takes it.
       size: bytes as stored.
-      extent: what parts of it are counted in, bytes or examples, if it can be read in parts; else
-        0.
-      language: of the documents that do not name their own; empty: that of the reading options.
+      extent: its length in the unit of its parts, bytes or examples; 0: it has no parts.
+      language: language of the documents that do not name their own; empty: that of the reading
+        options.
     """
 
     path: str
@@ -50,10 +148,10 @@ class Input(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What a run does.
+    """The work of a run.
 
     Attributes:
-      options: what happens to the text.
+      options: decide what happens to the text.
       inputs: what is read, in order.
       vocabulary: hash of the vocabulary, which is saved in the folder.
       exclude: names of files whose sentences are left out.
@@ -74,10 +172,10 @@ class Plan:
         vocabulary: str,
         exclude: Iterable[str] = (),
     ) -> "Plan":
-        """The plan for these files, as `readers.expand_text_files` gives them.
+        """Makes the plan for these files, as `readers.expand_text_files` gives them.
 
         Raises:
-          UserError: a file that the options name cannot be read, or a data set is not there.
+          UserError: a file that the options name cannot be read, or a data set does not exist.
         """
         named = [*exclude, *filter(None, [options.quality_model])]
         return cls(
@@ -96,7 +194,7 @@ class Plan:
         """The elements in order, each a bundle of (path, part of the file or None).
 
         Consecutive files are bundled up to `element_bytes`. A larger one is read in parts of that
-        size and more, each an element, where that can be done, else it is one by itself.
+        size and more, each an element, where that can be done, else it is an element of its own.
         """
         wanted = self.options.element_bytes
         bundles: list[list[tuple[str, Part | None]]] = []
@@ -121,7 +219,7 @@ class Plan:
         return {given.path: given.language for given in self.inputs}
 
     def sizes(self, phase: str) -> list[int]:
-        """What each number of a phase adds to its progress bar: bytes of input, or 1."""
+        """Returns the progress of each number of a phase: bytes of input, or 1."""
         if phase not in ("read", "write"):
             return [1] * dict(self.phases())[phase]
         stored = {given.path: given for given in self.inputs}
@@ -137,10 +235,10 @@ class Plan:
 
     @property
     def partitions(self) -> int:
-        """Into how many parts the keys of duplicates are divided.
+        """The number of parts into which the keys of duplicates are divided.
 
-        A key is 24 bytes, and some 60 while they are sorted: one of each document and paragraph,
-        and where near duplicates are looked for 20 bands of each. So a partition of 64 MiB of text
+        A key is 24 bytes, and some 60 while keys are sorted: one of each document and paragraph,
+        and 20 bands of each where near duplicates are looked for. So a partition of 64 MiB of text
         takes some 10 MB for exact paragraphs, 30 MB for near documents of 3 kB, 250 MB for near
         paragraphs of 350 bytes. Above 64 GiB of input, with 1,024 partitions, it grows with the
         input; compressed input counts as it is stored.
@@ -148,16 +246,11 @@ class Plan:
         total = sum(size for _, size, *_ in self.inputs)
         return min(_MAX_PARTITIONS, 1 + total // _BYTES_A_PARTITION)
 
-    @property
-    def compared(self) -> tuple[str, ...]:
-        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
-        return self.options.compared
-
     def phases(self) -> list[tuple[str, int]]:
-        """(phase, how often it is computed) in order."""
+        """Returns (phase, number of its computations) in order."""
         elements = len(self.elements)
-        phases = [("read", elements)] if self.compared else []
-        for kind in self.compared:
+        phases = [("read", elements)] if self.options.compared else []
+        for kind in self.options.compared:
             groups = -(-elements // ELEMENTS_A_GROUP)
             phases += [(kind, self.partitions), (f"{kind}_lost", groups)]
         return [*phases, ("write", elements)]
@@ -165,13 +258,13 @@ class Plan:
     def save(self, folder: Path) -> None:
         """Writes `prepare.json`."""
         values = {"format": _FORMAT} | dataclasses.asdict(self)
-        atomic_write_text(folder / FILE_NAME, json.dumps(values, indent=1) + "\n")
+        atomic_write_text(folder / PLAN_FILE, json.dumps(values, indent=1) + "\n")
 
     @classmethod
     def load(cls, folder: Path) -> "Plan":
         """Reads `prepare.json`; raises `UserError` if another release wrote it."""
         try:
-            values = read_object(folder / FILE_NAME, f"delete {folder} to start again")
+            values = read_object(folder / PLAN_FILE, f"delete {folder} to start again")
             if values.get("format") != _FORMAT:
                 raise ValueError(f"format {values.get('format')}, wanted {_FORMAT}")
             return cls(
@@ -183,19 +276,19 @@ class Plan:
             )
         except (AttributeError, KeyError, TypeError, ValueError) as error:
             raise UserError(
-                f"{folder / FILE_NAME}: is not of this release ({type(error).__name__}:"
+                f"{folder / PLAN_FILE}: is not of this release ({type(error).__name__}:"
                 f" {str(error)[:120]}); delete {folder} to start again, or resume it with the"
                 " release that began it"
             ) from None
 
     @property
     def digest(self) -> str:
-        """Changes with anything in the plan."""
+        """A hash of the whole plan."""
         text = json.dumps(dataclasses.asdict(self), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()
 
     def check_can_resume(self, before: "Plan", folder: Path) -> None:
-        """Raises `UserError` unless this plan can resume what `before` has begun in a folder.
+        """Raises `UserError` unless this plan can resume the work that `before` began in a folder.
 
         `on_error` may change from "fail" to "skip".
         """
@@ -207,7 +300,7 @@ class Plan:
             found["languages"] = plan.languages
             return found
 
-        for name, one, other in differences(values(before), values(self)):
+        for name, one, other in _differences(values(before), values(self)):
             if (name, one) == ("on_error", "fail"):
                 continue
             raise UserError(
@@ -222,8 +315,18 @@ class Plan:
 
 
 def result_path(folder: Path, phase: str, number: int) -> Path:
-    """The result file of a phase for a number; it exists when that is done."""
+    """Returns the result file of a phase for a number; it exists when that is done."""
     return folder / WORK / f"{phase}-{number:05d}.json"
+
+
+def _differences(before: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, Any, Any]]:
+    """Yields (name, value before, value now) of the differences, in nested values too."""
+    for name in sorted(before.keys() | now.keys()):
+        one, other = before.get(name), now.get(name)
+        if isinstance(one, dict) and isinstance(other, dict):
+            yield from _differences(one, other)
+        elif one != other:
+            yield name, one, other
 
 
 def _brief(value: Any) -> str:

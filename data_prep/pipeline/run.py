@@ -1,24 +1,36 @@
 """A whole run: start or resume, the phases in order, and the output under its final name."""
 
+import concurrent.futures
 import dataclasses
+import functools
+import multiprocessing
 import os
 import shutil
 from collections.abc import Sequence
+from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
+from types import TracebackType
 from typing import Any, Protocol
 
 from official_cmlm import progress
 from official_cmlm.errors import UserError, one_line
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, remove_unfinished, replace_folder, report_write_errors
+from official_cmlm.files import (
+    atomic_write_text,
+    remove_unfinished,
+    replace_folder,
+    report_write_errors,
+)
 from official_cmlm.input_files import is_remote, located
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import FILE_NAME as MANIFEST
 from official_cmlm.records.manifest import Manifest, Shard, load_manifest
 from official_cmlm.tokenization import Vocabulary
+from official_cmlm.worker_processes import end_with_parent
 
-from ..output.balance import write_report
+from ..counts import Counts
 from ..output.folder import (
+    PLAN_FILE,
     check_place,
     discard_partial,
     locked_output,
@@ -26,14 +38,12 @@ from ..output.folder import (
     outside_of,
     shard_name,
 )
-from ..output.summary import Summary, exit_status
-from ..readers import ReadReport, TextFile
+from ..output.report import Summary, exit_status, write_report
+from ..readers import TextFile
 from ..readers.tfds import PREFIX
 from ..stages.exclusion import Exclusion
-from .options import Options
-from .phases import REMEDY
-from .plan import FILE_NAME, WORK, Plan, result_path
-from .results import Result
+from .phases import REMEDY, Context, load_result, run_phase
+from .plan import WORK, Options, Plan, result_path
 
 SAMPLES = "dropped.jsonl"
 
@@ -42,12 +52,12 @@ class PhaseProgress:
     """The progress bar of a phase, moved within an element where the runner sees that far."""
 
     def __init__(self, bar: Any, sizes: Sequence[int]) -> None:
-        """`sizes[number]` is what a number adds to the bar."""
+        """Shows nothing yet; `sizes[number]` is the part of the bar of a number."""
         self._bar, self._sizes = bar, sizes
         self._shown = [0] * len(sizes)
 
     def advance(self, number: int, amount: int) -> None:
-        """Shows how much of a number is done so far."""
+        """Shows the amount of a number that is done so far."""
         amount = min(amount, self._sizes[number])
         self._bar.update(amount - self._shown[number])
         self._shown[number] = amount
@@ -76,8 +86,67 @@ class Runner(Protocol):
           progress: told about each that is done.
 
         Raises:
-          UserError: what a phase raises, or a worker has died.
+          UserError: as a phase does, or a worker has died.
         """
+
+
+class LocalRunner:
+    """A loop, or with several workers a pool of processes, which must be closed: a context."""
+
+    def __init__(self, workers: int = 1) -> None:
+        """Starts nothing yet; `workers` is the number of processes."""
+        self._pool: concurrent.futures.ProcessPoolExecutor | None = None
+        if workers > 1:
+            # Spawned, not forked: a fork would lack TensorFlow's threads.
+            context = multiprocessing.get_context("spawn")
+            self._pool = concurrent.futures.ProcessPoolExecutor(
+                workers, context, initializer=end_with_parent
+            )
+
+    def __enter__(self) -> "LocalRunner":
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._pool:
+            self._pool.shutdown(cancel_futures=True)
+
+    def __call__(
+        self,
+        phase: str,
+        folder: str,
+        digest: str,
+        numbers: Sequence[int],
+        progress: PhaseProgress,
+    ) -> None:
+        """Computes a phase for all numbers; see `Runner`."""
+        if self._pool is None:
+            for number in numbers:
+                run_phase(
+                    phase, folder, digest, number, functools.partial(progress.advance, number)
+                )
+                progress.done(number)
+            return
+        futures = {self._pool.submit(run_phase, phase, folder, digest, n): n for n in numbers}
+        try:
+            for future in concurrent.futures.as_completed(futures):
+                future.result()
+                progress.done(futures[future])
+        except BrokenProcessPool:
+            raise UserError(
+                f"{folder}: a worker has died, perhaps out of memory; give the same command"
+                " again to resume, with fewer --workers or a smaller --element_mb in a new folder"
+            ) from None
+        except Exception:
+            # Running phases still write: wait for them before anything is removed or reported.
+            for future in futures:
+                future.cancel()
+            concurrent.futures.wait(futures)
+            raise
 
 
 def write_documents(
@@ -89,28 +158,28 @@ def write_documents(
     overwrite: bool = False,
     exclude: Sequence[str] = (),
 ) -> int:
-    """Makes documents records of text: the whole of `create_documents` and `prepare`.
+    """Makes documents records of text: the work of `create_documents` and `prepare`.
 
-    What is written depends on the arguments but not on the runner. An unfinished run, even one
-    that was killed, is resumed.
+    The output depends on the arguments but not on the runner. An unfinished run, even one that was
+    killed, is resumed.
 
     Args:
       files: the text.
-      options: what happens to it.
+      options: decide what happens to it.
       vocabulary: decides the token ids.
       output: the folder to write.
       runner: computes the phases.
-      overwrite: whether to replace records that are there already.
+      overwrite: whether to replace existing records.
       exclude: files of evaluation sentences, which are left out.
 
     Returns:
-      The exit status, as `summary.exit_status` gives it. Of records that are there already, and
-      were made by the same plan, also that of then; nothing is done.
+      The exit status, as `report.exit_status` gives it. If the records exist already, and were made
+      by the same plan, nothing is done, and the status is the one of that run.
 
     Raises:
       UserError: as `run_plan` does, or the output may not be written.
     """
-    # Needed at the end; to be told of then would be late.
+    # They are needed at the end, when it would be late to say that one is missing.
     check_extra("data", "matplotlib", "sentencex", "zstandard")
     summary = Summary()
     folder, partial = check_place(output)
@@ -118,27 +187,27 @@ def write_documents(
     files = [file for file in files if file.path in kept]
     plan = Plan.of(files, _with_directory(options, files), vocabulary.hash, exclude)
     with locked_output(folder):
-        # Behind the lock, as another run may just have completed it.
-        if not overwrite and (done := finished(folder, plan)):
+        # Checked under the lock, as another run may just have completed it.
+        if not overwrite and (done := _finished(folder, plan)):
             print(
                 f"{one_line(output)}: complete already, made from the same input by the same"
                 f" options: {done.documents} documents; --overwrite makes it again"
             )
             return exit_status(done.counters)
         output_folder(folder, overwrite)
-        resumed = (partial / FILE_NAME).exists()
-        manifest, report = run_plan(plan, vocabulary, folder, partial, runner)
-    summary.show(output, manifest, report, len(files), resumed)
+        resumed = (partial / PLAN_FILE).exists()
+        manifest, counts = _run_plan(plan, vocabulary, folder, partial, runner)
+    summary.show(output, manifest, counts, len(files), resumed)
     return exit_status(manifest.counters)
 
 
-def finished(folder: Path, plan: Plan) -> Manifest | None:
-    """The manifest of a finished folder if it was surely made by this plan, of these files.
+def _finished(folder: Path, plan: Plan) -> Manifest | None:
+    """Returns the manifest of a finished folder if this plan surely made it, of these files.
 
     A file that was written after the plan was saved is not the one that was read, even if its size
-    is the same. Of remote files and data sets that is not known.
+    is the same. The time of remote files and data sets is unknown.
     """
-    path = folder / FILE_NAME
+    path = folder / PLAN_FILE
     if not path.exists() or not (folder / MANIFEST).exists():
         return None
     try:
@@ -146,7 +215,7 @@ def finished(folder: Path, plan: Plan) -> Manifest | None:
             return None
         manifest = load_manifest(folder, KIND)
     except UserError:
-        # Of another release, or damaged.
+        # The folder is of another release, or damaged.
         return None
     saved = path.stat().st_mtime_ns
     for given, *_ in plan.inputs:
@@ -158,7 +227,7 @@ def finished(folder: Path, plan: Plan) -> Manifest | None:
 
 
 def _with_directory(options: Options, files: Sequence[TextFile]) -> Options:
-    """The options with the current directory, if paths are relative: a worker may start elsewhere.
+    """Adds the current directory if paths are relative, as a worker may start elsewhere.
 
     Where all paths are absolute, the same command may be resumed from any directory.
     """
@@ -170,20 +239,20 @@ def _with_directory(options: Options, files: Sequence[TextFile]) -> Options:
     return dataclasses.replace(options, reading=reading)
 
 
-def run_plan(
+def _run_plan(
     plan: Plan, vocabulary: Vocabulary, output: Path, partial: Path, runner: Runner
-) -> tuple[Manifest, ReadReport]:
-    """Computes a plan, or what is left of it, and renames the result to its final name.
+) -> tuple[Manifest, Counts]:
+    """Computes the rest of a plan, and renames the result to its final name.
 
     Args:
-      plan: what is to be done.
-      vocabulary: that of the plan.
+      plan: the plan.
+      vocabulary: its vocabulary.
       output: the folder to make; existing records in it are replaced at the end.
       partial: its name while it is not complete; a stopped run is resumed there.
       runner: computes the phases.
 
     Returns:
-      What was written, and what was read; the report is empty if only the rename was missing.
+      The manifest of the records, and the counts, which are zero if only the rename was missing.
 
     Raises:
       UserError: a fault of the input, no usable text, a full disk, or `partial` was begun with
@@ -198,25 +267,25 @@ def run_plan(
             if not _has_results(partial):
                 shutil.rmtree(partial, ignore_errors=True)
             raise
-        # Left by a run that was killed while it wrote the plan.
+        # A run that was killed while it wrote the plan leaves an unfinished file.
         remove_unfinished(partial)
-        report = ReadReport()
+        counts = Counts()
         if not (partial / MANIFEST).exists():
-            report = _finish(plan, vocabulary, partial)
+            counts = _finish(plan, vocabulary, partial)
         shutil.rmtree(partial / WORK, ignore_errors=True)
         replace_folder(partial, output)
-    return load_manifest(output), report
+    return load_manifest(output), counts
 
 
 def begin(plan: Plan, vocabulary: Vocabulary, partial: Path) -> None:
     """Makes the unfinished folder, or checks that the existing one can be resumed."""
-    if (partial / FILE_NAME).exists() and ((partial / MANIFEST).exists() or _has_results(partial)):
+    if (partial / PLAN_FILE).exists() and ((partial / MANIFEST).exists() or _has_results(partial)):
         before = Plan.load(partial)
         plan.check_can_resume(before, partial)
         if plan != before:
             plan.save(partial)
         return
-    # There is no result to keep.
+    # No result is lost if the folder is begun again.
     exclusion = Exclusion.of(plan.exclude, plan.options.reading) if plan.exclude else None
     discard_partial(partial)
     (partial / WORK).mkdir(parents=True)
@@ -231,7 +300,7 @@ def _has_results(partial: Path) -> bool:
 
 
 def compute(plan: Plan, partial: Path, runner: Runner, phase: str, count: int) -> None:
-    """Computes what is left of a phase, with a progress bar."""
+    """Computes the rest of a phase, with a progress bar."""
     if (partial / MANIFEST).exists():
         return
     left = [n for n in range(count) if not result_path(partial, phase, n).exists()]
@@ -244,15 +313,18 @@ def compute(plan: Plan, partial: Path, runner: Runner, phase: str, count: int) -
         runner(phase, str(partial), plan.digest, left, PhaseProgress(bar, sizes))
 
 
-def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
-    total = Result.empty(plan.options.sample_dropped)
+def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> Counts:
+    """Adds up the results, and writes the reports and the manifest."""
+    total, shards = Context(partial, plan).new_counts(), []
     for phase, count in plan.phases():
         if phase in ("read", "write"):
             for number in range(count):
-                total.merge(Result.load(result_path(partial, phase, number)))
+                counts, written = load_result(result_path(partial, phase, number))
+                total.merge(counts)
+                shards += written
     try:
-        total.report.raise_if_all_failed(len(plan.inputs))
-        if not total.statistics.sentences:
+        total.raise_if_all_failed(len(plan.inputs))
+        if not total.sentences:
             raise UserError(
                 f"{','.join(path for path, *_ in plan.inputs[:3])}: no usable sentence in"
                 f" {len(plan.inputs)} file(s); check that they hold running text, --reader, --lines"
@@ -263,18 +335,16 @@ def _finish(plan: Plan, vocabulary: Vocabulary, partial: Path) -> ReadReport:
         shutil.rmtree(partial)
         raise
     if plan.exclude:
-        total.report.exclusion_faults += Exclusion.load(partial / WORK).faults
-    total.statistics.counters.update(total.report.counters())
-    shards = _number_shards(total.shards, partial)
-    manifest = total.statistics.manifest(vocabulary, shards, plan.options.records.keep_text)
+        total.add_exclusion_faults(Exclusion.load(partial / WORK).faults)
+    shards = _number_shards(shards, partial)
+    manifest = total.manifest(vocabulary, shards, plan.options.records.keep_text)
     write_report(manifest, partial)
     if plan.options.sample_dropped:
-        lines = "".join(f"{line}\n" for line in total.samples.lines())
-        with atomic_write(partial / SAMPLES) as file:
-            file.write(lines.encode("utf-8", "replace"))
-    # The last: with it the folder is complete.
+        lines = "".join(f"{line}\n" for line in total.counters.samples.lines())
+        atomic_write_text(partial / SAMPLES, lines)
+    # It is written last: with it the folder is complete.
     manifest.save(partial)
-    return total.report
+    return total
 
 
 def _number_shards(shards: Sequence[Shard], partial: Path) -> list[Shard]:

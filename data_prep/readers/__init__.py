@@ -1,39 +1,37 @@
-"""Readers of text: which there are, and which suits a file."""
+"""Readers of text: a registry of them, and the choice of the one that suits a file."""
 
 import dataclasses
+import os
+import re
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from official_cmlm.errors import UserError
-from official_cmlm.input_files import expand_inputs, located
+from official_cmlm.input_files import expand_inputs, is_remote, located
+from official_cmlm.languages import check_language_tag
 
+from ..counts import Counts, guarded
 from . import crawl_files, docstrings, jsonl, plain_text, tfds
 from .document import Document, Part, ReadOptions
-from .files import (
-    TextFile,
-    expand_text_files,
-    is_plain,
-    size_of,
-)
-from .report import ReadReport, guarded
+from .lines import is_plain, size_of
 
 __all__ = [
     "READER_NAMES",
+    "Counts",
     "Document",
     "Part",
     "ReadOptions",
-    "ReadReport",
     "TextFile",
     "expand_inputs",
     "expand_text_files",
     "measure",
     "read_documents",
     "read_file",
-    "reader_for",
     "size_of",
 ]
 
-# Called with (path, options, report), and by readers of parts with one. Documents come in the order
-# of the file, which is the same each time.
+# Called with (path, options, counts), and readers of parts with a part too. Documents come in the
+# order of the file, which is the same each time.
 Reader = Callable[..., Iterator[Document]]
 
 _READERS: dict[str, Reader] = {
@@ -44,15 +42,52 @@ _READERS: dict[str, Reader] = {
     "tfds": tfds.read,
     "docstrings": docstrings.read,
 }
-# A smaller part of a file is not worth to be opened for itself.
+# A smaller part of a file is not worth opening the file for.
 LEAST_PART_BYTES = 1 << 16
 READER_NAMES = ("auto", *_READERS)
 _COMPRESSED = (".gz", ".zst")
 _EXTENSIONS = {".jsonl": "jsonl", ".wet": "wet", ".warc": "warc", ".py": "docstrings"}
+# `de:path`, but not the scheme of an address such as gs://.
+_LANGUAGE_PREFIX = re.compile(r"([A-Za-z]{2,3}(?:[-_][A-Za-z0-9]+)*):(?!//)(.*)")
+
+
+class TextFile(NamedTuple):
+    """A file of text, or a data set.
+
+    Attributes:
+      path: as a reader takes it.
+      language: language of the documents that do not name their own; empty:
+        `ReadOptions.language`.
+    """
+
+    path: str
+    language: str = ""
+
+
+def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
+    """Returns the files of patterns with or without a language, as in `de:books/*.txt`.
+
+    A file that several patterns name has the language of the first one. A path that exists is
+    never taken for a pattern with a language.
+
+    Raises:
+      UserError: as `expand_inputs` does; or a prefix that looks like a language is not one.
+    """
+    files: dict[str, TextFile] = {}
+    for pattern in patterns or expand_inputs([]):
+        match = None if os.path.exists(pattern) else _LANGUAGE_PREFIX.fullmatch(pattern)
+        where, language = pattern, ""
+        if match:
+            language, pattern = match.groups()
+            check_language_tag(language, where)
+        for path in expand_inputs([pattern], suffix):
+            name = path if is_remote(path) else os.path.abspath(path)
+            files.setdefault(name, TextFile(path, language))
+    return list(files.values())
 
 
 def reader_for(path: str, name: str = "auto") -> Reader:
-    """The reader called `name`, or with "auto" the one that the path's extension asks for.
+    """Returns the reader called `name`, or with "auto" the one for the path's extension.
 
     Raises:
       UserError: no reader has that name.
@@ -69,7 +104,7 @@ def _name_for(path: str) -> str:
         return "tfds"
     path = path.lower()
     for ending in _COMPRESSED:
-        # Published as json.gz are files of JSON lines; a plain .json is one object.
+        # Files of JSON lines are published as json.gz; a plain .json is one object.
         if path.endswith(f".json{ending}"):
             return "jsonl"
         path = path.removesuffix(ending)
@@ -79,7 +114,7 @@ def _name_for(path: str) -> str:
 def read_documents(
     files: Iterable[str | TextFile],
     options: ReadOptions,
-    report: ReadReport,
+    counts: Counts,
     reader: str = "auto",
 ) -> Iterator[Document]:
     """Yields the documents of all files, in order.
@@ -87,23 +122,23 @@ def read_documents(
     Args:
       files: paths, or files with their languages.
       options: how they are read.
-      report: counts what is read.
+      counts: counts what is read.
       reader: name of the reader.
 
     Raises:
-      UserError: what a reader raises, if `options.on_error` is "fail"; with "skip" such a file is
+      UserError: the error of a reader, if `options.on_error` is "fail"; with "skip" such a file is
         left out from the fault on, and it is an error only if no file could be read to its end.
     """
     count = 0
     for file in files:
         count += 1
         path, language = file if isinstance(file, TextFile) else (file, "")
-        yield from read_file(path, options, report, reader, language=language)
-    report.raise_if_all_failed(count)
+        yield from read_file(path, options, counts, reader, language=language)
+    counts.raise_if_all_failed(count)
 
 
 def measure(path: str, options: ReadOptions, reader: str = "auto") -> tuple[int, int]:
-    """The size of a file as stored, in bytes, and what its parts are counted in; 0: it has none.
+    """Returns the stored size of a file in bytes, and its extent in the unit of its parts, or 0.
 
     Parts can be read of plain local files of JSON lines, or of text whose documents end at blank
     lines, in bytes; and of data sets, in examples.
@@ -114,28 +149,29 @@ def measure(path: str, options: ReadOptions, reader: str = "auto") -> tuple[int,
     read = reader_for(path, reader)
     if read is tfds.read:
         return tfds.measure(path, options)
-    size = size_of(located(path, options.directory))
+    place = located(path, options.directory)
+    size = size_of(place)
     by_lines = read is plain_text.read and options.documents_by == "blank_line"
     if size < 2 * LEAST_PART_BYTES or not (read is jsonl.read or by_lines):
         return size, 0
-    return size, size if is_plain(located(path, options.directory)) else 0
+    return size, size if is_plain(place) else 0
 
 
 def read_file(
     path: str,
     options: ReadOptions,
-    report: ReadReport,
+    counts: Counts,
     reader: str = "auto",
     part: Part | None = None,
     language: str = "",
 ) -> Iterator[Document]:
     """Yields the documents of one of several files; raises as `read_documents` does with "fail".
 
-    With `part` only those of it, in the units of `measure`; the parts of a file together give the
-    documents of the whole file. `language` overrides that of the options.
+    With `part` it yields those of the part, in the units of `measure`; the parts of a file together
+    give the documents of the whole file. `language` overrides that of the options.
     """
     if language:
         options = dataclasses.replace(options, language=language)
     read = reader_for(path, reader)
-    documents = read(path, options, report, part) if part else read(path, options, report)
-    return guarded(path, documents, options.on_error, report)
+    documents = read(path, options, counts, part) if part else read(path, options, counts)
+    return guarded(path, documents, options.on_error, counts)

@@ -7,12 +7,11 @@ from typing import TYPE_CHECKING
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
+from ..counts import SAMPLE_CHARACTERS, Counts
 from ..language_codes import language_code
-from ..output.dropped import SAMPLE_CHARACTERS
 from .document import Document, ReadOptions
-from .files import BrokenStreamError, ExpandedFile
+from .lines import BrokenStreamError, ExpandedFile
 from .plain_text import split_paragraphs
-from .report import ReadReport
 
 if TYPE_CHECKING:
     from fastwarc.warc import WarcRecord, WarcRecordType
@@ -23,7 +22,7 @@ _RECORD_END = b"\r\n\r\n"
 
 
 def records(
-    path: str, kind: "WarcRecordType", options: ReadOptions, report: ReadReport
+    path: str, kind: "WarcRecordType", options: ReadOptions, counts: Counts
 ) -> Iterator[tuple[str, "WarcRecord", bytes]]:
     """Yields (the URI of the record, or `path#NUMBER`; the record, for its headers; its content).
 
@@ -32,8 +31,8 @@ def records(
     Args:
       path: plain, gzip or zstd; whole or by the record.
       kind: the type of record to yield; others are passed over.
-      options: see above.
-      report: counts the file, its bytes and its faults.
+      options: `max_expanded_bytes`, and `on_error` for such a record.
+      counts: counts the file, its bytes and its faults.
 
     Raises:
       UserError: not a crawl file, a broken one, or one cut short.
@@ -42,9 +41,7 @@ def records(
     from fastwarc.warc import ArchiveIterator
 
     number = read = 0
-    with ExpandedFile(
-        path, report, options.max_expanded_bytes, directory=options.directory
-    ) as file:
+    with ExpandedFile(path, counts, options) as file:
         stream = _Tail(file)
         try:
             # HTTP is parsed later, as the record's own length shows whether it was cut short.
@@ -54,7 +51,7 @@ def records(
                 number += 1
                 name = record.headers.get("WARC-Target-URI") or f"{path}#{number}"
                 if record.content_length > options.max_expanded_bytes:
-                    report.record_fault(
+                    counts.record_fault(
                         path,
                         f"{path}: record {number} ({name[:200]}) holds {record.content_length}"
                         f" bytes, more than {options.max_expanded_bytes}; raise --max_expanded_mb",
@@ -74,7 +71,7 @@ def records(
                 " or choose another --reader"
             ) from None
         if not file.tell():
-            report.empty_files.append(path)
+            counts.empty_files.append(path)
         elif stream.tail != _RECORD_END:
             raise _cut_short(path, number)
 
@@ -110,7 +107,7 @@ class UnreadablePageError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """What is kept of a page.
+    """The part of a page that is kept.
 
     Attributes:
       text: its main text, a line a block, without navigation and the like.
@@ -122,15 +119,15 @@ class Page:
 
 
 def main_text(content: bytes, charset: str | None = None) -> Page:
-    """The main text of a page.
+    """Extracts the main text of a page.
 
     Args:
       content: HTML, in any encoding.
-      charset: what the server said of the encoding, if anything; a byte order mark counts more, a
-        `<meta charset>` and what the bytes look like count less.
+      charset: the encoding that the server names, if any; a byte order mark counts more, a
+        `<meta charset>` and the look of the bytes count less.
 
     Raises:
-      UnreadablePageError: tags nested deeper than `MAX_DEPTH`, or no HTML at all.
+      UnreadablePageError: tags nested deeper than `MAX_DEPTH`, or not HTML at all.
     """
     check_extra("data", "resiliparse")
     from resiliparse.extract.html2text import extract_plain_text
@@ -153,7 +150,7 @@ def main_text(content: bytes, charset: str | None = None) -> Page:
     return Page(text, language or None)
 
 
-def read_wet(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+def read_wet(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each `conversion` record, with the page's URI as its id.
 
     A line is a paragraph, as the text of a page is not wrapped. The language is the first that
@@ -165,15 +162,15 @@ def read_wet(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Do
     check_extra("data", "fastwarc")
     from fastwarc.warc import conversion
 
-    for name, record, content in records(path, conversion, options, report):
+    for name, record, content in records(path, conversion, options, counts):
         text = content.decode(errors="replace")
         if "\ufffd" in text:
-            report.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
+            counts.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
         paragraphs = split_paragraphs(text.removeprefix("\ufeff"), "paragraphs")
         if not paragraphs:
-            report.drop_empty(name)
+            counts.drop_empty(name)
             continue
-        report.documents += 1
+        counts.documents_read += 1
         language = language_code(record.headers.get("WARC-Identified-Content-Language"))
         yield Document(name, language or options.language, paragraphs)
 
@@ -181,7 +178,7 @@ def read_wet(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Do
 _HTML_TYPES = ("text/html", "application/xhtml+xml")
 
 
-def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each page that was fetched, with its URI as its id.
 
     Pages are `response` records of HTML with status 200; others are counted and dropped. The
@@ -197,17 +194,17 @@ def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[D
     check_extra("data", "fastwarc")
     from fastwarc.warc import response
 
-    for name, record, content in records(path, response, options, report):
+    for name, record, content in records(path, response, options, counts):
         try:
             answer = _parse(content)
             if reason := _unwanted(record, answer):
                 opening = content[:SAMPLE_CHARACTERS].decode(errors="replace")
-                report.drop_record(reason, name, opening)
+                counts.counters.drop(reason, name, (), opening)
                 continue
             page = main_text(_body(answer, options.max_expanded_bytes), answer.http_charset)
-        # Of the library an OSError, with what was wrong with the headers or the encoding.
+        # The library raises an OSError that says what is wrong with the headers or the encoding.
         except (OSError, UnreadablePageError) as error:
-            report.record_fault(
+            counts.record_fault(
                 path,
                 f"{path}: the page {name[:200]} cannot be read ({error}); leave it out with"
                 " --on_error=skip",
@@ -216,9 +213,9 @@ def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[D
             continue
         paragraphs = split_paragraphs(page.text, "paragraphs")
         if not paragraphs:
-            report.drop_empty(name)
+            counts.drop_empty(name)
             continue
-        report.documents += 1
+        counts.documents_read += 1
         declared = (
             record.headers.get("WARC-Identified-Content-Language"),
             page.language,
@@ -229,7 +226,7 @@ def read_warc(path: str, options: ReadOptions, report: ReadReport) -> Iterator[D
 
 
 def _parse(content: bytes) -> "WarcRecord":
-    """What the server answered, in a record of its own: that of the file is still being read."""
+    """Returns the server's answer in a record of its own; the file's record is still being read."""
     from fastwarc.warc import WarcRecord
 
     answer = WarcRecord()
@@ -240,13 +237,13 @@ def _parse(content: bytes) -> "WarcRecord":
 
 
 def _unwanted(record: "WarcRecord", answer: "WarcRecord") -> str:
-    """Why a response is no page of text; empty if it is one."""
+    """Returns the reason why a response is not a page of text; empty if it is one."""
     if not record.is_http or answer.http_headers is None:
-        return "not_http"
+        return "read/not_http"
     if answer.http_headers.status_code != 200:
-        return "other_http_status"
+        return "read/other_http_status"
     kind = record.headers.get("WARC-Identified-Payload-Type") or answer.http_content_type or ""
-    return "" if kind.lower().startswith(_HTML_TYPES) else "not_html"
+    return "" if kind.lower().startswith(_HTML_TYPES) else "read/not_html"
 
 
 def _body(answer: "WarcRecord", max_bytes: int) -> bytes:

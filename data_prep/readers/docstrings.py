@@ -9,9 +9,9 @@ from collections.abc import Iterator
 
 from official_cmlm.errors import UserError
 
+from ..counts import Counts
 from .document import Document, ReadOptions
-from .files import BrokenStreamError, ExpandedFile
-from .report import ReadReport
+from .lines import BrokenStreamError, ExpandedFile
 
 MIN_CHARACTERS, _MIN_WORDS = 80, 4
 _MIN_LETTERS = 0.85  # of the characters that are not white space
@@ -31,18 +31,16 @@ _CODE = re.compile(r">>>|```|\|.*\||\+--|--+\+| {4,}|\t|[{}\\]|\S==?\S|::$")
 _SENTENCE_END = re.compile(r"[.!?:](?=\s|$)")
 
 
-def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Document]:
+def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
     """Yields a document for each docstring of a source file with enough prose, in English.
 
     Its id is `path:NAME`. Nothing is executed. Docstrings that repeat each other are all yielded:
     a file knows nothing of the others.
 
     Raises:
-      UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is no Python.
+      UserError: the file cannot be read, is larger than `options.max_line_bytes`, or is not Python.
     """
-    with ExpandedFile(
-        path, report, options.max_expanded_bytes, directory=options.directory
-    ) as file:
+    with ExpandedFile(path, counts, options) as file:
         parts, size = [], 0
         try:
             while part := file.read(options.max_line_bytes):
@@ -56,7 +54,7 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
         except BrokenStreamError as error:
             raise error.at(path, f"after byte {size}") from None
     if not size:
-        report.empty_files.append(path)
+        counts.empty_files.append(path)
     try:
         found = docstrings_of(b"".join(parts))
     except UNPARSABLE as error:
@@ -64,19 +62,19 @@ def read(path: str, options: ReadOptions, report: ReadReport) -> Iterator[Docume
             f"{path}: is not Python source ({error}); choose another --reader"
         ) from None
     for name, paragraphs in found:
-        report.documents += 1
+        counts.documents_read += 1
         yield Document(f"{path}:{name}".rstrip(":"), "en", paragraphs)
 
 
-# What `docstrings_of` raises for source that Python cannot parse.
+# Errors that `docstrings_of` raises for source that Python cannot parse.
 UNPARSABLE = (SyntaxError, ValueError, RecursionError, MemoryError)
 
 
 def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
-    """(qualified name, paragraphs) of each docstring with enough prose; module's first, by depth.
+    """Returns (qualified name, paragraphs) of each docstring with enough prose, the module's first.
 
     Raises:
-      UNPARSABLE: the source is no Python.
+      UNPARSABLE: the source is not Python.
     """
     # Strings without any docstring's quotes make up a good part of all files.
     if b'"""' not in source and b"'''" not in source:
@@ -100,7 +98,7 @@ def docstrings_of(source: bytes) -> list[tuple[str, list[str]]]:
 
 
 def prose(docstring: str) -> list[str]:
-    """The paragraphs of a docstring, dedented, that read as English prose; markup removed."""
+    """Returns the paragraphs of a docstring that read as English prose, without markup."""
     kept: list[str] = []
     block: list[str] = []
     skip_section, skip_fence, skip_indent = False, False, -1
@@ -126,7 +124,7 @@ def prose(docstring: str) -> list[str]:
 
 
 def _paragraph(lines: list[str]) -> list[str]:
-    """The lines as one paragraph in a list, or nothing if they are not prose."""
+    """Returns the lines as one paragraph in a list, or nothing if they are not prose."""
     lines = list(itertools.takewhile(lambda line: not _LIST.match(line), lines))
     if not lines or any(_CODE.search(line) for line in lines):
         return []
@@ -140,5 +138,5 @@ def _paragraph(lines: list[str]) -> list[str]:
 
 
 def count_sentences(paragraphs: list[str]) -> int:
-    """About how many sentences the paragraphs hold."""
+    """Returns about how many sentences the paragraphs hold."""
     return sum(len(_SENTENCE_END.findall(paragraph)) for paragraph in paragraphs)

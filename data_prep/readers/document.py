@@ -1,15 +1,12 @@
-"""What readers yield, documents and pairs, and the options of reading."""
+"""Documents and pairs, which readers yield, and the options of reading."""
 
 from dataclasses import dataclass
 
-from official_cmlm.errors import UserError
-from official_cmlm.languages import check_language_tag
-
-from .report import ON_ERROR
-
+# Values of `ReadOptions.on_error`.
+ON_ERROR = ("fail", "skip")
 DOCUMENTS_BY = ("blank_line", "file", "line")
 LINES = ("wrapped", "paragraphs", "sentences")
-# (start, stop) of what is read of a file, in bytes, or of a data set, in examples.
+# (start, stop) of a part of a file, in bytes, or of a data set, in examples.
 Part = tuple[int, int]
 DEFAULT_MAX_LINE_BYTES = 16 << 20
 DEFAULT_MAX_DOCUMENT_BYTES = 8 << 20
@@ -21,7 +18,7 @@ class Document:
     """One document, or one piece of a document too long to hold in memory at once.
 
     Attributes:
-      id: what the input calls the document; else `path#N`, where N is the byte of the file,
+      id: the input's own name of the document; else `path#N`, where N is the byte of the file,
         decompressed, at which the document begins, or the number of a record or an example. Unique
         within one run if the input's own names are; the URIs of a crawl that fetched a page twice
         are not. The pieces of a document that was cut have the names of `cut_id`.
@@ -38,16 +35,17 @@ class Document:
 
 
 def cut_id(document_id: str, stage: str, number: int) -> str:
-    """The id of a piece of a document from which a stage has removed a part; `number` from 0.
+    """Returns the id of a piece of a document from which a stage has removed a part.
 
-    The first piece keeps the name; each stage has its own, so that cuts of cuts stay unique.
+    The first piece, number 0, keeps the name; each stage has its own, so that cuts of cuts stay
+    unique.
     """
     return f"{document_id}#{stage}-{number}" if number else document_id
 
 
 @dataclass(frozen=True, slots=True)
 class ReadOptions:
-    """How to read text.
+    """How to read text; the flags check the values.
 
     Attributes:
       documents_by: "blank_line" (a blank line ends a document), "file" (a file is one) or "line" (a
@@ -66,10 +64,7 @@ class ReadOptions:
       tfds_data_dir: folder of data sets that TensorFlow Datasets prepared; None for its own.
       tfds_split: the split of them to read, as tfds writes it, e.g. `train[:10%]`.
       text_feature: the feature of them that holds the text.
-      directory: what relative paths of files are relative to; "": the current directory.
-
-    Raises:
-      UserError: a value is not one of those above.
+      directory: the directory that relative paths of files start from; "": the current one.
     """
 
     documents_by: str = "blank_line"
@@ -84,17 +79,6 @@ class ReadOptions:
     text_feature: str = "text"
     directory: str = ""
 
-    def __post_init__(self) -> None:
-        choices = {"documents_by": DOCUMENTS_BY, "lines": LINES, "on_error": ON_ERROR}
-        for name, allowed in choices.items():
-            value = getattr(self, name)
-            if value not in allowed:
-                raise UserError(f"{name} is {value!r}; choose one of {', '.join(allowed)}")
-        check_language_tag(self.language, "language")
-        for name in ("max_line_bytes", "max_document_bytes", "max_expanded_bytes"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name} is {getattr(self, name)}; give a positive number of bytes")
-
 
 @dataclass(frozen=True, slots=True)
 class Pair:
@@ -105,8 +89,8 @@ class Pair:
       languages: language of each.
       label: name of the pair's class, or None.
       where: `path:line` of the pair, for messages.
-      negative: a hard negative, a text that might be taken for the second and is no match of the
-        first; in the second's language, not empty. None: there is none.
+      negative: a hard negative, a text that might be taken for the second but is not a match of the
+        first; in the second's language, not empty. None: the pair has none.
     """
 
     texts: tuple[str, str]
@@ -117,11 +101,11 @@ class Pair:
 
     @property
     def all_texts(self) -> tuple[tuple[str, str], ...]:
-        """(text, language) of all, the hard negative last."""
+        """Each text with its language, the hard negative last."""
         third = () if self.negative is None else ((self.negative, self.languages[1]),)
         return (*zip(self.texts, self.languages), *third)
 
 
 def one_space(text: str) -> str:
-    """The text with every run of white space made one space, and none at its ends."""
+    """Returns the text with every run of white space made one space, and none at its ends."""
     return " ".join(text.split())

@@ -6,14 +6,14 @@ from collections.abc import Iterator
 from official_cmlm.errors import UserError
 from official_cmlm.languages import is_language_tag, no_language
 
-from .decoding import iter_blocks
+from ..counts import Counts
 from .document import Document, Part, ReadOptions
+from .lines import iter_blocks
 from .plain_text import normalise_space, split_paragraphs
-from .report import ReadReport
 
 
 def read(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
 ) -> Iterator[Document]:
     """Yields a document for each object {"text": …, "lang": …, "id": …} of a file.
 
@@ -23,52 +23,44 @@ def read(
     counted and dropped. Of a plain file `part` may be read, bytes (start, stop): the lines that
     begin in it, and those that continue the last one.
 
-    A `lang` that is no language tag is a fault of its record, with the rest of its document.
+    A `lang` that is not a language tag is a fault of its record, with the rest of its document.
 
     Raises:
-      UserError: as `decoding.iter_lines` does; invalid JSON, or a value of the wrong type.
+      UserError: as `lines.iter_blocks` does; invalid JSON, or a value of the wrong type.
     """
     left_out = False
-    for where, offset, line in _lines(path, options, report, part):
+    for where, offset, line in _lines(path, options, counts, part):
         if not line.strip():
             continue
         record = parse_object(line, where)
-        # Written by hold_out for the pieces of a document that is too long for one line.
+        # `hold_out` writes the key for the pieces of a document that is too long for one line.
         continues = record.get("continues") is True
         if left_out and continues:
             continue
         language = _get(record, "lang", where) or options.language
         left_out = not is_language_tag(language)
         if left_out:
-            report.record_fault(path, f'{where}: "lang": {no_language(language)}', options.on_error)
+            counts.record_fault(path, f'{where}: "lang": {no_language(language)}', options.on_error)
             continue
         text = _get(record, "text", where)
         name = _get(record, "id", where)
-        name = f"{path}#{offset}" if name is None else mended(str(name), path, report)
+        name = f"{path}#{offset}" if name is None else mended(str(name), path, counts)
         if isinstance(text, str):
-            paragraphs = split_paragraphs(mended(text, path, report), options.lines)
+            paragraphs = split_paragraphs(mended(text, path, counts), options.lines)
         else:
-            paragraphs = normalise_space(mended(part, path, report) for part in text)
+            paragraphs = normalise_space(mended(part, path, counts) for part in text)
         if not paragraphs:
-            report.drop_empty(name)
+            counts.drop_empty(name)
             continue
-        report.documents += 1
+        counts.documents_read += 1
         yield Document(name, language, paragraphs, continues)
 
 
 def _lines(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None
 ) -> Iterator[tuple[str, int, str]]:
     """Yields (place for messages, byte of the file, line)."""
-    limits = (options.max_line_bytes, options.max_expanded_bytes)
-    for block in iter_blocks(
-        path,
-        report,
-        *limits,
-        directory=options.directory,
-        part=part,
-        is_border=_begins_document,
-    ):
+    for block in iter_blocks(path, counts, options, part=part, is_border=_begins_document):
         # Within a part of a file line numbers are unknown.
         numbered = not part or part[0] == 0
         numbers = zip(block.starts.tolist(), block.lines)
@@ -89,7 +81,7 @@ def _begins_document(line: bytes) -> bool:
 
 
 def parse_object(line: str, where: str) -> dict[str, object]:
-    """The JSON object that a line is; raises `UserError`, beginning with `where`, if it is none."""
+    """Returns the JSON object of a line; raises `UserError`, naming `where`, if it is not one."""
     try:
         record = json.loads(line)
     except json.JSONDecodeError as error:
@@ -123,16 +115,16 @@ def _get(record: dict[str, object], key: str, where: str) -> object:
     return value
 
 
-def mended(text: str, path: str, report: ReadReport) -> str:
-    """As `encodable`; counts what is replaced."""
+def mended(text: str, path: str, counts: Counts) -> str:
+    """Returns the text as `encodable` does; counts what is replaced."""
     whole = encodable(text)
     if whole is not text:
-        report.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
+        counts.add_not_utf8(path, whole.count("\ufffd") - text.count("\ufffd"))
     return whole
 
 
 def encodable(text: str) -> str:
-    r"""The text with half surrogate pairs (`"\ud800"` is legal JSON) replaced by U+FFFD."""
+    r"""Returns the text with U+FFFD for half surrogate pairs (`"\ud800"` is legal JSON)."""
     try:
         text.encode()
         return text

@@ -1,18 +1,18 @@
 """Inputs of pairs: aligned files of lines, tables, translation memories, labels, negatives."""
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from official_cmlm.errors import UserError
 from official_cmlm.input_files import is_file
 from official_cmlm.languages import check_language_tag
 
+from ..counts import Counts
 from . import tmx
-from .decoding import iter_lines
 from .document import Pair, ReadOptions, one_space
 from .jsonl import mended, parse_object
-from .report import ReadReport
+from .lines import iter_lines
 
 FORMATS = ("lines", "moses", "tsv", "tmx", "nli", "triples")
 # Formats of which one file is a whole input.
@@ -22,12 +22,12 @@ _MISSING = object()
 
 @dataclass(frozen=True, slots=True)
 class PairInput:
-    """Where pairs of one kind come from.
+    """A source of pairs of one kind.
 
     Attributes:
       paths: two files of which line i of one belongs to line i of the other, or one file.
       languages: language of the first and of the second text.
-      form: of one file, "tsv", "tmx", "nli" or "triples".
+      form: form of one file, "tsv", "tmx", "nli" or "triples".
     """
 
     paths: tuple[str, ...]
@@ -36,34 +36,33 @@ class PairInput:
 
     @property
     def name(self) -> str:
-        """Its files, for messages."""
+        """The files' names, for messages."""
         return ",".join(self.paths)
 
-    def read(self, report: ReadReport, header: bool, options: ReadOptions) -> Iterator[Pair]:
+    def read(self, counts: Counts, header: bool, options: ReadOptions) -> Iterator[Pair]:
         """Yields the pairs in order.
 
         Args:
-          report: counts what is read.
+          counts: counts what is read.
           header: leave out the first line of a table.
-          options: the limits of lines and of what a file may expand to.
+          options: the limits of lines and of decompression.
 
         Raises:
           UserError: for files of different lengths, a line of a table without two or three
             columns, and as `tmx.read`, `_read_nli` and `_read_triples` do.
         """
         if len(self.paths) == 2:
-            yield from self._aligned(report, options)
+            yield from self._read_aligned(counts, options)
         elif self.form == "tsv":
-            yield from self._table(report, header, options)
+            yield from self._read_table(counts, header, options)
         elif self.form == "triples":
-            yield from _read_triples(self.paths[0], self.languages, options, report, header)
+            yield from _read_triples(self.paths[0], self.languages, options, counts, header)
         else:
             read = {"tmx": tmx.read, "nli": _read_nli}[self.form]
-            yield from read(self.paths[0], self.languages, options, report)
+            yield from read(self.paths[0], self.languages, options, counts)
 
-    def _aligned(self, report: ReadReport, options: ReadOptions) -> Iterator[Pair]:
-        limits = (options.max_line_bytes, options.max_expanded_bytes)
-        first, second = (iter_lines(path, report, *limits) for path in self.paths)
+    def _read_aligned(self, counts: Counts, options: ReadOptions) -> Iterator[Pair]:
+        first, second = (iter_lines(path, counts, options) for path in self.paths)
         for left, right in itertools.zip_longest(first, second, fillvalue=_MISSING):
             if left is _MISSING or right is _MISSING:
                 short, number = (
@@ -77,10 +76,9 @@ class PairInput:
             texts = (one_space(text), one_space(right[1]))
             yield Pair(texts, self.languages, None, f"{self.paths[0]}:{number}")
 
-    def _table(self, report: ReadReport, header: bool, options: ReadOptions) -> Iterator[Pair]:
+    def _read_table(self, counts: Counts, header: bool, options: ReadOptions) -> Iterator[Pair]:
         (path,) = self.paths
-        limits = (options.max_line_bytes, options.max_expanded_bytes)
-        for number, line in iter_lines(path, report, *limits):
+        for number, line in iter_lines(path, counts, options):
             if header and number == 1:
                 continue
             cells = line.split("\t")
@@ -95,17 +93,17 @@ class PairInput:
 
 
 def pair_inputs(paths: list[str], languages: list[str], form: str) -> list[PairInput]:
-    """The inputs that the flags name.
+    """Returns the inputs that the flags name.
 
     Args:
-      paths: for `lines` two files an input; for `moses` what the names of two files begin with,
+      paths: for `lines` two files an input; for `moses` the common beginning of two files' names,
         `corpus` for `corpus.en` and `corpus.de` (each also with .gz or .zst); else one file.
       languages: one tag a path; for a table `en`, both texts, or `en-de`, the first and the
         second; for `moses` and `tmx` `en-de`.
       form: one of `FORMATS`.
 
     Raises:
-      UserError: if the numbers do not fit, a tag is none, or a file of `moses` is not there.
+      UserError: the numbers do not fit, a tag is malformed, or a file of `moses` does not exist.
     """
     if len(paths) != len(languages):
         raise UserError(
@@ -151,36 +149,59 @@ def _both(tag: str) -> tuple[str, str]:
     return (first, second) if dash else (tag, tag)
 
 
-_FIELDS = ("sentence1", "sentence2", "gold_label")
+_NLI = ("sentence1", "sentence2", "gold_label")
 
 
 def _read_nli(
-    path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
+    path: str, languages: tuple[str, str], options: ReadOptions, counts: Counts
 ) -> Iterator[Pair]:
     """Yields a pair for each row, with its `gold_label`.
 
     JSON lines are told by the first byte of the first line, {. The first line of a table names
-    its columns, in any order and among others; a cell is what stands between tabs, without quotes.
+    its columns, in any order and among others; a cell is the text between two tabs, without quotes.
 
     Raises:
-      UserError: as `decoding.iter_lines` does; a field is missing; a row with another number of
+      UserError: as `lines.iter_lines` does; a field is missing; a row with another number of
         columns than the first line.
     """
     header: list[str] | None = None
-    for number, line in iter_lines(
-        path, report, options.max_line_bytes, options.max_expanded_bytes
-    ):
+    for number, line in iter_lines(path, counts, options):
         where = f"{path}:{number}"
         if not line.strip():
             continue
         if header is None:
             header = [] if line.startswith("{") else [cell.strip() for cell in line.split("\t")]
             if header:
-                _check(header, where)
+                _check_nli(header, where)
                 continue
-        row = _cells(line, header, where) if header else _object(line, where)
-        first, second, label = (mended(row[field], path, report) for field in _FIELDS)
+        row = _cells(line, header, where) if header else parse_object(line, where)
+        if not header:
+            _check_nli(row, where)
+            _check_strings(row, _NLI, where)
+        first, second, label = (mended(row[field], path, counts) for field in _NLI)
         yield Pair((one_space(first), one_space(second)), languages, label.strip(), where)
+
+
+def _cells(line: str, header: list[str], where: str) -> dict[str, str]:
+    cells = line.split("\t")
+    if len(cells) != len(header):
+        raise UserError(f"{where}: {len(cells)} columns, but the first line names {len(header)}")
+    return dict(zip(header, cells))
+
+
+def _check_nli(names: Iterable[str], where: str) -> None:
+    missing = [field for field in _NLI if field not in names]
+    if missing:
+        raise UserError(
+            f"{where}: no {missing[0]!r}; --format=nli needs {', '.join(_NLI)}, in the"
+            " first line of a table or in each object"
+        )
+
+
+def _check_strings(row: dict[str, object], fields: Iterable[str], where: str) -> None:
+    for field in fields:
+        if not isinstance(row[field], str):
+            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
 
 
 _TRIPLE = ("anchor", "positive", "negative")
@@ -190,10 +211,10 @@ def _read_triples(
     path: str,
     languages: tuple[str, str],
     options: ReadOptions,
-    report: ReadReport,
+    counts: Counts,
     header: bool = False,
 ) -> Iterator[Pair]:
-    """Yields a pair for each row, with its hard negative if the third text is there and not empty.
+    """Yields a pair for each row, with its hard negative if it has a third text.
 
     JSON lines are told by the first line with text, which starts with { and has no tab; their keys
     are `anchor`, `positive` and, if there is one, `negative`. Tables have these as their two or
@@ -203,13 +224,11 @@ def _read_triples(
       header: leave out the first line of a table.
 
     Raises:
-      UserError: as `decoding.iter_lines` does; a line of a table without two or three columns; an
-        object without a text, or with one that is no string.
+      UserError: as `lines.iter_lines` does; a line of a table without two or three columns; an
+        object without a text, or with one that is not a string.
     """
     is_json: bool | None = None
-    for number, line in iter_lines(
-        path, report, options.max_line_bytes, options.max_expanded_bytes
-    ):
+    for number, line in iter_lines(path, counts, options):
         where = f"{path}:{number}"
         if is_json is None and line.strip():
             # A table's first text may begin with { too; tabs inside strings of JSON are escaped.
@@ -217,7 +236,7 @@ def _read_triples(
         if is_json:
             if not line.strip():
                 continue
-            cells = [mended(cell, path, report) for cell in _triple(line, where)]
+            cells = [mended(cell, path, counts) for cell in _triple(line, where)]
         elif header and number == 1:
             continue
         else:
@@ -237,32 +256,5 @@ def _triple(line: str, where: str) -> list[str]:
         if field not in row:
             raise UserError(f"{where}: no {field!r}; --format=triples needs {', '.join(_TRIPLE)}")
     fields = _TRIPLE if row.get("negative") is not None else _TRIPLE[:2]
-    for field in fields:
-        if not isinstance(row[field], str):
-            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
+    _check_strings(row, fields, where)
     return [row[field] for field in fields]
-
-
-def _cells(line: str, header: list[str], where: str) -> dict[str, str]:
-    cells = line.split("\t")
-    if len(cells) != len(header):
-        raise UserError(f"{where}: {len(cells)} columns, but the first line names {len(header)}")
-    return dict(zip(header, cells))
-
-
-def _object(line: str, where: str) -> dict[str, str]:
-    row = parse_object(line, where)
-    _check(row, where)
-    for field in _FIELDS:
-        if not isinstance(row[field], str):
-            raise UserError(f'{where}: "{field}" is not of the right type; make it a string')
-    return row
-
-
-def _check(names: object, where: str) -> None:
-    missing = [field for field in _FIELDS if field not in names]
-    if missing:
-        raise UserError(
-            f"{where}: no {missing[0]!r}; --format=nli needs {', '.join(_FIELDS)}, in the"
-            " first line of a table or in each object"
-        )

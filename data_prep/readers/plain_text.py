@@ -2,13 +2,13 @@
 
 from collections.abc import Iterable, Iterator
 
-from .decoding import Block, iter_blocks
+from ..counts import Counts
 from .document import Document, Part, ReadOptions
-from .report import ReadReport
+from .lines import Block, iter_blocks
 
 
 def read(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
 ) -> Iterator[Document]:
     """Yields the documents of a text file, in order, with ids `path#BYTE`, where they begin.
 
@@ -16,22 +16,22 @@ def read(
     continuing the one before, `path#BYTE+1` and so on; cut between paragraphs where it can be, else
     between lines.
 
-    Of a plain file whose documents end at blank lines `part` may be read, bytes (start, stop): the
-    documents behind the blank lines that begin in it, and for 0 the one that the file begins with.
+    A plain file whose documents end at blank lines may be read by `part`, bytes (start, stop): the
+    documents after the blank lines that begin in it, and for 0 the one that the file begins with.
 
     Raises:
-      UserError: as `decoding.iter_lines` does.
+      UserError: as `lines.iter_blocks` does.
     """
     piece = 0
-    for offset, paragraphs, continues in _pieces(path, options, report, part):
+    for offset, paragraphs, continues in _pieces(path, options, counts, part):
         piece = piece + 1 if continues else 0
         name = f"{path}#{offset}+{piece}" if piece else f"{path}#{offset}"
-        report.documents += 1
+        counts.documents_read += 1
         yield Document(name, options.language, paragraphs, continues)
 
 
 def split_paragraphs(text: str, lines: str) -> list[str]:
-    """The paragraphs of a text already in memory; `lines` as in `ReadOptions`."""
+    """Returns the paragraphs of a text in memory; `lines` as in `ReadOptions`."""
     assembler = _Assembler(lines == "wrapped")
     # Not `str.splitlines`, which also splits at form feeds and at U+2028.
     for line in text.replace("\r\n", "\n").replace("\r", "\n").split("\n"):
@@ -40,7 +40,7 @@ def split_paragraphs(text: str, lines: str) -> list[str]:
 
 
 def normalise_space(texts: Iterable[str]) -> list[str]:
-    """The texts with every run of white space made one space, without those left empty."""
+    """Returns the texts with every run of white space made one space, without empty ones."""
     return [text for text in (" ".join(text.split()) for text in texts) if text]
 
 
@@ -71,7 +71,7 @@ class _Assembler:
             self._open, self._open_bytes = [], 0
 
     def add_run(self, lines: list[str], text: str) -> None:
-        """As `add`, of several lines, none of them empty; `text` is all of them, by one space."""
+        """Adds several lines, none of them empty; `text` is all of them, joined by one space."""
         if not self._wrapped:
             for line in lines:
                 self.add(line)
@@ -87,7 +87,7 @@ class _Assembler:
         return taken
 
     def take_some(self) -> list[str]:
-        """Takes the complete paragraphs if there are any, else what there is of the open one."""
+        """Takes the complete paragraphs if there are any, else the lines of the open one."""
         if not self._closed:
             return self.take_all()
         taken, self._closed = self._closed, []
@@ -100,7 +100,7 @@ class _Assembler:
 
 
 def _pieces(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None
 ) -> Iterator[tuple[int, list[str], bool]]:
     """Yields (byte at which the document begins, paragraphs, whether it is not the first piece)."""
     by_blank_line = options.documents_by == "blank_line"
@@ -108,7 +108,7 @@ def _pieces(
     assembler = _Assembler(options.lines == "wrapped")
     continues = inside = False
     begin = 0
-    for block, at, run in _runs(path, options, report, part):
+    for block, at, run in _runs(path, options, counts, part):
         if not run:
             if not by_blank_line:
                 assembler.add("")
@@ -129,7 +129,7 @@ def _pieces(
             assembler.add_run(run, text)
             continue
         for line in run:
-            # More than once, as what is left of an open paragraph may be too long by itself.
+            # More than once, as the rest of an open paragraph may be too long on its own.
             while assembler.bytes and assembler.bytes + len(line.encode()) > max_bytes:
                 yield begin, assembler.take_some(), continues
                 continues = True
@@ -139,19 +139,14 @@ def _pieces(
 
 
 def _runs(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None
 ) -> Iterator[tuple[Block, int, list[str]]]:
-    """Yields lines without white space at their ends, none of them empty; [] for an empty line.
+    """Yields (block, index of the first line, run of lines); the run of an empty line is [].
 
-    Before them the block, and which of its lines is the first.
-
-    A run of lines at a time: a step of Python for each would take longer than to read them.
+    Lines are stripped. They come as runs, as a step of Python for each line would take longer than
+    to read it.
     """
-    limits = (options.max_line_bytes, options.max_expanded_bytes)
-    blocks = iter_blocks(
-        path, report, *limits, directory=options.directory, part=part, is_border=_is_blank
-    )
-    for block in blocks:
+    for block in iter_blocks(path, counts, options, part=part, is_border=_is_blank):
         lines = [*map(str.strip, block.lines), ""]
         start, last = 0, len(lines) - 1
         while start <= last:

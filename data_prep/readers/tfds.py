@@ -7,17 +7,17 @@ from typing import TYPE_CHECKING, Any
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 
+from ..counts import Counts
 from .document import Document, Part, ReadOptions
-from .files import size_of
+from .lines import size_of
 from .plain_text import split_paragraphs
-from .report import ReadReport
 
 if TYPE_CHECKING:
     from tensorflow_datasets.core import DatasetBuilder
 
-# Before the name of a data set, where otherwise the path of a file stands.
+# A path with this prefix names a data set.
 PREFIX = "tfds:"
-# Without the namespaces of tfds, which stand for servers.
+# Names have no namespace of tfds, which would be a server.
 _NAME = re.compile(r"\w+(/[\w.+-]+)?(:\d+\.\d+\.\d+)?")
 _WHOLE_SPLIT = re.compile(r"\w+")
 # The end of a configuration's name that is a language: 20230601.zh-min-nan, en.
@@ -25,9 +25,9 @@ _LANGUAGE = re.compile(r"(?:.*\.)?([a-z]{2,3}(?:-[a-z]+)*)")
 
 
 def measure(path: str, options: ReadOptions) -> tuple[int, int]:
-    """Bytes as stored of the examples that are read, and their number where a part may be read.
+    """Returns the stored bytes of the examples that are read, and their number.
 
-    That is 0 where `options.tfds_split` is not one whole split.
+    The number is 0, as parts cannot be read, where `options.tfds_split` is not one whole split.
 
     Raises:
       UserError: not prepared in that folder, or no such split.
@@ -46,7 +46,7 @@ def measure(path: str, options: ReadOptions) -> tuple[int, int]:
 
 
 def read(
-    path: str, options: ReadOptions, report: ReadReport, part: Part | None = None
+    path: str, options: ReadOptions, counts: Counts, part: Part | None = None
 ) -> Iterator[Document]:
     """Yields a document for each example of the split `options.tfds_split`, in the stored order.
 
@@ -57,7 +57,7 @@ def read(
     Args:
       path: `tfds:NAME`, with NAME as tfds writes it, e.g. `wikipedia/20230601.en`.
       options: `tfds_data_dir` is where the data set was prepared.
-      report: counts what is read.
+      counts: counts what is read.
       part: numbers of the examples to read, (start, stop); default all.
 
     Raises:
@@ -75,26 +75,26 @@ def read(
         )
     language = _language(name) or options.language
     first = part[0] if part else 0
-    report.files += not first
+    counts.files += not first
     empty = not first
     try:
         for number, example in enumerate(_examples(builder, name, options, part), first):
             content = example[feature].numpy()
             text = content.decode(errors="replace")
             if "\ufffd" in text:
-                report.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
-            report.bytes += len(content)
+                counts.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
+            counts.bytes += len(content)
             empty = False
             paragraphs = split_paragraphs(text, options.lines)
             if not paragraphs:
-                report.drop_empty(f"{path}#{number}")
+                counts.drop_empty(f"{path}#{number}")
                 continue
-            report.documents += 1
+            counts.documents_read += 1
             yield Document(f"{path}#{number}", language, paragraphs)
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None
     if empty:
-        report.empty_files.append(path)
+        counts.empty_files.append(path)
 
 
 def _builder(name: str, data_dir: str | None) -> "DatasetBuilder":

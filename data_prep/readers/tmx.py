@@ -6,9 +6,9 @@ from xml.parsers import expat
 from official_cmlm.errors import UserError
 from official_cmlm.languages import is_language_tag, no_language
 
+from ..counts import Counts
 from .document import Pair, ReadOptions, one_space
-from .files import BrokenStreamError, ExpandedFile
-from .report import ReadReport
+from .lines import BrokenStreamError, ExpandedFile
 
 _CHUNK_BYTES = 1 << 16
 _MAX_DEPTH = 512
@@ -18,32 +18,32 @@ _LANGUAGE_ATTRIBUTES = ("xml:lang", "lang")
 
 
 def read(
-    path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
+    path: str, languages: tuple[str, str], options: ReadOptions, counts: Counts
 ) -> Iterator[Pair]:
     """Yields a pair for each translation unit that has a text in both languages.
 
-    Units that lack one are counted in `report.records_dropped`. A variant is of language `en` if
-    its tag is `en` or begins with `en-`, in any case; of several the first counts. A tag that is
-    none is a fault of its unit.
+    Units without one are counted as `read/without_both_languages`. A variant is of language `en` if
+    its tag is `en` or begins with `en-`, in any case; the first of several counts. A malformed tag
+    is a fault of its unit.
 
     Args:
       path: plain, gzip or zstd, in any encoding that its XML declaration or byte order mark says.
-      languages: of the first and of the second text.
+      languages: languages of the first and of the second text.
       options: `max_line_bytes` bounds a unit and a tag, in bytes; `on_error`.
-      report: counts what is read.
+      counts: counts what is read.
 
     Raises:
-      UserError: no well-formed XML, entities declared in the file, a unit too long.
+      UserError: not well-formed XML, entities declared in the file, a unit too long.
     """
-    parser = _Parser(path, languages, options, report)
-    with ExpandedFile(path, report, options.max_expanded_bytes) as file:
+    parser = _Parser(path, languages, options, counts)
+    with ExpandedFile(path, counts, options) as file:
         try:
             while chunk := file.read(min(_CHUNK_BYTES, options.max_line_bytes)):
                 yield from parser.feed(chunk, file.tell())
         except BrokenStreamError as error:
             raise error.at(path, f"after line {parser.line}") from None
         if not file.tell():
-            report.empty_files.append(path)
+            counts.empty_files.append(path)
             return
         yield from parser.feed(b"", file.tell(), is_last=True)
 
@@ -52,9 +52,9 @@ class _Parser:
     """Collects the pairs of the chunks it is fed."""
 
     def __init__(
-        self, path: str, languages: tuple[str, str], options: ReadOptions, report: ReadReport
+        self, path: str, languages: tuple[str, str], options: ReadOptions, counts: Counts
     ) -> None:
-        self._path, self._languages, self._report = path, languages, report
+        self._path, self._languages, self._counts = path, languages, counts
         self._max_bytes, self._on_error = options.max_line_bytes, options.on_error
         self._pairs: list[Pair] = []
         self._depth = self._bytes = self._codes = self._unit_line = 0
@@ -74,14 +74,14 @@ class _Parser:
         return self._expat.CurrentLineNumber
 
     def feed(self, chunk: bytes, position: int, is_last: bool = False) -> list[Pair]:
-        """The pairs that end in the chunk, which ends at byte `position` of the file."""
+        """Returns the pairs that end in the chunk, which ends at byte `position` of the file."""
         try:
             self._expat.Parse(chunk, is_last)
         except UserError:
             raise
         except (expat.ExpatError, LookupError, ValueError) as error:
             raise self._error(f"not well-formed XML ({error}); fetch or export it again") from None
-        # The parser holds what it cannot tell yet, such as a tag without an end.
+        # The parser holds text that it cannot interpret yet, such as a tag without an end.
         if position - self._expat.CurrentByteIndex > self._max_bytes + _CHUNK_BYTES:
             raise self._error(f"markup of more than {self._max_bytes} bytes; raise --max_line_mb")
         pairs, self._pairs = self._pairs, []
@@ -134,10 +134,11 @@ class _Parser:
             first, second = (self._texts.get(language) for language in self._languages)
             where = f"{self._path}:{self._unit_line}"
             if self._fault:
-                self._report.record_fault(self._path, self._fault, self._on_error)
+                self._counts.record_fault(self._path, self._fault, self._on_error)
                 return
             if first is None or second is None:
-                self._report.drop_record("without_both_languages", where, first or second or "")
+                reason, found = "read/without_both_languages", first or second or ""
+                self._counts.counters.drop(reason, where, (), found)
                 return
             self._pairs.append(Pair((first, second), self._languages, None, where))
 

@@ -1,45 +1,51 @@
-"""Stages of data preparation: what happens to a document between reader and records.
+"""Stages of data preparation: changes to a document between reader and records.
 
 A stage is a frozen dataclass of settings. Called with a document and counters, it returns the
 document, changed or not, or None to drop it. It knows nothing of other documents, so its result
 depends neither on their order nor on the number of workers. Each document or paragraph that it
 drops is counted by `drop_document` under `stage/reason`.
+
+Later, when documents are split into sentences, a `SentenceCutter` may take single ones out.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import replace
-from typing import Protocol
+import abc
+import dataclasses
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, Protocol
 
-from ..output.dropped import DropCounter
-from ..readers.document import Document
+import numpy as np
+
+from ..counts import DropCounter, drop_document
+from ..readers.document import Document, cut_id
 
 
 class Stage(Protocol):
     """Changes or drops documents, one at a time."""
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document, changed or not, or None if it is dropped; counts what is dropped."""
+        """Returns the document, changed or not, or None to drop it; counts what is dropped."""
 
 
 def keep_paragraphs(document: Document, paragraphs: list[str]) -> Document:
-    """The document with these paragraphs; itself if they are those it has."""
+    """Returns the document with these paragraphs; itself if it has no others."""
     if paragraphs == document.paragraphs:
         return document
-    return replace(document, paragraphs=paragraphs)
+    return dataclasses.replace(document, paragraphs=paragraphs)
 
 
 class Chain:
     """Stages in order; a stage itself.
 
     Attributes:
-      stages: what each document goes through, until one drops it.
+      stages: the stages that each document passes, until one drops it.
     """
 
     def __init__(self, stages: Iterable[Stage]) -> None:
         self.stages = tuple(stages)
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """What the last stage makes of the document, or None if any drops it."""
+        """Returns the document after the last stage, or None if any drops it."""
         result: Document | None = document
         for stage in self.stages:
             if result is None:
@@ -48,7 +54,7 @@ class Chain:
         return result
 
     def run(self, documents: Iterable[Document], counters: DropCounter) -> Iterator[Document]:
-        """Yields what is left of the documents, which come in the order of their file.
+        """Yields the documents that stay; they come in the order of their file.
 
         A piece of a long document no longer continues the one before if that is dropped.
         """
@@ -56,5 +62,70 @@ class Chain:
         for document in documents:
             result = self(document, counters)
             if result is not None:
-                yield replace(result, continues=False) if dropped and result.continues else result
+                cut = dropped and result.continues
+                yield dataclasses.replace(result, continues=False) if cut else result
             dropped = result is None
+
+
+class SentenceCutter(abc.ABC):
+    """Decides which sentences of the documents of a file stay; the documents come in order.
+
+    Where a sentence is taken out, the document is cut into pieces named by `cut_id`: the sentences
+    on both sides of it are not neighbours, and training takes neighbours for consecutive text. A
+    piece does not continue the one before whose last sentence was taken out.
+
+    Attributes:
+      stage: the name that `cut_id` gives to pieces.
+      reason: counts the sentences that are taken out.
+      none_left: counts the documents of which nothing is left.
+    """
+
+    stage: ClassVar[str]
+    reason: ClassVar[str]
+    none_left: ClassVar[str]
+
+    def __init__(self) -> None:
+        # Whether the last sentence of the document before stayed.
+        self._whole = True
+
+    @abc.abstractmethod
+    def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
+        """Returns whether each sentence stays; bool `[sentences of all documents]`."""
+
+    def __call__(
+        self, documents: Sequence[tuple[Document, list[str]]], counters: DropCounter
+    ) -> Iterator[tuple[Document, list[str]]]:
+        """Yields (document, sentences that stay), in order.
+
+        Args:
+          documents: the next documents with their sentences.
+          counters: counts what is left out.
+        """
+        kept = self.keep(documents)
+        start = 0
+        for document, sentences in documents:
+            marks = kept[start : start + len(sentences)]
+            start += len(sentences)
+            joins = document.continues and self._whole
+            self._whole = bool(marks[-1]) if len(marks) else True
+            if marks.all():
+                if joins != document.continues:
+                    document = dataclasses.replace(document, continues=joins)
+                yield document, sentences
+                continue
+            for sentence, stays in zip(sentences, marks.tolist()):
+                if not stays:
+                    drop_document(counters, self.reason, document, sentence)
+            if not marks.any():
+                drop_document(counters, self.none_left, document)
+            for number, run in enumerate(_runs(sentences, marks)):
+                name = cut_id(document.id, self.stage, number)
+                joins = joins and not number and bool(marks[0])
+                yield dataclasses.replace(document, id=name, continues=joins), run
+
+
+def _runs(sentences: list[str], marks: np.ndarray) -> Iterator[list[str]]:
+    """Yields the runs of consecutive sentences that stay."""
+    for stays, group in itertools.groupby(zip(sentences, marks.tolist()), lambda pair: pair[1]):
+        if stays:
+            yield [sentence for sentence, _ in group]

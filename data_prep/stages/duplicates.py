@@ -1,157 +1,290 @@
-"""Removes exact and near duplicates, documents and paragraphs, over all files: the earliest stays.
+"""Exact and near duplicates, documents and paragraphs, over all files: the earliest stays.
 
-A combine by key: no machine needs to see all text, and the result depends neither on the order of
-processing nor on how the input is divided among machines.
+The work is a combine by key: no machine needs to see all text, and the result depends neither on
+the order of processing nor on how the input is divided among machines.
 
-1. For each file: `file_keys`, and from them the `members` of its documents. For each key: `losers`,
-   the members to remove. Grouped by file: `losses_by_file`.
-2. The same for the paragraphs of the documents that stay (`Units.without`), so that a paragraph is
-   never removed in favour of one in a document that is removed itself.
-3. For each file: `drop`.
-
-`remove_duplicates` does all of it on one machine.
+1. `file_keys` finds the keys of a file's documents and paragraphs. All units with the same key are
+   then compared, and all but the earliest are removed; `pipeline.duplicates` does that.
+2. The same is done with the paragraphs of the documents that stay, so that a paragraph is never
+   removed in favour of one in a document that is removed itself.
+3. `drop` takes what is to be removed out of a file.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+import dataclasses
+from collections.abc import Iterable, Iterator, Mapping
+from typing import ClassVar
 
 import numpy as np
 
-from ..output.dropped import DropCounter, drop_document
+from official_cmlm.extras import check_extra
+from official_cmlm.hashing import GOLDEN_GAMMA, mix
+
+from ..counts import DropCounter, drop_document
 from ..readers.document import Document, cut_id
-from .duplicates_keys import (
-    EXACT_DOCUMENT,
-    EXACT_PARAGRAPH,
-    NEAR_DOCUMENT,
-    NEAR_PARAGRAPH,
-    WHOLE,
-    DuplicateOptions,
-    FileKeys,
-    Member,
-    Place,
-    Units,
-    file_keys,
-    members,
-    repeated_members,
-)
-from .duplicates_signatures import MinHash, similarities
+from . import letters
 
-__all__ = [
-    "REASONS",
-    "DuplicateOptions",
-    "FileKeys",
-    "Loss",
-    "Losses",
-    "MinHash",
-    "drop",
-    "file_keys",
-    "find_losses",
-    "losers",
-    "losses_by_file",
-    "members",
-    "merge",
-    "remove_duplicates",
-]
-
-# By the first byte of the key. Where several apply, the alphabetically first is counted.
-REASONS = {
-    EXACT_DOCUMENT: "duplicates/exact_document",
-    EXACT_PARAGRAPH: "duplicates/exact_paragraph",
-    NEAR_DOCUMENT: "duplicates/near_document",
-    NEAR_PARAGRAPH: "duplicates/near_paragraph",
-}
-# A place that is removed, and the reason.
-Loss = tuple[Place, str]
-# Of one file: (document number, paragraph number or `WHOLE`) -> reason.
+# Characters whose documents are looked at together; bounds the memory.
+_BATCH_CHARACTERS = 1 << 20
+# The `paragraph` of a place that stands for a whole document.
+WHOLE = -1
+# The places of one file that are removed: (document number, paragraph number or `WHOLE`) -> reason.
 Losses = Mapping[tuple[int, int], str]
 
 
-def merge(one: Collection[Member], other: Collection[Member]) -> tuple[Member, ...]:
-    """Two groups of members of one key as one: associative, commutative and idempotent."""
-    return tuple(sorted({*one, *other}))
+@dataclasses.dataclass(frozen=True)
+class MinHash:
+    """Signatures of texts, and how they are compared.
+
+    Two texts are candidates if all rows of one band agree, which for texts of Jaccard similarity s
+    happens with probability 1 − (1 − s^rows)^bands, one half near s = (1/bands)^(1/rows).
+
+    Attributes:
+      bands: default 20. Lee et al. 2022, "Deduplicating Training Data Makes Language Models
+        Better", appendix A, take 450 bands of 20 rows (one half at 0.72), some 9,000 hashes a text;
+        160 hashes are nearly as good for texts well above the threshold.
+      rows: hashes of a band; default 8. With 20 bands texts of similarity 0.6, 0.7, 0.8, 0.9 are
+        candidates with probability 0.29, 0.69, 0.975, 0.99999; one half at 0.66.
+      threshold: estimated Jaccard similarity from which candidates are duplicates; default 0.75,
+        so that of texts at 0.8 (Lee et al.'s definition) few are missed: the estimate's standard
+        deviation there is 0.03.
+      shingle_words: words of a shingle; default 5, as Lee et al. A character of a script without
+        spaces is a word.
+      min_shingles: a text with fewer has no signature, as it is too short to tell an edited copy
+        from another text. Default 10.
+      seed: seed of the hash functions.
+    """
+
+    bands: int = 20
+    rows: int = 8
+    threshold: float = 0.75
+    shingle_words: int = 5
+    min_shingles: int = 10
+    seed: int = 1
+    # More bands would find pairs of a similarity of 0.5 too, and take gigabytes for a batch.
+    MAX_BANDS: ClassVar[int] = 256
+
+    @property
+    def permutations(self) -> int:
+        """Number of hashes of a signature."""
+        return self.bands * self.rows
 
 
-def losers(key: bytes, group: Iterable[Member], options: DuplicateOptions) -> Iterator[Loss]:
-    """Yields the members of a key that are removed; the order of `group` does not matter.
-
-    Of an exact key all but the earliest place, in memory that does not grow with the group. Of a
-    band key those whose estimated similarity to an earlier member that stays in this group is at
-    least `threshold`. That earlier member may be removed by another key, but only because of a
-    still earlier similar one, so one of several similar texts always stays.
+def minima(shingles: np.ndarray, splits: np.ndarray, options: MinHash) -> np.ndarray:
+    """Returns the least value of each hash function over each text's shingles.
 
     Args:
-      key: as `members` yields it.
-      group: all members of the key.
-      options: those of `file_keys`.
+      shingles: 64-bit hashes of all texts' shingles; repetitions do not count.
+      splits: row splits, [texts + 1].
+      options: decides the hash functions.
+
+    Returns:
+      [texts, permutations], uint32.
     """
-    near, reason = options.near(key), REASONS[key[:1]]
-    if near is None:
-        yield from ((place, reason) for place in _all_but_the_first(group))
-        return
-    ordered = sorted(set(group))
-    places = [place for place, _ in ordered]
-    rows = np.frombuffer(b"".join(signature for _, signature in ordered), np.uint8)
-    rows = rows.reshape(len(places), near.permutations)
-    left = np.arange(len(places))
+    check_extra("data", "rensa")
+    from rensa import RMinHash
+
+    if len(splits) == 1:
+        return np.zeros((0, options.permutations), np.uint32)
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(
+        np.ascontiguousarray(shingles),
+        np.asarray(splits, np.uint64),
+        options.permutations,
+        options.seed,
+    )
+    return np.array(matrix.to_rows(), np.uint32)
+
+
+def band_keys(minima: np.ndarray, options: MinHash) -> np.ndarray:
+    """Returns a hash of each band's rows and of the band's number; [texts, bands], uint64."""
+    rows = minima.reshape(-1, options.bands, options.rows).astype(np.uint64)
+    keys = np.broadcast_to(np.arange(options.bands, dtype=np.uint64), rows.shape[:2])
+    for at in range(options.rows):
+        keys = mix(keys + rows[:, :, at] + np.uint64(GOLDEN_GAMMA))
+    return keys
+
+
+def signatures(minima: np.ndarray) -> np.ndarray:
+    """Returns the lowest byte of each minimum; [texts, permutations], uint8.
+
+    A byte takes a quarter of the memory for hardly less precision: Li and König 2010, "b-Bit
+    Minwise Hashing".
+    """
+    return minima.astype(np.uint8)
+
+
+def similarities(signature: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Estimates the Jaccard similarities of one text and others.
+
+    Args:
+      signature: [permutations], uint8.
+      others: [texts, permutations], uint8.
+
+    Returns:
+      [texts], float64. The estimate has no bias, so it may be a little below 0 for unlike texts.
+    """
+    chance = 1 / 256
+    return ((signature == others).mean(axis=1) - chance) / (1 - chance)
+
+
+def near_losses(rows: np.ndarray, threshold: float) -> np.ndarray:
+    """Returns which texts with one band key are similar to an earlier one that stays.
+
+    The earlier text may be removed by another key, but only because of a still earlier similar one,
+    so one of several similar texts always stays.
+
+    Args:
+      rows: signatures in the order of the texts' places, [texts, permutations], uint8.
+      threshold: estimated similarity from which a text is a duplicate.
+
+    Returns:
+      [texts], bool.
+    """
+    lost = np.zeros(len(rows), bool)
+    left = np.arange(len(rows))
     while len(left) > 1:
-        alike = similarities(rows[left[0]], rows[left[1:]]) >= near.threshold
-        yield from ((places[at], reason) for at in left[1:][alike])
+        alike = similarities(rows[left[0]], rows[left[1:]]) >= threshold
+        lost[left[1:][alike]] = True
         left = left[1:][~alike]
+    return lost
 
 
-def _all_but_the_first(group: Iterable[Member]) -> Iterator[Place]:
-    first: Place | None = None
-    for place, _ in group:
-        if first is None or place < first:
-            first, place = place, first
-        if place is not None and place != first:
-            yield place
+@dataclasses.dataclass(frozen=True)
+class DuplicateOptions:
+    """The definition of a duplicate.
 
-
-def losses_by_file(losses: Iterable[Loss]) -> dict[int, Losses]:
-    """What is removed from each file; of several reasons the alphabetically first counts."""
-    files: dict[int, dict[tuple[int, int], str]] = defaultdict(dict)
-    for (file, *place), reason in losses:
-        found = files[file]
-        found[tuple(place)] = min(reason, found.get(tuple(place), reason))
-    return files
-
-
-def find_losses(files: Sequence[FileKeys], options: DuplicateOptions) -> dict[int, Losses]:
-    """What is removed from each file, computed on one machine.
-
-    Args:
-      files: keys of all files; their order decides which place is the earliest.
-      options: those of `file_keys`.
+    Attributes:
+      near_documents: how near duplicates among documents are found; None: only exact ones are.
+      paragraphs: whether a paragraph that occurred anywhere before is removed too; default true.
+      near_paragraphs: as `near_documents`, for paragraphs. Default None: a signature and its
+        bands take 320 bytes in the first pass, as much as a short paragraph.
+      min_paragraph_letters: a paragraph with fewer letters is never a duplicate, such as "Chapter
+        1" or a short answer. Default 100, some 20 words of English (our choice). Documents that
+        equal another are removed however short they are.
     """
 
-    def lost(units: list[Units]) -> list[Loss]:
-        groups = repeated_members(units)
-        return [loss for key, group in groups for loss in losers(key, group, options)]
+    near_documents: MinHash | None = dataclasses.field(default_factory=MinHash)
+    paragraphs: bool = True
+    near_paragraphs: MinHash | None = None
+    min_paragraph_letters: int = 100
 
-    documents = lost([keys.documents for keys in files])
-    gone = losses_by_file(documents)
-    rest = [
-        keys.paragraphs.without([document for document, _ in gone.get(file, ())])
-        for file, keys in enumerate(files)
-    ]
-    return losses_by_file(documents + lost(rest))
+
+@dataclasses.dataclass(frozen=True)
+class Units:
+    """Keys of all documents, or of all paragraphs, of a file.
+
+    Attributes:
+      places: document number and paragraph number (or `WHOLE`), [units, 2], int64.
+      exact: exact keys, [units], uint64; 0: never a duplicate.
+      signed: which units have a signature, [signed], int64.
+      bands: their band keys, [signed, bands], uint64.
+      signatures: [signed, permutations], uint8.
+    """
+
+    places: np.ndarray
+    exact: np.ndarray
+    signed: np.ndarray
+    bands: np.ndarray
+    signatures: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class FileKeys:
+    """The result of the first pass over a file."""
+
+    documents: Units
+    paragraphs: Units
+
+
+def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> FileKeys:
+    """Finds the keys of all documents of a file; the memory is bounded but for the keys.
+
+    Args:
+      documents: all of the file, each numbered by its position from 0; a piece of a long document
+        counts as a document.
+      options: the definition of a duplicate.
+    """
+    whole: list[Units] = []
+    parts: list[Units] = []
+    first = 0
+    for batch in _batches(documents):
+        splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
+        found = letters.analyse([p for document in batch for p in document.paragraphs])
+        numbers = np.arange(len(batch)) + first
+        places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
+        keys = letters.exact_keys(found, splits)
+        whole.append(_units(places, keys, found, splits, options.near_documents))
+        if options.paragraphs:
+            owners = np.repeat(numbers, np.diff(splits))
+            within = np.arange(len(owners)) - np.repeat(splits[:-1], np.diff(splits))
+            keys = letters.exact_keys(found)
+            keys[np.diff(found.letter_splits) < options.min_paragraph_letters] = 0
+            places = np.stack([owners, within], 1)
+            parts.append(_units(places, keys, found, None, options.near_paragraphs))
+        first += len(batch)
+    return FileKeys(_joined(whole, options.near_documents), _joined(parts, options.near_paragraphs))
+
+
+def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:
+    batch: list[Document] = []
+    held = 0
+    for document in documents:
+        batch.append(document)
+        held += sum(map(len, document.paragraphs))
+        if held >= _BATCH_CHARACTERS:
+            yield batch
+            batch, held = [], 0
+    if batch:
+        yield batch
+
+
+def _units(
+    places: np.ndarray,
+    exact: np.ndarray,
+    found: letters.Letters,
+    splits: np.ndarray | None,
+    near: MinHash | None,
+) -> Units:
+    if near is None:
+        return dataclasses.replace(_joined([], None), places=places, exact=exact)
+    hashes, bounds = letters.shingles(found, near.shingle_words, splits)
+    # A text without an exact key is too short to be a duplicate at all.
+    signed = np.flatnonzero((np.diff(bounds) >= near.min_shingles) & (exact != 0))
+    lengths = np.diff(bounds)[signed]
+    own = np.append(0, np.cumsum(lengths))
+    chosen = np.repeat(bounds[signed] - own[:-1], lengths) + np.arange(own[-1])
+    least = minima(hashes[chosen], own, near)
+    return Units(places, exact, signed, band_keys(least, near), signatures(least))
+
+
+def _joined(parts: list[Units], near: MinHash | None) -> Units:
+    bands, permutations = (near.bands, near.permutations) if near else (0, 0)
+    starts = np.cumsum([0, *(len(part.places) for part in parts)])
+    signed = [part.signed + start for part, start in zip(parts, starts)]
+    return Units(
+        np.concatenate([np.zeros((0, 2), np.int64), *(part.places for part in parts)]),
+        np.concatenate([np.zeros(0, np.uint64), *(part.exact for part in parts)]),
+        np.concatenate([np.zeros(0, np.int64), *signed]),
+        np.concatenate([np.zeros((0, bands), np.uint64), *(part.bands for part in parts)]),
+        np.concatenate(
+            [np.zeros((0, permutations), np.uint8), *(part.signatures for part in parts)]
+        ),
+    )
 
 
 def drop(
     documents: Iterable[Document], losses: Losses, counters: DropCounter
 ) -> Iterator[Document]:
-    """Yields what is left of a file's documents.
+    """Yields the documents of a file without what is removed.
 
     Where paragraphs are removed, the document is cut into pieces named by `cut_id`, so that
-    sentences that were not adjacent do not become so; a piece behind a removed one does not
+    sentences that were not adjacent do not become so; a piece after a removed one does not
     continue it.
 
     Args:
       documents: all of the file, as `file_keys` saw them.
-      losses: what is removed from the file.
-      counters: counts what is removed by its reason, and as `duplicates/no_paragraph_left`
-        documents of which nothing is left.
+      losses: the places of the file that are removed.
+      counters: counts them by reason, and as `duplicates/no_paragraph_left` documents of which
+        nothing is left.
     """
     whole = True
     for number, document in enumerate(documents):
@@ -178,23 +311,3 @@ def drop(
                 name = cut_id(document.id, "duplicates", piece)
                 continues = joins and not piece
                 yield Document(name, document.language, paragraphs, continues)
-
-
-def remove_duplicates(
-    files: Sequence[Callable[[], Iterable[Document]]],
-    options: DuplicateOptions,
-    counters: DropCounter,
-) -> Iterator[Document]:
-    """Yields the documents of all files without duplicates, in their order.
-
-    Each file is read twice. In memory are keys and signatures, not texts: with the default options
-    about 350 bytes a document and 24 bytes a paragraph.
-
-    Args:
-      files: each opens a file anew and yields its documents.
-      options: what is a duplicate.
-      counters: as for `drop`.
-    """
-    losses = find_losses([file_keys(read(), options) for read in files], options)
-    for file, read in enumerate(files):
-        yield from drop(read(), losses.get(file, {}), counters)

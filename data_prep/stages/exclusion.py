@@ -1,9 +1,11 @@
-"""Keeps sentences of evaluation sets out of training text."""
+"""Keeps sentences of evaluation sets out of training text; reads evaluation files of any form."""
 
+import codecs
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -11,22 +13,39 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, atomic_write_text, write_array
 
+from ..counts import Counts, guarded
 from ..readers.document import Document, ReadOptions
-from ..readers.report import ReadReport, guarded
-from .duplicates_text import analyse, exact_keys
-from .exclusion_files import candidates, normal_brackets, several_sentences
-from .sentence_cutter import SentenceCutter
+from ..readers.jsonl import encodable
+from ..readers.lines import CHUNK_BYTES, UTF16_BOMS, BrokenStreamError, ExpandedFile
+from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
+from . import SentenceCutter
+from .letters import analyse, exact_keys
 
 _BATCH_TEXTS = 4096
-# Not `.json`, as the results of the pipeline's phases are named.
+# The names do not end with `.json`, as those of the pipeline's results do.
 _KEYS_FILE, _FAULTS_FILE = "exclusion.npy", "exclusion.faults"
+# A class in front of the sentence: SST's fine labels, TREC's questions.
+_CLASS = re.compile(r"(?:\d|[A-Z]+:\w+)\s+(?=\S)")
+# Brackets as the Penn Treebank, and SST after it, write them.
+_BRACKETS = re.compile(r"-[LR][RCS]B-", re.IGNORECASE)
+# All of these take a time that is linear in the length of any text.
+_END_MARK = re.compile(rf"[{re.escape(SENTENCE_END_MARKS)}]")
+_WORD = re.compile(r"\w")
+_UP_TO_LAST_WORD = re.compile(r".*\w", re.DOTALL)
+# A sentence of a script whose marks are unambiguous, without any language's own rules.
+_PLAIN_SENTENCE = re.compile(rf"[^{UNAMBIGUOUS_MARKS}]+[{UNAMBIGUOUS_MARKS}]*")
+# A string of JSON holds no line end, so strings can be found line by line, in any layout.
+_JSON_STRING = re.compile(r'"[^"\\]*(?:\\.[^"\\]*)*"')
+# A cell between commas, in quotes or not; of any length, which the csv module refuses.
+_CSV_CELL = re.compile(r'(?:^|,)(?:"([^"]*(?:""[^"]*)*)"?|([^,]*))')
+_REMEDY = "take it out of --exclude or make it UTF-8 text, or --on_error=skip goes on without it"
 
 
 @dataclasses.dataclass(frozen=True)
 class Exclusion:
     """Sentences that may not be trained on, as hashes.
 
-    Sentences are compared by their letters (`duplicates_text`): differences of case, punctuation,
+    Sentences are compared by their letters (`stages.letters`): differences of case, punctuation,
     white space and tokenisation do not count.
 
     Attributes:
@@ -40,27 +59,26 @@ class Exclusion:
 
     @classmethod
     def of(cls, paths: Iterable[str], options: ReadOptions | None = None) -> "Exclusion":
-        """Reads evaluation files of any form; `exclusion_files.candidates` says what is taken.
+        """Reads evaluation files of any form; `candidates` says which texts are taken.
 
         Args:
           paths: the files.
-          options: the limits of lines and of what a file may expand to, and with `on_error` what
-            a file does that cannot be read: "fail" (default), as else a leak would be silent, or
-            "skip".
+          options: the limits of lines and of decompression; and `on_error`, for a file that cannot
+            be read: "fail" (default), as else a leak would be silent, or "skip".
 
         Raises:
           UserError: a file cannot be read, or no file holds a sentence.
         """
         options = options or ReadOptions()
-        paths, report = list(paths), ReadReport()
+        paths, counts = list(paths), Counts()
         keys = [np.zeros(0, np.uint64)]
         for path in paths:
-            found = guarded(path, candidates(path, options, report), options.on_error, report)
+            found = guarded(path, candidates(path, options, counts), options.on_error, counts)
             while batch := list(itertools.islice(found, _BATCH_TEXTS)):
                 keys.append(np.unique(exact_keys(analyse(batch))))
         known = np.unique(np.concatenate(keys))
         known = known[known != 0]
-        faults = tuple(report.files_failed.values())
+        faults = tuple(counts.files_failed.values())
         if not len(known):
             detail = f" ({faults[0]})" if faults else ""
             raise UserError(
@@ -76,7 +94,7 @@ class Exclusion:
 
     @classmethod
     def load(cls, folder: Path) -> "Exclusion":
-        """Reads what `save` wrote."""
+        """Reads the files that `save` wrote."""
         keys = np.load(folder / _KEYS_FILE, allow_pickle=False)
         return cls(keys, tuple(json.loads((folder / _FAULTS_FILE).read_bytes())))
 
@@ -85,13 +103,13 @@ class Exclusion:
         return bool(self.keep_each([sentence])[0])
 
     def keep_each(self, sentences: Sequence[str]) -> np.ndarray:
-        """As `keep`, of many at once, which is many times faster; [sentences], bool."""
+        """Returns which sentences may be trained on; [sentences], bool."""
         keys = exact_keys(analyse([normal_brackets(sentence) for sentence in sentences]))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return self.keys[places] != keys
 
     def keep_whole(self, texts: Sequence[tuple[str, str]]) -> np.ndarray:
-        """Whether a text may be trained on as a whole, and so may each of its sentences.
+        """Returns which texts may be trained on, as a whole and in each of their sentences.
 
         Args:
           texts: each with its language.
@@ -119,5 +137,131 @@ class Cutter(SentenceCutter):
         self._exclusion = exclusion
 
     def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
-        """Whether each sentence may be trained on."""
+        """Returns whether each sentence may be trained on."""
         return self._exclusion.keep_each([s for _, sentences in documents for s in sentences])
+
+
+def normal_brackets(text: str) -> str:
+    """Returns the text without brackets as treebanks write them, which would count as letters."""
+    return _BRACKETS.sub(" ", text)
+
+
+def candidates(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]:
+    """Yields each text of an evaluation file that may be a sentence, some of them more than once.
+
+    Candidates are every line; every cell of a line between tabs, of `.csv` between commas; every
+    string of JSON, in files that are named so and in lines that begin like it, at any depth; each
+    also without a class in front, and each sentence of those with several. A candidate has two
+    words, or a script without spaces, or ends as sentences do.
+
+    Args:
+      path: plain, gzip or Zstandard; UTF-8, or UTF-16 with a byte order mark. A line that is
+        neither is taken for Latin-1.
+      options: the limits of lines and of decompression.
+      counts: counts what is read.
+
+    Raises:
+      UserError: no such file, a broken or exploding stream, binary content, a line too long.
+    """
+    name = path.lower().removesuffix(".gz").removesuffix(".zst")
+    is_csv, is_json = name.endswith(".csv"), name.endswith((".json", ".jsonl", ".ndjson"))
+    for line in _lines(path, options, counts):
+        cells = {line, *line.split("\t")}
+        if is_csv and "\t" not in line:
+            cells.update(_comma_cells(line))
+        if is_json or line.lstrip()[:1] in ("{", "["):
+            for text in map(_json_text, _JSON_STRING.findall(line)):
+                cells.update([text, *re.split(r"[\t\r\n]+", text)])
+        cells.update([_CLASS.sub("", cell, count=1) for cell in cells if _CLASS.match(cell)])
+        for cell in cells:
+            cell = normal_brackets(encodable(cell))
+            if _may_be_a_sentence(cell):
+                yield cell
+                yield from filter(_may_be_a_sentence, several_sentences(cell, "en"))
+
+
+def several_sentences(text: str, language: str) -> list[str]:
+    """Returns the sentences of a text with a sentence's mark before its last word, else none.
+
+    The text is split by the rules of the language, and also at each mark that ends nothing but
+    sentences, as the text's true language may have other rules.
+    """
+    mark = _END_MARK.search(text)
+    if mark is None or not _WORD.search(text, mark.end()):
+        return []
+    pieces = segment(text, language)
+    # The language of the file may be wrong, so sentences as French text is split are added.
+    return [*pieces, *rejoined(pieces, "fr"), *_PLAIN_SENTENCE.findall(text)]
+
+
+def _lines(path: str, options: ReadOptions, counts: Counts) -> Iterator[str]:
+    """Yields the lines of a file, each decoded on its own."""
+    pending, number = b"", 0
+    try:
+        with ExpandedFile(path, counts, options) as file:
+            chunks = iter(lambda: file.read(CHUNK_BYTES), b"")
+            for chunk in _without_utf16(path, chunks):
+                if b"\0" in chunk:
+                    raise UserError(f"{path}: no text, a NUL byte behind line {number}; {_REMEDY}")
+                pending += chunk
+                end = max(pending.rfind(b"\n"), pending.rfind(b"\r")) + 1
+                for line in pending[:end].splitlines():
+                    number += 1
+                    yield _decode(line)
+                pending = pending[end:]
+                if len(pending) > options.max_line_bytes:
+                    raise UserError(
+                        f"{path}:{number + 1}: the line is longer than {options.max_line_bytes}"
+                        " bytes; break it into lines, or raise --max_line_mb"
+                    )
+    except BrokenStreamError as error:
+        raise error.at(path, f"after line {number}") from None
+    if pending:
+        yield _decode(pending)
+
+
+def _without_utf16(path: str, chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yields the bytes, as UTF-8 if they begin with the byte order mark of UTF-16."""
+    head = next(chunks, b"")
+    if len(head) == 1:
+        head += next(chunks, b"")
+    if not head.startswith(UTF16_BOMS):
+        yield from itertools.chain([head], chunks)
+        return
+    decoder = codecs.getincrementaldecoder("utf-16")()
+    try:
+        for chunk in itertools.chain([head], chunks):
+            yield decoder.decode(chunk).encode("utf-8")
+        decoder.decode(b"", final=True)
+    except UnicodeDecodeError as error:
+        raise UserError(f"{path}: no UTF-16 text ({error.reason}); {_REMEDY}") from None
+
+
+def _decode(line: bytes) -> str:
+    try:
+        return line.decode().removeprefix("\ufeff")
+    except UnicodeDecodeError:
+        # TREC's questions are Latin-1, which any bytes are.
+        return line.decode("latin-1")
+
+
+def _comma_cells(line: str) -> Iterator[str]:
+    for quoted, plain in _CSV_CELL.findall(line):
+        yield quoted.replace('""', '"') or plain
+
+
+def _json_text(literal: str) -> str:
+    try:
+        return json.loads(literal)
+    except ValueError:
+        return literal[1:-1]
+
+
+def _may_be_a_sentence(text: str) -> bool:
+    if len(text.split()) > 1:
+        return True
+    words = _UP_TO_LAST_WORD.match(text)
+    if words and _END_MARK.search(text, words.end()):
+        return True
+    # Without spaces between words, four characters are a text.
+    return not text.isascii() and len(analyse([text]).words) > 3

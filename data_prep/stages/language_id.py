@@ -2,13 +2,14 @@
 
 import functools
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.languages import check_language_tag
 
-from ..output.dropped import DropCounter, drop_document
+from ..counts import DropCounter, drop_document
 from ..readers.document import Document
 
 DETECT_LANGUAGE = ("check", "set", "off")
@@ -17,7 +18,7 @@ UNKNOWN = "und"
 _SLICES, _SLICE_CHARACTERS = 32, 512
 
 # Deprecated codes, languages that have a code as part of a larger one, and what the detector calls
-# text without a language. To the left what is met, to the right what the project writes.
+# text without a language: code in the input -> code that the project writes.
 _SAME = {
     **{"iw": "he", "in": "id", "ji": "yi", "jw": "jv", "mo": "ro", "sh": "sr", "fil": "tl"},
     **{"nb": "no", "cmn": "zh", "arb": "ar", "swh": "sw", "zsm": "ms", "pes": "fa", "prs": "fa"},
@@ -25,7 +26,7 @@ _SAME = {
     **{"als": "sq", "kmr": "ku", "gaz": "om", "ydd": "yi", "pbt": "ps", "ory": "or"},
     **{code: UNKNOWN for code in ("un", "xxx", "xx", "zzb", "zze", "zzh", "zzp")},
 }
-# What the detector refuses as invalid UTF-8 although it is not.
+# Characters that the detector refuses as invalid UTF-8 although they are valid.
 _refused = re.compile(
     "[\x00-\x08\x0b\x0e-\x1f\x7f-\x9f\ud800-\udfff\ufdd0-\ufdef"
     + "".join(f"{chr(p << 16 | 0xFFFE)}{chr(p << 16 | 0xFFFF)}" for p in range(17))
@@ -35,10 +36,10 @@ _refused = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class Identified:
-    """What a text was taken for.
+    """The language found in a text.
 
     Attributes:
-      language: as `canonical_language` writes it; "und" if the detector has no idea.
+      language: as `canonical_language` writes it; "und" if the detector has no answer.
       confidence: the share of the text's bytes that the detector gives to the language, 0 to 1;
         0 if it only guesses, as it does for a few words.
     """
@@ -49,43 +50,22 @@ class Identified:
 
 @dataclass(frozen=True)
 class LanguageId:
-    """Settings.
+    """The stage: checks or sets a document's language, and keeps the languages that are wanted.
 
     Attributes:
       detect: "check" (a document that is not in its declared language is dropped), "set" (the
-        language found becomes the document's) or "off" (what is declared is believed).
-      languages: those wanted; all if empty.
-      min_confidence: a document of which less is in the language found is dropped, 0 to 1. Half
-        of it must be, our own choice.
-      declared_as_hint: tell the detector what is declared. Helps short texts of related
-        languages, but makes it find what it is to check.
-
-    Raises:
-      UserError: a value is not one of those above; with "set", a language the detector does not
-        know.
+        language found becomes the document's) or "off" (the declared language is believed).
+      languages: the languages to keep; all if empty.
+      min_confidence: a document with a smaller share in the language found is dropped, 0 to 1.
+        Default 0.5, our own choice.
     """
 
     detect: str = "check"
     languages: tuple[str, ...] = ()
     min_confidence: float = 0.5
-    declared_as_hint: bool = False
-
-    def __post_init__(self) -> None:
-        if self.detect not in DETECT_LANGUAGE:
-            raise UserError(
-                f"detect is {self.detect!r}; choose one of {', '.join(DETECT_LANGUAGE)}"
-            )
-        if not 0 <= self.min_confidence <= 1:
-            raise UserError(f"min_confidence is {self.min_confidence:g}; give a share, 0 to 1")
-        for language in self.languages:
-            check_language_tag(language, "languages")
-        if self.detect == "set":
-            for language in self.languages:
-                if canonical_language(language) not in detectable():
-                    raise UserError(f"languages: {language!r} is none that can be detected")
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document, with "set" under the language found, or None.
+        """Returns the document, with "set" under the language found, or None.
 
         Counts dropped documents as `language/unsure`, `language/mismatch` and `language/other`,
         and kept ones as `language/not_checked` where the detector does not know the declared
@@ -95,8 +75,7 @@ class LanguageId:
         if self.detect == "check" and language not in detectable():
             counters["language/not_checked"] += 1
         elif self.detect != "off":
-            hint = language if self.declared_as_hint else ""
-            found = identify(_excerpt(document.paragraphs), hint)
+            found = identify(_excerpt(document.paragraphs))
             if found.language == UNKNOWN or found.confidence < self.min_confidence:
                 drop_document(counters, "language/unsure", document)
                 return None
@@ -113,34 +92,36 @@ class LanguageId:
         return document
 
 
-def identify(text: str, hint: str = "") -> Identified:
-    """The language of a text, normalised or not.
+def check_languages(languages: Sequence[str], detected: bool) -> None:
+    """Raises `UserError` for a malformed language tag in the flag --keep_languages.
 
-    Args:
-      text: any text; what is no text is left out.
-      hint: a language that it probably is in, which helps with short text; one that the detector
-        does not know is ignored.
+    With `detected` it does so too for a language that the detector cannot find.
     """
+    for language in languages:
+        check_language_tag(language, "languages")
+        if detected and canonical_language(language) not in detectable():
+            raise UserError(f"languages: {language!r} is none that can be detected")
+
+
+def identify(text: str) -> Identified:
+    """Finds the language of a text, normalised or not; characters that are not text are ignored."""
     check_extra("data", "pycld2")
     import pycld2
 
-    arguments = {"isPlainText": True}
-    if hint and (code := _detector_codes().get(canonical_language(hint))):
-        arguments["hintLanguage"] = code
     try:
-        reliable, _, details = pycld2.detect(text, **arguments)
+        reliable, _, details = pycld2.detect(text, isPlainText=True)
     except (pycld2.error, UnicodeEncodeError):
         text = _refused.sub(" ", text)
-        reliable, _, details = pycld2.detect(text, **arguments)
+        reliable, _, details = pycld2.detect(text, isPlainText=True)
     language = canonical_language(details[0][1])
     if reliable and language != UNKNOWN:
         return Identified(language, details[0][2] / 100)
-    details = pycld2.detect(text, bestEffort=True, **arguments)[2]
+    details = pycld2.detect(text, bestEffort=True, isPlainText=True)[2]
     return Identified(canonical_language(details[0][1]), 0.0)
 
 
 def canonical_language(tag: str) -> str:
-    """The language subtag of a BCP-47 tag, one for all codes of the same language.
+    """Returns the language subtag of a BCP-47 tag, one for all codes of the same language.
 
     Script and region are left out ("zh-Hant" and "zh-TW" are "zh"), deprecated codes replaced
     ("iw" is "he", "jw" is "jv"), as are those of languages within a larger one that alone has a
@@ -152,24 +133,13 @@ def canonical_language(tag: str) -> str:
 
 @functools.cache
 def detectable() -> frozenset[str]:
-    """The languages that the detector can find, as `canonical_language` writes them."""
-    return frozenset(_detector_codes())
-
-
-@functools.cache
-def _detector_codes() -> dict[str, str]:
-    """The detector's own code for each language that it finds."""
+    """Returns the languages that the detector can find, as `canonical_language` writes them."""
     check_extra("data", "pycld2")
     import pycld2
 
     names = set(pycld2.DETECTED_LANGUAGES)
-    codes: dict[str, str] = {}
-    for name, code in pycld2.LANGUAGES:
-        if name in names:
-            # Simplified Chinese comes first, and stays.
-            codes.setdefault(canonical_language(code), code)
-    codes.pop(UNKNOWN, None)
-    return codes
+    codes = {canonical_language(code) for name, code in pycld2.LANGUAGES if name in names}
+    return frozenset(codes - {UNKNOWN})
 
 
 @functools.cache
@@ -178,7 +148,7 @@ def _canonical(languages: tuple[str, ...]) -> frozenset[str]:
 
 
 def _excerpt(paragraphs: list[str]) -> str:
-    """The text, or slices of a long one."""
+    """Returns the text, or slices of a long one."""
     text = "\n".join(paragraphs)
     if len(text) <= _SLICES * _SLICE_CHARACTERS:
         return text

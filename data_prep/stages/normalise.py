@@ -7,7 +7,7 @@ import re
 import unicodedata
 from dataclasses import dataclass
 
-from ..output.dropped import DropCounter, drop_document
+from ..counts import DropCounter, drop_document
 from ..readers.document import Document
 from . import keep_paragraphs
 
@@ -15,17 +15,17 @@ _REPLACEMENT = "\ufffd"
 
 
 def _windows_1252() -> dict[int, str]:
-    """What C1 controls are meant to be; without the next line (NEL), which is white space."""
+    """Returns the characters meant by C1 controls, without the next line (NEL), white space."""
     meant = {}
     for code in (*range(0x80, 0x85), *range(0x86, 0xA0)):
         meant[code] = bytes([code]).decode("cp1252", "ignore")
     return meant
 
 
-# Characters that are no text. Kept are those that change what is read: the joiners U+200C and
+# Characters that are not text. Those that change the reading are kept: the joiners U+200C and
 # U+200D (Persian, the scripts of India, emoji), the Arabic, Syriac and Kaithi number signs, the
 # Mongolian vowel separator, the controls of hieroglyphs, shorthand and music, and the tags of
-# flags. Assigned later than this Python's Unicode is no reason to go.
+# flags; and so are characters that are newer than this Python's Unicode.
 _C1 = _windows_1252()
 _NO_TEXT = (
     "\x00-\x08\x0e-\x1b\x7f-\x84\x86-\x9f"  # controls that are not white space
@@ -37,22 +37,22 @@ _NO_TEXT = (
     "\ufdd0-\ufdef" + "".join(f"{chr(p << 16 | 0xFFFE)}{chr(p << 16 | 0xFFFF)}" for p in range(17))
 )
 _no_text = re.compile(f"[{_NO_TEXT}]")
-# After white space, an ASCII letter or nothing there is nothing to join.
+# A joiner has nothing to join after white space, an ASCII letter or a text's beginning.
 _stray_joiners = re.compile(r"(?<![^\x00-\x7f\s])[\u200c\u200d]+")
 
 _LETTER = r"[^\W\d_]"
 _soft_broken = re.compile(r"\xad\s+")
-# Begin with the hyphen, which is rare, so that the search is fast.
+# The patterns begin with the hyphen, which is rare, so that the search is fast.
 _cut_at_line = re.compile(rf"-(?<={_LETTER}-)[^\S\n]*\n\s*(?={_LETTER})")
 _cut_at_space = re.compile(rf"-(?<={_LETTER}-)\s+(?={_LETTER})")
-# Whole words: "re- con- struct" is one. What is none, as "re- con-" is not, is matched too, without
-# the group: to look for a word in each of its ends takes the square of the time, hours for a line
-# of hyphens.
+# A whole word, such as "re- con- struct", has the group. Others, such as "re- con-", are matched
+# too, without the group: searching for a word in each of their ends would take the square of the
+# time, hours for a line of hyphens.
 _WHOLE = r"(?:(?P<whole>)(?![\w-])|)"
 _lines_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-[^\S\n]*\n\s*{_LETTER}+)+{_WHOLE}")
 _spaced_word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-\s+{_LETTER}+)+{_WHOLE}")
 _word = re.compile(rf"(?<![\w-]){_LETTER}+(?:-{_LETTER}+)*(?![\w-])")
-# Words that follow a hyphen which stands for a part left out: "Vor- und Nachteile".
+# Words that follow a hyphen in place of a part left out: "Vor- und Nachteile".
 _AFTER_OMISSION = frozenset(
     "and or to nor und oder bis noch wie sowie bzw als et ou à y o e u en of tot och eller og"
     " i lub ali ili".split()
@@ -63,21 +63,21 @@ _MANY = 100
 
 @dataclass(frozen=True)
 class Normalise:
-    """Settings; none of them has a published source.
+    """The stage; none of its settings has a published source.
 
     Attributes:
       mend_hyphens: join words that were cut in two at a line's end: always where the line's end
         is still there or the hyphen is a soft one; where a reader has made it a space, only if
         the document has the joined word elsewhere (so that "Vor- und Nachteile" stays).
-      max_replaced: a document with a larger share of U+FFFD among its characters is dropped; one
-        in a hundred leaves hardly a sentence whole.
+      max_replaced: a document with a larger share of U+FFFD among its characters is dropped; with
+        one in a hundred hardly any sentence is whole.
     """
 
     mend_hyphens: bool = True
     max_replaced: float = 0.01
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document in normal form, or None if it is empty or was not decoded rightly.
+        """Returns the document in normal form, or None if it is empty or was decoded wrongly.
 
         Counts `normalise/empty`, `normalise/not_decoded` (documents) and
         `normalise/empty_paragraph`; and in kept text `normalise/hyphens_mended`.
@@ -101,12 +101,12 @@ class Normalise:
 
 
 def normalise(text: str) -> str:
-    """The text in normal form C, without what is no text, one space for each run of white space.
+    """Returns the text in normal form C, with single spaces, without characters that are not text.
 
     C1 controls become what Windows-1252 has in their place, as HTML's numeric references do; half
     surrogate pairs become U+FFFD. Normalising twice is normalising once.
     """
-    # Of ASCII, what is printable is text; so is most of other scripts.
+    # Printable ASCII is text, and so is most of other scripts.
     if not text.isprintable():
         text = _no_text.sub(_replacement, text)
     if not text.isascii():
@@ -118,7 +118,7 @@ def normalise(text: str) -> str:
 
 
 def mend_hyphens(paragraphs: list[str], counters: DropCounter) -> list[str]:
-    """The paragraphs with broken words joined; see `Normalise.mend_hyphens`.
+    """Joins broken words in the paragraphs; see `Normalise.mend_hyphens`.
 
     At a line's end the hyphen goes, unless the document has the word with its hyphen ("well-
     known" where "well-known" occurs too). Counts `normalise/hyphens_mended`.
@@ -173,7 +173,7 @@ def _mend(
 
 
 def _occurring(words: set[str], paragraphs: list[str]) -> set[str]:
-    """Those of the words that the text has as whole words."""
+    """Returns the words that occur in the text as whole words."""
     text = "\n".join(paragraphs)
     if len(words) > _MANY:
         return words.intersection(_word.findall(text))

@@ -19,9 +19,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.hashing import MIX_1
 
-from ..output.dropped import DropCounter, drop_document
+from ..counts import DropCounter, drop_document
 from ..readers.document import Document
-from . import keep_paragraphs
+from . import SentenceCutter, keep_paragraphs
 from .quality_signals import (
     Lines,
     Words,
@@ -30,11 +30,10 @@ from .quality_signals import (
     stop_words,
     symbol_ratios,
 )
-from .sentence_cutter import SentenceCutter
 
 LEVELS = ("document", "paragraph", "sentence")
 _FORMAT = "official_cmlm quality classifier 1"
-# A signal of a strange text shall not outweigh all that is said about it, in standard deviations.
+# Bound of a signal, in standard deviations, so that one signal cannot outweigh all others.
 _MAX_SIGNAL = 5.0
 SIGNALS = (
     *("log_words", "mean_word_length", "alphabetic", "number_signs", "ellipses", "stop_words"),
@@ -45,7 +44,7 @@ SIGNALS = (
 
 @dataclass(frozen=True)
 class Features:
-    """Which n-grams a text is described by; values of our own.
+    """The n-grams that describe a text; the values are our own.
 
     Attributes:
       bits: n-grams are hashed into 2^bits weights.
@@ -65,7 +64,7 @@ class Features:
                 raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
 
     def buckets(self, words: Words) -> np.ndarray:
-        """[n-grams] int64, the weight of each n-gram of a text, repetitions included."""
+        """Returns the number of each n-gram's weight, repetitions included; [n-grams] int64."""
         hashed = [words.hashes(n) for n in self.word_ngrams]
         hashed += [words.character_hashes(n) for n in self.character_ngrams]
         found = []
@@ -77,7 +76,7 @@ class Features:
 
 
 def signals(paragraphs: list[str], words: Words, language: str) -> np.ndarray:
-    """[signals] float64 in the order of `SIGNALS`; NaN where the language has no such thing."""
+    """Measures a text: [signals] float64 in the order of `SIGNALS`; NaN for unknown ones."""
     lines = Lines.of(paragraphs)
     spaced, wanted = is_spaced(language), stop_words(language)
     nothing = math.nan
@@ -101,12 +100,12 @@ class QualityModel:
 
     Attributes:
       features: how texts become n-grams.
-      weights: [2^bits] float32, of n-grams.
-      signal_weights: [signals] float64.
-      signal_means: [signals] float64, of the training examples.
-      signal_scales: [signals] float64, their standard deviations.
-      bias: of the sum.
-      report: what training measured, for people.
+      weights: weights of the n-grams, [2^bits] float32.
+      signal_weights: weights of the signals, [signals] float64.
+      signal_means: the signals' means over the training examples, [signals] float64.
+      signal_scales: their standard deviations, [signals] float64.
+      bias: added to the weighted sum.
+      report: measurements of the training, for people.
     """
 
     features: Features
@@ -118,13 +117,13 @@ class QualityModel:
     report: dict[str, object] = field(default_factory=dict)
 
     def score(self, paragraphs: list[str], language: str) -> float:
-        """The probability, 0 to 1, that the text is of the kind that was kept in training."""
+        """Returns the probability, 0 to 1, that the text is of the kind kept in training."""
         words = Words(paragraphs)
         buckets = self.features.buckets(words)
         dense = standardised(
             signals(paragraphs, words, language), self.signal_means, self.signal_scales
         )
-        # As in training: n-grams that all differ make a vector of length 1.
+        # As in training, n-grams that all differ make a vector of length 1.
         sparse = float(self.weights.take(buckets).sum(dtype=np.float64)) / math.sqrt(
             len(buckets) or 1
         )
@@ -133,7 +132,7 @@ class QualityModel:
 
     @property
     def level(self) -> str:
-        """What it learned to judge: "document", which a paragraph may be too, or "sentence"."""
+        """The texts that it learned to judge: "document", or paragraph, and "sentence"."""
         level = self.report.get("level") if isinstance(self.report, dict) else None
         return "sentence" if level == "sentence" else "document"
 
@@ -159,15 +158,15 @@ class QualityModel:
 
 
 def standardised(values: np.ndarray, means: np.ndarray, scales: np.ndarray) -> np.ndarray:
-    """Signals in standard deviations from the mean; 0 where there is none."""
+    """Returns signals in standard deviations from the mean; 0 for unknown ones."""
     return np.nan_to_num(np.clip((values - means) / scales, -_MAX_SIGNAL, _MAX_SIGNAL), nan=0.0)
 
 
 def load_model(path: str | os.PathLike[str]) -> QualityModel:
-    """Reads what `QualityModel.save` wrote.
+    """Reads the file that `QualityModel.save` wrote.
 
     Raises:
-      UserError: no such file, or it is something else, or damaged.
+      UserError: no such file, or another kind of file, or a damaged one.
     """
     again = "train it with python -m data_prep.train_quality_classifier"
     content = read_object(path, f"name a quality classifier, or {again}")
@@ -209,15 +208,12 @@ def _cached_model(path: str) -> QualityModel:
 
 @dataclass(frozen=True)
 class QualityClassifier:
-    """Settings.
+    """The stage: drops documents or paragraphs that the model scores low.
 
     Attributes:
-      model: the file that training wrote.
-      threshold: what scores less is dropped, 0 to 1; the report in the file has a table.
-      level: "document" (a document is kept or dropped whole) or "paragraph" (each for itself).
-
-    Raises:
-      UserError: a value is not one of those above, or the model cannot be read.
+      model: the file that training wrote; raises `UserError` if it cannot be read.
+      threshold: texts with a lower score are dropped, 0 to 1; the report in the file has a table.
+      level: "document" (a document is kept or dropped whole) or "paragraph" (one at a time).
     """
 
     model: str
@@ -225,13 +221,10 @@ class QualityClassifier:
     level: str = "document"
 
     def __post_init__(self) -> None:
-        if self.level not in LEVELS[:2]:
-            raise UserError(f"level is {self.level!r}; choose one of {', '.join(LEVELS[:2])}")
-        _check_threshold(self.threshold)
         _cached_model(self.model)
 
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document, or what is left of it, or None.
+        """Returns the document, or the paragraphs of it that stay, or None.
 
         Counts `quality/classifier` for documents and `quality/paragraph_classifier`.
         """
@@ -266,11 +259,10 @@ class SentenceClassifier(SentenceCutter):
     def __init__(self, model: str, threshold: float = 0.5) -> None:
         """Loads the model; raises `UserError` as `QualityClassifier` does."""
         super().__init__()
-        _check_threshold(threshold)
         self.model, self._threshold = _cached_model(model), threshold
 
     def keep(self, documents: Sequence[tuple[Document, list[str]]]) -> np.ndarray:
-        """Whether each sentence scores the threshold or more."""
+        """Returns whether each sentence scores the threshold or more."""
         score, threshold = self.model.score, self._threshold
         return np.array(
             [
@@ -280,8 +272,3 @@ class SentenceClassifier(SentenceCutter):
             ],
             bool,
         )
-
-
-def _check_threshold(threshold: float) -> None:
-    if not 0 <= threshold <= 1:
-        raise UserError(f"threshold is {threshold:g}; give a probability, 0 to 1")

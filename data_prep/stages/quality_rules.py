@@ -8,9 +8,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from official_cmlm.errors import UserError
-
-from ..output.dropped import DropCounter, drop_document
+from ..counts import DropCounter, drop_document
 from ..readers.document import Document
 from . import keep_paragraphs
 from .language_id import canonical_language
@@ -35,22 +33,22 @@ _POLICY = (
 
 @dataclass(frozen=True)
 class QualityRules:
-    """Thresholds; a value at the threshold passes. Paragraphs are removed first, as in C4.
+    """The stage and its thresholds; a value at the threshold passes. Paragraphs go first, as in C4.
 
-    Word-based rules are left out for languages written without spaces, end marks where there are
-    none, stop words where there is no list. A piece that continues a long document need not have
-    `min_words` nor `min_sentences`.
+    Rules about words are left out for languages written without spaces, rules about end marks for
+    languages without them, rules about stop words for languages without a list. A piece that
+    continues a long document need not have `min_words` nor `min_sentences`.
 
     Attributes:
       end_mark: remove paragraphs that do not end like a sentence (C4).
-      min_words_per_paragraph: remove those with fewer words; 0 for none (C4).
-      javascript: remove those that speak of JavaScript (C4).
-      policy: remove those that speak of cookies, privacy or terms of use (C4).
+      min_words_per_paragraph: remove paragraphs with fewer words; 0 for none (C4).
+      javascript: remove paragraphs that mention JavaScript (C4).
+      policy: remove paragraphs that mention cookies, privacy or terms of use (C4).
       lorem_ipsum: drop documents with the typesetters' filling text (C4).
-      curly_bracket: drop those with "{", which is code (C4).
-      min_sentences: drop those with fewer sentence ends; 0 for none (C4).
-      min_words: drop those with fewer words; 0 for none (Gopher).
-      max_words: drop those with more (Gopher).
+      curly_bracket: drop documents with "{", which is code (C4).
+      min_sentences: drop documents with fewer sentence ends; 0 for none (C4).
+      min_words: drop documents with fewer words; 0 for none (Gopher).
+      max_words: drop documents with more words (Gopher).
       min_mean_word_length: in characters (Gopher).
       max_mean_word_length: in characters (Gopher).
       max_symbols_per_word: number signs, and ellipses, for each word (Gopher).
@@ -64,9 +62,6 @@ class QualityRules:
         A1); empty for none.
       max_duplicate_ngrams: share of characters in n-grams that occurred before, n = 5 … 10
         (Gopher, table A1); empty for none.
-
-    Raises:
-      UserError: the thresholds for n-grams are not 3 and 6 numbers, or none.
     """
 
     end_mark: bool = True
@@ -90,13 +85,8 @@ class QualityRules:
     max_top_ngrams: tuple[float, ...] = (0.20, 0.18, 0.16)
     max_duplicate_ngrams: tuple[float, ...] = (0.15, 0.14, 0.13, 0.12, 0.11, 0.10)
 
-    def __post_init__(self) -> None:
-        for name, count in (("max_top_ngrams", 3), ("max_duplicate_ngrams", 6)):
-            if len(getattr(self, name)) not in (0, count):
-                raise UserError(f"{name} has {len(getattr(self, name))} numbers; give {count}")
-
     def __call__(self, document: Document, counters: DropCounter) -> Document | None:
-        """The document with the paragraphs that pass, or None.
+        """Returns the document with the paragraphs that pass, or None.
 
         Counts a removed paragraph as `quality/paragraph_…`, a dropped document as `quality/…`
         under the first rule that it breaks, in the order of the fields.
@@ -104,7 +94,7 @@ class QualityRules:
         spaced = is_spaced(document.language)
         marked = canonical_language(document.language) not in UNMARKED
         page = "\n".join(document.paragraphs).lower()
-        # About the whole page, as in C4, whichever of its lines would stay.
+        # These rules are about the whole page, as in C4, whichever of its lines would stay.
         if self.lorem_ipsum and "lorem ipsum" in page:
             drop_document(counters, "quality/lorem_ipsum", document)
             return None
@@ -130,7 +120,7 @@ class QualityRules:
         return ("javascript",) * self.javascript + _POLICY * self.policy
 
     def _paragraph_breaks(self, text: str, spaced: bool, marked: bool, unwanted: list[str]) -> str:
-        """The name of the first rule for paragraphs that this one breaks, or nothing."""
+        """Returns the name of the first rule for paragraphs that this one breaks, or nothing."""
         if marked and self.end_mark and not has_end_mark(text):
             return "without_end_mark"
         least = self.min_words_per_paragraph
@@ -146,7 +136,7 @@ class QualityRules:
     def _text_breaks(
         self, paragraphs: list[str], document: Document, spaced: bool, marked: bool
     ) -> Iterator[str]:
-        """The names of the rules that what is left breaks, in order; costly ones come last."""
+        """Yields the names of the rules that these paragraphs break, in order, costly ones last."""
         if not paragraphs:
             yield "no_paragraph_left"
             return
@@ -194,7 +184,7 @@ class QualityRules:
                     yield f"top_{n}gram"
         share = math.inf
         for n, limit in zip(DUPLICATE_NGRAMS, self.max_duplicate_ngrams):
-            # Longer ones are rarer still: where this one is under the limit, so are they.
+            # Longer n-grams are rarer: if these are under the limit, the longer ones are too.
             if share > limit:
                 share = words.duplicate(n)
             if share > limit:

@@ -1,4 +1,4 @@
-"""What the rules and the classifier of quality measure in a text."""
+"""Measurements of a text for the rules and the classifier of quality."""
 
 import functools
 import itertools
@@ -12,12 +12,12 @@ import numpy as np
 
 from official_cmlm.hashing import GOLDEN_GAMMA
 
-from ..documents.sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
+from ..sentences import SENTENCE_END_MARKS, SPACED_MARKS, UNSPACED_MARKS
 from .language_id import canonical_language
 
-# Written without spaces, so that what stands between spaces is no word.
+# Languages written without spaces, where the text between two spaces is not a word.
 UNSPACED = frozenset("zh yue wuu ja th lo km my bo dz".split())
-# Written without a sign at a sentence's end.
+# Languages written without a sign at a sentence's end.
 UNMARKED = frozenset(("th", "lo"))
 
 # Function words that hardly any running text of a language lacks. English: Rae et al. (2021),
@@ -52,7 +52,7 @@ _SPACE = 32
 
 
 class Words:
-    """The words of a text, what stands between white space, measured without splitting it.
+    """The words of a text, which white space divides, measured without splitting it.
 
     Hashes are polynomials of code points modulo 2^64 with differences of one cumulative sum, so
     that the hash of an n-gram of any length is one subtraction.
@@ -61,13 +61,13 @@ class Words:
       text: the paragraphs, with one space between words.
       starts: [words] int64, where each word begins in `text`, in characters.
       ends: [words] int64, where it ends.
-      characters: of all words, white space left out.
+      characters: number of characters of all words, without white space.
     """
 
     def __init__(self, paragraphs: list[str]) -> None:
         """Finds the words of the paragraphs."""
         self.text = " ".join(paragraphs)
-        # What readers yield has single spaces already; to look costs less than to split.
+        # Readers yield texts with single spaces; looking at a text costs less than splitting it.
         if "  " in self.text or self.text.strip() != self.text or not self.text.isprintable():
             self.text = " ".join(self.text.split())
         # As UTF-32 a character is a number; half surrogate pairs are characters too.
@@ -85,7 +85,7 @@ class Words:
 
     @cached_property
     def mean_length(self) -> float:
-        """Characters a word; 0 of no words."""
+        """Mean number of characters of a word; 0 without words."""
         return self.characters / max(len(self), 1)
 
     @cached_property
@@ -97,26 +97,23 @@ class Words:
         return np.count_nonzero(letters) / len(self)
 
     def has(self, some: frozenset[str], least: int) -> bool:
-        """Whether at least so many of `some` occur as words.
-
-        In lower case or not, with or without punctuation around them.
-        """
-        # Most texts have enough of them as they are, and a search is faster than to split.
+        """Whether `least` of `some` or more occur as words, in any case, punctuation aside."""
+        # Most texts have enough of them as they are, and searching is faster than splitting.
         if sum(f" {word} " in self.text for word in some) >= least:
             return True
         words = {word.lower().strip(_EDGES) for word in self.text.split()}
         return len(some & words) >= least
 
     def share(self, some: frozenset[str]) -> float:
-        """About what share of the words are in `some`: those that stand between two spaces."""
+        """Returns about the share of the words that are in `some`: those between two spaces."""
         text = f" {self.text.lower()} "
         return sum(text.count(f" {word} ") for word in some) / max(len(self), 1)
 
     def top(self, n: int) -> float:
-        """Share of the characters in the most frequent n-gram; Rae et al. (2021), A.1.1.
+        """Returns the share of the characters in the most frequent n-gram; Rae et al., A.1.1.
 
-        Its characters times how often it occurs, of equally frequent ones the longest; 0 if none
-        occurs twice. Above 1 where one overlaps itself.
+        That is its characters times its occurrences, for the longest of equally frequent ones; 0 if
+        none occurs twice. It is above 1 where an n-gram overlaps itself.
         """
         order, same = self._equal(n)
         if not same.any():
@@ -127,10 +124,10 @@ class Words:
         return int(most * self._sizes(n)[at].max()) / self.characters
 
     def duplicate(self, n: int) -> float:
-        """Share of the characters in words of n-grams that occurred before; as above.
+        """Returns the share of the characters in words of n-grams that occurred before.
 
-        A word in several of them counts once; the first occurrence is no duplicate. Never more
-        than for a smaller n.
+        A word in several of them counts once, and the first occurrence is not a duplicate. The
+        share is never larger than for a smaller n. Source: Rae et al. (2021), A.1.1.
         """
         order, same = self._equal(n)
         if not same.any():
@@ -143,7 +140,7 @@ class Words:
         return int((self.ends - self.starts)[covered].sum()) / self.characters
 
     def top_at_most(self, n: int) -> float:
-        """A bound on `top` of 2 … n that is faster: no n-gram occurs more often than a 2-gram."""
+        """Returns a fast bound on `top` of 2 … n: no n-gram occurs more often than a 2-gram."""
         # A text of fewer words has no n-gram, but may have shorter ones.
         sizes = self._sizes(min(n, len(self)))
         return self._most_pairs * int(sizes.max()) / self.characters if len(sizes) else 0.0
@@ -156,16 +153,18 @@ class Words:
 
     @cached_property
     def _sums(self) -> tuple[np.ndarray, np.ndarray]:
-        """[characters + 1] cumulative sums of code · base^place, and [words] base^-start."""
+        """Cumulative sums of code · base^place, [characters + 1], and base^-start, [words]."""
         powers, inverses = _powers(len(self._codes))
         sums = np.zeros(len(self._codes) + 1, np.uint64)
         np.cumsum(self._codes * powers[: len(self._codes)], out=sums[1:])
         return sums, inverses[self.starts]
 
     def _equal(self, n: int) -> tuple[np.ndarray, np.ndarray]:
-        """Places of the n-grams, equal ones together and in order, and which equal the one before.
+        """Sorts the places of the n-grams, equal ones together and in order.
 
-        [n-grams] int64 and [n-grams - 1] bool; both empty if no n-gram occurs twice.
+        Returns:
+          The places, [n-grams] int64, and which n-gram equals the one before, [n-grams - 1] bool;
+          both are empty if no n-gram occurs twice.
         """
         hashes = self.hashes(n)
         # Most texts have no longer n-gram twice, and the numbers alone are sorted faster.
@@ -177,28 +176,28 @@ class Words:
         return order, ordered[1:] == ordered[:-1]
 
     def hashes(self, n: int) -> np.ndarray:
-        """[n-grams] uint64, of the n-grams of words, in order."""
+        """Returns the hashes of the n-grams of words, in order; [n-grams] uint64."""
         count = max(len(self) - n + 1, 0)
         sums, inverses = self._sums
         return (sums.take(self.ends[n - 1 :]) - sums.take(self.starts[:count])) * inverses[:count]
 
     def character_hashes(self, n: int) -> np.ndarray:
-        """[n-grams] uint64, of every n characters of `text` that follow one another."""
+        """Returns the hashes of every n consecutive characters of `text`; [n-grams] uint64."""
         count = max(len(self.text) - n + 1, 0)
         sums, _ = self._sums
         return (sums[n : n + count] - sums[:count]) * _powers(len(self._codes))[1][:count]
 
     def _sizes(self, n: int) -> np.ndarray:
-        """[n-grams] int64, the characters of each without the spaces between its words."""
+        """Returns the characters of each n-gram, without spaces; [n-grams] int64."""
         if len(self) < n:
             return np.zeros(0, np.int64)
         return self.ends[n - 1 :] - self.starts[: len(self) - n + 1] - (n - 1)
 
 
 def _runs(same: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Starts and lengths of runs of equal entries, of which each says if it equals the one before.
+    """Returns the starts and lengths of runs of equal entries.
 
-    `same` is [entries - 1] bool.
+    `same`, [entries - 1] bool, says which entry equals the one before.
     """
     edges = np.flatnonzero(np.concatenate([[True], ~same, [True]]))
     return edges[:-1], edges[1:] - edges[:-1]
@@ -206,13 +205,13 @@ def _runs(same: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 @functools.cache
 def _is_letter() -> np.ndarray:
-    """[code points] bool, what Python calls alphabetic."""
+    """Returns which code points Python calls alphabetic; [code points] bool."""
     return np.array([chr(code).isalpha() for code in range(sys.maxunicode + 1)])
 
 
 def _powers(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """[>= count] uint64 powers of the base and of its inverse, modulo 2^64."""
-    # Sizes that are powers of 2, so that few are kept.
+    """Returns powers of the base and of its inverse, modulo 2^64; [>= count] uint64."""
+    # The sizes are powers of 2, so that few tables are kept.
     return _power_tables(max(1 << 16, 1 << count.bit_length()))
 
 
@@ -228,13 +227,13 @@ def _power_tables(count: int) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Signals of paragraphs, which stand for the lines of the published rules.
+    """Signals of paragraphs, which take the place of the lines of the published rules.
 
     Attributes:
-      bullet: share that begins with a bullet.
-      ellipsis: share that ends with an ellipsis.
-      duplicate: share that is equal to one before.
-      duplicate_characters: share of the characters that is in those.
+      bullet: share of the paragraphs that begin with a bullet.
+      ellipsis: share of those that end with an ellipsis.
+      duplicate: share of those that are equal to one before.
+      duplicate_characters: share of the characters that are in duplicates.
     """
 
     bullet: float
@@ -244,7 +243,7 @@ class Lines:
 
     @classmethod
     def of(cls, paragraphs: list[str]) -> "Lines":
-        """Measures the paragraphs; all 0 of none."""
+        """Measures the paragraphs; all signals are 0 without any."""
         count = max(len(paragraphs), 1)
         seen = Counter(paragraphs)
         repeated = sum((n - 1) * len(text) for text, n in seen.items()) if len(seen) < count else 0
@@ -257,12 +256,12 @@ class Lines:
 
 
 def is_spaced(language: str) -> bool:
-    """Whether words of the language stand between spaces."""
+    """Whether spaces divide the words of the language."""
     return canonical_language(language) not in UNSPACED
 
 
 def stop_words(language: str) -> frozenset[str]:
-    """Function words of the language; none where there is no list."""
+    """Returns function words of the language; none for a language without a list."""
     return STOP_WORDS.get(canonical_language(language), frozenset())
 
 
@@ -272,13 +271,13 @@ def has_end_mark(paragraph: str) -> bool:
 
 
 def sentence_ends(paragraphs: list[str], most: int | None = None) -> int:
-    """How many signs end a sentence; with `most` no more are counted."""
+    """Counts the signs that end a sentence, up to `most`."""
     ends = (match for text in paragraphs for match in _sentence_end.finditer(text))
     return sum(1 for _ in itertools.islice(ends, most))
 
 
 def symbol_ratios(words: Words) -> tuple[float, float]:
-    """(number signs, ellipses) for each word."""
+    """Returns (number signs, ellipses) for each word."""
     count = max(len(words), 1)
     ellipses = words.text.count("...") + words.text.count("…")
     return words.text.count("#") / count, ellipses / count

@@ -1,4 +1,4 @@
-"""Checks a learned vocabulary: equal ids in two libraries, and how it serves each language."""
+"""Checks of a learned vocabulary: equal ids in two libraries, and the coverage of languages."""
 
 import dataclasses
 import tempfile
@@ -10,7 +10,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
-from ..output.balance import cell
+from ..output.report import cell
 from .mixture import count_words
 from .wordpiece import PREFIX, bert_tokenizer
 
@@ -26,7 +26,7 @@ class Difference:
       line: its number, from 1.
       text: the text.
       ours: tensorflow_text's tokens.
-      theirs: those of the `tokenizers` library.
+      theirs: the tokens of the `tokenizers` library.
     """
 
     line: int
@@ -43,11 +43,11 @@ class Difference:
 
 @dataclasses.dataclass(frozen=True)
 class Coverage:
-    """How a vocabulary serves a language.
+    """The coverage of a language's text by a vocabulary.
 
     Attributes:
-      words: between spaces; a Han character is one by itself.
-      tokens: of the same text.
+      words: words between spaces; a Han character is a word.
+      tokens: tokens of the same text.
       unknown: tokens that are `[UNK]`.
     """
 
@@ -75,9 +75,9 @@ def check_round_trip(
 ) -> list[Difference]:
     """Writes a vocabulary, reads it and tokenises with tensorflow_text and `tokenizers`.
 
-    Both normalise as BERT's first release does, so that ids must be equal. What the project's
-    default, tensorflow_text's own normalisation, makes of the text is another matter: with
-    `normalization="tensorflow_text"` the differences are those of the normalisers.
+    Both normalise as BERT's first release does, so that ids must be equal. With
+    `normalization="tensorflow_text"`, the project's default, the differences are those of the two
+    normalisers.
 
     Args:
       entries: in the order of their ids.
@@ -112,7 +112,7 @@ def check_round_trip(
     ours = build_tokenizer(vocabulary)
     found: list[Difference] = []
     for start in range(0, len(sentences), _BATCH):
-        # What is no Unicode, such as half a surrogate pair, is in no file of text.
+        # A file of text holds valid Unicode alone, so half surrogate pairs are replaced.
         texts = [s.encode("utf-8", "replace").decode() for s in sentences[start : start + _BATCH]]
         rows = ours.tokenize(texts).to_list()
         encoded = theirs.encode_batch(texts, add_special_tokens=False)
@@ -129,7 +129,7 @@ def coverage(
     lower_case: bool,
     max_bytes_per_word: int = 1000,
 ) -> dict[str, Coverage]:
-    """How a vocabulary serves each language, tokenised as the records will be.
+    """Measures the coverage of each language, tokenised as the records will be.
 
     Args:
       entries: in the order of their ids.
@@ -151,10 +151,10 @@ def coverage(
 
 
 def coverage_table(columns: Mapping[str, Mapping[str, Coverage]]) -> str:
-    """A Markdown table: a line a language, tokens per word and unknown rate of each vocabulary.
+    """Formats a Markdown table of tokens per word and unknown rate: a row a language.
 
     Args:
-      columns: name of a vocabulary (empty if there is one only) -> what `coverage` returned.
+      columns: name of a vocabulary (empty if there is one only) -> its `coverage`.
     """
     names = [f", {name}" if name else "" for name in columns]
     heads = [

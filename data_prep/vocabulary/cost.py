@@ -1,12 +1,12 @@
-"""What a vocabulary takes, by the text it is learned from: entries in reach, memory, time."""
+"""The cost of learning a vocabulary from a text: entries in reach, memory, time."""
 
 import math
 from typing import NamedTuple
 
 import numpy as np
 
-# (bytes of text, entries at which it gave out), measured cased on text of ten languages with
-# S = 0.3 and pairs that are seen twice. Fewer languages have fewer words, so they reach less.
+# (bytes of text, most entries that it gave), measured cased on text of ten languages with S = 0.3
+# and pairs that are seen twice. Fewer languages have fewer words, so they reach less.
 _REACHED = ((5e6, 90_040), (20e6, 201_030), (60e6, 376_557), (150e6, 466_327))
 # A line through memory and time of the smallest and the largest run: MiB, and CPU-seconds.
 _BASE_MIB, _MIB_A_MB = 175, 9.5
@@ -14,7 +14,7 @@ _BASE_SECONDS, _SECONDS_A_MB = 13, 0.72
 
 
 def entries_in_reach(text_bytes: float) -> float:
-    """About the most entries that so much text can give; between measurements by a power of it."""
+    """Returns about the most entries of a text, by powers of its size between measurements."""
     sizes, entries = (np.log([row[i] for row in _REACHED]) for i in (0, 1))
     wanted = math.log(max(text_bytes, 1.0))
     # The two measurements on both sides, or the last two on one.
@@ -24,7 +24,7 @@ def entries_in_reach(text_bytes: float) -> float:
 
 
 def text_for(entries: float) -> float:
-    """The reverse: about the fewest bytes of text that give so many entries."""
+    """Returns about the fewest bytes of text that give so many entries."""
     low, high = 1.0, 1e18
     while high / low > 1.001:
         middle = math.sqrt(low * high)
@@ -33,20 +33,20 @@ def text_for(entries: float) -> float:
 
 
 class Cost(NamedTuple):
-    """Of learning, at most about so much: MiB of memory and seconds of one core."""
+    """The cost of learning, about: MiB of memory and seconds of one core."""
 
     mebibytes: float
     seconds: float
 
 
 def cost(text_bytes: float) -> Cost:
-    """What learning from so much text takes; the size of the vocabulary adds little to it."""
+    """Returns the most that learning takes; the size of the vocabulary adds little to it."""
     megabytes = text_bytes / 1e6
     return Cost(_BASE_MIB + _MIB_A_MB * megabytes, _BASE_SECONDS + _SECONDS_A_MB * megabytes)
 
 
 def size_warning(vocab_size: int, text_bytes: float, max_bytes: float) -> str:
-    """A line for a size that the text will hardly give, or an empty one.
+    """Returns a warning if the text will hardly give so many entries, or an empty string.
 
     Args:
       vocab_size: entries asked for.

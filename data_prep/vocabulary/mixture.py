@@ -10,18 +10,12 @@ from collections.abc import Iterator, Mapping
 
 from official_cmlm.errors import UserError
 
-from ..readers import (
-    Document,
-    ReadOptions,
-    ReadReport,
-    TextFile,
-    read_documents,
-    size_of,
-)
+from ..counts import Counts
+from ..readers import Document, ReadOptions, TextFile, read_documents, size_of
 
 # Characters that BERT's tokenizer takes for a word each.
 _HAN = re.compile("[\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af]")
-# What a compressed byte stands for, about; only the size of the sample depends on it.
+# Bytes of text in a compressed byte, about; only the size of the sample depends on it.
 _COMPRESSION_RATIO = 3
 
 
@@ -39,9 +33,9 @@ class TextInput:
     options: ReadOptions
     reader: str = "auto"
 
-    def documents(self, report: ReadReport) -> Iterator[Document]:
+    def documents(self, counts: Counts) -> Iterator[Document]:
         """Yields the documents of all files, in order; raises what the readers raise."""
-        return read_documents(self.files, self.options, report, self.reader)
+        return read_documents(self.files, self.options, counts, self.reader)
 
     @property
     def bytes(self) -> int:
@@ -50,7 +44,7 @@ class TextInput:
 
 
 def count_words(text: str) -> int:
-    """Words between spaces; a Han character is one by itself, as for BERT's tokenizer."""
+    """Counts words between spaces; a Han character is a word, as for BERT's tokenizer."""
     if text.isascii():
         return len(text.split())
     text, characters = _HAN.subn(" ", text)
@@ -58,7 +52,7 @@ def count_words(text: str) -> int:
 
 
 def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[str, float]:
-    """By what each language's counts are multiplied: p^S / (Σ p^S · p).
+    """Returns the factor of each language's counts: p^S / (Σ p^S · p).
 
     p is a language's share of all words, S the exponent; the sum runs over all languages, so that
     the shares become p^S / Σ p^S and the total stays. CMLM §4.4 takes S = 0.3 "from the vocab
@@ -77,17 +71,17 @@ def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[s
 
 
 def times(paragraph: str, coefficient: float) -> int:
-    """How often a paragraph is used so that its language counts `coefficient` times.
+    """Returns how often a paragraph is used so that its language counts `coefficient` times.
 
-    The whole part, and once more for as many paragraphs as the rest says, chosen by a hash of the
-    text: the same for any order and in every run.
+    That is the coefficient's whole part, and once more for a share of the paragraphs, the fraction,
+    chosen by a hash of the text: the same for any order and in every run.
     """
     whole = math.floor(coefficient)
     return whole + (_share(paragraph) < coefficient - whole)
 
 
 def sample_paragraphs(
-    source: TextInput, report: ReadReport, max_bytes: float
+    source: TextInput, counts: Counts, max_bytes: float
 ) -> Iterator[tuple[str, str]]:
     """Yields (language, paragraph) spread evenly over all files, `max_bytes` of UTF-8 at most.
 
@@ -99,7 +93,7 @@ def sample_paragraphs(
     """
     share = min(1.0, max_bytes / max(1, source.bytes))
     seen = taken = 0
-    for document in source.documents(report):
+    for document in source.documents(counts):
         for paragraph in document.paragraphs:
             size = _size(paragraph)
             seen += size
@@ -109,7 +103,7 @@ def sample_paragraphs(
 
 
 def smoothed_paragraphs(
-    source: TextInput, report: ReadReport, max_bytes: float, exponent: float
+    source: TextInput, counts: Counts, max_bytes: float, exponent: float
 ) -> Iterator[tuple[str, str]]:
     """Yields (language, paragraph) so that languages have smoothed shares; reads the files twice.
 
@@ -121,7 +115,7 @@ def smoothed_paragraphs(
     """
     words: Counter[str] = Counter()
     sizes: Counter[str] = Counter()
-    for document in source.documents(ReadReport()):
+    for document in source.documents(Counts()):
         words[document.language] += sum(map(count_words, document.paragraphs))
         sizes[document.language] += sum(map(_size, document.paragraphs))
     if not any(words.values()):
@@ -129,7 +123,7 @@ def smoothed_paragraphs(
     coefficients = smoothing_coefficients(words, exponent)
     total = sum(sizes[language] * value for language, value in coefficients.items())
     scale = min(1.0, max_bytes / max(1.0, total))
-    for document in source.documents(report):
+    for document in source.documents(counts):
         coefficient = scale * coefficients.get(document.language, 0.0)
         for paragraph in document.paragraphs:
             for _ in range(times(paragraph, coefficient)):
@@ -137,7 +131,7 @@ def smoothed_paragraphs(
 
 
 class Samples:
-    """A few paragraphs of each language: those of the smallest hashes, in whatever order they come.
+    """A few paragraphs of each language, those with the smallest hashes, in any order of input.
 
     Attributes:
       size: paragraphs of a language.
@@ -157,7 +151,7 @@ class Samples:
             heapq.heapreplace(kept, entry)
 
     def paragraphs(self) -> dict[str, list[str]]:
-        """Language -> its sample, both in alphabetical order."""
+        """Returns language -> its sample, both in alphabetical order."""
         return {
             language: sorted(text for _, text in kept)
             for language, kept in sorted(self._kept.items())
@@ -165,9 +159,9 @@ class Samples:
 
 
 def _share(text: str) -> float:
-    """A number in [0, 1) that depends on the text alone."""
+    """Returns a number in [0, 1) that depends on the text alone."""
     digest = hashlib.blake2b(text.encode("utf-8", "replace"), digest_size=8).digest()
-    # Not more than 53 bits, so that the largest stays below 1.
+    # 53 bits at most keep the largest number below 1.
     return (int.from_bytes(digest) >> 11) / 2**53
 
 

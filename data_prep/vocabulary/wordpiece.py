@@ -65,7 +65,7 @@ def _lines(spool: IO[bytes]) -> Iterator[str]:
 def _train(
     lines: Iterator[str], first: tuple[str, ...], size: int, lower_case: bool, min_frequency: int
 ) -> list[str]:
-    # Not at the top: `--help` need not wait for it.
+    # Imported here, so that `--help` does not wait for it.
     from tokenizers import models, trainers
 
     tokenizer = bert_tokenizer(models.WordPiece(unk_token="[UNK]"), lower_case)
@@ -84,7 +84,7 @@ def _train(
 
 
 def bert_tokenizer(model: Any, lower_case: bool) -> Any:
-    """A `tokenizers.Tokenizer` that normalises and splits text as BERT does, before `model`."""
+    """Returns a `tokenizers.Tokenizer` that normalises and splits text as BERT does."""
     from tokenizers import Tokenizer, normalizers, pre_tokenizers
 
     tokenizer = Tokenizer(model)

@@ -12,7 +12,7 @@ from absl.testing import flagsaver
 
 from data_prep import build_vocab
 from data_prep.build_vocab import save
-from data_prep.readers import ReadOptions, ReadReport, expand_text_files
+from data_prep.readers import Counts, ReadOptions, expand_text_files
 from data_prep.vocabulary.mixture import TextInput, sample_paragraphs
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
 from official_cmlm.errors import UserError
@@ -82,7 +82,7 @@ def test_sample_is_spread_evenly(tmp_path):
 
     def sample(max_bytes: float) -> list[str]:
         source = TextInput(tuple(expand_text_files(paths)), options)
-        return [text for _, text in sample_paragraphs(source, ReadReport(), max_bytes)]
+        return [text for _, text in sample_paragraphs(source, Counts(), max_bytes)]
 
     assert len(sample(1e9)) == 400
     tenth = sample(240)

@@ -12,11 +12,10 @@ import pytest
 import tensorflow as tf
 from absl import flags
 
-from data_prep.documents.records import RecordOptions, records
-from data_prep.output.dropped import DropCounter
-from data_prep.output.statistics import Statistics
-from data_prep.readers import ReadOptions, ReadReport, read_documents
-from data_prep.stages.duplicates import DuplicateOptions, MinHash, remove_duplicates
+from data_prep.counts import Counts, DropCounter
+from data_prep.output.documents import RecordOptions, document_records
+from data_prep.readers import ReadOptions, read_documents
+from data_prep.stages.duplicates import DuplicateOptions, MinHash
 from data_prep.stages.exclusion import Exclusion
 from data_prep.stages.normalise import Normalise
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
@@ -25,6 +24,7 @@ from official_cmlm.records import documents
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import run, write_text
+from tests.data_prep.plain_duplicates import remove_duplicates
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -58,17 +58,19 @@ def _plain(folder, vocabulary, duplicates, exclusion=None):
     counters = DropCounter()
 
     def read(path):
-        found = read_documents([path], ReadOptions(), ReadReport())
+        found = read_documents([path], ReadOptions(), Counts())
         return [Normalise()(document, counters) for document in found]
 
-    reads = [lambda path=path: read(path) for path in paths]
+    files = [read(path) for path in paths]
     if duplicates:
-        documents = remove_duplicates(reads, duplicates, counters)
+        documents = remove_duplicates(files, duplicates, counters)
     else:
-        documents = itertools.chain.from_iterable(each() for each in reads)
-    statistics = Statistics()
+        documents = itertools.chain.from_iterable(files)
+    statistics = Counts()
     found = {}
-    for language, record in records(documents, vocabulary, RecordOptions(), statistics, exclusion):
+    for language, record in document_records(
+        documents, vocabulary, RecordOptions(), statistics, exclusion
+    ):
         found.setdefault(language, []).append(record)
     counters.update(statistics.counters)
     return found, counters
@@ -115,7 +117,7 @@ def test_records_are_those_of_the_plain_stages(
     monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", partition_bytes)
     # Several groups of elements whose losses are gathered at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
-    monkeypatch.setattr("data_prep.pipeline.key_files.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.pipeline.phases.ELEMENTS_A_GROUP", 4)
     expected, counters = _plain(tmp_path, vocabulary, options)
     folder = start(**values)
     assert _records(folder) == expected

@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from data_prep.documents.sentences import split_sentences
+from data_prep.sentences import split_sentences
 from experiments.demo.__main__ import (
     LEAST_STEPS_SHARE,
     TRAINING_START_SECONDS,

@@ -22,9 +22,9 @@ from absl.testing import flagsaver
 from hypothesis import given
 from hypothesis import strategies as st
 
-from data_prep.documents.sentences import bounded, rejoined, segment
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
 from data_prep.output.folder import discard_partial
+from data_prep.sentences import bounded, rejoined, segment
 from data_prep.stages.normalise import _spaced_word, mend_hyphens
 from official_cmlm import cli, languages, progress
 from official_cmlm.errors import UserError, one_line

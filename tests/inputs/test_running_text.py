@@ -6,7 +6,8 @@ from pathlib import Path
 import pytest
 import tensorflow as tf
 
-from data_prep.documents.records import RecordOptions, Statistics, records
+from data_prep.counts import Counts
+from data_prep.output.documents import RecordOptions, document_records
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.checks import check_running_text
@@ -29,8 +30,10 @@ def made(request, vocabulary):
         vocabulary = load_vocabulary(FOLDER)
     if request.param == "spaced":
         vocabulary = dataclasses.replace(vocabulary, add_prefix_space=True)
-    statistics, options = Statistics(), RecordOptions(max_sentences=5, keep_text=True)
-    found = [data for _, data in records(make_documents(12), vocabulary, options, statistics)]
+    statistics, options = Counts(), RecordOptions(max_sentences=5, keep_text=True)
+    found = [
+        data for _, data in document_records(make_documents(12), vocabulary, options, statistics)
+    ]
     block = documents.parse(tf.constant(found), tf.range(len(found), dtype=tf.int64), True)
     assert block.repeats_last.numpy().any()
     texts = [[text.decode() for text in row] for row in block.text.to_list()]

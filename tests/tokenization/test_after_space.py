@@ -7,9 +7,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.documents.sentences import split_paragraphs
-from data_prep.output.dropped import DropCounter
-from data_prep.readers import ReadOptions, ReadReport, read_documents
+from data_prep.counts import DropCounter
+from data_prep.readers import Counts, ReadOptions, read_documents
+from data_prep.sentences import split_paragraphs
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from official_cmlm.tokenization.byte_pair import _HEAD
 
@@ -122,7 +122,7 @@ def test_real_text(data_dir, name, language, normalization):
     files = sorted((data_dir / "text" / language).glob("*.txt"))[:3]
     options = ReadOptions(documents_by="file")
     checked = 0
-    for document in read_documents(list(map(str, files)), options, ReadReport()):
+    for document in read_documents(list(map(str, files)), options, Counts()):
         sentences = split_paragraphs(document.paragraphs, language, DropCounter())[:3000]
         for start, stop in [(0, len(sentences)), (7, len(sentences))]:
             run = sentences[start:stop]

@@ -8,7 +8,8 @@ import pytest
 import tensorflow as tf
 from official.modeling import optimization
 
-from data_prep.documents.records import RecordOptions, Statistics, records
+from data_prep.counts import Counts
+from data_prep.output.documents import RecordOptions, document_records
 from data_prep.output.folder import ShardWriter
 from data_prep.readers import Document
 from official_cmlm.errors import UserError
@@ -176,9 +177,9 @@ def test_validation_batches_are_checked_too(folders):
 
 def _write(folder, vocabulary, documents):
     """Writes a folder of records; returns its manifest."""
-    writer, statistics = ShardWriter(folder, "documents", 1 << 20), Statistics()
+    writer, statistics = ShardWriter(folder, "documents", 1 << 20), Counts()
     options = RecordOptions(one_sentence_a_line=True)
-    for language, record in records(documents, vocabulary, options, statistics):
+    for language, record in document_records(documents, vocabulary, options, statistics):
         writer.write(language, record)
     writer.close()
     vocabulary.save(folder)

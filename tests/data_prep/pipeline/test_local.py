@@ -13,7 +13,7 @@ import threading
 import pytest
 
 from data_prep.pipeline import phases
-from data_prep.pipeline.local import LocalRunner
+from data_prep.pipeline.run import LocalRunner
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS
@@ -99,7 +99,7 @@ def test_others_end_before_a_fault_is_told(tmp_path, monkeypatch):
             (tmp_path / str(at)).write_text("x")
         ended.append(number)
 
-    monkeypatch.setattr("data_prep.pipeline.local.run_phase", run_phase)
+    monkeypatch.setattr("data_prep.pipeline.run.run_phase", run_phase)
     with LocalRunner() as runner:
         with concurrent.futures.ThreadPoolExecutor(2) as runner._pool:
             with pytest.raises(UserError, match="the fault"):
@@ -113,7 +113,7 @@ def _die(*arguments):
 
 def test_a_worker_is_killed(tmp_path, monkeypatch):
     """One line says what to do."""
-    monkeypatch.setattr("data_prep.pipeline.local.run_phase", _die)
+    monkeypatch.setattr("data_prep.pipeline.run.run_phase", _die)
     with LocalRunner() as runner:
         # Forked, as a new process would not know of `_die`.
         context = multiprocessing.get_context("fork")

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 
-from data_prep.pipeline.options import Options
-from data_prep.pipeline.plan import Input, Plan
+from data_prep.pipeline.plan import Input, Options, Plan
 
 MB = 1_000_000
 

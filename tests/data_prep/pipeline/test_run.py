@@ -117,7 +117,7 @@ def test_workers_that_start_elsewhere(start, tmp_path, monkeypatch):
         with contextlib.chdir("/"):
             run_phase(*arguments)
 
-    monkeypatch.setattr("data_prep.pipeline.local.run_phase", elsewhere)
+    monkeypatch.setattr("data_prep.pipeline.run.run_phase", elsewhere)
     start(input="text", sample_dropped=100, quality_rules=True)
     lines = (tmp_path / "out" / "dropped.jsonl").read_text().splitlines()
     ids = {json.loads(line)["id"] for line in lines}

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from data_prep.language_codes import language_code
-from data_prep.readers import Document, ReadOptions, ReadReport, read_documents
+from data_prep.readers import Counts, Document, ReadOptions, read_documents
 from data_prep.readers.crawl_files import MAX_DEPTH, UnreadablePageError, main_text
 from official_cmlm.errors import UserError
 from tests.data_prep.readers.crawl_pages import article, page, record
@@ -26,7 +26,7 @@ PACK = {
 
 def _read(path, content, **options):
     path.write_bytes(content)
-    report = ReadReport()
+    report = Counts()
     return list(read_documents([str(path)], ReadOptions(**options), report)), report
 
 
@@ -48,7 +48,7 @@ def test_wet(tmp_path, pack):
         Document("http://a/2", "fr", ["caf\ufffd"]),
         Document(f"{path}#4", "fr", ["unnamed"]),
     ]
-    assert (report.documents, report.empty_documents, report.files) == (3, 1, 1)
+    assert (report.documents_read, report.counters["read/without_text"], report.files) == (3, 1, 1)
     assert report.not_utf8 == {str(path): 1}
     assert report.bytes == len(b"".join(records))
 
@@ -70,9 +70,9 @@ def test_warc(tmp_path, pack):
     documents, report = _read(tmp_path / "x.warc.gz", PACK[pack](records))
     assert [document.id for document in documents] == ["http://a/1", "http://a/2"]
     assert all(document.paragraphs == [FIRST, SECOND] for document in documents)
-    assert report.records_dropped == {"other_http_status": 1, "not_html": 1, "not_http": 1}
-    assert report.empty_documents == 1
-    assert report.counters()["read/not_html"] == 1
+    reasons = ("other_http_status", "not_html", "not_http", "without_text")
+    assert report.counters == {f"read/{reason}": 1 for reason in reasons}
+    assert report.counters["read/not_html"] == 1
 
 
 @pytest.mark.parametrize(
@@ -165,7 +165,7 @@ def _read_beside_a_good_file(path, content):
     path.write_bytes(content)
     good = path.with_name("good.txt")
     good.write_text("Good.")
-    report = ReadReport()
+    report = Counts()
     options = ReadOptions(on_error="skip")
     documents = list(read_documents([str(path), str(good)], options, report))
     assert documents.pop().paragraphs == ["Good."]
@@ -219,8 +219,8 @@ def test_bad_pages(tmp_path, name):
         path, good + bad + bad + good, max_expanded_bytes=100_000, on_error="skip"
     )
     assert [document.id for document in documents] == ["http://a/good"] * 2
-    assert report.files_failed == {} and report.records_failed[str(path)][0] == 2
-    assert report.counters()["read/unreadable_record"] == 2
+    assert report.files_failed == {} and report.records_failed[str(path)] == 2
+    assert report.counters["read/unreadable_record"] == 2
     (warning,) = report.warnings()
     assert warning.startswith("skipped a record: ") and "and 1 more" in warning
 

@@ -8,10 +8,14 @@ import sys
 import pytest
 import zstandard
 
-from data_prep.readers import ReadOptions, ReadReport, expand_inputs, read_documents, size_of
-from data_prep.readers.decoding import iter_lines
+from data_prep.readers import Counts, ReadOptions, expand_inputs, read_documents, size_of
+from data_prep.readers.lines import iter_lines
 from official_cmlm.errors import UserError
 from tests.data_prep.readers.crawl_pages import record
+
+
+def _lines(path, report=None, **options):
+    return iter_lines(str(path), report or Counts(), ReadOptions(**options))
 
 
 def test_truncated_zstd(tmp_path):
@@ -23,7 +27,7 @@ def test_truncated_zstd(tmp_path):
         path.write_bytes(data[:-cut])
         read = []
         with pytest.raises(UserError, match=r"zstd stream ends early after line \d+; fetch") as e:
-            read.extend(text for _, text in iter_lines(path, ReadReport()))
+            read.extend(text for _, text in _lines(path))
         assert f"after line {len(read)};" in str(e.value)
         assert read == lines[: len(read)]
 
@@ -37,7 +41,7 @@ def test_corrupt_zstd(tmp_path):
         with pytest.raises(
             UserError, match=r"the zstd stream is corrupt after line \d \(.*; fetch"
         ):
-            list(iter_lines(path, ReadReport()))
+            list(_lines(path))
 
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
@@ -45,14 +49,14 @@ def test_bomb(tmp_path, compress):
     """What expands a hundredfold is stopped at the limit; ordinary text may be of any size."""
     path = tmp_path / "x.txt"
     path.write_bytes(compress(b"a\n" * 1_000_000))
-    report = ReadReport()
+    report = Counts()
     with pytest.raises(UserError, match=r"expands to more than 50000 bytes .*--max_expanded_mb"):
-        list(iter_lines(path, report, max_expanded_bytes=50_000))
+        list(_lines(path, report, max_expanded_bytes=50_000))
     # The ratio is that to what was read of the file, and reads are of 128 KiB.
     assert report.bytes < max(50_000, 100 * path.stat().st_size) + (1 << 17)
-    assert len(list(iter_lines(path, ReadReport()))) == 1_000_000
+    assert len(list(_lines(path))) == 1_000_000
     path.write_bytes(compress(b"".join(b"%d\n" % (i * i) for i in range(100_000))))
-    assert len(list(iter_lines(path, ReadReport(), max_expanded_bytes=50_000))) == 100_000
+    assert len(list(_lines(path, max_expanded_bytes=50_000))) == 100_000
 
 
 @pytest.mark.parametrize("text", ["ab", "漢字"])
@@ -62,14 +66,14 @@ def test_utf_16(tmp_path, encoding, text):
     path = tmp_path / "x.txt"
     path.write_bytes(f"\ufeff{text}".encode(encoding))
     with pytest.raises(UserError, match=r"UTF-16 .*; convert it to UTF-8 text"):
-        list(iter_lines(path, ReadReport()))
+        list(_lines(path))
 
 
 def test_what_cannot_be_opened(tmp_path):
     """A link to itself, which not even an administrator can open."""
     (tmp_path / "x.txt").symlink_to("x.txt")
     with pytest.raises(UserError, match=r"x.txt: cannot be opened \(.*; check its permissions"):
-        list(iter_lines(tmp_path / "x.txt", ReadReport()))
+        list(_lines(tmp_path / "x.txt"))
 
 
 # Named, as gzip notes the time, which two processes do not agree on.
@@ -92,11 +96,11 @@ def test_a_disk_that_fails(tmp_path, monkeypatch, head):
         self.position += len(data)
         return len(data)
 
-    monkeypatch.setattr("data_prep.readers.files._Stored.readinto", readinto)
+    monkeypatch.setattr("data_prep.readers.lines._Stored.readinto", readinto)
     with pytest.raises(
         UserError, match=r"cannot be read after line \d \(Input/output error\); check"
     ):
-        list(iter_lines(path, ReadReport()))
+        list(_lines(path))
 
 
 def test_remote_files():
@@ -116,7 +120,7 @@ def test_remote_files():
     paths = expand_inputs([root])
     assert paths == [f"{root}/{name}" for name in ("a.txt.gz", "b.txt", "deep/er/c.jsonl.zst")]
     assert expand_inputs([f"{root}/*.txt", f"{root}/b.txt"]) == [f"{root}/b.txt"]
-    report = ReadReport()
+    report = Counts()
     documents = list(read_documents(paths, ReadOptions(lines="paragraphs"), report))
     assert [d.paragraphs for d in documents] == [["A one.", "A two."], ["B one."], ["C."]]
     assert size_of(f"{root}/b.txt") == 7 and size_of(f"{root}/none") == 0
@@ -128,7 +132,7 @@ def test_remote_files():
         with pytest.raises(UserError, match=message):
             expand_inputs([pattern])
     with pytest.raises(UserError, match="none: no such file"):
-        list(iter_lines(f"{root}/none", ReadReport()))
+        list(_lines(f"{root}/none"))
 
 
 def test_local_files_are_read_without_tensorflow(tmp_path):
@@ -137,7 +141,7 @@ def test_local_files_are_read_without_tensorflow(tmp_path):
     (tmp_path / "b.wet").write_bytes(record("conversion", b"b"))
     code = (
         "import sys; from data_prep.readers import *\n"
-        "documents = read_documents(expand_inputs(sys.argv[1:]), ReadOptions(), ReadReport())\n"
+        "documents = read_documents(expand_inputs(sys.argv[1:]), ReadOptions(), Counts())\n"
         "assert [d.paragraphs for d in documents] == [['a'], ['b']]\n"
         "assert not {'tensorflow', 'tensorflow_datasets'} & set(sys.modules)\n"
     )

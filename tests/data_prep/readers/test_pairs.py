@@ -10,7 +10,7 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.readers import ReadOptions, ReadReport
+from data_prep.readers import Counts, ReadOptions
 from data_prep.readers.pairs import PairInput, pair_inputs
 from official_cmlm.errors import UserError
 
@@ -26,7 +26,7 @@ _HEAD = '<?xml version="1.0"?>\n<tmx version="1.4"><header srclang="en"/>\n<body
 
 def _read(path, form, language="en-de", **options):
     (source,) = pair_inputs([str(path)], [language], form)
-    report = ReadReport()
+    report = Counts()
     return list(source.read(report, False, ReadOptions(**options))), report
 
 
@@ -59,7 +59,7 @@ def test_translation_memory(tmp_path, pairs, encoding, compress, chunk):
     ]
     assert [list(pair.texts) for pair in found] == expected
     assert {pair.languages for pair in found} == {("en", "de")}
-    assert report.bytes == len(data) and report.records_dropped == {}
+    assert report.bytes == len(data) and not report.counters
 
 
 def test_markup_of_a_segment(tmp_path):
@@ -85,7 +85,7 @@ def test_units_without_both_languages(tmp_path):
     )
     ((pair,), report) = _tmx(tmp_path / "a.tmx", body)
     assert pair.texts == ("Yes.", "Ja.")
-    assert report.counters()["read/without_both_languages"] == 3
+    assert report.counters["read/without_both_languages"] == 3
 
 
 def test_a_document_type_is_not_fetched(tmp_path):
@@ -138,7 +138,7 @@ def test_bad_translation_memories(tmp_path, name):
     (source,) = pair_inputs([str(path)], ["en-de"], "tmx")
     found = []
     with pytest.raises(UserError, match=message) as caught:
-        found.extend(source.read(ReadReport(), False, ReadOptions(max_line_bytes=1000)))
+        found.extend(source.read(Counts(), False, ReadOptions(max_line_bytes=1000)))
     assert "\n" not in str(caught.value)
 
 
@@ -225,14 +225,12 @@ def test_row_aligned_tables_of_real_translations(data_dir):
     """Translated MultiNLI: a table a language, the same rows and labels in each."""
     from itertools import islice
 
-    from data_prep.pairs.records import align
+    from data_prep.output.pairs import align
 
     folder = data_dir / "multinli_translated"
     languages = ["en", "de", "zh"]
     paths = [str(folder / f"multinli.train.{language}.tsv") for language in languages]
-    tables = [
-        s.read(ReadReport(), True, ReadOptions()) for s in pair_inputs(paths, languages, "tsv")
-    ]
+    tables = [s.read(Counts(), True, ReadOptions()) for s in pair_inputs(paths, languages, "tsv")]
     rows = list(islice(align(tables, paths), 2000))
     assert len(rows) == 2000
     assert {tuple(pair.languages[0] for pair in row) for row in rows} == {("en", "de", "zh")}
@@ -245,7 +243,7 @@ _LINE = st.text("ab \u00a0\u2028\u0085\x0b漢😀", max_size=8)
 
 
 def _read_input(source, header=False):
-    report = ReadReport()
+    report = Counts()
     return list(source.read(report, header, _LIMIT)), report
 
 
@@ -289,7 +287,7 @@ def test_files_of_different_length(tmp_path, longer):
     for i, path in enumerate(paths):
         with open(path, "w") as file:
             file.write("x\n" * (5 if i == longer else 3))
-    pairs = PairInput(tuple(paths), ("en", "de")).read(ReadReport(), False, _LIMIT)
+    pairs = PairInput(tuple(paths), ("en", "de")).read(Counts(), False, _LIMIT)
     assert [next(pairs).texts for _ in range(3)] == [("x", "x")] * 3
     with pytest.raises(UserError) as caught:
         next(pairs)

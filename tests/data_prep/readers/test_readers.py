@@ -4,30 +4,29 @@ import gzip
 import itertools
 import json
 import random
-from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.readers import (
+    Counts,
     Document,
     ReadOptions,
-    ReadReport,
     expand_inputs,
     measure,
     read_documents,
     read_file,
     reader_for,
 )
-from data_prep.readers.decoding import iter_blocks
+from data_prep.readers.lines import iter_blocks
 from official_cmlm.errors import UserError
 
 
 def _documents(path, **options):
-    report = ReadReport()
+    report = Counts()
     documents = list(read_documents([str(path)], ReadOptions(**options), report))
-    assert report.documents == len(documents)
+    assert report.documents_read == len(documents)
     return documents, report
 
 
@@ -51,7 +50,7 @@ def test_wrapped_books_by_hand(tmp_path_factory, lines, chunk, most):
             expected.append(" ".join(run))
             run = []
     options = ReadOptions(documents_by="file", max_line_bytes=chunk, max_document_bytes=most)
-    pieces = list(read_documents([str(path)], options, ReadReport()))
+    pieces = list(read_documents([str(path)], options, Counts()))
     assert [one.continues for one in pieces] == [i > 0 for i in range(len(pieces))]
     found = [paragraph for one in pieces for paragraph in one.paragraphs]
     if most == 1 << 20:
@@ -134,7 +133,7 @@ def test_jsonl(tmp_path):
         Document("7", "en", ["Four five."]),
         Document(f"{path}#{path.read_bytes().index(LAST)}", "en", ["caf\ufffd \ufffd."]),
     ]
-    assert report.empty_documents == 1
+    assert report.counters["read/without_text"] == 1
     assert report.not_utf8 == {str(path): 2}
     by_sentence, _ = _documents(path, lines="sentences")
     assert by_sentence[0].paragraphs == ["One", "two.", "Three."]
@@ -174,7 +173,7 @@ def test_bad_jsonl(tmp_path, line, message):
         ("tfds", ("tfds:wikipedia/20230601.en", "tfds:a.jsonl")),
     ],
 )
-def test_reader_for(name, paths):
+def testreader_for(name, paths):
     """By name, or by the extension below that of the compression."""
     assert {reader_for(path) for path in paths} == {reader_for("x", name)}
 
@@ -226,17 +225,6 @@ def test_expand_inputs(tmp_path, monkeypatch):
             expand_inputs(patterns)
 
 
-def test_bad_options():
-    good = ReadOptions()
-    with pytest.raises(UserError, match="lines is 'x'; choose one of wrapped, paragraphs"):
-        replace(good, lines="x")
-    for name in ("documents_by", "on_error"):
-        with pytest.raises(UserError, match=f"{name} is 'x'"):
-            replace(good, **{name: "x"})
-    with pytest.raises(UserError, match="max_line_bytes is 0; give a positive number"):
-        replace(good, max_line_bytes=0)
-
-
 # Ends of lines of all kinds, blank lines of white space, bytes that are not UTF-8, wide characters.
 PARTS = (
     b"\xef\xbb\xbfOne two\nthree.\n\nFour \xff five.\r\n\r\n\r\nSix.\rseven\r\r \xc2\xa0\t\n"
@@ -257,10 +245,15 @@ LINES = b"\n".join(
 
 
 def _read(path, part=None, **options):
-    report = ReadReport()
+    report = Counts()
     options = ReadOptions(**options)
     documents = list(read_file(str(path), options, report, part=part))
-    counts = (report.documents, report.empty_documents, report.lines, report.files)
+    counts = (
+        report.documents_read,
+        report.counters["read/without_text"],
+        report.lines,
+        report.files,
+    )
     return documents, report.not_utf8, counts
 
 
@@ -329,7 +322,7 @@ def test_faults(tmp_path):
         _read(path, (middle + 1, size))
     assert len(_read(path, (3 * middle + 1, size))[0]) == 2
     with pytest.raises(UserError, match=r"a\.jsonl:1 behind byte 5: the line is longer than 10"):
-        list(iter_blocks(path, ReadReport(), 10, part=(5, size)))
+        list(iter_blocks(str(path), Counts(), ReadOptions(max_line_bytes=10), part=(5, size)))
 
 
 def test_what_has_parts(tmp_path):

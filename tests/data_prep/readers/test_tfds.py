@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.readers import Document, ReadOptions, ReadReport, measure, read_documents, read_file
+from data_prep.readers import Counts, Document, ReadOptions, measure, read_documents, read_file
 from official_cmlm.errors import UserError
 
 tfds = pytest.importorskip("tensorflow_datasets")
@@ -12,7 +12,7 @@ TEXTS = ["One  line\nof text.\n\nAnother paragraph, é語.", " \n", "The third."
 
 
 def _read(name, data_dir, **options):
-    report = ReadReport()
+    report = Counts()
     options = ReadOptions(tfds_data_dir=str(data_dir), **options)
     return list(read_documents([f"tfds:{name}"], options, report)), report
 
@@ -56,7 +56,7 @@ def test_a_prepared_data_set(data_dir, name):
         Document(f"{path}#0", language, ["One line of text.", "Another paragraph, é語."]),
         Document(f"{path}#2", language, ["The third."]),
     ]
-    assert (report.files, report.documents, report.empty_documents) == (1, 2, 1)
+    assert (report.files, report.documents_read, report.counters["read/without_text"]) == (1, 2, 1)
     assert _read(name, data_dir)[0] == documents
 
 
@@ -136,9 +136,9 @@ def test_measure(data_dir, split, examples):
 def test_parts(data_dir):
     """Together they are the whole, names included; the data set is counted once."""
     path, options = "tfds:little/20230601.zh-min-nan", ReadOptions(tfds_data_dir=str(data_dir))
-    whole = list(read_file(path, options, ReadReport()))
+    whole = list(read_file(path, options, Counts()))
     for cut in (1, 2):
-        report = ReadReport()
+        report = Counts()
         parts = [list(read_file(path, options, report, part=part)) for part in ((0, cut), (cut, 3))]
         assert parts[0] + parts[1] == whole and report.files == 1
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from data_prep.output.dropped import SAMPLE_CHARACTERS, DropCounter, Samples, drop_document
+from data_prep.counts import SAMPLE_CHARACTERS, DropCounter, Samples, drop_document
 from data_prep.readers import Document
 from data_prep.stages import Chain, keep_paragraphs
 

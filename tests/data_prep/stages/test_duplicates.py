@@ -1,30 +1,23 @@
 """Removal of duplicates: the earliest stays, whatever the order and the split of the work."""
 
 import random
-from collections import Counter, defaultdict
+import tempfile
+from collections import Counter
+from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
+from data_prep.pipeline.duplicates import KeyFiles
 from data_prep.readers import Document
-from data_prep.stages import duplicates_keys
-from data_prep.stages.duplicates import (
-    DuplicateOptions,
-    MinHash,
-    drop,
-    file_keys,
-    find_losses,
-    losers,
-    losses_by_file,
-    members,
-    merge,
-    remove_duplicates,
-)
-from data_prep.stages.duplicates_text import analyse, exact_keys
+from data_prep.stages import duplicates
+from data_prep.stages.duplicates import DuplicateOptions, MinHash, drop, file_keys, near_losses
+from data_prep.stages.letters import analyse, exact_keys
+from tests.data_prep import plain_duplicates
 
-QUICK = settings(max_examples=60, deadline=None)
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anu", "ero", "ilo", "ose", "uti")]
 OPTIONS = DuplicateOptions(near_paragraphs=MinHash(), min_paragraph_letters=60)
 
@@ -34,7 +27,7 @@ def _text(seed, words: int = 40) -> str:
 
 
 def _changed(text: str, seed: int = 0) -> str:
-    """One word of the text replaced."""
+    """Replaces one word of the text."""
     words = text.split()
     words[random.Random(seed).randrange(1, len(words))] = "changed"
     return " ".join(words)
@@ -44,55 +37,44 @@ def _document(name: str, *paragraphs: str, continues: bool = False) -> Document:
     return Document(name, "en", list(paragraphs), continues)
 
 
+def _losses(files, options=OPTIONS, partitions=1):
+    """Returns what the pipeline's files of keys remove, with two elements a group."""
+    compared = ("documents", "paragraphs") if options.paragraphs else ("documents",)
+    with tempfile.TemporaryDirectory() as folder:
+        keys = KeyFiles(Path(folder), options, compared, len(files), partitions)
+        for element, file in enumerate(files):
+            keys.save_keys(element, file_keys(iter(file), options))
+        for kind in compared:
+            for partition in range(partitions):
+                keys.save_losses(kind, partition)
+            for first in range(0, len(files), 2):
+                keys.save_lost(kind, range(first, min(first + 2, len(files))))
+        return [keys.losses(element) for element in range(len(files))]
+
+
 def _run(files: list[list[Document]], options: DuplicateOptions = OPTIONS):
     counters = DropCounter()
-    reads = [lambda file=file: iter(file) for file in files]
-    return list(remove_duplicates(reads, options, counters)), counters
+    removed = zip(files, _losses(files, options))
+    return [left for file, losses in removed for left in drop(file, losses, counters)], counters
 
 
-# Members of a band's key: places with signatures of few values, so that many are alike.
-_PLACE = st.tuples(st.integers(0, 3), st.integers(0, 5), st.just(-1))
-_NEAR = MinHash(bands=1, rows=8, threshold=0.6)
-_SIGNATURE = st.lists(st.sampled_from([7, 8]), min_size=8, max_size=8).map(bytes)
-_MEMBERS = st.dictionaries(_PLACE, _SIGNATURE, max_size=8).map(lambda d: tuple(d.items()))
-
-
-@QUICK
-@given(_MEMBERS, _MEMBERS, _MEMBERS)
-def test_merge(one, two, three):
-    """Associative, commutative, idempotent; nothing is lost or made up."""
-    assert merge(merge(one, two), three) == merge(one, merge(two, three))
-    assert merge(one, two) == merge(two, one)
-    assert merge(merge(one, two), two) == merge(one, two)
-    assert set(merge(one, two)) == {*one, *two}
-
-
-@QUICK
-@given(_MEMBERS, st.randoms(use_true_random=False))
-def test_losers_do_not_depend_on_the_order(group, rng):
-    """Of an exact key all but the earliest; of a band's those like an earlier one that stays."""
-    options = DuplicateOptions(near_documents=_NEAR)
-    shuffled = list(group)
-    rng.shuffle(shuffled)
-    places = sorted(place for place, _ in group)
-    exact = sorted(losers(b"D" + bytes(8), iter(shuffled), options))
-    assert exact == [(place, "duplicates/exact_document") for place in places[1:]]
-
-    stay, lost = [], []
-    for place, signature in sorted(group):
-        equal = [sum(a == b for a, b in zip(signature, other)) / 8 for other in stay]
-        if any((share - 1 / 256) / (1 - 1 / 256) >= 0.6 for share in equal):
-            lost.append((place, "duplicates/near_document"))
-        else:
-            stay.append(signature)
-    assert sorted(losers(b"d" + bytes(8), iter(shuffled), options)) == lost
-    # A member that arrives twice is no duplicate of itself.
-    assert sorted(losers(b"d" + bytes(8), shuffled * 2, options)) == lost
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.lists(st.sampled_from([7, 8]), min_size=8, max_size=8), max_size=8))
+def test_near_losses(signatures):
+    """A text is lost that is like an earlier one that stays."""
+    rows = np.array(signatures, np.uint8).reshape(-1, 8)
+    staying, expected = [], []
+    for row in rows:
+        shares = [((row == other).mean() - 1 / 256) / (1 - 1 / 256) for other in staying]
+        expected.append(any(share >= 0.6 for share in shares))
+        if not expected[-1]:
+            staying.append(row)
+    assert near_losses(rows, 0.6).tolist() == expected
 
 
 @st.composite
 def _corpora(draw):
-    """Files of documents, of few texts and their variants, so that there are many duplicates."""
+    """Draws files of documents, of few texts and their variants, so with many duplicates."""
     texts = [_text(i) for i in range(3)]
     variants = [v for t in texts for v in (t, t.upper(), _changed(t), _changed(t, 1), t[:50])]
     paragraph = st.sampled_from([*variants, "Chapter 1"])
@@ -108,52 +90,29 @@ def _corpora(draw):
     ]
 
 
-def _as_a_keyed_combine(files, options, rng):
-    """What an engine does: elements in any order, groups merged in any order and pieces."""
-
-    def lost(units):
-        groups = defaultdict(list)
-        for file in rng.sample(range(len(files)), len(files)):
-            for key, member in members(file, units[file]):
-                groups[key].append((member,))
-        found = []
-        for key in rng.sample(sorted(groups), len(groups)):
-            pieces = groups[key]
-            while len(pieces) > 1:
-                rng.shuffle(pieces)
-                pieces.append(merge(pieces.pop(), pieces.pop()))
-            found += losers(key, pieces[0], options)
-        rng.shuffle(found)
-        return found
-
-    keys = [file_keys(iter(file), options) for file in files]
-    documents = lost([k.documents for k in keys])
-    gone = losses_by_file(documents)
-    rest = [k.paragraphs.without({d for d, _ in gone.get(f, ())}) for f, k in enumerate(keys)]
-    return losses_by_file(documents + lost(rest))
-
-
 @settings(max_examples=30, deadline=None)
-@given(_corpora(), st.randoms(use_true_random=False))
-def test_any_order_and_any_split_give_the_same(files, rng):
-    """The sorted arrays of one machine and a shuffled keyed combine lose the same places."""
-    keys = [file_keys(iter(file), OPTIONS) for file in files]
-    expected = find_losses(keys, OPTIONS)
-    assert _as_a_keyed_combine(files, OPTIONS, rng) == expected
+@given(_corpora())
+def test_any_split_gives_the_same(files):
+    """Partitions, batches and files do not show in the losses, which plain loops find too."""
+    expected = plain_duplicates.find_losses(files, OPTIONS)
+    assert _losses(files) == expected
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duplicates_keys, "_BATCH_CHARACTERS", 100)
-        assert find_losses([file_keys(f, OPTIONS) for f in files], OPTIONS) == expected
-    # All in one file, or each document in its own: the same documents are lost.
+        patch.setattr(duplicates, "_BATCH_CHARACTERS", 100)
+        assert _losses(files, partitions=7) == expected
+    # Each document in a file of its own: the same documents are lost.
     apart = [[document] for file in files for document in file]
     places = [(f, d) for f, file in enumerate(files) for d in range(len(file))]
-    found = find_losses([file_keys(f, OPTIONS) for f in apart], OPTIONS)
-    flat = {(*places[i], p): why for i, lost in found.items() for (_, p), why in lost.items()}
-    assert flat == {(f, *p): why for f, lost in expected.items() for p, why in lost.items()}
+    found = {
+        (*places[i], p): why
+        for i, lost in enumerate(_losses(apart, partitions=2))
+        for (_, p), why in lost.items()
+    }
+    assert found == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
 
 
 @settings(max_examples=30, deadline=None)
 @given(_corpora())
-def test_what_is_left(files):
+def test_the_rest(files):
     """No exact duplicate is left, a text of each kind is, and a second run removes nothing more."""
     options = DuplicateOptions(min_paragraph_letters=60)
     left, _ = _run(files, options)
@@ -231,7 +190,7 @@ def test_documents_are_cut_where_paragraphs_go():
 
 
 def test_a_document_that_goes_is_no_neighbour():
-    """What continued it stands alone; documents that nothing happened to are passed as they are."""
+    """A document that continued it stays alone; documents without losses are passed as they are."""
     file = [_document("a", "x y"), _document("b", "X, y."), _document("c", "z", continues=True)]
     counters = DropCounter()
     left = list(drop(file, {(1, -1): "duplicates/exact_document"}, counters))
@@ -240,7 +199,7 @@ def test_a_document_that_goes_is_no_neighbour():
 
 
 def test_nothing_to_do():
-    """No files, no documents, no letters."""
-    assert _run([])[0] == [] and _run([[]])[0] == []
+    """No documents, no letters."""
+    assert _run([[]])[0] == []
     file = [_document("a", "* * *"), _document("b", "* * *")]
     assert _run([file]) == (file, DropCounter())

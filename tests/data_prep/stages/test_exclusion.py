@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import zstandard
 
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
 from data_prep.readers import Document, ReadOptions
 from data_prep.stages.duplicates import drop
 from data_prep.stages.exclusion import Cutter, Exclusion
@@ -128,7 +128,7 @@ def test_stored_forms(tmp_path, monkeypatch, name):
     (tmp_path / name).write_bytes(
         _stored("Das Mädchen läuft 😀 nach Hause.\nWhat is this?\n")[name]
     )
-    monkeypatch.setattr("data_prep.stages.exclusion_files.CHUNK_BYTES", 7)
+    monkeypatch.setattr("data_prep.stages.exclusion.CHUNK_BYTES", 7)
     exclusion = Exclusion.of([str(tmp_path / name)])
     assert not exclusion.keep("das mädchen läuft nach hause")
     assert not exclusion.keep("What is this?") and exclusion.keep("nach Hause")

@@ -2,12 +2,13 @@
 
 import pytest
 
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.language_id import (
     LanguageId,
     _excerpt,
     canonical_language,
+    check_languages,
     detectable,
     identify,
 )
@@ -84,13 +85,6 @@ def test_markup_is_text():
     assert identify(text).language == "de"
 
 
-def test_hints():
-    word = "hotel restaurant taxi"
-    assert identify(word, "fr") == identify(word, "FR-ca")
-    assert identify(TEXTS["en"], "no such language").language == "en"
-    assert identify(TEXTS["he"], "he").language == "he"
-
-
 @pytest.mark.parametrize(
     ("text", "declared", "settings", "expected"),
     [
@@ -107,7 +101,6 @@ def test_hints():
         ("de", "en", {"detect": "off", "languages": ("de",)}, (None, {"language/other": 1})),
         # The detector knows no Sorbian: what cannot be checked is believed, and counted.
         ("de", "hsb", {}, ("hsb", {"language/not_checked": 1})),
-        ("en", "en", {"declared_as_hint": True}, ("en", {})),
     ],
 )
 def test_stage(text, declared, settings, expected):
@@ -136,17 +129,12 @@ def test_long_documents_are_judged_by_slices_of_all_of_it():
     assert LanguageId(detect="set")(document, DropCounter()).language == "de"
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"detect": "maybe"}, "detect is 'maybe'; choose one of check, set, off"),
-        ({"min_confidence": 2}, "min_confidence is 2"),
-        ({"detect": "set", "languages": ("en", "gr")}, "'gr' is none that can be detected"),
-    ],
-)
-def test_mistakes(settings, message):
-    with pytest.raises(UserError, match=message):
-        LanguageId(**settings)
+def test_check_languages():
+    check_languages(["en", "gr"], detected=False)
+    with pytest.raises(UserError, match="'gr' is none that can be detected"):
+        check_languages(["en", "gr"], detected=True)
+    with pytest.raises(UserError, match="'<b>' is no language tag"):
+        check_languages(["<b>"], detected=False)
 
 
 def test_real_sentences(data_dir):

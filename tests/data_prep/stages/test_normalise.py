@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.normalise import Normalise, mend_hyphens, normalise
 

@@ -10,9 +10,9 @@ import pytest
 from scipy.optimize import check_grad
 from scipy.sparse import csr_matrix
 
-from data_prep.output.dropped import DropCounter
+from data_prep import train_quality_classifier as training
+from data_prep.counts import DropCounter
 from data_prep.readers import Document
-from data_prep.stages import quality_training as training
 from data_prep.stages.quality_classifier import (
     SIGNALS,
     Features,
@@ -201,15 +201,6 @@ def test_threshold_is_kept_inclusive(path):
         assert QualityClassifier(path, above, level)(document, DropCounter()) is None
 
 
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [({"level": "word"}, "level is 'word'; choose"), ({"threshold": 1.5}, "threshold is 1.5")],
-)
-def test_stage_mistakes(path, settings, message):
-    with pytest.raises(UserError, match=message):
-        QualityClassifier(path, **settings)
-
-
 def test_precision_and_recall_by_hand():
     table = training.precision_recall(np.array([0.9, 0.5, 0.1]), np.array([0.6, 0.2, 0.2, 0.0]))
     rows = {row["threshold"]: row for row in table}
@@ -264,8 +255,6 @@ def test_single_sentences(model, path):
     ]
     assert counters == {"quality/sentence_classifier": 3, "quality/no_sentence_left": 1}
     assert [len(list(SentenceClassifier(path, 1.0)(documents, DropCounter())))] == [1]
-    with pytest.raises(UserError, match="threshold is 1.5"):
-        SentenceClassifier(path, 1.5)
 
 
 @pytest.mark.parametrize("report", [{}, {"level": "page"}, {"level": 3}, [], None])

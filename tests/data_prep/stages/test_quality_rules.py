@@ -4,10 +4,9 @@ from dataclasses import replace
 
 import pytest
 
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.quality_rules import QualityRules
-from official_cmlm.errors import UserError
 
 # No rule at all; each test turns one on.
 NONE = QualityRules(
@@ -204,8 +203,3 @@ def test_the_rest_of_a_long_document_may_be_short():
     rules = only("min_words", "min_sentences")
     assert run(rules, "The end.", continues=True)[0] == ["The end."]
     assert run(rules, "The end.")[0] is None
-
-
-def test_mistakes():
-    with pytest.raises(UserError, match="max_top_ngrams has 2 numbers; give 3"):
-        QualityRules(max_top_ngrams=(0.1, 0.2))

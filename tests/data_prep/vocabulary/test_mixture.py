@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.readers import ReadOptions, ReadReport, TextFile, expand_text_files
+from data_prep.readers import Counts, ReadOptions, TextFile, expand_text_files
 from data_prep.vocabulary.mixture import (
     Samples,
     TextInput,
@@ -89,7 +89,7 @@ def _write(folder, counts: dict[str, int]) -> list[str]:
 def test_shares_of_a_mixture(tmp_path):
     """The small language comes up as the exponent says, its paragraphs several times."""
     source = _input(_write(tmp_path, {"en": 4000, "sw": 40}), OPTIONS)
-    found = Counter(smoothed_paragraphs(source, ReadReport(), 1e9, 0.3))
+    found = Counter(smoothed_paragraphs(source, Counts(), 1e9, 0.3))
     shares = Counter()
     for (language, _), n in found.items():
         shares[language] += n
@@ -100,7 +100,7 @@ def test_shares_of_a_mixture(tmp_path):
     assert len([text for language, text in found if language == "sw"]) == 40
     # A tenth of the bytes: the same shares.
     size = sum(path.stat().st_size for path in tmp_path.iterdir())
-    few = list(smoothed_paragraphs(source, ReadReport(), size / 10, 0.3))
+    few = list(smoothed_paragraphs(source, Counts(), size / 10, 0.3))
     assert sum(language == "sw" for language, _ in few) / len(few) == pytest.approx(small, abs=0.06)
     assert sum(len(text) for _, text in few) == pytest.approx(size / 10, rel=0.15)
 
@@ -109,7 +109,7 @@ def test_order_of_files_does_not_matter(tmp_path):
     """The same paragraphs, as often, in whatever order."""
     patterns = _write(tmp_path, {"en": 300, "de": 100, "sw": 10})
     results = [
-        sorted(smoothed_paragraphs(_input(order, OPTIONS), ReadReport(), 1e9, 0.5))
+        sorted(smoothed_paragraphs(_input(order, OPTIONS), Counts(), 1e9, 0.5))
         for order in (patterns, patterns[::-1])
     ]
     assert results[0] == results[1]
@@ -124,7 +124,7 @@ def test_languages_of_files(tmp_path, monkeypatch):
     patterns = ["de-AT:a.txt", "sw:*.jsonl", "xx:y", "fr:a.txt"]
     source = _input(patterns, ReadOptions())
     assert source.files == (("a.txt", "de-AT"), ("b.jsonl", "sw"), ("xx:y", ""))
-    found = [(d.language, d.paragraphs) for d in source.documents(ReadReport())]
+    found = [(d.language, d.paragraphs) for d in source.documents(Counts())]
     assert found == [("de-AT", ["a"]), ("fi", ["b"]), ("sw", ["c"]), ("en", ["d"])]
     with pytest.raises(UserError, match="no input is given|pattern is empty"):
         _input([], ReadOptions())
@@ -172,7 +172,7 @@ def test_data_sets_and_unreadable_files(tmp_path):
     source = TextInput((*expand_text_files([f"de:{tmp_path}"]), TextFile("tfds:x")), options)
     assert source.files[-1] == ("tfds:x", "")
     assert source.bytes == 9 + 1 + 30
-    report = ReadReport()
+    report = Counts()
     source = _input([f"{tmp_path}/a.txt", f"{tmp_path}/b.txt"], options)
     assert [d.paragraphs for d in source.documents(report)] == [["One.", "Two."]]
     assert list(report.files_failed) == [f"{tmp_path}/b.txt"]

@@ -9,7 +9,7 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from data_prep.output.dropped import NOTED, is_loss, unit
+from data_prep.counts import NOTED, is_loss, unit
 from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import WORDS

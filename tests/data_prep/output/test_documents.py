@@ -8,10 +8,10 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.documents.records import RecordOptions, Statistics, records
-from data_prep.documents.sentences import bounded, split_sentences
-from data_prep.output.dropped import DropCounter
+from data_prep.counts import Counts, DropCounter
+from data_prep.output.documents import RecordOptions, document_records
 from data_prep.readers import Document
+from data_prep.sentences import bounded, split_sentences
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from tests.conftest import WORDS, make_documents
 
@@ -28,9 +28,9 @@ _DOCUMENTS = st.lists(st.lists(_PIECE, min_size=1, max_size=3), min_size=1, max_
 
 def _run(documents, vocabulary, **options):
     """(records as (sentences of ids, repeats_last, texts), statistics)."""
-    statistics = Statistics()
+    statistics = Counts()
     result = []
-    for _, data in records(documents, vocabulary, RecordOptions(**options), statistics):
+    for _, data in document_records(documents, vocabulary, RecordOptions(**options), statistics):
         feature = tf.train.Example.FromString(data).features.feature
         ids, sentences = list(feature["token_ids"].int64_list.value), []
         for length in feature["sentence_lengths"].int64_list.value:
@@ -102,9 +102,9 @@ def test_cut_by_hand(vocabulary):
 def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     """However many sentences are tokenised together, the records are the same."""
     documents = _documents([[["a", "b"], ["c"]], [["d"] * 9], [["e"]]]) + make_documents(20)
-    expected = list(records(documents, vocabulary, RecordOptions(), Statistics()))
-    monkeypatch.setattr("data_prep.documents.records._BATCH_SENTENCES", 3)
-    assert list(records(documents, vocabulary, RecordOptions(), Statistics())) == expected
+    expected = list(document_records(documents, vocabulary, RecordOptions(), Counts()))
+    monkeypatch.setattr("data_prep.output.documents._BATCH_SENTENCES", 3)
+    assert list(document_records(documents, vocabulary, RecordOptions(), Counts())) == expected
 
 
 def test_languages(vocabulary):

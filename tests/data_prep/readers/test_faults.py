@@ -1,6 +1,7 @@
 """One broken file among many, of each kind: named, counted, and fatal or skipped as was asked."""
 
 import gzip
+import json
 import shutil
 
 import pytest
@@ -9,8 +10,8 @@ from absl import flags
 from absl.testing import flagsaver
 
 from data_prep import create_documents, create_pairs
-from data_prep.readers import ReadOptions, ReadReport, read_documents
-from data_prep.readers.report import guarded
+from data_prep.counts import guarded
+from data_prep.readers import Counts, ReadOptions, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
@@ -57,7 +58,7 @@ def test_fail(files, name):
     """The file is named; what was read before it was yielded."""
     paths, read = files(name), []
     with pytest.raises(UserError, match=FAULTS[name][1]) as caught:
-        for document in read_documents(paths, ReadOptions(**_OPTIONS), ReadReport()):
+        for document in read_documents(paths, ReadOptions(**_OPTIONS), Counts()):
             read.append(document)
     assert str(caught.value).startswith(paths[1]) and "\n" not in str(caught.value)
     assert read[0].paragraphs == ["Good a."] and len(read) == 1 + FAULTS[name][2]
@@ -66,12 +67,12 @@ def test_fail(files, name):
 @pytest.mark.parametrize("name", FAULTS)
 def test_skip(files, name):
     """The file, or the record, is left out from the fault on, named and counted."""
-    paths, report = files(name), ReadReport()
+    paths, report = files(name), Counts()
     options = ReadOptions(**_OPTIONS, on_error="skip")
     read = list(read_documents(paths, options, report))
     assert [read[0].paragraphs, read[-1].paragraphs] == [["Good a."], ["Good z."]]
     assert len(read) == 2 + FAULTS[name][2]
-    counters = report.counters()
+    counters = report.counters
     assert counters["read/unreadable_file"] + counters["read/unreadable_record"] == 1
     assert counters["read/unreadable_record"] == (name == "deep.warc")
     (warning,) = report.warnings()
@@ -89,10 +90,10 @@ def test_nothing_but_faults(files):
     with pytest.raises(
         UserError, match=r"none of 2 file\(s\) could be read to its end; the first: "
     ):
-        list(read_documents(bad, options, ReadReport()))
-    assert len(list(read_documents([*bad, files("long.txt")[0]], options, ReadReport()))) == 1
+        list(read_documents(bad, options, Counts()))
+    assert len(list(read_documents([*bad, files("long.txt")[0]], options, Counts()))) == 1
     bad = [files(name)[1] for name in ("long.txt", "broken.jsonl")]
-    assert len(list(read_documents(bad, options, ReadReport()))) == 2
+    assert len(list(read_documents(bad, options, Counts()))) == 2
 
 
 def test_an_unreadable_file_among_a_thousand(tmp_path):
@@ -103,7 +104,7 @@ def test_an_unreadable_file_among_a_thousand(tmp_path):
             file.write(f"Text {i}.")
     (tmp_path / "0500.txt").unlink()
     (tmp_path / "0500.txt").symlink_to("0500.txt")
-    report = ReadReport()
+    report = Counts()
     read = list(read_documents(paths, ReadOptions(on_error="skip"), report))
     assert [d.paragraphs for d in read] == [[f"Text {i}."] for i in range(1000) if i != 500]
     assert list(report.files_failed) == [paths[500]]
@@ -112,12 +113,12 @@ def test_an_unreadable_file_among_a_thousand(tmp_path):
 def test_a_mistake_in_the_call_is_no_fault(files):
     """A reader that does not exist is an error whatever `on_error` says."""
     with pytest.raises(UserError, match="no reader is called 'x'"):
-        list(read_documents(files("long.txt"), ReadOptions(on_error="skip"), ReadReport(), "x"))
+        list(read_documents(files("long.txt"), ReadOptions(on_error="skip"), Counts(), "x"))
 
 
 def test_errors_of_the_consumer_are_not_swallowed():
     """Only what a reader raises is a fault of its file."""
-    items = guarded("a", iter([1, 2]), "skip", report := ReadReport())
+    items = guarded("a", iter([1, 2]), "skip", report := Counts())
     with pytest.raises(UserError, match="mine"):
         for _ in items:
             raise UserError("mine")
@@ -190,19 +191,24 @@ def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
 
 
 def test_reports_of_several_workers():
-    """Merged they are the report of one that read all files."""
-    parts, whole = [], ReadReport()
+    """Merged counts, through JSON too, are those of one worker that read all files."""
+    parts, whole = [], Counts()
     for name in "ab":
-        part = ReadReport(files=1, lines=2, bytes=3, documents=4, empty_documents=5)
+        part = Counts(files=1, lines=2, bytes=3, documents_read=4, sentences=5)
         for report in (part, whole):
             report.empty_files.append(name)
             report.add_not_utf8("shared", 6)
-            report.files_failed[name] = "broken"
+            report.file_fault(name, "broken")
+            report.lengths[7] += 1
             report.record_fault("shared", f"record of {name}", "skip")
-            report.records_dropped["other"] += 7
-            report.exclusion_faults.append(name)
-        parts.append(part)
+            report.counters["read/other"] += 7
+            report.add_exclusion_faults([name])
+            report.counters.drop("read/x", name, ["deu"], "")
+        parts.append(Counts.from_json(json.loads(json.dumps(part.to_json()))))
     parts[0].merge(parts[1])
-    whole.files, whole.lines, whole.bytes, whole.documents, whole.empty_documents = 2, 4, 6, 8, 10
-    assert parts[0] == whole
-    assert whole.records_failed == {"shared": (2, "record of a")}
+    whole.files, whole.lines, whole.bytes, whole.documents_read, whole.sentences = 2, 4, 6, 8, 10
+    assert parts[0] == whole and parts[0].counters.languages == {"read/x": {"de": 2}}
+    assert "skipped a record: record of a (and 1 more of this file)" in whole.warnings()
+    # Two parts of one file make one file.
+    parts[0].merge(parts[1])
+    assert parts[0].counters["read/unreadable_file"] == 2

@@ -7,19 +7,18 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from official_cmlm.errors import UserError
 from official_cmlm.hashing import mix
 
-from ..output.dropped import DropCounter
+from ..counts import DropCounter
 from ..readers.document import Pair
-from ..stages.duplicates_text import analyse, exact_keys
 from ..stages.exclusion import Exclusion
 from ..stages.language_id import canonical_language
+from ..stages.letters import analyse, exact_keys
 
 REPEATED = ("keep", "pair", "either")
 # Codes of an unknown language.
 _UNKNOWN = ("", "un", "und")
-# Of the pair, its first and its second text.
+# Reasons for a repeated pair, a repeated first text and a repeated second text.
 _REPETITIONS = ("pairs/repeated", "pairs/repeated_first_text", "pairs/repeated_second_text")
 # The pairs of one row: one, or one for each language of row-aligned tables.
 Row = tuple[Pair, ...]
@@ -29,29 +28,26 @@ Detect = Callable[[str], tuple[str, float]]
 
 @dataclasses.dataclass(frozen=True)
 class PairFilters:
-    """Which rows of pairs are left out; by default none.
+    """The filters of rows of pairs, by default none; the flags check the values.
 
     Attributes:
       max_length_ratio: the longer text may have so many times the columns of the shorter one; 0
-        (default): any number. In columns a Chinese character has 2, so that translations are about
-        as long as each other. For bitext 3 loses next to nothing but misaligned lines; the texts
-        of NLI differ in length by nature.
+        (default): any number. A Chinese character has 2 columns, so that translations are about as
+        long as each other. For bitext 3 loses next to nothing but misaligned lines; the texts of
+        NLI differ in length by nature.
       length_slack: columns by which lengths may always differ; default 15, as short texts have
         wild ratios.
       detect: names a text's language; None (default): languages are believed.
-      min_confidence: only a text of which `detect` is at least so sure that it is in another
-        language counts as such, 0 to 1; default 0.5.
-      repeated: `keep` (default) every row; `pair`: leave out a row if both texts stood together
+      min_confidence: a text counts as one in another language only if `detect` is at least so sure,
+        0 to 1; default 0.5.
+      repeated: `keep` (default) every row; `pair`: leave out a row if both texts occurred together
         before, with the same hard negative or both times without; `either`: also if one of them
-        stood on its side before. Compared by 64-bit hashes of their letters
-        (`stages.duplicates_text`); hard negatives without letters, of the texts. In memory are 8
-        bytes a row, with `either` 24; while they grow, up to twice as much.
+        occurred on its side before. Texts are compared by 64-bit hashes of their letters
+        (`stages.letters`), hard negatives without letters by hashes of the texts. The hashes take 8
+        bytes a row in memory, with `either` 24; while they grow, up to twice as much.
       exclusion: sentences that may not be trained on; default None. A row goes if one of its
         texts is such a sentence, or holds one. Hard negatives count here and for `detect` as the
-        other texts do; their length may be any.
-
-    Raises:
-      UserError: a value is out of range.
+        other texts do, but they may have any length.
     """
 
     max_length_ratio: float = 0.0
@@ -60,18 +56,6 @@ class PairFilters:
     min_confidence: float = 0.5
     repeated: str = "keep"
     exclusion: Exclusion | None = None
-
-    def __post_init__(self) -> None:
-        if self.max_length_ratio and not self.max_length_ratio >= 1:
-            raise UserError(
-                f"max_length_ratio is {self.max_length_ratio:g}; give 1 or more, or 0 for any"
-            )
-        if self.length_slack < 0:
-            raise UserError(f"length_slack is {self.length_slack}; give 0 or more columns")
-        if not 0 <= self.min_confidence <= 1:
-            raise UserError(f"min_confidence is {self.min_confidence:g}; give 0 to 1")
-        if self.repeated not in REPEATED:
-            raise UserError(f"repeated is {self.repeated!r}; choose one of {', '.join(REPEATED)}")
 
 
 def drop_row(counters: DropCounter, reason: str, row: Row) -> None:
@@ -86,11 +70,11 @@ class PairFilter:
 
     def __init__(self, options: PairFilters) -> None:
         self._options = options
-        # Of the pairs, and of the texts on each side, what stayed.
+        # The keys of the pairs that stayed, and of the texts on each side.
         self._seen = [KeySet() for _ in _REPETITIONS[: 3 if options.repeated == "either" else 1]]
 
     def __call__(self, rows: Sequence[Row], counters: DropCounter) -> list[Row]:
-        """The rows that stay.
+        """Returns the rows that stay.
 
         A row of translations goes whole, if any of its pairs is bad; whether it is a repetition
         is decided by its first pair.
@@ -143,7 +127,7 @@ class PairFilter:
         return ""
 
     def _not_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
-        """The rows that repeat none that stayed before. Texts without letters repeat nothing."""
+        """Returns the rows that repeat no row before; texts without letters repeat nothing."""
         sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
         both = mix(first ^ mix(second + np.uint64(1)))
@@ -154,7 +138,7 @@ class PairFilter:
         both[(first == 0) & (second == 0)] = 0
         keys = (both, first, second)[: len(self._seen)]
         known = [seen.contains(own).tolist() for seen, own in zip(self._seen, keys)]
-        # What this batch adds, row by row, as a row left out must not be seen.
+        # The keys that this batch adds, row by row, as a row left out must not count as seen.
         added: list[set[int]] = [set() for _ in keys]
         kept = []
         for number, row in enumerate(zip(*(own.tolist() for own in keys))):
@@ -176,7 +160,7 @@ class PairFilter:
 
 
 def _text_keys(texts: Sequence[str]) -> np.ndarray:
-    """Hashes of the texts' letters; of those without letters, of the texts; [texts], uint64."""
+    """Returns hashes of the texts' letters, or of texts without letters; [texts], uint64."""
     keys = exact_keys(analyse(texts))
     for i in np.flatnonzero(keys == 0).tolist():
         digest = hashlib.blake2b(texts[i].encode("utf-8", "surrogatepass"), digest_size=8).digest()
@@ -185,7 +169,7 @@ def _text_keys(texts: Sequence[str]) -> np.ndarray:
 
 
 def columns(text: str) -> int:
-    """How wide a text is: East Asian wide characters count twice, marks on others not at all."""
+    """Measures the width of a text: East Asian wide characters count twice, combining marks 0."""
     if text.isascii():
         return len(text)
     return sum(
@@ -213,7 +197,7 @@ class KeySet:
         return sum(map(len, self._runs))
 
     def contains(self, keys: np.ndarray) -> np.ndarray:
-        """Which of the keys are in the set; [keys], uint64 -> bool."""
+        """Returns which of the keys are in the set; [keys], uint64 -> bool."""
         found = np.zeros(len(keys), bool)
         for run in self._runs:
             places = np.minimum(np.searchsorted(run, keys), len(run) - 1)

@@ -8,16 +8,14 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.readers import (
-    ReadReport,
-)
-from data_prep.readers.decoding import iter_lines
+from data_prep.readers import Counts, ReadOptions
+from data_prep.readers.lines import iter_lines
 from official_cmlm.errors import UserError
 
 
-def _lines(path, **arguments):
-    report = ReadReport()
-    return list(iter_lines(path, report, **arguments)), report
+def _lines(path, max_line_bytes=1 << 20, **arguments):
+    report, options = Counts(), ReadOptions(max_line_bytes=max_line_bytes)
+    return list(iter_lines(str(path), report, options, **arguments)), report
 
 
 def _reference(text: str) -> list[tuple[int, str]]:

@@ -3,15 +3,12 @@
 import tracemalloc
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from data_prep.output.dropped import DropCounter
-from data_prep.output.statistics import Statistics
-from data_prep.pairs.filters import KeySet, PairFilter, PairFilters, columns
-from data_prep.pairs.records import PairOptions, records
-from official_cmlm.errors import UserError
+from data_prep.counts import Counts, DropCounter
+from data_prep.output.pair_filters import KeySet, PairFilter, PairFilters, columns
+from data_prep.output.pairs import PairOptions, pair_records
 from tests.pairs_helpers import nli_rows, pair
 
 QUICK = settings(max_examples=60, deadline=None)
@@ -145,26 +142,10 @@ def test_rows_of_translations(vocabulary):
     rows = nli_rows(4, ("en", "de"))
     rows[1] = (rows[1][0], pair("cat", "the dog " * 20, "de-de", rows[1][1].label))
     rows[3] = rows[2]
-    statistics = Statistics()
+    statistics = Counts()
     options = PairOptions(filters=PairFilters(max_length_ratio=9, repeated="pair"))
     encoded = [
-        record for _, row in records(rows, vocabulary, options, statistics) for record in row
+        record for _, row in pair_records(rows, vocabulary, options, statistics) for record in row
     ]
     assert len(encoded) == 4 and statistics.documents == 2
     assert statistics.counters == {"pairs/unlike_lengths": 1, "pairs/repeated": 1}
-
-
-@pytest.mark.parametrize(
-    "values",
-    [
-        {"max_length_ratio": 0.5},
-        {"max_length_ratio": float("nan")},
-        {"length_slack": -1},
-        {"min_confidence": 1.5},
-        {"repeated": "both"},
-    ],
-)
-def test_values_out_of_range(values):
-    """Refused in one line."""
-    with pytest.raises(UserError, match=f"{next(iter(values))} is"):
-        PairFilters(**values)

@@ -14,8 +14,8 @@ import numpy as np
 
 from official_cmlm.hashing import GOLDEN_GAMMA, mix, ngram_hashes
 
-# Scripts written without spaces between words, as ranges of code points: here every character is a
-# word by itself. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
+# Scripts written without spaces between words, as ranges of code points: every character counts as
+# a word. Thai and Lao; Myanmar; Khmer; kana; Han with its extensions.
 _UNSPACED = (
     *((0x0E00, 0x0EFF), (0x1000, 0x109F), (0x1780, 0x17FF), (0x3040, 0x30FF)),
     *((0x3400, 0x4DBF), (0x4E00, 0x9FFF), (0xF900, 0xFAFF), (0x20000, 0x323AF)),
@@ -47,7 +47,7 @@ class Letters:
 
 
 def analyse(texts: Sequence[str]) -> Letters:
-    """The letters and words of texts, after NFKC and case folding."""
+    """Returns the letters and words of texts, after NFKC and case folding."""
     parts = [_analyse(chunk) for chunk in _chunks(texts)]
     return Letters(
         np.concatenate([np.zeros(0, np.uint32), *(part.letters for part in parts)]),
@@ -58,14 +58,14 @@ def analyse(texts: Sequence[str]) -> Letters:
 
 
 def exact_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
-    """A 64-bit hash of each text's letters; 0 for a text without any.
+    """Returns a 64-bit hash of each text's letters; 0 for a text without any.
 
     64 bits suffice: among 10^9 different texts, 0.03 pairs are expected to share a key.
 
     Args:
       found: what `analyse` found.
       splits: texts that belong together: group i is texts `splits[i]` up to `splits[i + 1]`;
-        None: each by itself.
+        None: each text is a group.
 
     Returns:
       Keys, [texts] or [groups], uint64; the same in every process and on every machine.
@@ -83,7 +83,7 @@ def exact_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
 def shingles(
     found: Letters, size: int, splits: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Hashes of all runs of `size` words, with repetitions; a text with fewer words has none.
+    """Hashes all runs of `size` words, with repetitions; a text with fewer words has none.
 
     Args:
       found: what `analyse` found.
@@ -141,7 +141,7 @@ def _analyse(texts: Sequence[str]) -> Letters:
 
 
 def _word_hashes(letters: np.ndarray, starts: np.ndarray) -> np.ndarray:
-    """Polynomials of each word's letters, modulo 2^64, scattered."""
+    """Returns polynomials of each word's letters, modulo 2^64, scattered."""
     if not len(starts):
         return np.zeros(0, np.uint64)
     lengths = np.diff(np.append(starts, len(letters)))
@@ -155,13 +155,13 @@ def _word_hashes(letters: np.ndarray, starts: np.ndarray) -> np.ndarray:
 
 @functools.cache
 def _scattered() -> np.ndarray:
-    """A random number for each code point, in the order of `_kinds`; uint64."""
+    """Returns a random number for each code point, in the order of `_kinds`; uint64."""
     return mix(np.arange(_LAST_LETTER + 2, dtype=np.uint64) + _BASE)
 
 
 @functools.cache
 def _kinds() -> np.ndarray:
-    """What each code point is, up to the last letter and one beyond for all others; uint8."""
+    """Returns the kind of each code point up to the last letter, and of all others; uint8."""
     kinds = np.zeros(_LAST_LETTER + 2, np.uint8)
     # Letters, marks and numbers: without its marks "की" would equal "का".
     kinds[:-1] = [

@@ -10,7 +10,7 @@ from official_cmlm.extras import check_extra
 DEFAULT_MAX_CHARACTERS = 2000
 # Characters that are split at once; no paragraph of running text is longer.
 _WINDOW = 1 << 18
-# What `str.strip` takes for white space is what `\s` is.
+# `\s` matches the characters that `str.strip` takes for white space.
 _NO_SPACE = re.compile(r"\S")
 
 
@@ -20,7 +20,7 @@ def split_sentences(
     counters: Counter[str],
     max_characters: int = DEFAULT_MAX_CHARACTERS,
 ) -> list[str]:
-    """As `split_paragraphs`, of one."""
+    """Splits a paragraph as `split_paragraphs` does."""
     return split_paragraphs([paragraph], language, counters, max_characters)
 
 
@@ -30,7 +30,7 @@ def split_paragraphs(
     counters: Counter[str],
     max_characters: int = DEFAULT_MAX_CHARACTERS,
 ) -> list[str]:
-    """The sentences of paragraphs in order, without white space around them.
+    """Returns the sentences of paragraphs in order, without white space around them.
 
     Args:
       paragraphs: running text.
@@ -56,19 +56,19 @@ def split_paragraphs(
             continue
         for sentence in sentences:
             found += bounded(sentence.strip(), counters, max_characters)
-    # All at once: a step of Python for each would take as long as to find them.
+    # All sentences at once: a step of Python for each would take as long as finding them.
     return list(filter(None, map(str.strip, found)))
 
 
 def segment(text: str, language: str, window: int = _WINDOW) -> list[str]:
-    """The sentences of a text, white space kept, so that end to end they are the text.
+    """Returns the sentences of a text with their white space, which joined are the text.
 
     Args:
-      text: of any length.
+      text: text of any length.
       language: language code; an unknown one falls back to rules for all languages.
-      window: characters that the library sees at once. Its time grows with the square of them,
-        half an hour for 8 MB of apostrophes and full stops; so a longer text is split window by
-        window, each from the beginning of the sentence that the one before did not end.
+      window: characters that the library sees at once. Its time grows with their square, half an
+        hour for 8 MB of apostrophes and full stops; so a longer text is split window by window,
+        each from the beginning of the sentence that the one before did not end.
     """
     check_extra("data", "sentencex")
     import sentencex
@@ -102,7 +102,7 @@ def bounded(sentence: str, counters: Counter[str], max_characters: int) -> Itera
         cut = cut if cut > 0 else start + max_characters
         counters["records/sentence_cut"] += 1
         yield sentence[start:cut].rstrip()
-        # Places, not copies of what is left: the time is linear in the length.
+        # Positions instead of copies of the rest keep the time linear in the length.
         found = _NO_SPACE.search(sentence, cut)
         start = found.start() if found else end
     if start < end:
@@ -157,5 +157,5 @@ _WIDE_DOT = "\uff0e"
 
 SPACED_MARKS = _LATIN + _OTHER
 SENTENCE_END_MARKS = SPACED_MARKS + UNSPACED_MARKS + _WIDE_DOT
-# Those that end nothing but sentences.
+# The marks that end nothing but sentences.
 UNAMBIGUOUS_MARKS = _OTHER + UNSPACED_MARKS

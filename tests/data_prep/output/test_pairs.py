@@ -9,9 +9,8 @@ import tensorflow as tf
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.output.dropped import DropCounter
-from data_prep.output.statistics import Statistics
-from data_prep.pairs.records import PairOptions, align, records
+from data_prep.counts import Counts, DropCounter
+from data_prep.output.pairs import PairOptions, align, pair_records
 from official_cmlm.errors import UserError
 from official_cmlm.records.pairs import NLI_LABELS
 from official_cmlm.tokenization import build_tokenizer
@@ -25,9 +24,9 @@ _LANGUAGE = st.sampled_from(["en", "de", "sw"])
 
 def _run(rows, vocabulary, **options):
     """(language, [feature of each record]) of each row, and the statistics."""
-    statistics = Statistics()
+    statistics = Counts()
     result = []
-    for language, encoded in records(rows, vocabulary, PairOptions(**options), statistics):
+    for language, encoded in pair_records(rows, vocabulary, PairOptions(**options), statistics):
         parsed = [tf.train.Example.FromString(data).features.feature for data in encoded]
         result.append((language, parsed))
     return result, statistics
@@ -101,9 +100,9 @@ def test_rows_of_translations(vocabulary):
 def test_batches_of_the_tokenizer_do_not_show(vocabulary, monkeypatch):
     """However many rows are tokenised together, the records are the same."""
     rows = nli_rows(20)
-    expected = list(records(rows, vocabulary, PairOptions(), Statistics()))
-    monkeypatch.setattr("data_prep.pairs.records._BATCH_ROWS", 3)
-    assert list(records(iter(rows), vocabulary, PairOptions(), Statistics())) == expected
+    expected = list(pair_records(rows, vocabulary, PairOptions(), Counts()))
+    monkeypatch.setattr("data_prep.output.pairs._BATCH_ROWS", 3)
+    assert list(pair_records(iter(rows), vocabulary, PairOptions(), Counts())) == expected
 
 
 def test_the_other_name_of_contradiction(vocabulary):

@@ -10,16 +10,14 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from data_prep.stages import duplicates_text
-from data_prep.stages.duplicates_signatures import (
+from data_prep.stages.duplicates import (
     MinHash,
     band_keys,
     minima,
     signatures,
     similarities,
 )
-from data_prep.stages.duplicates_text import analyse, exact_keys, shingles
-from official_cmlm.errors import UserError
+from data_prep.stages.letters import analyse, exact_keys, shingles
 
 QUICK = settings(max_examples=60, deadline=None)
 _ALPHABET = "abAB éÉßΣς'.,-_ \t\n0②漢字かのไทยकीका؟你\u0301😀\ud800"
@@ -53,7 +51,7 @@ def test_letters_and_words(texts, chunk):
     """As a loop finds them, however many texts are analysed at once."""
     whole = analyse(texts)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(duplicates_text, "_CHUNK_CHARACTERS", chunk)
+        patch.setattr("data_prep.stages.letters._CHUNK_CHARACTERS", chunk)
         found = analyse(texts)
     for one, other in zip(vars(whole).values(), vars(found).values(), strict=True):
         np.testing.assert_array_equal(one, other)
@@ -143,12 +141,3 @@ def test_repeated_shingles_do_not_count():
     found = minima(np.concatenate([once, thrice]), np.array([0, 29, 116]), options)
     assert found.dtype == np.uint32 and found.shape == (2, 160)
     assert (found[0] == found[1]).all()
-
-
-@pytest.mark.parametrize(
-    "values", [{"bands": 0}, {"rows": 0}, {"threshold": 0.0}, {"threshold": 1.1}]
-)
-def test_values_out_of_range(values):
-    """Refused in one line."""
-    with pytest.raises(UserError, match=f"{next(iter(values))} is"):
-        MinHash(**values)

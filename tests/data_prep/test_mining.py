@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from data_prep.pairs.mining import Mining, _blocks, mine
+from data_prep.mining import Mining, _blocks, mine
 from official_cmlm.errors import UserError
 
 # Anchor a has two positives; that of anchor d is one of them but for its case. Anchor b has one
@@ -109,20 +109,20 @@ def test_no_two_negatives_are_the_same_text():
 
 def test_blocks_do_not_show(monkeypatch):
     expected = _mined(num_negatives=4)
-    monkeypatch.setattr("data_prep.pairs.mining._FOUND_BYTES", 2 * 12 * len(TEXTS))
+    monkeypatch.setattr("data_prep.mining._FOUND_BYTES", 2 * 12 * len(TEXTS))
     for got, one in zip(_mined(num_negatives=4), expected, strict=True):
         assert (got.row, got.negatives) == (one.row, one.negatives)
 
 
 def test_blocks_are_bounded(monkeypatch):
     """The more neighbours an anchor needs, the fewer anchors are searched together."""
-    monkeypatch.setattr("data_prep.pairs.mining._FOUND_BYTES", 12 * 8)
+    monkeypatch.setattr("data_prep.mining._FOUND_BYTES", 12 * 8)
     assert list(_blocks([2, 2, 2, 2, 2], 10)) == [(range(4), 2), (range(4, 5), 2)]
     assert list(_blocks([2, 2, 4, 4, 99, 1], 10)) == [
         *((range(2), 2), (range(2, 4), 4), (range(4, 5), 10), (range(5, 6), 1))
     ]
     assert list(_blocks([99, 99], 3)) == [(range(2), 3)]
-    monkeypatch.setattr("data_prep.pairs.mining._ANCHORS", 2)
+    monkeypatch.setattr("data_prep.mining._ANCHORS", 2)
     assert list(_blocks([1, 1, 2], 3)) == [(range(2), 1), (range(2, 3), 2)]
 
 

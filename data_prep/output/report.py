@@ -1,25 +1,29 @@
-"""How records are spread over languages, and what was left out: a table and a figure."""
+"""Reports of a run: the balance of languages as table and figure, and the last lines printed."""
 
 import dataclasses
 import html
 import io
 import os
+import resource
+import time
 from collections.abc import Mapping
 from pathlib import Path
 
+from official_cmlm import cli
 from official_cmlm.errors import one_line
 from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write, atomic_write_text
+from official_cmlm.process_memory import peak_mib
 from official_cmlm.records.manifest import Manifest
 
-from .dropped import is_loss, unit
+from ..counts import Counts, is_loss, unit
 
 TABLE, FIGURE = "balance.md", "balance.svg"
 # CMLM §4.4 smooths its vocabulary with it and gives none for the training mixture.
 DEFAULT_EXPONENT = 0.3
 # Largest number of bars in the figure; the table has all languages.
 _MAX_BARS = 40
-# Languages named beside a reason, those with the largest counts; `dataset.json` has all.
+# Languages with the largest counts that are named beside a reason; `dataset.json` has all.
 _MAX_LANGUAGES = 8
 # Characters of a name that are shown; no language tag is longer.
 _MOST_CHARACTERS = 64
@@ -31,10 +35,10 @@ class Share:
     """A language's part of the records.
 
     Attributes:
-      language: its code; of pairs both, as in `en-de`.
-      sentences: of pairs: pairs.
-      tokens: None if the records' manifest does not say.
-      share: of all sentences, 0 to 1.
+      language: its code, or both codes of pairs, as in `en-de`.
+      sentences: its sentences or pairs.
+      tokens: its tokens; None if the records' manifest does not say.
+      share: share of all sentences, 0 to 1.
       smoothed: the share when languages are sampled with the exponent.
     """
 
@@ -46,7 +50,7 @@ class Share:
 
 
 def smoothed_shares(counts: Mapping[str, int], exponent: float) -> dict[str, float]:
-    """n^S / Σ n^S of each language with any sentences: what `language_exponent` S samples."""
+    """Returns n^S / Σ n^S of each language with sentences, as `language_exponent` S samples."""
     total = sum(counts.values())
     powers = {name: (n / total) ** exponent for name, n in counts.items() if n}
     scale = sum(powers.values())
@@ -54,7 +58,7 @@ def smoothed_shares(counts: Mapping[str, int], exponent: float) -> dict[str, flo
 
 
 def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share]:
-    """The languages of records, the largest first."""
+    """Returns the languages of records, the largest first."""
     counts = manifest.languages
     total = sum(counts.values())
     smoothed = smoothed_shares(counts, exponent)
@@ -67,13 +71,13 @@ def shares(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> list[Share
 
 
 def shown(name: str) -> str:
-    """A name that a manifest holds, which anyone may have written, short and without controls."""
+    """Returns a name of a manifest, which may come from anyone, short and without controls."""
     name = one_line(name)
     return name if len(name) <= _MOST_CHARACTERS else f"{name[: _MOST_CHARACTERS - 1]}…"
 
 
 def cell(name: str) -> str:
-    """A name as a cell of a Markdown table: neither markup nor HTML."""
+    """Returns a name as a cell of a Markdown table: neither markup nor HTML."""
     name = html.escape(shown(name), quote=False)
     for sign in "\\`*[]|":
         name = name.replace(sign, "\\" + sign)
@@ -81,7 +85,7 @@ def cell(name: str) -> str:
 
 
 def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
-    """Markdown: a line a language; a line a reason to leave something out; what only changed."""
+    """Formats a report in Markdown: a row a language, a row a reason for losses and for changes."""
     counted = "pairs" if manifest.kind == "pairs" else "sentences"
     lines = [
         "# Balance of languages",
@@ -106,7 +110,7 @@ def table(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> str:
 
 
 def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
-    """A table of counters; empty without any."""
+    """Returns a table of counters; empty without any."""
     if not names:
         return []
     lines = ["| reason | count | unit | languages |", "| --- | ---: | --- | --- |"]
@@ -118,7 +122,7 @@ def _reasons(manifest: Manifest, names: list[str]) -> list[str]:
 
 
 def _most(languages: Mapping[str, int]) -> str:
-    """The languages with the largest counts, and how many others there are."""
+    """Returns the languages with the largest counts, and the number of others."""
     ordered = sorted(languages.items(), key=lambda item: (-item[1], item[0]))
     named = [f"{cell(language)} {count:,}" for language, count in ordered[:_MAX_LANGUAGES]]
     if others := ordered[_MAX_LANGUAGES:]:
@@ -127,7 +131,7 @@ def _most(languages: Mapping[str, int]) -> str:
 
 
 def figure(manifest: Manifest, exponent: float = DEFAULT_EXPONENT) -> bytes:
-    """An SVG of the shares before and after smoothing; the same records give the same bytes."""
+    """Draws the shares before and after smoothing as SVG; equal records give equal bytes."""
     check_extra("data", "matplotlib")
     import matplotlib
     from matplotlib.figure import Figure
@@ -160,9 +164,9 @@ def write_report(
     """Writes `balance.md` and `balance.svg`.
 
     Args:
-      manifest: of the records.
-      folder: that of their `dataset.json`.
-      exponent: of the smoothing that is shown; 0 to 1.
+      manifest: the records' manifest.
+      folder: folder for the files, as a rule the records'.
+      exponent: exponent of the smoothing that is shown; 0 to 1.
 
     Returns:
       The names of the files.
@@ -171,3 +175,96 @@ def write_report(
     with atomic_write(Path(folder) / FIGURE) as file:
         file.write(figure(manifest, exponent))
     return [TABLE, FIGURE]
+
+
+# Times of this process and of the ended processes that it started.
+_OWN = (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)
+# Counters of input that could not be read.
+_UNREAD = ("exclude/unread_file", "read/unreadable_file", "read/unreadable_record")
+
+
+def exit_status(counters: Mapping[str, int]) -> int:
+    """Returns the exit status of a finished binary; 3 if there was input it could not read."""
+    return cli.EXIT_SKIPPED if any(counters.get(name) for name in _UNREAD) else 0
+
+
+def left_out(counters: Mapping[str, int]) -> str:
+    """Returns a line of the losses, the largest counts first, and of the changes."""
+    losses = {name: count for name, count in counters.items() if count and is_loss(name)}
+    changes = {name: count for name, count in counters.items() if count and not is_loss(name)}
+    line = f"left out: {_listed(losses) or 'nothing'}"
+    return f"{line}; changed or noted: {_listed(changes)}" if changes else line
+
+
+def _listed(counters: Mapping[str, int]) -> str:
+    ordered = sorted(counters.items(), key=lambda item: (-item[1], item[0]))
+    return ", ".join(f"{name} {count} ({unit(name)})" for name, count in ordered)
+
+
+class Summary:
+    """The last lines of a binary that writes records; time is measured from its construction."""
+
+    def __init__(self) -> None:
+        self._started, self._cpu = time.monotonic(), _cpu_seconds()
+
+    def show(
+        self,
+        output: str,
+        manifest: Manifest,
+        counts: Counts,
+        files: int,
+        resumed: bool = False,
+    ) -> None:
+        """Prints warnings, the documents that were written, and the losses.
+
+        Args:
+          output: the folder that was written.
+          manifest: its manifest.
+          counts: counts of the input.
+          files: number of input files.
+          resumed: whether an earlier run did a part, so that no speed can be shown.
+        """
+        seconds = self._seconds()
+        children = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        peak = max(peak_mib(), children / 1024)
+        speed = (
+            f" {manifest.documents / seconds:.0f} documents/s,"
+            f" {manifest.tokens / seconds:.0f} tokens/s,"
+        )
+        skipped = counts.skipped(files)
+        if not skipped and exit_status(manifest.counters):
+            # A stopped run had done all but the rename, and its counts are gone.
+            skipped = ", some of the input skipped: see the counters in dataset.json"
+        _show(
+            f"{output}: {manifest.documents} documents, {manifest.sentences} sentences, "
+            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s); {seconds:.1f} s "
+            f"({_cpu_seconds() - self._cpu:.1f} CPU-s),{'' if resumed else speed}"
+            f" peak memory {peak:.0f} MiB{skipped}",
+            manifest,
+            counts,
+        )
+
+    def show_pairs(self, output: str, manifest: Manifest, counts: Counts, files: int) -> None:
+        """Prints the same for pairs."""
+        negatives = f" ({manifest.negatives} with a hard negative)" if manifest.negatives else ""
+        _show(
+            f"{output}: {manifest.documents} rows, {manifest.records} pairs{negatives}, "
+            f"{manifest.tokens} tokens in {len(manifest.shards)} shard(s);"
+            f" {self._seconds():.1f} s{counts.skipped(files)}",
+            manifest,
+            counts,
+        )
+
+    def _seconds(self) -> float:
+        return max(time.monotonic() - self._started, 1e-9)
+
+
+def _show(kept: str, manifest: Manifest, counts: Counts) -> None:
+    for warning in counts.warnings():
+        cli.warn(warning)
+    print(one_line(kept))
+    print(one_line(left_out(manifest.counters)))
+
+
+def _cpu_seconds() -> float:
+    return sum(sum(resource.getrusage(who)[:2]) for who in _OWN)

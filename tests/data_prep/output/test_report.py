@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep import report_balance
-from data_prep.output.balance import figure, shares, smoothed_shares, table, write_report
-from data_prep.output.statistics import Statistics
+from data_prep.counts import Counts
+from data_prep.output.report import figure, shares, smoothed_shares, table, write_report
 from data_prep.readers import Document
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import write_records
@@ -19,7 +19,7 @@ from tests.conftest import write_records
 
 @pytest.fixture
 def manifest(vocabulary):
-    statistics = Statistics(documents=3, sentences=20, tokens=900)
+    statistics = Counts(documents=3, sentences=20, tokens=900)
     statistics.languages.update({"en": 16, "sw": 1, "hi": 3, "none": 0})
     statistics.language_tokens.update({"en": 800, "sw": 40, "hi": 60})
     lost = {"duplicates/near_document": 1234, "exclude/sentence": 5, "read/unreadable_file": 2}

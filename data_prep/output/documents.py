@@ -10,13 +10,12 @@ from official_cmlm.records import documents as schema
 from official_cmlm.records.wire import Varints
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
-from ..output.dropped import DropCounter, drop_document
-from ..output.statistics import Statistics
+from ..counts import Counts, DropCounter, drop_document
 from ..readers import Document
+from ..sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
+from ..stages import SentenceCutter
 from ..stages.exclusion import Cutter, Exclusion
 from ..stages.quality_classifier import SentenceClassifier
-from ..stages.sentence_cutter import SentenceCutter
-from .sentences import DEFAULT_MAX_CHARACTERS, bounded, split_paragraphs
 
 # Sentences that one call of the tokenizer sees: large enough to amortise the call, small enough
 # to stay out of the memory figures.
@@ -25,11 +24,12 @@ _BATCH_SENTENCES = 8192
 
 @dataclasses.dataclass(frozen=True)
 class RecordOptions:
-    """How documents become records.
+    """The conversion of documents to records; the flags check the values.
 
     Attributes:
       one_sentence_a_line: paragraphs are sentences already; do not split them.
-      max_sentences: a document with more is cut into several records, in order; at least 2.
+      max_sentences: a document with more is cut into several records, in order; at least 2, as
+        each cut repeats one sentence.
       min_sentences: a document with fewer is dropped and counted.
       min_tokens: a document with fewer is dropped and counted; tokens of its running text, special
         ones not included.
@@ -44,19 +44,14 @@ class RecordOptions:
     max_characters: int = DEFAULT_MAX_CHARACTERS
     keep_text: bool = False
 
-    def __post_init__(self) -> None:
-        # With one sentence a record, which is repeated at each cut, no cut would get any further.
-        if self.max_sentences < 2:
-            raise ValueError(f"max_sentences must be at least 2, got {self.max_sentences}")
-
 
 @dataclasses.dataclass(slots=True)
 class _Rows:
     """Ids of sentences, as a record holds them.
 
     Attributes:
-      lengths: ids of each.
-      packed: all of them, perhaps with those of other documents.
+      lengths: number of ids of each.
+      packed: all ids, perhaps with those of other documents.
       bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `packed`.
     """
 
@@ -65,17 +60,17 @@ class _Rows:
     bounds: list[int]
 
     def run(self, start: int, stop: int) -> bytes:
-        """The ids of sentences `start` to `stop - 1`."""
+        """Returns the ids of sentences `start` to `stop - 1`."""
         return self.packed[self.bounds[start] : self.bounds[stop]]
 
     def chosen(self, kept: list[int]) -> "_Rows":
-        """Those sentences alone."""
+        """Returns the rows of the sentences with these numbers."""
         parts = [self.run(i, i + 1) for i in kept]
         bounds = [0, *itertools.accumulate(map(len, parts))]
         return _Rows([self.lengths[i] for i in kept], b"".join(parts), bounds)
 
-    def behind(self, last: "_Rows") -> "_Rows":
-        """With the last sentence of `last` in front."""
+    def after_last_of(self, last: "_Rows") -> "_Rows":
+        """Returns the rows with the last sentence of `last` in front."""
         sentence = last.packed[last.bounds[-2] : last.bounds[-1]]
         shift = len(sentence) - self.bounds[0]
         return _Rows(
@@ -95,7 +90,7 @@ class _Batch:
         self._bounds = ids.bounds[rows.row_splits].tolist()
 
     def rows(self, start: int, stop: int) -> _Rows:
-        """Those of sentences `start` to `stop - 1` of the batch."""
+        """Returns the rows of sentences `start` to `stop - 1` of the batch."""
         return _Rows(self._lengths[start:stop], self._packed, self._bounds[start : stop + 1])
 
 
@@ -104,12 +99,12 @@ class _Tokenized:
     """One document, or one piece of a long one, as ids.
 
     Attributes:
-      document: where it is from.
-      sentences: those with tokens.
+      document: the source.
+      sentences: its sentences with tokens.
       ids: their ids.
-      after_space: the ids that replace the first ones where a space stands before a sentence;
-        None where the vocabulary needs none.
-      replaced: how many of each sentence they replace; empty without them.
+      after_space: the ids that replace the first ones of a sentence after a space; None where the
+        vocabulary needs none.
+      replaced: how many ids of each sentence they replace; empty without them.
     """
 
     document: Document
@@ -119,7 +114,7 @@ class _Tokenized:
     replaced: list[int] = dataclasses.field(default_factory=list)
 
     def running_tokens(self, begins: bool) -> int:
-        """Tokens of the running text; `begins`: nothing stands before it."""
+        """Returns the tokens of the running text; `begins`: the document begins with it."""
         tokens = sum(self.ids.lengths)
         if self.after_space:
             start = int(begins)
@@ -127,11 +122,11 @@ class _Tokenized:
         return tokens
 
 
-def records(
+def document_records(
     documents: Iterable[Document],
     vocabulary: Vocabulary,
     options: RecordOptions,
-    statistics: Statistics,
+    counts: Counts,
     exclusion: Exclusion | None = None,
     tokenizer: Tokenizer | None = None,
     classifier: SentenceClassifier | None = None,
@@ -139,23 +134,23 @@ def records(
     """Yields (language, serialised documents record) in the order of the text, in bounded memory.
 
     Args:
-      documents: what the readers yield.
+      documents: the documents, as readers yield them.
       vocabulary: decides the ids.
       options: see `RecordOptions`.
-      statistics: updated as records are yielded.
+      counts: updated as records are yielded.
       exclusion: sentences that are taken out; the documents are cut there.
-      tokenizer: that of the vocabulary, if it was built already; building it takes seconds.
+      tokenizer: the vocabulary's, if it was built already; building it takes seconds.
       classifier: judges sentences, which are taken out in the same way.
     """
     tokenizer = tokenizer or build_tokenizer(vocabulary)
     cutters: list[SentenceCutter] = [classifier] if classifier else []
     if exclusion:
         cutters.append(Cutter(exclusion))
-    pieces = _tokenized(documents, tokenizer, options, statistics, cutters)
+    pieces = _tokenized(documents, tokenizer, options, counts, cutters)
     for document in _whole_documents(pieces):
         last: _Tokenized | None = None
-        for piece in _long_enough(document, options, statistics):
-            _count(piece, statistics)
+        for piece in _long_enough(document, options, counts):
+            _count(piece, counts)
             joined = piece if last is None else _prepend_last(last, piece)
             for record in _cut(joined, options, repeats_last=last is not None):
                 yield piece.document.language, record
@@ -176,7 +171,7 @@ def _whole_documents(pieces: Iterator[_Tokenized]) -> Iterator[Iterator[_Tokeniz
 
 
 def _long_enough(
-    document: Iterator[_Tokenized], options: RecordOptions, statistics: Statistics
+    document: Iterator[_Tokenized], options: RecordOptions, counts: Counts
 ) -> Iterator[_Tokenized]:
     """Yields a document's pieces that hold sentences, or counts why there are too few."""
     waiting: list[_Tokenized] = []
@@ -196,28 +191,28 @@ def _long_enough(
             yield from waiting
             waiting = []
     if enough:
-        statistics.documents += 1
+        counts.documents += 1
     elif first is not None:
-        # The whole document; of a long one its first piece stands for it.
+        # The whole document is dropped; the first piece of a long one represents it.
         reason = "records/no_sentence"
         if sentences:
             few = sentences < options.min_sentences
             reason = "records/too_few_sentences" if few else "records/too_few_tokens"
-        drop_document(statistics.counters, reason, first)
+        drop_document(counts.counters, reason, first)
 
 
 def _tokenized(
     documents: Iterable[Document],
     tokenizer: Tokenizer,
     options: RecordOptions,
-    statistics: Statistics,
+    counts: Counts,
     cutters: Sequence[SentenceCutter],
 ) -> Iterator[_Tokenized]:
     """Splits and tokenises, many documents at a time."""
 
     def flush(batch: list[tuple[Document, list[str]]]) -> Iterator[_Tokenized]:
         for cut in cutters:
-            batch = list(cut(batch, statistics.counters))
+            batch = list(cut(batch, counts.counters))
         texts = [s for _, sentences in batch for s in sentences]
         ids, after = _Batch(tokenizer.tokenize(texts)), tokenizer.after_space(texts)
         heads, replaced = (_Batch(after.ids), after.replaced.tolist()) if after else (None, [])
@@ -229,14 +224,14 @@ def _tokenized(
                 piece.after_space = heads.rows(start, stop)
                 piece.replaced = replaced[start:stop]
             if 0 in piece.ids.lengths:
-                _drop_empty(piece, statistics.counters)
+                _drop_empty(piece, counts.counters)
             yield piece
             start = stop
 
     batch: list[tuple[Document, list[str]]] = []
     held = 0
     for document in documents:
-        sentences = _split(document, options, statistics.counters)
+        sentences = _split(document, options, counts.counters)
         batch.append((document, sentences))
         held += len(sentences) + 1
         if held >= _BATCH_SENTENCES:
@@ -273,28 +268,28 @@ def _split(document: Document, options: RecordOptions, counters: DropCounter) ->
     ]
 
 
-def _count(piece: _Tokenized, statistics: Statistics) -> None:
+def _count(piece: _Tokenized, counts: Counts) -> None:
     tokens, language = sum(piece.ids.lengths), piece.document.language
-    statistics.sentences += len(piece.sentences)
-    statistics.tokens += tokens
-    statistics.languages[language] += len(piece.sentences)
-    statistics.language_tokens[language] += tokens
-    statistics.lengths.update(piece.ids.lengths)
+    counts.sentences += len(piece.sentences)
+    counts.tokens += tokens
+    counts.languages[language] += len(piece.sentences)
+    counts.language_tokens[language] += tokens
+    counts.lengths.update(piece.ids.lengths)
 
 
 def _prepend_last(last: _Tokenized, piece: _Tokenized) -> _Tokenized:
-    """`piece` with the last sentence of the piece before in front."""
+    """Returns `piece` with the last sentence of the piece before in front."""
     joined = _Tokenized(
-        piece.document, [last.sentences[-1], *piece.sentences], piece.ids.behind(last.ids)
+        piece.document, [last.sentences[-1], *piece.sentences], piece.ids.after_last_of(last.ids)
     )
     if piece.after_space and last.after_space:
-        joined.after_space = piece.after_space.behind(last.after_space)
+        joined.after_space = piece.after_space.after_last_of(last.after_space)
         joined.replaced = [last.replaced[-1], *piece.replaced]
     return joined
 
 
 def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Iterator[bytes]:
-    """Records of at most `max_sentences`; neighbours share one sentence, so no pair is lost."""
+    """Yields records of at most `max_sentences`; neighbours share one, so no pair is lost."""
     start, count = 0, len(piece.sentences)
     heads = piece.after_space
     while True:

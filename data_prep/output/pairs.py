@@ -10,13 +10,13 @@ from official_cmlm.errors import UserError
 from official_cmlm.records import pairs as schema
 from official_cmlm.tokenization import Vocabulary, build_tokenizer
 
-from ..output.statistics import Statistics
+from ..counts import Counts
 from ..readers.document import Pair
-from .filters import PairFilter, PairFilters, Row, drop_row
+from .pair_filters import PairFilter, PairFilters, Row, drop_row
 
 # Rows that one call of the tokenizer sees.
 _BATCH_ROWS = 2048
-# How data sets say that their annotators did not agree.
+# The label of data sets for rows on which their annotators did not agree.
 _NO_GOLD_LABEL = "-"
 # The name that XNLI's training files have for it.
 _SYNONYMS = {"contradictory": "contradiction"}
@@ -24,7 +24,7 @@ _SYNONYMS = {"contradictory": "contradiction"}
 
 @dataclasses.dataclass(frozen=True)
 class PairOptions:
-    """How pairs become records.
+    """The conversion of pairs to records.
 
     Attributes:
       keep_text: store the texts beside the ids.
@@ -58,8 +58,8 @@ def align(tables: list[Iterable[Pair]], paths: list[str]) -> Iterator[Row]:
         yield row
 
 
-def records(
-    rows: Iterable[Row], vocabulary: Vocabulary, options: PairOptions, statistics: Statistics
+def pair_records(
+    rows: Iterable[Row], vocabulary: Vocabulary, options: PairOptions, counts: Counts
 ) -> Iterator[tuple[str, list[bytes]]]:
     """Yields (language or empty, the records of one row) in order, in bounded memory.
 
@@ -73,8 +73,8 @@ def records(
     labelled: bool | None = None
     number = 0
     for batch in _batched(rows, _BATCH_ROWS):
-        usable = [row for row in batch if _usable(row, options, statistics)]
-        usable = keep(usable, statistics.counters)
+        usable = [row for row in batch if _usable(row, options, counts)]
+        usable = keep(usable, counts.counters)
         texts = [[text for text, _ in pair.all_texts] for row in usable for pair in row]
         tokens = tokenizer.tokenize(list(itertools.chain.from_iterable(texts)))
         splits = iter(_splits(tokens.row_splits, map(len, texts)))
@@ -92,9 +92,9 @@ def records(
                 lengths = tuple(int(b - a) for a, b in itertools.pairwise(own))
                 encoded.append((pair, tokens.values[own[0] : own[-1]], lengths))
             if not all(length for _, _, lengths in encoded for length in lengths):
-                drop_row(statistics.counters, "pairs/without_tokens", row)
+                drop_row(counts.counters, "pairs/without_tokens", row)
                 continue
-            _count(encoded, label, statistics)
+            _count(encoded, label, counts)
             language = "-".join(row[0].languages) if len(row) == 1 else ""
             yield (
                 language,
@@ -114,18 +114,18 @@ def records(
 
 
 def _splits(row_splits: np.ndarray, counts: Iterable[int]) -> Iterator[np.ndarray]:
-    """The bounds of the texts of each pair, one more than it has texts."""
+    """Yields the bounds of the texts of each pair, one more than it has texts."""
     start = 0
     for count in counts:
         yield row_splits[start : start + count + 1]
         start += count
 
 
-def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
+def _usable(row: Row, options: PairOptions, counts: Counts) -> bool:
     """Whether a row becomes records; counts why not."""
     for pair in row:
         if pair.label == _NO_GOLD_LABEL:
-            drop_row(statistics.counters, "pairs/without_gold_label", row)
+            drop_row(counts.counters, "pairs/without_gold_label", row)
             return False
         if not all(pair.texts):
             if not options.drop_empty:
@@ -134,10 +134,10 @@ def _usable(row: Row, options: PairOptions, statistics: Statistics) -> bool:
                     f"{pair.where}: the {side} text is empty; mend the row, or pass --drop_empty "
                     "to leave such rows out"
                 )
-            drop_row(statistics.counters, "pairs/empty_text", row)
+            drop_row(counts.counters, "pairs/empty_text", row)
             return False
         if pair.negative in pair.texts:
-            drop_row(statistics.counters, "pairs/negative_is_text_of_pair", row)
+            drop_row(counts.counters, "pairs/negative_is_text_of_pair", row)
             return False
     return True
 
@@ -154,18 +154,18 @@ def _label(pair: Pair) -> int:
 
 
 def _count(
-    encoded: list[tuple[Pair, np.ndarray, tuple[int, ...]]], label: int, statistics: Statistics
+    encoded: list[tuple[Pair, np.ndarray, tuple[int, ...]]], label: int, counts: Counts
 ) -> None:
-    statistics.documents += 1
+    counts.documents += 1
     if label != schema.NO_LABEL:
-        statistics.labels[schema.NLI_LABELS[label]] += 1
+        counts.labels[schema.NLI_LABELS[label]] += 1
     for pair, ids, lengths in encoded:
-        statistics.sentences += len(lengths)
-        statistics.negatives += pair.negative is not None
-        statistics.tokens += len(ids)
-        statistics.languages["-".join(pair.languages)] += 1
-        statistics.language_tokens["-".join(pair.languages)] += len(ids)
-        statistics.lengths.update(lengths)
+        counts.sentences += len(lengths)
+        counts.negatives += pair.negative is not None
+        counts.tokens += len(ids)
+        counts.languages["-".join(pair.languages)] += 1
+        counts.language_tokens["-".join(pair.languages)] += len(ids)
+        counts.lengths.update(lengths)
 
 
 def _batched(rows: Iterable[Row], size: int) -> Iterator[list[Row]]:

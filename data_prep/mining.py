@@ -1,4 +1,4 @@
-"""Mines hard negatives: texts near an anchor that are no match of it, by an encoder's vectors."""
+"""Mines hard negatives: texts near an anchor, by an encoder's vectors, that do not match it."""
 
 import dataclasses
 from collections import defaultdict
@@ -9,7 +9,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.nearest import CellIndex, nearest, unit
 
-from ..stages.duplicates_text import analyse, exact_keys
+from .stages.letters import analyse, exact_keys
 
 SEARCHES = ("exact", "faiss")
 SAMPLINGS = ("top", "random")
@@ -24,17 +24,17 @@ Embed = Callable[[list[str]], np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class Mining:
-    """Which near texts are hard negatives of a pair.
+    """The choice of a pair's hard negatives among near texts.
 
     Attributes:
       num_negatives: most negatives of a pair, at least 1.
-      range_min, range_max: of an anchor's nearest texts, those from rank `range_min` (0: the
-        nearest) up to `range_max`, exclusive; texts that can be no negatives have no rank.
+      range_min, range_max: ranks of an anchor's nearest texts that are candidates, from `range_min`
+        (0: the nearest) up to `range_max`, exclusive; texts that cannot be negatives have no rank.
       absolute_margin: the cosine of a negative is at most the positive's minus this. None: any.
       relative_margin: it is at most the positive's times 1 minus this. None: any.
       min_score, max_score: least and largest cosine of a negative. None: any.
-      sampling: `top`, the nearest that are left; or `random`, any of these, each as likely.
-      seed: of `random`.
+      sampling: `top`, the nearest candidates; or `random`, any of them, each as likely.
+      seed: seed of `random`.
       search: `exact`, or `faiss`, an index of cells that misses some neighbours.
 
     Raises:
@@ -67,13 +67,13 @@ class Mining:
 
 @dataclasses.dataclass(frozen=True)
 class Mined:
-    """What was mined for one pair.
+    """The hard negatives of one pair.
 
     Attributes:
       row: number of the pair.
       negatives: the hard negatives, nearest first.
       scores: their cosines with the anchor.
-      positive_score: that of the positive.
+      positive_score: the positive's cosine.
     """
 
     row: int
@@ -89,12 +89,12 @@ def mine(
     embed_candidates: Embed,
     mining: Mining,
 ) -> Iterator[Mined]:
-    """Yields what is mined for each pair; the anchors in the order of their first pairs.
+    """Yields the hard negatives of each pair; the anchors in the order of their first pairs.
 
-    Candidates are the positives of all pairs and `more`; of texts with the same letters
-    (`stages.duplicates_text`) the first. No negative of an anchor has the letters of the anchor, or
-    of a positive of an anchor with the same letters. Texts without letters are compared as they
-    are. In memory are the vectors of all different texts, and one block of similarities.
+    Candidates are the positives of all pairs and `more`, each of several texts with the same
+    letters (`stages.letters`) once. No negative of an anchor has the letters of the anchor, or of a
+    positive of an anchor with the same letters. Texts without letters are compared as they are. The
+    memory holds the vectors of all different texts, and one block of similarities.
 
     Args:
       pairs: anchor and positive of each.
@@ -137,11 +137,11 @@ def _search(
 
 
 def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]]:
-    """Yields the anchors that are searched together, and how many neighbours of each.
+    """Yields the anchors that are searched together, and the number of neighbours of each.
 
     Args:
-      neighbours: of each anchor so many that enough are left when those that can be none are taken
-        out.
+      neighbours: for each anchor a number that leaves enough when the texts that cannot be
+        negatives are taken out.
       count: number of candidates.
     """
     start = most = 0
@@ -158,11 +158,11 @@ def _blocks(neighbours: Sequence[int], count: int) -> Iterator[tuple[range, int]
 def _candidates(
     pairs: Sequence[tuple[str, str]], more: Sequence[str], anchors: Sequence[str]
 ) -> tuple[list[str], int, list[np.ndarray]]:
-    """The texts to encode, and of these the candidates.
+    """Finds the texts to encode, and the candidates among them.
 
     Returns:
-      All texts, each once: the candidates, of texts with the same letters the first, then the other
-      positives; the number of candidates; and for each anchor the candidates that can be no
+      All texts, each once: the candidates (the first of texts with the same letters), then the
+      other positives; the number of candidates; and for each anchor the candidates that cannot be
       negatives of it, int64 arrays.
     """
     positives = list(dict.fromkeys(positive for _, positive in pairs))
@@ -185,22 +185,22 @@ def _candidates(
 
 
 def _letters(texts: Sequence[str]) -> list[int | str]:
-    """What texts are compared by: the hash of their letters; without letters, the text itself."""
+    """Returns keys that compare texts: the hash of their letters, or a text without letters."""
     return [key or text for key, text in zip(exact_keys(analyse(texts)).tolist(), texts)]
 
 
 def _chosen(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> np.ndarray:
-    """Which of an anchor's neighbours are the negatives of a pair: sorted indices."""
+    """Returns the sorted indices of an anchor's neighbours that are the negatives of a pair."""
     most = np.inf if mining.max_score is None else mining.max_score
     if mining.absolute_margin is not None:
         most = min(most, positive - mining.absolute_margin)
     if mining.relative_margin is not None:
-        # Of a negative cosine too the margin lies below it.
+        # The margin lies below a negative cosine too.
         most = min(most, positive - mining.relative_margin * abs(positive))
     least = -np.inf if mining.min_score is None else mining.min_score
     left = np.flatnonzero((cosines <= most) & (cosines >= least))
     if mining.sampling == "random" and len(left) > mining.num_negatives:
-        # Of the pair's number alone, so that other pairs do not change what is drawn.
+        # The seed has the pair's number alone, so that other pairs do not change the draw.
         draw = np.random.default_rng([mining.seed, row])
         return np.sort(draw.choice(left, mining.num_negatives, replace=False))
     return left[: mining.num_negatives]

@@ -1,0 +1,403 @@
+"""The counts of a run: what was read, what was left out and why, what was written.
+
+A reason to leave something out is a stable name, `stage/what_was_wrong`. All code that leaves
+something out calls `DropCounter.drop`, mostly by `drop_document` or, for pairs, `drop_row` of
+`output.pair_filters`.
+"""
+
+import dataclasses
+import functools
+import hashlib
+import heapq
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, Protocol, TypeVar
+
+from official_cmlm.errors import UserError
+from official_cmlm.records.documents import KIND
+from official_cmlm.records.manifest import Manifest, Shard
+from official_cmlm.tokenization import Vocabulary
+
+from .language_codes import language_code
+
+UNKNOWN_LANGUAGE = "und"
+# Length of the text of an example: enough for a person to judge it.
+SAMPLE_CHARACTERS = 300
+_HISTOGRAM_BOUNDS = (8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+_Item = TypeVar("_Item")
+
+# Counters of text that was changed or noted, and kept: name -> unit.
+NOTED = {
+    "exclude/unread_file": "evaluation files",
+    "language/not_checked": "documents",
+    "normalise/hyphens_mended": "words",
+    "read/not_utf8": "byte sequences",
+    "records/sentence_cut": "cuts",
+}
+# Units of the counters of losses, by the counter's name or its prefix; all others count documents.
+_UNITS = {
+    "duplicates/exact_paragraph": "paragraphs",
+    "duplicates/near_paragraph": "paragraphs",
+    "exclude/row": "rows",
+    "exclude/sentence": "sentences",
+    "normalise/empty_paragraph": "paragraphs",
+    "pairs/": "rows",
+    "quality/paragraph_": "paragraphs",
+    "quality/sentence_": "sentences",
+    "read/unreadable_file": "files",
+    "read/unreadable_record": "records",
+    "read/not_http": "records",
+    "read/not_html": "records",
+    "read/other_http_status": "records",
+    "read/without_both_languages": "rows",
+    "records/sentence_without_tokens": "sentences",
+}
+
+
+def is_loss(name: str) -> bool:
+    """Whether a counter counts what was left out; else it counts what was changed or noted."""
+    return name not in NOTED
+
+
+def unit(name: str) -> str:
+    """Returns the unit of a counter, in the plural; empty for counters of older releases."""
+    if name in NOTED:
+        return NOTED[name]
+    if "/" not in name:
+        return ""
+    return next((unit for start, unit in _UNITS.items() if name.startswith(start)), "documents")
+
+
+@dataclasses.dataclass
+class Samples:
+    """Examples of losses: for each reason those with the smallest hashes.
+
+    The choice depends on the texts alone, neither on their order nor on the workers among which
+    they are divided.
+
+    Attributes:
+      limit: largest number of examples of a reason.
+      kept: reason -> heap of (-hash, id, beginning of the text).
+    """
+
+    limit: int
+    kept: dict[str, list[tuple[int, str, str]]] = dataclasses.field(default_factory=dict)
+
+    def add(self, reason: str, name: str, text: str) -> None:
+        """Keeps the example if its hash is among the `limit` smallest of its reason."""
+        if not self.limit:
+            return
+        # Half a surrogate pair in an id or a text must not stop the run.
+        key = f"{name}\n{text}".encode("utf-8", "replace")
+        digest = int.from_bytes(hashlib.blake2b(key, digest_size=8).digest())
+        self.merge({reason: [(-digest, name, text[:SAMPLE_CHARACTERS])]})
+
+    def merge(self, examples: Mapping[str, Iterable[tuple[int, str, str]]]) -> None:
+        """Adds examples by reason, such as the `kept` of another worker."""
+        for reason, added in examples.items():
+            # The first entry of the heap has the largest hash and is the next to be replaced.
+            kept = self.kept.setdefault(reason, [])
+            for example in map(tuple, added):
+                if example in kept:
+                    continue
+                if len(kept) < self.limit:
+                    heapq.heappush(kept, example)
+                elif example > kept[0]:
+                    heapq.heapreplace(kept, example)
+
+    def lines(self) -> Iterator[str]:
+        """Yields a JSON object {"reason", "id", "text"} an example, sorted by reason and hash."""
+        for reason, examples in sorted(self.kept.items()):
+            for _, name, text in sorted(examples, reverse=True):
+                example = {"reason": reason, "id": name, "text": text}
+                yield json.dumps(example, ensure_ascii=False)
+
+
+class DropCounter(Counter[str]):
+    """A counter of reasons that also keeps the languages and examples of losses.
+
+    Attributes:
+      languages: reason -> language -> count; a code of two or three letters, however the input
+        writes it; both codes of a pair, as in `en-de`.
+      samples: examples; none unless asked for.
+    """
+
+    def __init__(
+        self,
+        counts: Mapping[str, int] | Iterable[str] = (),
+        languages: Mapping[str, Mapping[str, int]] | None = None,
+        samples: Samples | None = None,
+    ) -> None:
+        """Starts with these counts; `samples` is filled from now on."""
+        super().__init__(counts)
+        self.languages: dict[str, Counter[str]] = defaultdict(Counter)
+        for reason, found in (languages or {}).items():
+            self.languages[reason] = Counter(found)
+        self.samples = samples or Samples(0)
+
+    def drop(self, reason: str, name: str, languages: Sequence[str], text: str) -> None:
+        """Counts one thing that is left out.
+
+        Args:
+          reason: `stage/what_was_wrong`; `unit` says what it counts.
+          name: id of the thing.
+          languages: of the text, or of both texts of a pair; empty if unknown.
+          text: its text, or the beginning.
+        """
+        self[reason] += 1
+        if languages:
+            self.languages[reason]["-".join(map(_code, languages))] += 1
+        self.samples.add(reason, name, text)
+
+    def merge(self, other: "DropCounter") -> None:
+        """Adds the counts of another worker."""
+        self.update(other)
+        for reason, found in other.languages.items():
+            self.languages[reason].update(found)
+        self.samples.merge(other.samples.kept)
+
+
+class _Document(Protocol):
+    """The part of `readers.Document` that is needed here; readers import this module."""
+
+    id: str
+    language: str
+    paragraphs: list[str]
+
+
+def drop_document(dropped: DropCounter, reason: str, document: _Document, text: str = "") -> None:
+    """Counts a document that is left out, or with `text` a paragraph or sentence of it."""
+    text = text or (_opening(document.paragraphs) if dropped.samples.limit else "")
+    dropped.drop(reason, document.id, (document.language,), text)
+
+
+def _opening(paragraphs: list[str]) -> str:
+    """Returns as much of the beginning as a sample shows, without joining a whole book."""
+    text = ""
+    for paragraph in paragraphs:
+        text += ("\n" if text else "") + paragraph[:SAMPLE_CHARACTERS]
+        if len(text) > SAMPLE_CHARACTERS:
+            break
+    return text
+
+
+@functools.lru_cache(maxsize=1024)
+def _code(language: str) -> str:
+    return language_code(language) or UNKNOWN_LANGUAGE
+
+
+@dataclasses.dataclass
+class Counts:
+    """The counts of a run, or of a part of it; readers, stages and writers add to them.
+
+    Attributes:
+      counters: text that was left out, changed or noted, by reason.
+      files: files opened.
+      lines: lines read.
+      bytes: bytes of text read, after decompression.
+      documents_read: documents, or pieces of documents, that the readers yielded.
+      empty_files: paths of files without any text.
+      not_utf8: path -> byte sequences replaced by U+FFFD.
+      files_failed: path -> message, for each file whose rest was left out.
+      records_failed: path -> records left out as unreadable.
+      first_faults: path -> message of the first of these records.
+      exclusion_faults: message of each file of evaluation sentences that could not be read to its
+        end, so that some of its sentences may be left in.
+      documents: documents, or rows of pairs, written; one that is cut into several records counts
+        once, and so does a sentence that a cut repeats.
+      sentences, tokens, negatives: their sentences, tokens and hard negatives.
+      languages, language_tokens: language -> sentences or pairs; tokens.
+      lengths: length in tokens -> sentences.
+      labels: label -> rows.
+    """
+
+    counters: DropCounter = dataclasses.field(default_factory=DropCounter)
+    files: int = 0
+    lines: int = 0
+    bytes: int = 0
+    documents_read: int = 0
+    empty_files: list[str] = dataclasses.field(default_factory=list)
+    not_utf8: Counter[str] = dataclasses.field(default_factory=Counter)
+    files_failed: dict[str, str] = dataclasses.field(default_factory=dict)
+    records_failed: Counter[str] = dataclasses.field(default_factory=Counter)
+    first_faults: dict[str, str] = dataclasses.field(default_factory=dict)
+    exclusion_faults: list[str] = dataclasses.field(default_factory=list)
+    documents: int = 0
+    sentences: int = 0
+    tokens: int = 0
+    negatives: int = 0
+    languages: Counter[str] = dataclasses.field(default_factory=Counter)
+    language_tokens: Counter[str] = dataclasses.field(default_factory=Counter)
+    lengths: Counter[int] = dataclasses.field(default_factory=Counter)
+    labels: Counter[str] = dataclasses.field(default_factory=Counter)
+
+    def merge(self, other: "Counts") -> None:
+        """Adds the counts of the part that follows."""
+        for name, mine in vars(self).items():
+            theirs = getattr(other, name)
+            if isinstance(mine, DropCounter):
+                mine.merge(theirs)
+            elif isinstance(mine, Counter):
+                mine.update(theirs)
+            elif isinstance(mine, dict):
+                for path, message in theirs.items():
+                    mine.setdefault(path, message)
+            elif isinstance(mine, list):
+                mine.extend(theirs)
+            else:
+                setattr(self, name, mine + theirs)
+        # A file that several workers read in parts is one file.
+        if self.files_failed:
+            self.counters["read/unreadable_file"] = len(self.files_failed)
+
+    def to_json(self) -> dict[str, Any]:
+        """Returns the counts as values that JSON takes."""
+        languages, samples = self.counters.languages, vars(self.counters.samples)
+        return vars(self) | {"counter_languages": languages, "samples": samples}
+
+    @classmethod
+    def from_json(cls, values: dict[str, Any]) -> "Counts":
+        """Returns the counts that `to_json` gave."""
+        samples = Samples(**values.pop("samples"))
+        languages = values.pop("counter_languages")
+        found = cls(DropCounter(values.pop("counters"), languages, samples))
+        for name, value in values.items():
+            if name == "lengths":
+                value = {int(length): count for length, count in value.items()}
+            kind = type(getattr(found, name))
+            setattr(found, name, kind(value))
+        return found
+
+    def add_not_utf8(self, path: str, count: int) -> None:
+        """Counts `count` replaced byte sequences of `path`."""
+        if count:
+            self.not_utf8[path] += count
+            self.counters["read/not_utf8"] += count
+
+    def drop_empty(self, name: str) -> None:
+        """Counts a document without text; `name` is its id."""
+        self.counters.drop("read/without_text", name, (), "")
+
+    def file_fault(self, path: str, message: str) -> None:
+        """Notes a file whose rest is left out."""
+        self.files_failed[path] = message
+        self.counters.drop("read/unreadable_file", path, (), message)
+
+    def record_fault(self, path: str, message: str, on_error: str) -> None:
+        """Counts a record that cannot be read, in a file that can be read on after it.
+
+        Raises:
+          UserError: with the message, if `on_error` is "fail".
+        """
+        if on_error == "fail":
+            raise UserError(message)
+        self.records_failed[path] += 1
+        self.first_faults.setdefault(path, message)
+        self.counters.drop("read/unreadable_record", path, (), message)
+
+    def add_exclusion_faults(self, messages: Iterable[str]) -> None:
+        """Notes files of evaluation sentences that could not be read to their end."""
+        before = len(self.exclusion_faults)
+        self.exclusion_faults += messages
+        self.counters["exclude/unread_file"] += len(self.exclusion_faults) - before
+
+    def raise_if_all_failed(self, files: int) -> None:
+        """Raises `UserError` if none of `files` files could be read to its end or gave a document.
+
+        It is called after the last file.
+        """
+        if files and len(self.files_failed) >= files and not self.documents_read:
+            first = next(iter(self.files_failed.values()))
+            raise UserError(f"none of {files} file(s) could be read to its end; the first: {first}")
+
+    def skipped(self, files: int) -> str:
+        """Returns the part of a summary that says what of `files` files was skipped, if any."""
+        parts = []
+        if self.files_failed:
+            parts.append(f"{len(self.files_failed)} of {files} file(s) skipped")
+        if count := self.records_failed.total():
+            parts.append(f"{count} unreadable record(s) skipped")
+        if count := self.counters["read/without_text"]:
+            parts.append(f"{count} document(s) without text left out")
+        return "".join(f", {part}" for part in parts)
+
+    def warnings(self) -> list[str]:
+        """Returns a line for each file with a fault."""
+        lines = [f"skipped: {message}" for message in self.files_failed.values()]
+        for message in self.exclusion_faults:
+            lines.append(f"not excluded: {message}; sentences of it may be in the records")
+        for path, count in self.records_failed.items():
+            more = f" (and {count - 1} more of this file)" if count > 1 else ""
+            lines.append(f"skipped a record: {self.first_faults[path]}{more}")
+        lines += [f"{path}: the file is empty" for path in self.empty_files]
+        for path, count in self.not_utf8.items():
+            what = "byte sequence was" if count == 1 else "byte sequences were"
+            lines.append(f"{path}: {count} {what} not UTF-8 and {what.split()[-1]} replaced")
+        return lines
+
+    def histogram(self) -> dict[str, int]:
+        """Returns sentences by length in tokens: upper bound (inclusive) -> count, up to `inf`."""
+        result = {str(bound): 0 for bound in _HISTOGRAM_BOUNDS} | {"inf": 0}
+        for length, count in self.lengths.items():
+            bound = next((b for b in _HISTOGRAM_BOUNDS if length <= b), None)
+            result["inf" if bound is None else str(bound)] += count
+        return result
+
+    def manifest(
+        self,
+        vocabulary: Vocabulary,
+        shards: list[Shard],
+        keep_text: bool,
+        kind: str = KIND,
+        row_size: int = 1,
+    ) -> Manifest:
+        """Returns the manifest of a folder of these records; see `Manifest` for the arguments."""
+        return Manifest(
+            kind=kind,
+            documents=self.documents,
+            records=sum(shard.records for shard in shards),
+            sentences=self.sentences,
+            tokens=self.tokens,
+            languages=dict(self.languages),
+            length_histogram=self.histogram(),
+            vocabulary={
+                "hash": vocabulary.hash,
+                "size": len(vocabulary),
+                "kind": vocabulary.kind,
+                **vocabulary.settings(),
+                **({"after_space": True} if kind == KIND and vocabulary.space_changes_ids else {}),
+            },
+            keep_text=keep_text,
+            counters={name: n for name, n in sorted(self.counters.items()) if n},
+            counters_by_language={
+                name: dict(sorted(found.items()))
+                for name, found in sorted(self.counters.languages.items())
+            },
+            shards=shards,
+            row_size=row_size,
+            labels=dict(self.labels),
+            language_tokens=dict(self.language_tokens),
+            negatives=self.negatives,
+        )
+
+
+def guarded(path: str, items: Iterator[_Item], on_error: str, counts: Counts) -> Iterator[_Item]:
+    """Passes on the items of one file; decides what `on_error` does with a fault.
+
+    Args:
+      path: names the file in `counts.files_failed`.
+      items: yielded by a reader; its `UserError` is a fault of the file.
+      on_error: "fail" passes the fault on; "skip" notes it and ends, as if the file did, and what
+        was yielded before stays.
+      counts: counts the fault.
+
+    Raises:
+      UserError: the fault, if `on_error` is "fail".
+    """
+    try:
+        yield from items
+    except UserError as error:
+        if on_error == "fail":
+            raise
+        counts.file_fault(path, str(error))

@@ -1,1 +1,0 @@
-"""From documents of text to documents records: sentences, token ids, cuts."""

@@ -1,1 +1,0 @@
-"""From pairs of texts to pairs records: filters, token ids."""

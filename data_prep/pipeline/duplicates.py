@@ -1,0 +1,215 @@
+"""Duplicates found across elements: files of keys, from each element to each partition and back.
+
+The value of a key decides its partition, so that all members of a key meet there. Each element has
+one file of keys, sorted by partition, and one of the places that are removed from it; so computing
+a partition, or an element, takes one contiguous read of each file.
+"""
+
+import dataclasses
+import itertools
+from pathlib import Path
+
+import numpy as np
+
+from official_cmlm.files import atomic_write, write_array
+
+from ..stages.duplicates import DuplicateOptions, FileKeys, Losses, MinHash, Units, near_losses
+
+# `row` is the row of the unit's signature; -1 for exact keys. 24 bytes.
+_MEMBER = np.dtype(
+    [("key", "<u8"), ("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("row", "<i4")]
+)
+_LOSS = np.dtype([("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")])
+_PLACE = ["element", "document", "paragraph"]
+# Numbered in alphabetical order: of several reasons for a place the smallest number counts.
+_REASONS = (
+    "duplicates/exact_document",
+    "duplicates/exact_paragraph",
+    "duplicates/near_document",
+    "duplicates/near_paragraph",
+)
+# Units that are compared: the numbers of their reasons, exact and near.
+_KINDS = {"documents": (0, 2), "paragraphs": (1, 3)}
+
+
+@dataclasses.dataclass(frozen=True)
+class KeyFiles:
+    """The files of keys and of losses of a run.
+
+    Attributes:
+      folder: holds the files.
+      options: the definition of a duplicate.
+      compared: the units that are compared, in order: "documents", "paragraphs".
+      elements: number of elements.
+      partitions: number of partitions.
+    """
+
+    folder: Path
+    options: DuplicateOptions
+    compared: tuple[str, ...]
+    elements: int
+    partitions: int
+
+    def save_keys(self, element: int, keys: FileKeys) -> None:
+        """Writes the keys of an element, by partition."""
+        for kind, units in (("documents", keys.documents), ("paragraphs", keys.paragraphs)):
+            if kind not in self.compared:
+                continue
+            with atomic_write(self._path("signatures", kind, element)) as file:
+                write_array(file, units.signatures)
+            # Documents that are lost take their paragraphs with them.
+            name = "keys" if kind == self.compared[0] else "all-keys"
+            self._save_members(name, kind, element, _members_of(element, units))
+
+    def save_losses(self, kind: str, partition: int) -> None:
+        """Finds and writes the losses by the keys of a partition, "documents" or "paragraphs"."""
+        exact_reason, near_reason = _KINDS[kind]
+        exact = _losses(_later(self._repeated_members(kind, 0, partition)), exact_reason)
+        near = self._near_losses(kind, self._repeated_members(kind, 1, partition))
+        losses = _first_reasons(np.concatenate([exact, _losses(near, near_reason)]))
+        path = self._path("losses", kind, partition)
+        _save_by_slot(path, losses, losses["element"], self.elements)
+
+    def save_lost(self, kind: str, elements: range) -> None:
+        """Writes the losses of each of these elements, collected from all partitions.
+
+        With documents, the keys of the paragraphs of those that stay are written too: a paragraph
+        is never removed in favour of one in a document that is removed itself.
+        """
+        found = [
+            _load_slots(self._path("losses", kind, partition), elements.start, elements.stop)
+            for partition in range(self.partitions)
+        ]
+        losses = _first_reasons(np.concatenate(found))
+        for element in elements:
+            lost = losses[losses["element"] == element]
+            with atomic_write(self._path("lost", kind, element)) as file:
+                write_array(file, lost)
+            if kind != self.compared[-1]:
+                path = self._path("all-keys", "paragraphs", element)
+                members = np.load(path, allow_pickle=False)
+                kept = members[~np.isin(members["document"], lost["document"])]
+                self._save_members("keys", "paragraphs", element, kept)
+
+    def losses(self, element: int) -> Losses:
+        """Returns the places that are removed from an element, each with its first reason."""
+        found: dict[tuple[int, int], str] = {}
+        for kind in self.compared:
+            lost = np.load(self._path("lost", kind, element), allow_pickle=False)
+            for _, document, paragraph, reason in lost.tolist():
+                found[document, paragraph] = _REASONS[reason]
+        return found
+
+    def _save_members(self, name: str, kind: str, element: int, members: np.ndarray) -> None:
+        """Writes keys: the keys of a partition in two slots, exact ones first."""
+        partitions = (members["key"] % np.uint64(self.partitions)).astype(np.int64)
+        slots = 2 * partitions + (members["row"] >= 0)
+        _save_by_slot(self._path(name, kind, element), members, slots, 2 * self.partitions)
+
+    def _repeated_members(self, kind: str, near: int, partition: int) -> np.ndarray:
+        """Returns members of a partition's keys that occur more than once, by key, then place."""
+        slot = 2 * partition + near
+        parts = [
+            _load_slots(self._path("keys", kind, element), slot, slot + 1)
+            for element in range(self.elements)
+        ]
+        members = np.concatenate([np.zeros(0, _MEMBER), *parts])
+        del parts
+        # Elements come in order, and the units of each, so a stable sort leaves places in order.
+        order = np.argsort(members["key"], kind="stable")
+        keys = members["key"][order]
+        same = keys[1:] == keys[:-1]
+        return members[order[np.append(same, False) | np.append(False, same)[: len(keys)]]]
+
+    def _near_losses(self, kind: str, members: np.ndarray) -> np.ndarray:
+        """Returns the members that are similar to an earlier one with the same band key."""
+        near = _minhash(self.options, kind)
+        lost = np.zeros(len(members), bool)
+        if near is None or not len(members):
+            return members[lost]
+        signatures = self._signatures(kind, members, near)
+        starts = np.flatnonzero(np.append(True, members["key"][1:] != members["key"][:-1]))
+        for start, stop in itertools.pairwise([*starts.tolist(), len(members)]):
+            lost[start:stop] = near_losses(signatures[start:stop], near.threshold)
+        return members[lost]
+
+    def _signatures(self, kind: str, members: np.ndarray, near: MinHash) -> np.ndarray:
+        """Reads the signature of each member, and no others; [members, permutations]."""
+        found = np.zeros((len(members), near.permutations), np.uint8)
+        for element in np.unique(members["element"]).tolist():
+            path = self._path("signatures", kind, element)
+            signatures = np.load(path, "r", allow_pickle=False)
+            chosen = members["element"] == element
+            found[chosen] = signatures[members["row"][chosen]]
+        return found
+
+    def _path(self, name: str, kind: str, number: int) -> Path:
+        """Returns a file of an element, or for losses of a partition."""
+        return self.folder / f"{name}-{kind}-{number:05d}.npy"
+
+
+def _minhash(options: DuplicateOptions, kind: str) -> MinHash | None:
+    return options.near_documents if kind == "documents" else options.near_paragraphs
+
+
+def _members_of(element: int, units: Units) -> np.ndarray:
+    """Returns the members of the exact keys (0 is not a key), then of the band keys."""
+    exact = np.flatnonzero(units.exact)
+    rows = np.repeat(np.arange(len(units.signed)), units.bands.shape[1])
+    members = np.zeros(len(exact) + len(rows), _MEMBER)
+    members["key"] = np.concatenate([units.exact[exact], units.bands.reshape(-1)])
+    members["element"] = element
+    members["row"] = np.concatenate([np.full(len(exact), -1), rows])
+    chosen = np.concatenate([exact, units.signed[rows]])
+    members["document"], members["paragraph"] = units.places[chosen].T
+    return members
+
+
+def _later(members: np.ndarray) -> np.ndarray:
+    """Returns all members of each key but the first, the earliest."""
+    return members[1:][members["key"][1:] == members["key"][:-1]]
+
+
+def _losses(members: np.ndarray, reason: int) -> np.ndarray:
+    losses = np.zeros(len(members), _LOSS)
+    losses[_PLACE] = members[_PLACE]
+    losses["reason"] = reason
+    return losses
+
+
+def _first_reasons(losses: np.ndarray) -> np.ndarray:
+    """Sorts losses by place, and keeps each place once, with its alphabetically first reason."""
+    columns = [losses[name] for name in (*_PLACE, "reason")]
+    losses = losses[np.lexsort(columns[::-1])]
+    if not len(losses):
+        return losses
+    places = np.stack([losses[name] for name in _PLACE])
+    return losses[np.append(True, (places[:, 1:] != places[:, :-1]).any(axis=0))]
+
+
+def _save_by_slot(path: Path, rows: np.ndarray, slots: np.ndarray, count: int) -> None:
+    """Writes rows by their slots, and where each slot begins.
+
+    Args:
+      path: a `.npy` file; a `.starts.npy` file is written beside it.
+      rows: [rows], of any type; rows of a slot keep their order.
+      slots: [rows], from 0.
+      count: number of slots.
+    """
+    order = np.argsort(slots, kind="stable")
+    starts = np.searchsorted(slots[order], np.arange(count + 1))
+    for name, array in ((path, rows[order]), (_starts_path(path), starts)):
+        with atomic_write(name) as file:
+            write_array(file, array)
+
+
+def _load_slots(path: Path, first: int, stop: int) -> np.ndarray:
+    """Reads the rows of the slots from `first` on, up to but without `stop`."""
+    starts = np.load(_starts_path(path), "r", allow_pickle=False)
+    rows = np.load(path, "r", allow_pickle=False)
+    # A copy, so that the file does not stay open.
+    return np.array(rows[starts[first] : starts[stop]])
+
+
+def _starts_path(path: Path) -> Path:
+    return path.with_suffix(".starts.npy")
