@@ -40,7 +40,7 @@ def _jsonl(path, documents):
 
 
 def _crawl(path):
-    """A good page and one for each reason that a page is none."""
+    """Writes a good page and one for each reason to refuse a page."""
     html = article(_sentence("page"), _sentence("page again"))
     deep = b"<html><body>" + b"<i>" * 600 + b"x" + b"</i>" * 600
     records = [
@@ -56,7 +56,7 @@ def _crawl(path):
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory, vocabulary):
-    """A folder with input for each of two runs, an exclusion list and a classifier."""
+    """Writes a folder with input for the runs, an exclusion list and a classifier."""
     folder = tmp_path_factory.mktemp("dropped")
     vocabulary.save(folder)
     for name in ("plain", "quality", "sentences"):
@@ -129,7 +129,7 @@ def _run(texts, name, **values):
 
 @pytest.fixture(scope="module")
 def runs(texts):
-    """(manifest, samples) of all runs, which between them give every reason."""
+    """Returns (manifest, samples) of all runs, which between them give every reason."""
     plain = _run(
         texts,
         "plain",
@@ -154,7 +154,7 @@ def runs(texts):
 
 
 def _known_reasons():
-    """Every reason that is written in the source."""
+    """Returns every reason that is written in the source."""
     files = (ROOT / "data_prep").rglob("*.py")
     return {reason for file in files for reason in _REASON.findall(file.read_text())}
 
@@ -168,7 +168,7 @@ def test_every_reason_is_provoked(runs):
 
 
 def test_every_loss_has_an_example(runs):
-    """Of each reason as many as there are, up to the number asked for; what was kept has none."""
+    """Each reason has examples, up to the number asked for; text that was kept has none."""
     for manifest, samples in runs:
         losses = {reason: n for reason, n in manifest.counters.items() if is_loss(reason)}
         shown = Counter(sample["reason"] for sample in samples)
@@ -180,7 +180,7 @@ def test_every_loss_has_an_example(runs):
 
 
 def test_examples_show_what_was_lost(runs):
-    """By hand, some of each kind."""
+    """Some examples of each kind are the texts that were lost."""
     shown = {(sample["reason"], sample["text"]) for _, samples in runs for sample in samples}
     assert ("exclude/sentence", _sentence("sts")) in shown
     assert ("exclude/no_sentence_left", _sentence("also")) in shown
@@ -196,7 +196,7 @@ def test_examples_show_what_was_lost(runs):
 
 
 def test_losses_by_language(runs):
-    """By the declared language, of all that have one; the sum is the count."""
+    """Losses with a language are counted by the declared one; the sum is the count."""
     for manifest, _ in runs:
         assert set(manifest.counters_by_language) <= set(manifest.counters)
         for reason, n in manifest.counters.items():

@@ -186,7 +186,7 @@ def test_languages_of_files(run, tmp_path):
 
 
 def test_an_unfinished_run_is_resumed(run, tmp_path, monkeypatch):
-    """What is done is not done again; with other flags one line says so."""
+    """Finished work is not repeated; with other flags one line says so."""
     run(output_dir=tmp_path / "whole")
     monkeypatch.setattr("data_prep.pipeline.run._finish", lambda *arguments: 1 / 0)
     with pytest.raises(ZeroDivisionError):
@@ -237,7 +237,7 @@ def test_text_that_is_not_utf8(run, tmp_path, capsys):
 
 
 def test_exclude(run, tmp_path, capsys):
-    """Evaluation sentences are nowhere, counted; a file that is no text stops the run, or warns."""
+    """Evaluation sentences are left out and counted; a binary file stops the run, or warns."""
     (tmp_path / "text.txt").write_text("The cat sat. A dog ran! A bird flew.\n\nThe tree was old.")
     (tmp_path / "sts.tsv").write_text("4.5\ta dog ran\tno such dog\n")
     (tmp_path / "a.zip").write_bytes(b"PK\0\0")

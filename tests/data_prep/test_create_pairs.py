@@ -44,13 +44,13 @@ def run(tmp_path, vocabulary):
 
 
 def _write_lines(folder, rows, names):
-    """Aligned files of the first and of the second texts."""
+    """Writes aligned files of the first and of the second texts."""
     for side, name in enumerate(names):
         (folder / name).write_text("".join(f"{pair.texts[side]}\n" for (pair,) in rows))
 
 
 def _write_tables(folder, rows, header="premise\thypo\tlabel\n"):
-    """A table for each language, row-aligned; returns their names."""
+    """Writes a table for each language, row-aligned; returns their names."""
     names = [f"nli.{language}.tsv" for language in LANGUAGES]
     for name, column in zip(names, zip(*rows)):
         lines = ["\t".join([*pair.texts, *([pair.label] if pair.label else [])]) for pair in column]
@@ -131,7 +131,7 @@ def test_triples(run, tmp_path, vocabulary, form, capsys):
         lines[1] = lines[1].replace("}", ', "negative": null, "score": 0.5}')
     else:
         head = ["anchor\tpositive\tnegative"] if form == "header" else []
-        # An empty cell is no text.
+        # An empty cell is not a text.
         lines = [*head, *("\t".join(row) for row in ROWS)]
         lines[-2] += "\t "
     (tmp_path / "t").write_text("\n".join(lines))
@@ -295,7 +295,7 @@ def test_aligned_tables_have_a_language_each(run, tmp_path, languages):
 
 @pytest.mark.parametrize("size", ["0", "-1", "inf"])
 def test_size_of_shards(run, tmp_path, size):
-    """What is no positive number is refused in one line."""
+    """Values that are not positive numbers are refused in one line."""
     _write_lines(tmp_path, bitext(2), "ab")
     with pytest.raises(flags.IllegalFlagValueError, match="shard_mb"):
         run("ab", ["en", "de"], shard_mb=size)

@@ -45,7 +45,7 @@ def test_a_single_document_cannot_be_split(tmp_path):
 
 
 def test_pieces_of_a_long_document_stay_together(tmp_path):
-    """What was cut because it was long is one document again when it is read back."""
+    """A document that was cut because it was long is whole again when it is read back."""
     (tmp_path / "in.jsonl").write_text(
         "".join(
             json.dumps({"id": i, "text": f"Текст {i}.", **more}, ensure_ascii=False) + "\n"

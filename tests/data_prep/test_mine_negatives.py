@@ -126,7 +126,7 @@ def test_texts_that_the_encoder_cuts_are_counted(capsys):
 
 
 def test_anchors_are_queries_if_asked(folder):
-    """Of an encoder with a way of its own for these; here it turns the order round."""
+    """An encoder with roles uses them; this one turns the order round."""
     _mine(encoder="letters_encoder:Roles", output="plain.tsv")
     _mine(encoder="letters_encoder:Roles", output="roles.tsv", roles=True)
     plain, roles = ((folder / f"{name}.tsv").read_text() for name in ("plain", "roles"))

@@ -1,4 +1,4 @@
-"""Mining of hard negatives against a search of each pair by itself."""
+"""Mining of hard negatives against a search for each pair alone."""
 
 import numpy as np
 import pytest
@@ -36,11 +36,11 @@ def _cosine(a, b):
 
 
 def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
-    """All negatives of a pair, nearest first."""
+    """Returns all negatives of a pair, nearest first."""
     anchor = PAIRS[row][0]
     own = _letters(anchor)
     known = {_letters(p) for a, p in PAIRS if _letters(a) == own} | {own}
-    # Of texts with the same letters the first.
+    # The first of several texts with the same letters counts.
     candidates = {_letters(text): text for text in reversed([*(p for _, p in PAIRS), *MORE])}
     free = [text for letters, text in candidates.items() if letters not in known]
     ranked = sorted(free, key=lambda text: -_cosine(anchor, text))[start:stop]
@@ -87,7 +87,7 @@ def test_margins_and_scores(settings, limit):
 
 
 def test_random_ones_are_those_of_the_seed():
-    """Some of what is left, in the order of their cosines; another seed draws others."""
+    """Some candidates are drawn, in the order of their cosines; another seed draws others."""
     first, again, other = (
         [one.negatives for one in _mined(num_negatives=3, sampling="random", seed=seed)]
         for seed in (1, 1, 2)

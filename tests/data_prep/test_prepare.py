@@ -1,4 +1,4 @@
-"""What a run writes: the same as a plain computation on one machine, whatever its parts."""
+"""The output of a run: that of a plain computation on one machine, whatever its parts."""
 
 import dataclasses
 import functools
@@ -53,7 +53,7 @@ def _names(folder):
 
 
 def _plain(folder, vocabulary, duplicates, exclusion=None):
-    """All records, by language, by the stages called one after the other."""
+    """Returns all records, by language, of the stages called one after the other."""
     paths = sorted(map(str, (folder / "text").iterdir()))
     counters = DropCounter()
 
@@ -77,7 +77,7 @@ def _plain(folder, vocabulary, duplicates, exclusion=None):
 
 
 def _records(folder):
-    """All records of a folder as bytes, by language."""
+    """Returns all records of a folder as bytes, by language."""
     import tensorflow as tf
 
     found = {}
@@ -200,7 +200,7 @@ def test_a_language_is_not_in_the_name_of_a_shard(start, tmp_path):
 
 
 def test_excluded_sentences(start, tmp_path, vocabulary):
-    """They are nowhere, and their neighbours are no neighbours."""
+    """They are nowhere, and the sentences around them are not neighbours."""
     excluded = tmp_path / "sts.txt"
     text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
     _, second = text[0].split(". ")[:2]
@@ -234,7 +234,7 @@ def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
     block = documents.parse(tf.constant(found), tf.zeros(len(found), tf.int64), with_text=True)
     texts = [[text.decode() for text in row] for row in block.text.to_list()]
     assert all(len(text.split()) > 8 for sentences in texts for text in sentences)
-    # What is adjacent in a record was adjacent in the text.
+    # Sentences that are adjacent in a record were adjacent in the text.
     letters = functools.partial(re.sub, r"\W", "")
     source = letters("".join(path.read_text() for path in (tmp_path / "text").iterdir()))
     pairs = [pair for sentences in texts for pair in itertools.pairwise(sentences)]
@@ -262,7 +262,7 @@ def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):
 
 
 def test_stages_have_switches(start, tmp_path):
-    """What each drops, and no more."""
+    """Each switch drops its texts, and no others."""
     (tmp_path / "text" / "part-0.jsonl").write_text(
         json.dumps({"id": "odd", "text": "\ufffd A cat sat."})
         + "\n"

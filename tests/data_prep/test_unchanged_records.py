@@ -85,7 +85,7 @@ RUNS = {
 
 
 def _write_input() -> None:
-    """Text of three languages, with duplicates, what is left out, and aligned files; in `.`."""
+    """Writes text of three languages, with duplicates and losses, and aligned files, into `.`."""
     rng = random.Random(0)
 
     def sentence(words: int = 0) -> str:
@@ -151,14 +151,14 @@ def _sha256(data: bytes) -> str:
 
 
 def _written(path: Path) -> dict[str, str]:
-    """File name -> checksum; of pictures, whose library changes, and plans there is none."""
+    """Returns file name -> checksum, but for pictures, whose library changes, and plans."""
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     kept = [file for file in files if file.suffix != ".svg" and file.name != "prepare.json"]
     return {file.name: _sha256(file.read_bytes()) for file in kept}
 
 
 def checksums(name: str) -> dict[str, str]:
-    """What a run of `RUNS` writes into an empty folder, which is the working directory."""
+    """Runs one of `RUNS` in an empty working directory; returns the checksums of its files."""
     binary, arguments, *output = RUNS[name]
     output = output[0] if output else "out.jsonl"
     if binary in ("create_documents", "prepare", "create_pairs"):

@@ -27,7 +27,7 @@ _DOCUMENTS = st.lists(st.lists(_PIECE, min_size=1, max_size=3), min_size=1, max_
 
 
 def _run(documents, vocabulary, **options):
-    """(records as (sentences of ids, repeats_last, texts), statistics)."""
+    """Returns the records as (sentences of ids, repeats_last, texts), and the counts."""
     statistics = Counts()
     result = []
     for _, data in document_records(documents, vocabulary, RecordOptions(**options), statistics):
@@ -43,7 +43,7 @@ def _run(documents, vocabulary, **options):
 
 
 def _documents(pieces):
-    """Each document's pieces, all but its first marked as continuing; sentences are numbered."""
+    """Returns each document's pieces, all but its first as continuing; sentences are numbered."""
     result = []
     for number, document in enumerate(pieces):
         for index, lines in enumerate(document):
@@ -124,14 +124,14 @@ def test_min_sentences(vocabulary):
 
 @pytest.mark.parametrize("pieces", [[["a"], ["b", "c", "d"]], [["a"], ["b"], ["c"], ["d"]]])
 def test_min_sentences_of_a_document_in_pieces(vocabulary, pieces):
-    """What counts is the whole document, not its first piece."""
+    """The whole document counts, not its first piece."""
     result, statistics = _run(_documents([pieces]), vocabulary, min_sentences=3, **LINES)
     assert (statistics.documents, statistics.sentences) == (1, 4)
     assert sum(len(_pairs(texts)) for *_, texts in result) == 3
 
 
 def test_min_tokens(vocabulary):
-    """By the whole document, in however many pieces it comes; too few sentences are said first."""
+    """The whole document decides, in any number of pieces; too few sentences are named first."""
     pieces = [[["a b", "c"]], [["a", "b", "c d"]], [["a", "b"], ["c d"]], [["a b c d e"]], [["a"]]]
     options = {"min_sentences": 2, "min_tokens": 4}
     result, statistics = _run(_documents(pieces), vocabulary, **options, **LINES)
@@ -167,7 +167,7 @@ def test_min_tokens_of_byte_pairs(cut):
 
 
 def test_sentences_and_documents_without_tokens(vocabulary):
-    """What the tokenizer makes nothing of is left out and counted."""
+    """Sentences without tokens are left out and counted."""
     documents = [
         Document("0", "en", ["a", "\u200b", "b"]),
         Document("1", "en", ["\u200b", "\x07"]),

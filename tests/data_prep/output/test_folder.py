@@ -22,7 +22,7 @@ def test_one_at_a_time(tmp_path):
 
 
 def test_completed_meanwhile(tmp_path):
-    """What another has finished since the name was checked is not replaced unasked."""
+    """A folder that another run has finished since the check is not replaced unasked."""
     late = OutputFolder(tmp_path / "out", overwrite=False)
     with OutputFolder(tmp_path / "out", overwrite=False) as folder:
         (folder / "dataset.json").write_text("first")

@@ -1,4 +1,4 @@
-"""Filters of pairs: each reason by itself, counted; what is kept is untouched and in order."""
+"""Filters of pairs: each reason alone, counted; the rows that stay are unchanged and in order."""
 
 import tracemalloc
 
@@ -16,7 +16,7 @@ _ROWS = st.lists(st.tuples(st.sampled_from("abcdA!"), st.sampled_from("wxyz?")),
 
 
 def _run(rows, **values):
-    """(texts of the first pairs that stay, counters)."""
+    """Returns (texts of the first pairs that stay, counters)."""
     counters = DropCounter()
     kept = PairFilter(PairFilters(**values))(rows, counters)
     assert [id(row) for row in kept] == [id(row) for row in rows if any(row is k for k in kept)]
@@ -28,7 +28,7 @@ def _rows(*texts):
 
 
 def _split(texts):
-    """Both texts, and a list of the hard negative if there is one."""
+    """Returns both texts, and a list of the hard negative if there is one."""
     return (*texts[:2], list(texts[2:]))
 
 

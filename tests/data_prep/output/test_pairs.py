@@ -23,7 +23,7 @@ _LANGUAGE = st.sampled_from(["en", "de", "sw"])
 
 
 def _run(rows, vocabulary, **options):
-    """(language, [feature of each record]) of each row, and the statistics."""
+    """Returns (language, [feature of each record]) of each row, and the counts."""
     statistics = Counts()
     result = []
     for language, encoded in pair_records(rows, vocabulary, PairOptions(**options), statistics):
@@ -37,7 +37,7 @@ def _strings(feature, name):
 
 
 def _ids(feature):
-    """The ids of both texts."""
+    """Returns the ids of both texts."""
     ids = list(feature["token_ids"].int64_list.value)
     first, second = feature["lengths"].int64_list.value
     assert first + second == len(ids)
@@ -45,7 +45,7 @@ def _ids(feature):
 
 
 def _set(row, index, **changes):
-    """The row with one of its pairs changed."""
+    """Returns the row with one of its pairs changed."""
     return (*row[:index], dataclasses.replace(row[index], **changes), *row[index + 1 :])
 
 
@@ -145,7 +145,7 @@ def test_empty_texts(vocabulary, texts, side):
 
 
 def test_texts_without_tokens(vocabulary):
-    """What the tokenizer makes nothing of cannot be a record: its whole row is counted."""
+    """A text without tokens cannot be a record: its whole row is left out and counted."""
     rows = nli_rows(3)
     rows[0] = _set(rows[0], 2, texts=("the cat", "\u200b"))
     result, statistics = _run(rows, vocabulary)

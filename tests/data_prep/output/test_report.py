@@ -34,7 +34,7 @@ def manifest(vocabulary):
 
 
 def _rows(section):
-    """The lines of a section's table."""
+    """Returns the lines of a section's table."""
     return [line for line in section.splitlines() if line.startswith("|")]
 
 
@@ -74,7 +74,7 @@ def test_table(manifest):
 
 
 def test_reasons(manifest):
-    """What was left out apart from what changed, each with its unit; languages where known."""
+    """Losses and changes are apart, each with its unit; languages where known."""
     _, left_out, changed = table(manifest).split("## ")
     title, _, *rows = _rows(left_out)
     assert title == "| reason | count | unit | languages |"

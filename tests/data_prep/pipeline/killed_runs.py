@@ -17,7 +17,7 @@ from tests.data_prep.pipeline.runs import contents, run
 
 
 def killed_run(folder: Path, seconds: float, values: dict[str, str]) -> bool:
-    """One run in a fork; whether the timer killed it, as `kill -9` would, without any clean-up."""
+    """Runs once in a fork; returns whether the timer killed it, as `kill -9` would."""
     child = os.fork()
     if not child:
         status = 1

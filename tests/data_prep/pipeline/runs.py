@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[3]
 
 
 def write_text(folder: Path, files: int = 6, seed: int = 0) -> Path:
-    """Files of a few documents, some of them and some paragraphs several times; by language."""
+    """Writes files of a few documents by language; some documents and paragraphs repeat."""
     rng = random.Random(seed)
 
     def paragraph() -> str:
@@ -52,5 +52,5 @@ def run(*others: str, **values: object) -> int:
 
 
 def contents(folder: Path) -> dict[str, bytes]:
-    """File name -> bytes."""
+    """Returns file name -> bytes."""
     return {path.name: path.read_bytes() for path in sorted(folder.iterdir())}

@@ -83,11 +83,11 @@ def test_misspelt_flags(runner, argument, message):
 
 
 class KilledWorker(Exception):
-    """By name as Dask's own."""
+    """An error with the name of Dask's own."""
 
 
 class FutureCancelledError(Exception):
-    """By name as Dask's own."""
+    """An error with the name of Dask's own."""
 
 
 def _deserialization():

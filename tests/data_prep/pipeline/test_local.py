@@ -22,7 +22,7 @@ from tests.inputs.pipelines import read_by_hand
 
 
 def _large(path, lines):
-    """A file of some 300 kB; short documents, a few of them twice."""
+    """Writes a file of some 300 kB; short documents, a few of them twice."""
     rng = random.Random(2)
     texts = [" ".join(rng.choices(WORDS, k=40)).capitalize() + "." for _ in range(1200)]
     texts += rng.sample(texts, 60)

@@ -1,4 +1,4 @@
-"""What an element is: a bundle of small files, or a part of a large one."""
+"""Elements: bundles of small files, or parts of a large one."""
 
 import itertools
 
@@ -15,7 +15,7 @@ def _plan(*inputs, element_bytes=2 * MB, **options):
 
 
 def test_bundles():
-    """Up to the size wanted; one that is larger, and has no parts, is one by itself."""
+    """Files are bundled up to the size wanted; a larger one without parts is an element."""
     plan = _plan((MB,), (MB,), (1,), (5 * MB,), (0,), (MB,))
     paths = [[path for path, _ in element] for element in plan.elements]
     assert paths == [["f0", "f1"], ["f2"], ["f3"], ["f4", "f5"]]
@@ -23,7 +23,7 @@ def test_bundles():
 
 
 def test_parts():
-    """Of the size wanted and more, in bytes or in examples; nothing joins them."""
+    """Parts have the size wanted or more, in bytes or in examples; nothing joins them."""
     plan = _plan((MB,), (7 * MB, 7 * MB), (0,), (6 * MB, 10), (3 * MB, 3 * MB))
     bounds = [0, 7 * MB // 3, 14 * MB // 3, 7 * MB]
     examples = [0, 3, 6, 10]

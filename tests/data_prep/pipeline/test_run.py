@@ -45,7 +45,7 @@ def test_a_full_disk_below_an_array(tmp_path):
     """NumPy alone would say how many bytes it could not write, and not why."""
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        # Room for what stands before the numbers; a file too large fails as a full disk does.
+        # The limit leaves room for the header; a file too large fails as a full disk does.
         resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
         with pytest.raises(OSError) as caught, (tmp_path / "a.npy").open("wb") as file:
             write_array(file, np.zeros(1 << 20))
@@ -55,7 +55,7 @@ def test_a_full_disk_below_an_array(tmp_path):
 
 
 def test_killed_while_the_plan_was_written(start, stopped, tmp_path, monkeypatch):
-    """What that leaves does not reach the output; an unchanged plan is not written again."""
+    """Its leftover does not reach the output; an unchanged plan is not written again."""
     stopped()
     (tmp_path / "out.partial" / "prepare.json.7-ab.tmp").write_text("{")
     monkeypatch.setattr(Plan, "save", lambda *arguments: 1 / 0)
@@ -97,7 +97,7 @@ def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
 
 
 def test_an_output_within_the_input(start, stopped, tmp_path, monkeypatch):
-    """What the runs write there is not read, whole or not; the same command goes on."""
+    """Files that runs write there are not read, whole or not; the same command goes on."""
     start(output_dir=tmp_path / "whole")
     output = tmp_path / "text" / "records"
     stopped(output_dir=output)
@@ -150,7 +150,7 @@ def test_killed_at_any_moment(start, tmp_path, kills, values):
 
 @pytest.mark.parametrize("deduplicate", ["off", "near"])
 def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicate):
-    """What is done is not done again, and the output is the same to the byte."""
+    """Finished work is not repeated, and the output is the same, byte by byte."""
     start(output_dir=tmp_path / "whole", deduplicate=deduplicate)
     assert stopped(deduplicate=deduplicate) == "stop"
     assert not (tmp_path / "out").exists()
@@ -224,7 +224,7 @@ def test_a_changed_option_is_refused(start, stopped, tmp_path, values, message):
 
 
 def test_a_changed_input_is_refused(start, stopped, tmp_path):
-    """By its size; the message names the file."""
+    """Its size tells; the message names the file."""
     stopped()
     path = tmp_path / "text" / "part-1.jsonl"
     size = path.stat().st_size
@@ -255,7 +255,7 @@ def test_an_unreadable_file(start, tmp_path, capsys):
 
 
 def test_a_fault_behind_some_text(start, tmp_path):
-    """Of the only file: what stands before it is written, and the exit status tells."""
+    """Text before a fault of the only file is written, and the exit status tells."""
     path = tmp_path / "text" / "part-3.jsonl"
     path.write_text(path.read_text() + "{")
     assert start(input=path, on_error="skip") == cli.EXIT_SKIPPED

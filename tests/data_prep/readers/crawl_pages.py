@@ -2,7 +2,7 @@
 
 
 def record(kind: str, content: bytes, uri: str = "", **headers: str) -> bytes:
-    """One WARC record; names of headers are written with underscores, `WARC_Date`."""
+    """Makes a WARC record; names of headers are written with underscores, `WARC_Date`."""
     lines = ["WARC/1.0", f"WARC-Type: {kind}"]
     lines += [f"WARC-Target-URI: {uri}"] if uri else []
     lines += [f"{name.replace('_', '-')}: {value}" for name, value in headers.items()]
@@ -11,7 +11,7 @@ def record(kind: str, content: bytes, uri: str = "", **headers: str) -> bytes:
 
 
 def page(uri: str, html: bytes, *http: str, status: int = 200, **headers: str) -> bytes:
-    """A `response` record of a page; `http` are lines of the server's headers."""
+    """Makes a `response` record of a page; `http` are lines of the server's headers."""
     if not any(line.startswith("Content-Type:") for line in http):
         http = ("Content-Type: text/html; charset=utf-8", *http)
     head = "\r\n".join([f"HTTP/1.1 {status} OK", *http, "", ""])
@@ -20,7 +20,7 @@ def page(uri: str, html: bytes, *http: str, status: int = 200, **headers: str) -
 
 
 def article(*paragraphs: str, language: str = "") -> bytes:
-    """A page with navigation, the paragraphs as its main text, and a footer."""
+    """Makes a page with navigation, the paragraphs as its main text, and a footer."""
     attribute = f' lang="{language}"' if language else ""
     body = "".join(f"<p>{paragraph}</p>\n" for paragraph in paragraphs)
     return (

@@ -96,7 +96,7 @@ def test_language_of_a_page(tmp_path, identified, html, http, expected):
 
 
 def test_language_codes():
-    """Each long code has a short one of its own; what is no code is none."""
+    """Each long code has a short one of its own; other strings have none."""
     from data_prep.language_codes import _SHORT
 
     assert len(_SHORT) == len(set(_SHORT.values())) == 184
@@ -161,7 +161,7 @@ def test_every_cut_is_seen(tmp_path):
 
 
 def _read_beside_a_good_file(path, content):
-    """With `skip`; of a file alone it would be an error that all files failed."""
+    """Reads with `skip`; the error that all files failed does not apply to a file alone."""
     path.write_bytes(content)
     good = path.with_name("good.txt")
     good.write_text("Good.")

@@ -84,7 +84,7 @@ def test_skip(files, name):
 
 
 def test_nothing_but_faults(files):
-    """Is an error in either case; one good file is enough, or what stands before a fault."""
+    """Only faults are an error in either case; a good file is enough, or text before a fault."""
     options = ReadOptions(**_OPTIONS, on_error="skip")
     bad = [files(name)[1] for name in ("utf16.txt", "missing.txt")]
     with pytest.raises(
@@ -126,7 +126,7 @@ def test_errors_of_the_consumer_are_not_swallowed():
 
 
 def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
-    """Records of what can be read; the summary, the manifest and the warnings name what cannot."""
+    """Readable files become records; summary, manifest and warnings name the others."""
     vocabulary.save(tmp_path)
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.txt").write_text("The cat sat. The dog ran.")

@@ -1,4 +1,4 @@
-"""Files as streams: compressed, remote, broken, exploding, and what is said of each."""
+"""Files as streams: compressed, remote, broken, exploding, and the message for each."""
 
 import errno
 import gzip
@@ -33,7 +33,7 @@ def test_truncated_zstd(tmp_path):
 
 
 def test_corrupt_zstd(tmp_path):
-    """By its checksum, by what is in it, by what is behind it."""
+    """The checksum, the content and bytes after the end show it."""
     good = zstandard.ZstdCompressor(write_checksum=True).compress(b"a line\n" * 3)
     path = tmp_path / "x.zst"
     for data in (good[:-1] + b"x", good[:4] + b"nonsense", good + b"nonsense"):
@@ -46,7 +46,7 @@ def test_corrupt_zstd(tmp_path):
 
 @pytest.mark.parametrize("compress", [gzip.compress, zstandard.compress])
 def test_bomb(tmp_path, compress):
-    """What expands a hundredfold is stopped at the limit; ordinary text may be of any size."""
+    """A file that expands a hundredfold is stopped at the limit; ordinary text has none."""
     path = tmp_path / "x.txt"
     path.write_bytes(compress(b"a\n" * 1_000_000))
     report = Counts()

@@ -63,7 +63,7 @@ def test_translation_memory(tmp_path, pairs, encoding, compress, chunk):
 
 
 def test_markup_of_a_segment(tmp_path):
-    """Codes of a word processor are no text; a highlighted part is."""
+    """Codes of a word processor are not text; a highlighted part is."""
     body = (
         '<tu>\n<note>n</note><tuv xml:lang="EN_us"><prop>p</prop><seg>A <bpt i="1">&lt;b></bpt>'
         'bold<ept i="1">&lt;/b></ept> <hi>high<ph>x<sub>y</sub></ph>light</hi>.</seg></tuv>\n'
@@ -89,7 +89,7 @@ def test_units_without_both_languages(tmp_path):
 
 
 def test_a_document_type_is_not_fetched(tmp_path):
-    """Its name stands in most files; a declaration in the file itself is refused."""
+    """Most files name one; a declaration in the file itself is refused."""
     path = tmp_path / "a.tmx"
     body = "<tmx><body>" + _UNIT.format("a", "b") + "</body></tmx>"
     path.write_text(f'<!DOCTYPE tmx SYSTEM "http://localhost:9/tmx14.dtd">{body}')
@@ -256,7 +256,7 @@ def _table(path, text, languages="en", header=False):
 @_FEW
 @given(pairs=st.lists(st.tuples(_LINE, _LINE), min_size=1, max_size=8), crlf=st.booleans())
 def test_aligned_lines(tmp_path, pairs, crlf):
-    """Line i of one file goes with line i of the other, whatever white space stands in them."""
+    """Line i of one file goes with line i of the other, with any white space in them."""
     for side, name in enumerate(("a", "b")):
         end = "\r\n" if crlf else "\n"
         data = "".join(pair[side] + end for pair in pairs)

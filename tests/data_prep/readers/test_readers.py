@@ -173,8 +173,8 @@ def test_bad_jsonl(tmp_path, line, message):
         ("tfds", ("tfds:wikipedia/20230601.en", "tfds:a.jsonl")),
     ],
 )
-def testreader_for(name, paths):
-    """By name, or by the extension below that of the compression."""
+def test_reader_for(name, paths):
+    """A name chooses the reader, or the extension below that of the compression."""
     assert {reader_for(path) for path in paths} == {reader_for("x", name)}
 
 
@@ -258,7 +258,7 @@ def _read(path, part=None, **options):
 
 
 def _check(path, cuts, **options):
-    """The parts between the cuts are the whole file: documents, their names, and the counts."""
+    """Checks that the parts between the cuts are the whole file: documents, names, counts."""
     documents, not_utf8, counts = _read(path, **options)
     found = [_read(path, part, **options) for part in itertools.pairwise(cuts)]
     assert [document for part in found for document in part[0]] == documents

@@ -19,7 +19,7 @@ def _read(name, data_dir, **options):
 
 @pytest.fixture(scope="module")
 def data_dir(tmp_path_factory):
-    """A data set `little/20230601.zh-min-nan`: three examples in `train`, the first in `test`."""
+    """Makes a data set `little/20230601.zh-min-nan`: three examples in `train`, one in `test`."""
     import tensorflow as tf
 
     root = tmp_path_factory.mktemp("tfds")
@@ -61,7 +61,7 @@ def test_a_prepared_data_set(data_dir, name):
 
 
 def test_split_and_feature(data_dir):
-    """By the options; a language that the name does not hold is that of the options."""
+    """The options choose; a name without a language leaves that to the options."""
     name = "little/20230601.zh-min-nan"
     documents, _ = _read(name, data_dir, tfds_split="test[:1]", text_feature="title")
     assert [document.paragraphs for document in documents] == [["Title 0."]]
@@ -77,7 +77,7 @@ def test_split_and_feature(data_dir):
     ],
 )
 def test_mock(tmp_path, name, language):
-    """What tfds' mock makes of the features of well-known data sets; nothing is downloaded."""
+    """Well-known data sets are read from tfds' mock; nothing is downloaded."""
     with tfds.testing.mock_data(num_examples=4):
         documents, _ = _read(name, tmp_path, language="sw")
     assert [document.id for document in documents] == [f"tfds:{name}#{i}" for i in range(4)]

@@ -32,7 +32,7 @@ class DropIf:
 
 @dataclass(frozen=True)
 class Append:
-    """Adds a paragraph, and counts what is no loss."""
+    """Adds a paragraph, and counts a change."""
 
     text: str
 
@@ -94,7 +94,7 @@ def test_samples_and_languages_do_not_depend_on_order_nor_on_workers():
     lines = [json.loads(line) for line in whole.samples.lines()]
     assert lines == [json.loads(line) for line in merged.samples.lines()]
     assert Counter(line["reason"] for line in lines) == {"drop/bad": 3, "drop/paragraph_bad": 3}
-    # By hash: not just the first ones.
+    # The hash decides: examples are not just the first ones.
     assert {line["id"] for line in lines} != {f"d{n}" for n in range(6)}
     # The odd ones, in en-US, zh_Hant and nothing known, come twice.
     assert whole.languages["drop/bad"] == {"en": 9, "zh": 8, "und": 8}

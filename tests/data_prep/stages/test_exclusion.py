@@ -49,7 +49,7 @@ def paths(tmp_path):
 
 
 def test_formats(paths):
-    """Cells and lines of all forms are found, with and without classes; labels are no sentences."""
+    """Cells and lines of all forms are found, with or without classes; labels are left out."""
     exclusion = Exclusion.of(paths)
     assert [text for text in GONE if exclusion.keep(text)] == []
     assert [text for text in STAY if not exclusion.keep(text)] == []
@@ -80,7 +80,7 @@ _SCRIPTS = {
 
 @pytest.mark.parametrize("name", _SCRIPTS)
 def test_two_sentences_of_any_script_in_a_cell(tmp_path, name):
-    """Each is known by itself, whatever its mark, as well as both together."""
+    """Each is known alone, whatever its mark, as well as both together."""
     text = _SCRIPTS[name]
     (tmp_path / "a.tsv").write_text(f"1.0\t{text}\tother\n")
     exclusion = Exclusion.of([str(tmp_path / "a.tsv")])
@@ -110,7 +110,7 @@ def test_each_line_is_decoded_by_itself(tmp_path):
 
 
 def _stored(text):
-    """The same text in every form that is read: name -> bytes."""
+    """Returns the same text in every form that is read: name -> bytes."""
     plain = text.encode()
     return {
         "plain": plain,
@@ -193,14 +193,14 @@ def test_nothing_to_leave_out(tmp_path):
 
 
 def test_json_at_any_depth(tmp_path):
-    """Deeper than a parser goes, and whatever else stands in the line."""
+    """Strings are found deeper than a parser goes, and beside any other content of the line."""
     deep = '{"a": ' * 2000 + json.dumps("Deep down it says so.") + "}" * 2000
     (tmp_path / "a.jsonl").write_text(deep)
     assert not Exclusion.of([str(tmp_path / "a.jsonl")]).keep("Deep down it says so.")
 
 
 def test_endless_punctuation(tmp_path):
-    """What a splitter by backtracking would take hours for."""
+    """A splitter by backtracking would take hours for these."""
     leaders = "." * 100_000
     (tmp_path / "a").write_text(f"Chapter one {leaders} 7\nOne. two{'. ' * 50_000}\n{leaders}\n")
     exclusion = Exclusion.of([str(tmp_path / "a")])
@@ -235,7 +235,7 @@ def test_published_files(data_dir):
 
 
 def test_documents_are_cut_where_a_sentence_is_taken_out(tmp_path):
-    """By hand: a piece goes on after the one before only if their neighbours both stayed."""
+    """A piece continues the one before only if the sentences at the cut both stayed."""
     (tmp_path / "sts.txt").write_text("Taken out.\n")
     cut = Cutter(Exclusion.of([str(tmp_path / "sts.txt")]))
 

@@ -11,7 +11,7 @@ from data_prep.counts import DropCounter
 from data_prep.readers import Document
 from data_prep.stages.normalise import Normalise, mend_hyphens, normalise
 
-# Text with much of what matters: joiners, controls, marks, halves, hyphens, white space.
+# Characters that matter: joiners, controls, marks, halves, hyphens, white space.
 MIXED = st.text(
     st.one_of(
         st.sampled_from("ab -é\u0301\u200c\u200d\u200b\xad\n\x85\x92\x00\ufeff\ud800\ufffd\u2028"),
@@ -46,7 +46,7 @@ def stage(*paragraphs, counters=None, **settings):
         ("👩\u200d👩\u200d👧", "👩\u200d👩\u200d👧"),
         ("🏴\U000e0067\U000e0062\U000e007f", "🏴\U000e0067\U000e0062\U000e007f"),
         ("a\u200db \u200c c\u200d", "ab c"),
-        # What a joiner kept apart composes.
+        # Characters that a joiner kept apart compose.
         ("e\u200d\u0301", "é"),
         ("\u0601٢", "\u0601٢"),
         # Canonical equivalents that are not compositions; compatibility ones stay.

@@ -70,7 +70,7 @@ def test_gradient_against_differences():
     at = np.random.default_rng(1).standard_normal(16)
     error = check_grad(lambda x: loss(x)[0], lambda x: loss(x)[1], at)
     assert error < 1e-6
-    # By hand: at 0 every example costs log 2.
+    # At 0 every example costs log 2.
     assert loss(np.zeros(16))[0] == pytest.approx(math.log(2))
     # Far from the boundary nothing overflows.
     assert np.isfinite(loss(np.full(16, 1e4))[0])
@@ -228,7 +228,7 @@ def test_an_empty_model_says_one_half():
 
 
 def test_single_sentences(model, path):
-    """Each is judged by itself, in its document's language; the document is cut where one goes."""
+    """Each is judged alone, in its document's language; the document is cut where one goes."""
     good = [one.paragraphs[0] for one in prose(8, seed=5)]
     bad = [one.paragraphs[0] for one in menus(3, seed=6)]
     assert all(model.score([text], "en") > 0.5 for text in good)

@@ -35,25 +35,25 @@ DEFAULTS = QualityRules()
 
 
 def only(*fields):
-    """The rules with nothing but these fields at their defaults."""
+    """Returns the rules with nothing but these fields at their defaults."""
     return replace(NONE, **{field: getattr(DEFAULTS, field) for field in fields})
 
 
 def run(rules, *paragraphs, language="en", continues=False):
-    """What is left, and what was counted."""
+    """Returns the paragraphs that stay, and the counters."""
     counters = DropCounter()
     result = rules(Document("d", language, list(paragraphs), continues), counters)
     return result and result.paragraphs, dict(counters)
 
 
 def numbered(count, length=5):
-    """So many different words of so many characters."""
+    """Returns `count` different words of so many characters."""
     letters = str.maketrans("0123456789", "abcdefghij")
     return [f"{n:0{length}}".translate(letters) for n in range(count)]
 
 
 def page():
-    """A page that every rule lets pass."""
+    """Returns a page that passes every rule."""
     text = (
         "The house that they had bought stood with its back to the river and the town. "
         "Nobody had lived in it for years, and the garden was a wood of old roses. "
@@ -99,7 +99,7 @@ def repeated(gram, count, filler):
 
 
 def spaced_copies(copied, filler):
-    """A run of so many words twice, and different words between and around; all of 5 letters."""
+    """Returns a run of words twice, and different words between and around; all of 5 letters."""
     words = numbered(copied + filler)
     run_, rest = words[:copied], words[copied:]
     return " ".join([*run_, *rest, *run_])
@@ -159,7 +159,7 @@ def test_each_length_of_duplicates_has_its_threshold(n):
     filler = next(f for f in range(500) if n / (2 * n + f) <= limit + 1e-12)
     assert run(rules, spaced_copies(n, filler))[1] == {}
     assert run(rules, spaced_copies(n, filler - 1))[1] == {f"quality/duplicate_{n}gram": 1}
-    # One word less is no n-gram.
+    # A text shorter by a word has no n-gram.
     assert run(rules, spaced_copies(n - 1, filler - 3))[1] == {}
 
 

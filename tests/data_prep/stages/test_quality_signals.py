@@ -23,7 +23,7 @@ REPETITIVE = st.lists(st.sampled_from(["a", "bb", "ccc", "d1"]), max_size=40)
 
 
 def top(words, n):
-    """Most frequent n-gram: characters times count."""
+    """Computes the share of the most frequent n-gram: characters times count."""
     counts = Counter(tuple(words[i : i + n]) for i in range(len(words) - n + 1))
     most = max(counts.values(), default=0)
     if most < 2:
@@ -91,7 +91,7 @@ def test_hashes_are_equal_where_the_text_is():
     assert len(set(zip(parts, words.character_hashes(3).tolist()))) == len(set(parts))
     assert len(set(words.character_hashes(3).tolist())) == len(set(parts))
     assert len(Words(["ab"]).character_hashes(5)) == 0
-    # The same whatever stands before it, and beyond the first table of powers.
+    # Hashes do not depend on the text before, and go beyond the first table of powers.
     far = Words(["x " * 70_000 + "one two"])
     assert far.hashes(2)[-1] == Words(["one two"]).hashes(2)[0]
     assert far.character_hashes(5)[-1] == Words(["one two"]).character_hashes(5)[-1]

@@ -1,4 +1,4 @@
-"""What is said of a vocabulary before it is learned."""
+"""Warnings about a vocabulary before it is learned."""
 
 import pytest
 

@@ -164,7 +164,7 @@ def test_exponent_out_of_range(exponent):
 
 
 def test_data_sets_and_unreadable_files(tmp_path):
-    """Data sets of tfds stand beside files; of several files one may fail where that is asked."""
+    """Data sets of tfds come with files; one of several files may fail where that is asked."""
     (tmp_path / "a.txt").write_text("One.\nTwo.")
     (tmp_path / "b.txt").write_bytes(b"\0")
     (tmp_path / "c.txt.zst").write_bytes(bytes(10))
