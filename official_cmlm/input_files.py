@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator
 from official_cmlm.errors import UserError, one_line
 
 _SCHEME = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
-# As `os.walk` yields them: a directory, the names of directories in it, the names of files.
+# Rows of `os.walk`: a directory, the names of directories in it, the names of files.
 _Walk = Iterator[tuple[str, list[str], list[str]]]
 
 
@@ -24,12 +24,12 @@ def is_remote(path: str) -> bool:
 
 
 def located(path: str, directory: str) -> str:
-    """The path, relative ones joined to `directory`; "": the current directory."""
+    """Returns the path, joined to `directory` if it is relative; "": the current directory."""
     return path if is_remote(path) else os.path.join(directory, path)
 
 
 def special(path: str) -> str:
-    """What a local path is if reading it might never end, e.g. "a pipe"; empty: anything else."""
+    """Returns the kind of a local path whose reading might never end, e.g. "a pipe"; else empty."""
     try:
         mode = os.stat(path).st_mode
     except (OSError, ValueError):
@@ -48,19 +48,19 @@ def refuse_special(path: str) -> None:
 
 
 def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
-    """The files that the patterns stand for: in the patterns' order, sorted within each.
+    """Returns the files that the patterns name: in the patterns' order, sorted within each.
 
     A pattern is a file, a directory (all files below it but hidden ones) or a glob, in which
-    `**` stands for any number of directories (on the local disk only); a glob stands for the
-    files it matches. A file is listed once, however many patterns name it.
+    `**` matches any number of directories (on the local disk only). A file is listed once, however
+    many patterns name it.
 
-    What is no file, such as a pipe, is left out with a line on standard error where a directory or
-    a glob holds it. Links to directories are followed by globs, each directory once; in a directory
-    they are left out, with a line too.
+    An entry that is not a file, such as a pipe, is left out with a line on standard error where a
+    directory or a glob holds it. Links to directories are followed by globs, each directory once;
+    in a directory they are left out, with a line too.
 
     Args:
       patterns: local, or with a scheme such as gs://.
-      suffix: of a directory, only the files whose names end so.
+      suffix: ending of the names of files that are taken from a directory.
 
     Raises:
       UserError: no patterns, or one that matches no file; a directory that cannot be read; a pipe,
@@ -76,7 +76,7 @@ def expand_inputs(patterns: list[str], suffix: str = "") -> list[str]:
 
 
 def is_file(path: str) -> bool:
-    """Whether there is something at a local or a remote path that is not a directory.
+    """Whether a local or a remote path exists and is not a directory.
 
     Raises:
       UserError: it is a pipe, a socket or a device.
@@ -122,7 +122,7 @@ def _expand(pattern: str, suffix: str) -> list[str]:
 def _look_up(
     pattern: str,
 ) -> tuple[Callable[[str], bool], list[str], Callable[[str], _Walk]]:
-    """What `_expand` needs to know of a remote pattern: is_dir, matches, walk."""
+    """Returns the view of a remote pattern that `_expand` needs: is_dir, matches, walk."""
     import tensorflow as tf
 
     try:
@@ -138,9 +138,9 @@ def _skip(path: str, what: str) -> None:
 
 
 def _regular(paths: Iterable[str]) -> list[str]:
-    """The paths without pipes, sockets and devices, each of which is named in a line.
+    """Returns the paths without pipes, sockets and devices, each of which is named in a line.
 
-    A link to nothing stays: it stands for text that is missing, which is a fault.
+    A link to nothing stays, as text that is missing is a fault.
     """
     kept = []
     for path in paths:
@@ -152,7 +152,7 @@ def _regular(paths: Iterable[str]) -> list[str]:
 
 
 def _glob(pattern: str) -> list[str]:
-    """As `glob.glob` with `**`, but each directory is entered once, however links lead to it.
+    """Globs as `glob.glob` does with `**`, but enters each directory once, by whatever links.
 
     Two links that lead back to their own directory would give 2^40 paths otherwise.
     """
@@ -167,14 +167,14 @@ def _glob(pattern: str) -> list[str]:
     found: dict[str, None] = {}
     for root in roots:
         for folder in _folders_below(root):
-            # `a/**` is all that is below a; `a/**/b` any b below it.
+            # `a/**` names all files below a; `a/**/b` any b below it.
             rest = os.path.join(glob.escape(folder), *(tail or ["*"]))
             found.update(dict.fromkeys(_glob(rest)))
     return list(found)
 
 
 def _folders_below(root: str) -> Iterator[str]:
-    """Yields a directory and all below it that are not hidden; links are followed."""
+    """Yields a directory and all directories below it that are not hidden; links are followed."""
     seen: set[tuple[int, int]] = set()
     for parent, directories, _ in _walk(root, follow=True):
         status = os.stat(parent or os.curdir)
@@ -193,7 +193,7 @@ def _walk(directory: str, follow: bool = False) -> _Walk:
     for parent, directories, names in os.walk(
         directory or os.curdir, onerror=refuse, followlinks=follow
     ):
-        # As the pattern names it: `**/a` gives `b/a`, not `./b/a`.
+        # Names are relative to the pattern: `**/a` gives `b/a`, not `./b/a`.
         shown = parent if directory else os.path.relpath(parent) if parent != os.curdir else ""
         if not follow:
             for name in sorted(directories):
@@ -205,7 +205,7 @@ def _walk(directory: str, follow: bool = False) -> _Walk:
 
 def _files_below(walk: _Walk) -> Iterator[str]:
     for parent, directories, names in walk:
-        # In place: the walk goes on with what is left.
+        # Changed in place, as the walk goes on with the directories in the list.
         directories[:] = [name for name in directories if not name.startswith(".")]
         for name in names:
             if not name.startswith("."):
