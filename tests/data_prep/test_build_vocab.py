@@ -3,12 +3,8 @@
 import gzip
 import json
 import random
-import subprocess
-import sys
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from data_prep import build_vocab
 from data_prep.build_vocab import save
@@ -16,6 +12,7 @@ from data_prep.readers import Counts, ReadOptions, expand_text_files
 from data_prep.vocabulary.mixture import TextInput, sample_paragraphs
 from data_prep.vocabulary.wordpiece import SPECIAL_TOKENS, learn_wordpiece
 from official_cmlm.errors import UserError
+from tests.data_prep.binaries import run_binary
 
 TEXT = ["The lower, the slower: newer lowest Café.", "the low newest 語 slow"] * 3
 
@@ -106,22 +103,17 @@ def test_save(tmp_path):
             build_vocab.check_outputs(bad, overwrite=True)
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "data_prep.build_vocab", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def test_binary(tmp_path):
+def test_binary(tmp_path, capsys):
     (tmp_path / "a.txt").write_bytes(" ".join(TEXT).encode() + b" \xff")
     (tmp_path / "b.txt").write_bytes(gzip.compress(" ".join(TEXT).encode()))
     output = tmp_path / "out" / "v.txt"
-    values = ["--vocab_size=1000", "--nocheck", "--max_bytes_per_word=100"]
-    done = _run(f"--input={tmp_path}/*.txt", f"--output={output}", *values)
-    assert done.returncode == 0, done.stderr
+    values = {"vocab_size": 1000, "check": False, "max_bytes_per_word": 100}
+    assert run_binary(build_vocab, input=f"{tmp_path}/*.txt", output=output, **values) == 0
+    done = capsys.readouterr()
     entries = output.read_text().splitlines()
-    assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.stdout
-    assert "warning: --vocab_size=1000 is out of reach" in done.stderr
-    assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.stderr
+    assert f"{len(entries)} entries (of 1000 asked for; the text has no more)" in done.out
+    assert "warning: --vocab_size=1000 is out of reach" in done.err
+    assert "a.txt: 1 byte sequence was not UTF-8 and was replaced" in done.err
     assert "the" in entries
     assert json.loads(output.with_suffix(".json").read_text())["max_bytes_per_word"] == 100
 
@@ -131,24 +123,13 @@ def test_binary_checks_what_it_learned(tmp_path, capsys):
     for language, text in {"en": TEXT, "zh": ["漢字語漢字語漢語", "語漢字"]}.items():
         (tmp_path / language).write_text("\n".join(text))
     inputs = ",".join(f"{language}:{tmp_path}/{language}" for language in ("en", "zh"))
-    values = [f"--input={inputs}", f"--output={tmp_path}/v.txt", "--vocab_size=200"]
-    with flagsaver.flagsaver():
-        build_vocab.define_flags()
-        flags.FLAGS(["prog", *values, "--lines=paragraphs", "--smoothing=0.3"])
-        build_vocab.main(["prog"])
+    values = {"vocab_size": 200, "lines": "paragraphs", "smoothing": 0.3}
+    run_binary(build_vocab, input=inputs, output=tmp_path / "v.txt", **values)
     shown = capsys.readouterr().out
     assert "4 paragraphs: 4 with equal ids in tensorflow_text and tokenizers; 0 that" in shown
     lines = [line for line in shown.splitlines() if line.startswith("|")]
     assert lines[0] == "| language | tokens per word | unknown |"
     assert lines[3] == "| zh | 1.000 | 0.000 % |" and lines[2].startswith("| en | ")
-
-
-def test_binary_reports_a_mistake_in_one_line(tmp_path):
-    done = _run(f"--input={tmp_path}/none", f"--output={tmp_path}/v.txt")
-    assert done.returncode == 1
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
-    shown = _run("--help").stdout
-    assert "--documents_by" in shown and "--vocab_size" in shown
 
 
 def test_the_outputs_names_are_checked_before_learning(tmp_path):

@@ -1,17 +1,15 @@
 """The binary that makes records: what it writes, and what it leaves behind when it fails."""
 
 import json
-import subprocess
-import sys
 
 import pytest
 from absl import flags
-from absl.testing import flagsaver
 
 from data_prep import create_documents
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import make_documents
+from tests.data_prep.binaries import run_binary
 from tests.data_prep.pipeline.runs import contents
 from tests.data_prep.pipeline.runs import run as run_prepare
 from tests.inputs.pipelines import read_by_hand
@@ -30,12 +28,7 @@ def run(tmp_path, vocabulary):
             "vocab_file": tmp_path / "vocab.txt",
             "output_dir": tmp_path / "out",
         }
-        arguments = [f"--{name}={value}" for name, value in (defaults | values).items()]
-        # On the way out flags that were defined inside are removed again.
-        with flagsaver.flagsaver():
-            create_documents.define_flags()
-            flags.FLAGS(["prog", *arguments])
-            create_documents.main(["prog"])
+        run_binary(create_documents, **(defaults | values))
 
     return run
 
@@ -194,7 +187,7 @@ def test_an_unfinished_run_is_resumed(run, tmp_path, monkeypatch):
     monkeypatch.undo()
     with pytest.raises(UserError, match="out.partial: was begun with max_sentences 256, now it is"):
         run(max_sentences=7)
-    monkeypatch.setattr("data_prep.pipeline.phases.records", lambda *arguments: 1 / 0)
+    monkeypatch.setattr("data_prep.pipeline.phases.document_records", lambda *arguments: 1 / 0)
     run()
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
 
@@ -278,15 +271,3 @@ def test_half_a_character_in_a_language(run, tmp_path):
     manifest = load_manifest(tmp_path / "out", "documents")
     assert (manifest.sentences, manifest.languages) == (2, {"en": 2})
     assert manifest.counters == {"read/not_utf8": 1, "read/unreadable_record": 1}
-
-
-def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
-    """Exit status 1 and `error: …`, no stack trace."""
-    (tmp_path / "a.txt").write_text("Text.")
-    command = [sys.executable, "-m", "data_prep.create_documents", f"--input={tmp_path}/a.txt"]
-    command += [f"--vocab_file={tmp_path}/none", f"--output_dir={tmp_path}/out"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == ""
-    assert done.stderr.startswith(f"error: {tmp_path}/none: no such file; name a vocabulary")
-    assert done.stderr.count("\n") == 1
-    assert _names(tmp_path) == ["a.txt"]

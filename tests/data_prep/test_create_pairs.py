@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +12,7 @@ from data_prep import create_documents, create_pairs
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
+from tests.data_prep.binaries import run_binary
 from tests.pairs_helpers import bitext, nli_rows, read_pairs_by_hand
 from tests.pairs_helpers import pair as make_pair
 
@@ -33,11 +32,7 @@ def run(tmp_path, vocabulary):
             "vocab_file": tmp_path / "vocab.txt",
             "output_dir": tmp_path / "out",
         } | values
-        # On the way out flags that were defined inside are removed again.
-        with flagsaver.flagsaver():
-            create_pairs.define_flags()
-            flags.FLAGS(["prog", *(f"--{name}={value}" for name, value in values.items())])
-            create_pairs.main(["prog"])
+        run_binary(create_pairs, **values)
         return load_manifest(tmp_path / "out", "pairs")
 
     return run
@@ -313,16 +308,6 @@ def test_long_lines(run, tmp_path, monkeypatch):
         assert [name for name in named if name not in flags.FLAGS] == []
 
 
-def test_a_mistake_is_one_line_on_the_command_line(tmp_path):
-    """Exit status 1 and `error: …`, no stack trace."""
-    command = [sys.executable, "-m", "data_prep.create_pairs", f"--input={tmp_path}/a"]
-    command += ["--languages=en,de", "--vocab_file=none", f"--output_dir={tmp_path}/out"]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 1 and done.stdout == "" and _names(tmp_path) == []
-    assert done.stderr.startswith("error: --languages names 2 languages for 1 files of --input")
-    assert done.stderr.count("\n") == 1
-
-
 def test_filters(run, tmp_path):
     """Flags leave out rows and the manifest says how many and why."""
     rows = bitext(5) + [bitext(1)[0], (make_pair("a cat", "the dog " * 30),)]
@@ -388,11 +373,7 @@ def test_the_vocabulary_is_that_of_documents(run, tmp_path):
     values = {"lower_case": True, "max_bytes_per_word": 100}
     manifest = run("ab", ["en", "de"], **values)
     values |= {"vocab_file": tmp_path / "vocab.txt", "output_dir": tmp_path / "documents"}
-    with flagsaver.flagsaver():
-        create_documents.define_flags()
-        given = [f"--{name}={value}" for name, value in values.items()]
-        flags.FLAGS(["prog", f"--input={tmp_path}/text.txt", *given])
-        create_documents.main(["prog"])
+    run_binary(create_documents, input=tmp_path / "text.txt", **values)
     documents = load_manifest(tmp_path / "documents")
     assert documents.vocabulary == manifest.vocabulary
     assert manifest.vocabulary["max_bytes_per_word"] == 100

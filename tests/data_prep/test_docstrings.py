@@ -1,16 +1,16 @@
 """The docstring corpus: what counts as prose, what is dropped, and the binary."""
 
 import json
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from data_prep import docstrings
 from data_prep.docstrings import extract
 from data_prep.readers.docstrings import prose
 from official_cmlm.errors import UserError
+from tests.data_prep.binaries import run_binary
 
 PROSE = "This sentence is the first of two. This one is the second, and it says a little more."
 
@@ -137,27 +137,20 @@ def test_root_that_is_no_directory(tmp_path):
         _extract(tmp_path / "none")
 
 
-def _run(*arguments: str) -> subprocess.CompletedProcess:
-    command = [sys.executable, "-m", "data_prep.docstrings", *arguments]
-    return subprocess.run(command, capture_output=True, text=True)
-
-
-def test_binary(tmp_path):
+def test_binary(tmp_path, capsys):
     _package(tmp_path, "packages/a.py", f'"""{PROSE}\n\nThe café is another paragraph."""')
     output = tmp_path / "new" / "corpus.jsonl"
-    done = _run(f"--roots={tmp_path}/packages", f"--output={output}", "--workers=1")
-    assert done.returncode == 0, done.stderr
+    run_binary(docstrings, roots=tmp_path / "packages", output=output, workers=1)
     assert json.loads(output.read_text()) == {
         "id": "a",
         "lang": "en",
         "text": f"{PROSE}\n\nThe café is another paragraph.",
     }
-    assert "1 documents, about 3 sentences" in done.stdout
+    assert "1 documents, about 3 sentences" in capsys.readouterr().out
     assert [path.name for path in output.parent.iterdir()] == ["corpus.jsonl"]
 
 
 def test_binary_without_prose_writes_nothing(tmp_path):
-    done = _run(f"--roots={tmp_path}", f"--output={tmp_path}/x.jsonl", "--workers=1")
-    assert done.returncode == 1
-    assert "error: no docstring holds enough prose" in done.stderr
+    with pytest.raises(UserError, match="no docstring holds enough prose"):
+        run_binary(docstrings, roots=tmp_path, output=tmp_path / "x.jsonl", workers=1)
     assert list(tmp_path.iterdir()) == []

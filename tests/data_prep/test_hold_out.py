@@ -1,11 +1,14 @@
 """Holding documents out: a function of each document's text."""
 
 import json
-import subprocess
-import sys
 
+import pytest
+
+from data_prep import hold_out
 from data_prep.hold_out import is_held_out
 from data_prep.readers import Document
+from official_cmlm.errors import UserError
+from tests.data_prep.binaries import run_binary
 
 
 def test_about_the_share_is_held_out_and_always_the_same():
@@ -19,16 +22,15 @@ def test_about_the_share_is_held_out_and_always_the_same():
     assert not any(is_held_out(d, 0.0) for d in documents)
 
 
-def run(tmp_path, text, *arguments):
-    (tmp_path / "in.txt").write_text(text)
-    command = [sys.executable, "-m", "data_prep.hold_out", f"--input={tmp_path / 'in.txt'}"]
-    command += [f"--train_output={tmp_path / 'train'}", f"--held_out_output={tmp_path / 'held'}"]
-    return subprocess.run([*command, *arguments], check=False, capture_output=True, text=True)
+def run(tmp_path, name, text, **values):
+    (tmp_path / name).write_text(text)
+    outputs = {"train_output": tmp_path / "train", "held_out_output": tmp_path / "held"}
+    return run_binary(hold_out, input=tmp_path / name, **outputs, **values)
 
 
 def test_the_binary_writes_every_document_once(tmp_path):
     text = "\n\n".join(f"Document {i}." for i in range(50))
-    assert run(tmp_path, text, "--share=0.3").returncode == 0
+    assert run(tmp_path, "in.txt", text, share=0.3) == 0
     parts = [
         [json.loads(line)["text"] for line in (tmp_path / name).read_text().splitlines()]
         for name in ("train", "held")
@@ -38,24 +40,19 @@ def test_the_binary_writes_every_document_once(tmp_path):
 
 
 def test_a_single_document_cannot_be_split(tmp_path):
-    result = run(tmp_path, "Only one document.")
-    assert result.returncode == 1
-    assert "\nerror: 1 document(s) are too few" in result.stderr
+    with pytest.raises(UserError, match=r"^1 document\(s\) are too few"):
+        run(tmp_path, "in.txt", "Only one document.")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.txt"]
 
 
 def test_pieces_of_a_long_document_stay_together(tmp_path):
     """A document that was cut because it was long is whole again when it is read back."""
-    (tmp_path / "in.jsonl").write_text(
-        "".join(
-            json.dumps({"id": i, "text": f"Текст {i}.", **more}, ensure_ascii=False) + "\n"
-            for i in range(60)
-            for more in ({}, {"continues": True})
-        )
-    )
-    command = [sys.executable, "-m", "data_prep.hold_out", f"--input={tmp_path / 'in.jsonl'}"]
-    command += [f"--train_output={tmp_path / 'train'}", f"--held_out_output={tmp_path / 'held'}"]
-    subprocess.run([*command, "--share=0.3"], check=True)
+    lines = [
+        json.dumps({"id": i, "text": f"Текст {i}.", **more}, ensure_ascii=False) + "\n"
+        for i in range(60)
+        for more in ({}, {"continues": True})
+    ]
+    assert run(tmp_path, "in.jsonl", "".join(lines), share=0.3) == 0
     for name in ("train", "held"):
         text = (tmp_path / name).read_text()
         lines = [json.loads(line) for line in text.splitlines()]

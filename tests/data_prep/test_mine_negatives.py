@@ -6,13 +6,12 @@ import sys
 
 import numpy as np
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from data_prep import create_pairs, mine_negatives
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.records.manifest import load_manifest
+from tests.data_prep.binaries import run_binary
 
 # Vectors of letters: texts that share many are near.
 ENCODER = """
@@ -50,16 +49,9 @@ def folder(tmp_path, monkeypatch):
     return tmp_path
 
 
-def _run(binary, **values):
-    with flagsaver.flagsaver():
-        binary.define_flags()
-        flags.FLAGS(["prog", *(f"--{name}={value}" for name, value in values.items())])
-        return binary.main(["prog"])
-
-
 def _mine(**values):
     given = {"input": "pairs.tsv", "format": "tsv", "encoder": "letters_encoder:encode"}
-    return _run(mine_negatives, **({**given, "output": "mined.jsonl"} | values))
+    return run_binary(mine_negatives, **({**given, "output": "mined.jsonl"} | values))
 
 
 def test_from_pairs_to_records(folder, vocabulary, capsys):
@@ -76,7 +68,7 @@ def test_from_pairs_to_records(folder, vocabulary, capsys):
     vocabulary.save(folder)
     for name, form in (("mined.jsonl", "triples"), ("mined.tsv", "triples")):
         _mine(output=name, overwrite=True)
-        _run(
+        run_binary(
             create_pairs,
             input=name,
             format=form,

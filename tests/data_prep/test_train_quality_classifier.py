@@ -9,6 +9,7 @@ from data_prep import train_quality_classifier as binary
 from data_prep.readers import Document
 from data_prep.stages.quality_classifier import load_model
 from official_cmlm.errors import UserError
+from tests.data_prep.binaries import run_binary
 from tests.data_prep.quality_examples import menus, prose
 
 
@@ -38,7 +39,7 @@ def test_memory_holds_only_the_sample():
     assert len(binary.sample(read(), 5, seed=1)) == 5
 
 
-def test_pieces_of_a_document_are_held_out_together(flags_defined):
+def test_pieces_of_a_document_are_held_out_together():
     """And all are in normal form, as `prepare` gives them to the classifier."""
     texts = [one.paragraphs[0] for one in prose(60)]
     pieces = [
@@ -48,6 +49,7 @@ def test_pieces_of_a_document_are_held_out_together(flags_defined):
     ]
     held_out = set()
     with flagsaver.flagsaver():
+        binary.define_flags()
         binary.FLAGS(["prog", "--output=x", "--kept=x", "--dropped=x", "--held_out=0.5"])
         found = list(binary._normal_form(iter(pieces), held_out))
     assert [one.id for one in found] == [one.id for one in pieces]
@@ -56,20 +58,8 @@ def test_pieces_of_a_document_are_held_out_together(flags_defined):
     assert set(groups) == {0, 3}
 
 
-@pytest.fixture(scope="module")
-def flags_defined():
-    binary.FLAGS.unparse_flags()
-    binary.define_flags()
-    yield
-    for name in ("kept", "dropped", "output", "language", "documents_by", "lines", "held_out",
-                 "max_examples", "seed", "l2", "bits", "overwrite", "level"):  # fmt: skip
-        delattr(binary.FLAGS, name)
-
-
 def run(tmp_path, *arguments):
-    with flagsaver.flagsaver():
-        binary.FLAGS(["prog", f"--output={tmp_path}/model.json", "--bits=10", *arguments])
-        binary.main(["prog"])
+    run_binary(binary, f"--output={tmp_path}/model.json", "--bits=10", *arguments)
 
 
 def write(path, documents):
@@ -77,7 +67,7 @@ def write(path, documents):
     return str(path)
 
 
-def test_binary(tmp_path, flags_defined, capsys):
+def test_binary(tmp_path, capsys):
     kept = write(tmp_path / "kept.txt", prose(80))
     dropped = write(tmp_path / "dropped.txt", menus(80))
     run(tmp_path, f"--kept={kept}", f"--dropped={dropped}", "--held_out=0.3")
@@ -92,7 +82,7 @@ def test_binary(tmp_path, flags_defined, capsys):
     assert (tmp_path / "model.json").read_bytes() == first
 
 
-def test_sentences(tmp_path, flags_defined, capsys):
+def test_sentences(tmp_path, capsys):
     """Each sentence is an example; those of a document are all learned from, or all measured on."""
     texts = [one.paragraphs[0] for one in prose(120)]
     written = [Document("", "en", [" ".join(texts[3 * n : 3 * n + 3])]) for n in range(40)]
@@ -124,12 +114,12 @@ def test_sentences(tmp_path, flags_defined, capsys):
         ),
     ],
 )
-def test_binary_mistakes(tmp_path, flags_defined, arguments, message):
+def test_binary_mistakes(tmp_path, arguments, message):
     with pytest.raises(UserError, match=message):
         run(tmp_path, *arguments)
 
 
-def test_binary_with_too_few_examples(tmp_path, flags_defined):
+def test_binary_with_too_few_examples(tmp_path):
     one = write(tmp_path / "one.txt", prose(1))
     with pytest.raises(UserError, match=r"--kept: 1 document\(s\) are too few"):
         run(tmp_path, f"--kept={one}", f"--dropped={one}")

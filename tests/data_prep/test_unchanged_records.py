@@ -16,10 +16,9 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 
 from tests.conftest import WORDS
+from tests.data_prep.binaries import run_binary
 
 GOLDEN = Path(__file__).with_name("unchanged_records.json")
 # Written with the same flags by `create_documents` and `prepare`.
@@ -138,12 +137,7 @@ def _write_input() -> None:
 
 
 def _run(binary: str, arguments: list[str]) -> None:
-    module = importlib.import_module(f"data_prep.{binary}")
-    # On the way out flags that were defined inside are removed again.
-    with flagsaver.flagsaver():
-        module.define_flags()
-        rest = flags.FLAGS([binary, *arguments])
-        module.main(rest)
+    run_binary(importlib.import_module(f"data_prep.{binary}"), *arguments)
 
 
 def _sha256(data: bytes) -> str:

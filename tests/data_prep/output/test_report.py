@@ -4,8 +4,6 @@ import json
 import re
 
 import pytest
-from absl import flags
-from absl.testing import flagsaver
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +13,7 @@ from data_prep.output.report import figure, shares, smoothed_shares, table, writ
 from data_prep.readers import Document
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import write_records
+from tests.data_prep.binaries import run_binary
 
 
 @pytest.fixture
@@ -114,12 +113,7 @@ def test_binary(tmp_path, vocabulary, capsys):
             values = json.loads(path.read_text())
             del values["language_tokens"]
             path.write_text(json.dumps(values))
-        with flagsaver.flagsaver():
-            report_balance.define_flags()
-            flags.FLAGS(
-                ["prog", f"--records={tmp_path / 'records'}", "--exponent=0", "--overwrite"]
-            )
-            report_balance.main(["prog"])
+        run_binary(report_balance, "--overwrite", records=tmp_path / "records", exponent=0)
         shown = capsys.readouterr().out
         assert f"| de | 1 | {3 if known else ''} | 25.00 % | 50.00 % |" in shown
         assert (tmp_path / "records" / "balance.md").read_text() == shown

@@ -4,11 +4,9 @@ import json
 import random
 from pathlib import Path
 
-from absl import flags
-from absl.testing import flagsaver
-
 from data_prep import prepare
 from tests.conftest import WORDS
+from tests.data_prep.binaries import run_binary
 
 ROOT = Path(__file__).parents[3]
 
@@ -42,13 +40,7 @@ def write_text(folder: Path, files: int = 6, seed: int = 0) -> Path:
 
 def run(*others: str, **values: object) -> int:
     """Runs the binary with flags and, behind --, arguments for Beam; returns its exit status."""
-    arguments = [f"--{name}={value}" for name, value in values.items()]
-    arguments += ["--", *others] if others else []
-    # On the way out flags that were defined inside are removed again.
-    with flagsaver.flagsaver():
-        prepare.define_flags()
-        rest = flags.FLAGS(["prog", *arguments])
-        return prepare.main(rest)
+    return run_binary(prepare, *(["--", *others] if others else []), **values)
 
 
 def contents(folder: Path) -> dict[str, bytes]:

@@ -66,19 +66,19 @@ def test_two_workers(start, tmp_path):
 def test_an_element_is_computed_twice_at_once(start, tmp_path, monkeypatch):
     """As a cluster may: one attempt begins and ends while the other one writes."""
     start(output_dir=tmp_path / "whole")
-    records, write = phases.records, phases.write
+    records, write = phases.document_records, phases.write
     attempts = []
 
     def twice(context, element):
         def during(*arguments):
             found = records(*arguments)
             yield next(found)
-            monkeypatch.setattr(phases, "records", records)
+            monkeypatch.setattr(phases, "document_records", records)
             write(context, element)
             attempts.append(element)
             yield from found
 
-        monkeypatch.setattr(phases, "records", during)
+        monkeypatch.setattr(phases, "document_records", during)
         write(context, element)
 
     monkeypatch.setitem(phases.PHASES, "write", twice)

@@ -6,8 +6,6 @@ import shutil
 
 import pytest
 import zstandard
-from absl import flags
-from absl.testing import flagsaver
 
 from data_prep import create_documents, create_pairs
 from data_prep.counts import guarded
@@ -15,6 +13,7 @@ from data_prep.readers import Counts, ReadOptions, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
+from tests.data_prep.binaries import run_binary
 from tests.data_prep.readers.crawl_pages import article, page, record
 
 _WET = record("conversion", b"Text of a page.", "http://a/1")
@@ -134,12 +133,8 @@ def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
     (tmp_path / "in" / "c.warc").write_bytes(page("http://a/1", article("The cat sat on a mat.")))
 
     def run(source, on_error):
-        arguments = [f"--input={tmp_path}/{source}", f"--output_dir={tmp_path}/out"]
-        arguments += [f"--vocab_file={tmp_path}/vocab.txt", f"--on_error={on_error}"]
-        with flagsaver.flagsaver():
-            create_documents.define_flags()
-            flags.FLAGS(["prog", *arguments])
-            return create_documents.main(["prog"])
+        places = {"vocab_file": tmp_path / "vocab.txt", "output_dir": tmp_path / "out"}
+        return run_binary(create_documents, input=tmp_path / source, on_error=on_error, **places)
 
     with pytest.raises(UserError, match="in/b.jsonl:2: not valid JSON"):
         run("in", "fail")
@@ -163,13 +158,9 @@ def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):
     (tmp_path / "b.tsv").write_text("the cat\tthe dog\nthe cat\n")
 
     def run(names, **values):
-        arguments = [f"--input={','.join(f'{tmp_path}/{name}' for name in names)}"]
-        arguments += [f"--vocab_file={tmp_path}/vocab.txt", f"--output_dir={tmp_path}/out"]
-        arguments += [f"--{name}={value}" for name, value in values.items()]
-        with flagsaver.flagsaver():
-            create_pairs.define_flags()
-            flags.FLAGS(["prog", "--format=tsv", "--overwrite", *arguments])
-            status = create_pairs.main(["prog"])
+        values["input"] = ",".join(f"{tmp_path}/{name}" for name in names)
+        values |= {"vocab_file": tmp_path / "vocab.txt", "output_dir": tmp_path / "out"}
+        status = run_binary(create_pairs, "--format=tsv", "--overwrite", **values)
         manifest = load_manifest(tmp_path / "out", "pairs")
         assert status == (cli.EXIT_SKIPPED if manifest.counters else 0)
         return manifest
