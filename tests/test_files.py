@@ -56,7 +56,7 @@ def test_two_writers_at_once(tmp_path):
 
 
 def test_remove_unfinished(tmp_path):
-    """What a killed process has left goes; other files stay."""
+    """Files that a killed process left are removed; others stay."""
     unfinished_path(tmp_path / "a").write_text("half")
     (tmp_path / "b").write_text("whole")
     remove_unfinished(tmp_path)
@@ -87,7 +87,7 @@ def _by_the_system(path):
 
 @pytest.mark.parametrize("error", [_by_tensorflow, _by_the_system])
 def test_what_cannot_be_written_is_named(tmp_path, error):
-    """The folder for what is in it; a file elsewhere by itself."""
+    """The message names the folder for its files, and a file elsewhere by its own name."""
     model, other = tmp_path / "model", tmp_path / "model2"
     model.mkdir()
     other.mkdir()
@@ -150,7 +150,7 @@ def test_check_writable(tmp_path):
         check_writable(tmp_path / ("x" * 300))
     with pytest.raises(UserError, match="file: cannot be written .a file, not a folder"):
         check_writable(tmp_path / "file", is_folder=True)
-    # Of the system's own, as even root cannot write there.
+    # These folders belong to the system: even root cannot write there.
     with pytest.raises(UserError, match="^/proc/1: cannot be written .* for /proc.; name another"):
         check_writable("/proc/1", replaced=True)
     with pytest.raises(UserError, match=r"^/proc/1/x: cannot be written"):

@@ -77,7 +77,7 @@ def test_hamming_counts_the_signs_that_differ(width):
 
 
 def test_the_first_dimension_is_the_highest_bit():
-    """As of `numpy.packbits`; 0 is no positive value."""
+    """The bits are those of `numpy.packbits`; 0 is not positive."""
     assert to_ubinary(np.array([[1, 0, -1, 0, 0, 0, 0, 2, 3.0]])).tolist() == [[129, 128]]
 
 

@@ -1,4 +1,4 @@
-"""Which requests are computed together, which wait, and which are refused."""
+"""Requests are computed together, wait, or are refused."""
 
 import asyncio
 import threading

@@ -95,7 +95,7 @@ def job(model_dir, paths, reading=None, shard_rows=5, **settings):
 
 
 def vectors_of(folder, manifest):
-    """All rows, as the manifest says where they are."""
+    """Returns all rows, as the manifest says where they are."""
     found = []
     for shard in manifest["shards"]:
         data = (folder / shard["file"]).read_bytes()
@@ -159,7 +159,7 @@ def test_records_with_ids(tmp_path, model_dir, encoder, in_process, form, output
 
 
 def test_eight_bits_by_the_ranges_of_the_input(tmp_path, model_dir, encoder, in_process):
-    """Of all shards the same ones, stored beside them; prompts are part of the texts."""
+    """All shards have the same ranges, stored beside them; prompts are part of the texts."""
     file = written(tmp_path / "a.txt")
     settings = {"precision": "int8", "prompt_name": "query", "on_long": "windows"}
     done = run.run(job(model_dir, [file], **settings), tmp_path / "out", 1, False)
@@ -173,7 +173,7 @@ def test_eight_bits_by_the_ranges_of_the_input(tmp_path, model_dir, encoder, in_
 
 
 def test_eight_bits_by_the_ranges_of_the_encoder(tmp_path, model_dir, encoder, in_process, capsys):
-    """Those of its first dimensions, as `encode` takes them; others only where these do not fit."""
+    """Ranges of the first dimensions are taken, as in `encode`, unless they do not fit."""
     own = tmp_path / "model"
     shutil.copytree(model_dir, own)
     low = np.linspace(-3, -1, encoder.dimension, dtype=np.float32)
@@ -217,7 +217,7 @@ def test_what_is_there_is_not_computed_again(tmp_path, model_dir, in_process):
 def test_shards_that_are_gone_or_damaged_are_computed_again(
     tmp_path, model_dir, in_process, capsys
 ):
-    """Of a finished run by their sizes, of one that was stopped by their bytes too."""
+    """A finished run compares sizes, a stopped run bytes too."""
     file, out = tmp_path / "a.jsonl", tmp_path / "out"
     file.write_text("".join(json.dumps({"id": i, "text": t}) + "\n" for i, t in enumerate(TEXTS)))
     reading = rows.Reading(id_field="id")
@@ -260,7 +260,7 @@ def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, 
 
 
 def test_the_backend_is_chosen_once(tmp_path, model_dir, in_process, monkeypatch):
-    """What the plan says is taken again, and concrete names reach the processes."""
+    """A run that goes on keeps the plan's backend, and the processes get its name."""
     file, out = written(tmp_path / "a.txt"), tmp_path / "out"
     asked = []
 

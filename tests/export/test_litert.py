@@ -22,7 +22,7 @@ LONG = "the old house under the large red tree; " * 5
 
 
 def _example():
-    """The module `examples/encode_litert.py`."""
+    """Returns the module `examples/encode_litert.py`."""
     pytest.importorskip("ai_edge_litert", reason="needs the package ai-edge-litert")
     path = Path(__file__).parents[2] / "examples" / "encode_litert.py"
     spec = importlib.util.spec_from_file_location("encode_litert", path)
@@ -33,7 +33,7 @@ def _example():
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """An encoder directory with a dense layer, and its export."""
+    """Returns an encoder directory with a dense layer, and its export."""
     folder = tmp_path_factory.mktemp("litert")
     import_checkpoint(REFERENCES / "distiluse", folder / "encoder")
     sizes = litert.export(
@@ -76,7 +76,7 @@ def test_mpnet_and_its_prompts(tmp_path):
 
 @pytest.mark.parametrize("name", ["distiluse", "mpnet", "roberta", "xlm_roberta", "albert"])
 def test_special_tokens_in_a_text_are_text(tmp_path, name):
-    """By every kind of tokenizer, as in `encode`."""
+    """Every kind of tokenizer agrees with `encode` on them."""
     vocabulary = read_vocabulary(REFERENCES / name, None)
     write_tokenizer(tmp_path, vocabulary, "bert", 64)
     special = vocabulary.special_ids

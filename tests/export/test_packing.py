@@ -11,7 +11,7 @@ SPECIAL = {"start_of_sequence_id": 101, "end_of_segment_id": 102, "padding_id": 
 
 
 def _ragged(rng, rows, longest, rank):
-    """Random ids, `[rows, (tokens)]` or `[rows, (words), (tokens)]`; empty rows too."""
+    """Makes random ids, `[rows, (tokens)]` or `[rows, (words), (tokens)]`; empty rows too."""
     lengths = rng.integers(0, longest + 1, rows)
     values = tf.constant(rng.integers(200, 999, lengths.sum()), tf.int32)
     ragged = tf.RaggedTensor.from_row_lengths(values, lengths)

@@ -129,7 +129,7 @@ def test_prompts_survive_both_ways(tmp_path):
 
 @pytest.mark.parametrize("name", ["bert", "roberta", "mpnet", *SENTENCE_PIECE])
 def test_tokenizer_json_gives_the_same_ids(tmp_path, name):
-    """What the `tokenizers` library reads from the folder, special tokens included."""
+    """The `tokenizers` library reads the folder and gives the ids, special ones included."""
     import tokenizers
 
     out = _round_trip(tmp_path, name, with_head=False)
@@ -319,7 +319,7 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
 
 
 def test_published_settings_hold_no_absolute_paths():
-    """Of any spelling; values are else the same, and so is a text without such paths."""
+    """Paths of any spelling are shortened; all other values and texts stay the same."""
     text = """
 a: /home/me/my records/x   # said
 b: ['/home/me/one', "~/two", 'file:///srv/three', C:\\Users\\me\\four]
@@ -347,7 +347,7 @@ k: relative/path
 
 
 def test_a_card_without_what_nobody_said_has_no_such_fields(vocabulary):
-    """Nothing is invented: no licence, no language, no scores of figures that are no results."""
+    """Nothing is invented: no licence, no language, no scores from figures outside of a results.json."""
     front = _card(vocabulary, results={"STS-B": 82.0}).split("---\n")[1]
     assert [line.partition(":")[0] for line in front.splitlines() if not line.startswith("-")] == [
         "library_name",
@@ -384,7 +384,7 @@ def test_figures_nested_deeper_than_python_calls():
 
 
 def test_refusals_leave_nothing(tmp_path, vocabulary):
-    """What sentence-transformers cannot represent, a head that is not there, a folder in use."""
+    """An unknown pooling, a missing head and a folder in use are refused."""
 
     def export(model, out, with_head=False, overwrite=False):
         sentence_transformers_folder.export(

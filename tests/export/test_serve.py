@@ -49,7 +49,7 @@ def count_tokens(texts):
 
 @contextlib.contextmanager
 def served(encoder=None, on_long="cut", connections=None, buffer=None, **settings):
-    """(port, encoder) of a service in a thread of this process."""
+    """Serves in a thread of this process; yields (port, encoder)."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         pytest.importorskip(package, reason="needs the extra serve")
     import uvicorn
@@ -98,7 +98,7 @@ def service():
 
 
 def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
-    """(status, headers, body) without any client of OpenAI's."""
+    """Sends a request without OpenAI's client; returns (status, headers, body)."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
     body = json.dumps(body) if isinstance(body, dict) else body
     connection.request(method, path, body, headers or {})
@@ -436,7 +436,7 @@ def test_a_connection_without_a_complete_request_is_closed():
 
 
 def test_silent_connections_make_room_for_others():
-    """Those without a request, with half a body, and between two requests."""
+    """Connections without a request, with half a body, and between requests are closed."""
     from export.service.connections import ConnectionLimits
 
     limits = ConnectionLimits(header_seconds=600, connections=3)
@@ -472,7 +472,7 @@ def test_a_client_that_reads_nothing_is_left():
 
 
 def _rest(connection):
-    """All that comes until the other side closes."""
+    """Returns all that comes until the other side closes."""
     parts = []
     with contextlib.suppress(ConnectionResetError):
         while part := connection.recv(1 << 16):
@@ -547,7 +547,7 @@ def encode(texts):
 
 @pytest.mark.long
 def test_the_binary_serves_and_ends_in_order(tmp_path):
-    """By `python -m export.serve` on a free port; SIGTERM ends it with status 0."""
+    """`python -m export.serve` serves on a free port; SIGTERM ends it with status 0."""
     for package in ("fastapi", "uvicorn", "prometheus_client"):
         pytest.importorskip(package, reason="needs the extra serve")
     (tmp_path / "mine.py").write_text(_MODULE)

@@ -22,7 +22,7 @@ from tests.checkpoints.helpers import REFERENCES
 from tests.conftest import WORDS, tiny_encoder_config
 from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
 
-# Of every length, some longer than the 24 tokens that are kept; sorted they are not.
+# The texts have every length, some beyond the 24 tokens that are kept, in no order.
 TEXTS = [" ".join(WORDS[i % 7 : i % 7 + (i * 11) % 37]) for i in range(70)]
 
 
@@ -69,7 +69,7 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
 
 
 def test_ops_of_byte_level_encoders():
-    """By name. Their loops have an attribute that TensorFlow 2.12 lacks; 2.18 has it."""
+    """The graph has only these ops. Their loops have an attribute that TensorFlow 2.12 lacks; 2.18 has it."""
     vocabulary = load_vocabulary(REFERENCES / "roberta")
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}), SentenceEncoderModel(config))
@@ -125,7 +125,7 @@ def test_tokenize_gives_what_the_encoder_reads(exported, serving):
         expected = np.pad(inputs[name], [(0, 0), (0, 24 - inputs[name].shape[1])])
         np.testing.assert_array_equal(each, expected)
     assert inputs["input_word_ids"].shape[1] < 24
-    # A divided request: each piece by itself, the answers joined along the batch.
+    # A request is divided: each piece is computed alone, answers are joined along the batch.
     pieces = [tokenize(tf.constant(piece, tf.string)) for piece in (texts[:1], [], texts[1:])]
     for name, each in got.items():
         np.testing.assert_array_equal(np.concatenate([piece[name] for piece in pieces]), each)
@@ -239,7 +239,7 @@ def test_lengths_of_groups():
 
 
 def _prediction_log():
-    """The message `tensorflow.serving.PredictionLog`, as far as a predict request needs it.
+    """Returns the message `tensorflow.serving.PredictionLog`, as far as a predict request needs it.
 
     Field names and numbers from TensorFlow Serving's `apis/*.proto`.
     """

@@ -33,7 +33,7 @@ def _strings(values):
 
 @pytest.fixture(scope="module")
 def url(exported):
-    """A stand-in on a free port of this machine."""
+    """Yields a stand-in on a free port of this machine."""
     serving = tf.saved_model.load(str(exported[1] / "serving" / "1"))
 
     class Handler(BaseHTTPRequestHandler):

@@ -134,7 +134,7 @@ def test_in_a_data_pipeline(exported, preprocess):
 
 
 def _pair_classifier(modules):
-    """Two texts as two segments: the functional model of TF-Hub's tutorials on pairs."""
+    """Builds the functional model of TF-Hub's tutorials on pairs: two texts, two segments."""
     preprocess = hub.load(str(modules / "preprocess"))
     tokenize = hub.KerasLayer(preprocess.tokenize, name="tokenize")
     packing = hub.KerasLayer(preprocess.bert_pack_inputs, arguments={"seq_length": 20}, name="pack")

@@ -32,7 +32,7 @@ def method(request):
 
 
 def _expected(encoder, query, texts=TEXTS):
-    """(position, cosine) of all texts, best first, in float64 by plain loops."""
+    """Computes (position, cosine) of all texts, best first, in float64 by plain loops."""
     [wanted] = encoder.encode([query])
     scored = []
     for position, text in enumerate(texts):
@@ -157,7 +157,7 @@ def test_another_encoder_is_refused(tmp_path):
 
 
 def test_queries_and_documents_are_encoded_in_their_own_ways(tmp_path):
-    """By roles, as `open_encoder` gives them, or by methods."""
+    """Roles, as `open_encoder` gives them, and methods are both found."""
     words = Words()
 
     def before(word):
@@ -335,7 +335,7 @@ def test_damaged_codes_are_one_line(tmp_path, method, name, change):
     ],
 )
 def test_changed_contents_are_refused(tmp_path, method, name, change):
-    """What fits by its form, and only the checksum shows."""
+    """The changed array has the right form; only the checksum shows the change."""
     Index.build(Words(), TEXTS, method).save(tmp_path / "index")
     _array(name, lambda rows: change(rows).astype(rows.dtype))(tmp_path / "index")
     with pytest.raises(UserError, match=f"{name}: is not as it was saved"):

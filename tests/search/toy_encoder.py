@@ -29,7 +29,7 @@ def _vector(seed: int, word: bytes, width: int) -> np.ndarray:
 
 
 def unit_vectors(count: int, width: int = WIDTH, seed: int = 0, spread: float = 0.5) -> np.ndarray:
-    """Unit vectors in loose clusters, so that neighbours are near."""
+    """Makes unit vectors in loose clusters, so that neighbours are near."""
     rng = np.random.default_rng(seed)
     centres = rng.normal(size=[max(1, count // 8), width])
     rows = centres[rng.integers(len(centres), size=count)]
