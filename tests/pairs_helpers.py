@@ -69,8 +69,8 @@ def write_pairs(folder: Path, rows, vocabulary, shard_bytes: int = 4000, **optio
 
     Args:
       folder: to write to; made if it is not there.
-      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the number of languages of
-        each row.
+      rows: tuples of `data_prep.readers.document.Pair`, all of one length: 1, or the number of
+        each row's languages.
       vocabulary: makes the ids.
       shard_bytes: a shard that is larger is ended.
       **options: of `data_prep.output.pairs.PairOptions`.

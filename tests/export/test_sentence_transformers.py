@@ -347,7 +347,7 @@ k: relative/path
 
 
 def test_a_card_without_what_nobody_said_has_no_such_fields(vocabulary):
-    """Nothing is invented: no licence, no language, no scores from figures outside of a results.json."""
+    """Nothing is invented: no licence, no language, no scores from other figures."""
     front = _card(vocabulary, results={"STS-B": 82.0}).split("---\n")[1]
     assert [line.partition(":")[0] for line in front.splitlines() if not line.startswith("-")] == [
         "library_name",

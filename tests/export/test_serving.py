@@ -69,7 +69,7 @@ def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides
 
 
 def test_ops_of_byte_level_encoders():
-    """The graph has only these ops. Their loops have an attribute that TensorFlow 2.12 lacks; 2.18 has it."""
+    """The graph has only these ops; TensorFlow 2.12 lacks an attribute of their loops."""
     vocabulary = load_vocabulary(REFERENCES / "roberta")
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     serving = Serving(Preprocess(vocabulary, 24, 48, {}), SentenceEncoderModel(config))
