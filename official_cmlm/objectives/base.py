@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Protocol
 
 import tensorflow as tf
@@ -13,7 +13,6 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds, View
-from official_cmlm.losses.blocks import Summed, summed_at_once, summed_in_blocks
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -108,13 +107,6 @@ class ObjectiveConfig(base_config.Config):
         """Position ids that it needs in addition to those of the longest sequence."""
         return 0
 
-    def comparison(self, summed: Summed) -> Summed:
-        """How the losses of `compare` are summed, of how the device sums them; see `InBatchConfig`.
-
-        Default: as the device does.
-        """
-        return summed
-
 
 @dataclasses.dataclass(frozen=True)
 class ObjectiveOutput:
@@ -163,7 +155,8 @@ class Objective(tf_keras.layers.Layer):
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
         value is better.
-      static_shapes: whether no shape may depend on values, as XLA requires; set by the model.
+      head: the language-model head that all objectives share; None if none of them needs one.
+      static_shapes: whether no shape may depend on values, as XLA requires.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
@@ -174,18 +167,13 @@ class Objective(tf_keras.layers.Layer):
         config: ObjectiveConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
         # Float features are weights and counts: never cast to a half-precision policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
-        self.config = config
-        self.static_shapes = False
+        self.config, self.head = config, head
+        self.static_shapes = static_shapes
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
-
-    @property
-    def summed(self) -> Summed:
-        """The function that sums the losses of a comparison over the anchors."""
-        device = summed_at_once if self.static_shapes else summed_in_blocks
-        return self.config.comparison(device)
 
     def own_weights(self) -> list[tf.Variable]:
         """The weights that are neither the encoder's nor the language-model head's."""
@@ -218,24 +206,37 @@ class Objective(tf_keras.layers.Layer):
         """Factor of `predict`'s mean in the loss."""
         return 1.0
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        """Computes the loss of one batch of `view` and `augments` features."""
-        vectors = self.vectors(features, encode)
-        compared = self.compare(vectors)
-        predicted = self.predict(features, encode, vectors)
-        losses, metrics = [], self.no_metrics()
-        if compared is not None:
-            losses.append(compared.loss)
-            metrics |= compared.metrics
-        if predicted is not None:
-            mean = global_mean(predicted.total, predicted.weight)
-            losses.append(self.prediction_weight * mean)
-            metrics |= predicted.metrics
-        return ObjectiveOutput(tf.add_n(losses), metrics)
-
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
         """Every metric with sum and weight 0."""
         return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
+
+
+def combine(
+    objective: Objective, compared: ObjectiveOutput | None, predicted: Prediction | None
+) -> ObjectiveOutput:
+    """Returns an objective's output: its comparison plus the weighted mean over its predictions.
+
+    Args:
+      objective: the objective.
+      compared: what its `compare` returned.
+      predicted: what its `predict` returned, or the sums over the parts of a batch.
+    """
+    losses, metrics = [], objective.no_metrics()
+    if predicted is not None:
+        mean = global_mean(predicted.total, predicted.weight)
+        losses.append(objective.prediction_weight * mean)
+        metrics |= predicted.metrics
+    if compared is not None:
+        losses.append(compared.loss)
+        metrics |= compared.metrics
+    return ObjectiveOutput(tf.add_n(losses), metrics)
+
+
+def weighted_sum(
+    outputs: Mapping[str, ObjectiveOutput], chosen: Mapping[str, ObjectiveConfig]
+) -> tf.Tensor:
+    """Returns the task's loss, float32 scalar; both arguments are by the objective's name."""
+    return tf.add_n([chosen[name].weight * output.loss for name, output in outputs.items()])
 
 
 _OBJECTIVES: dict[str, type[Objective]] = {}
@@ -263,11 +264,6 @@ def _check_terms(objective: type[Objective], where: str) -> None:
     """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
     if getattr(objective.config_class.view, "__isabstractmethod__", False):
         raise UserError(f"{where}: its config_class does not say what it reads; override `view`")
-    if objective.call is not Objective.call:
-        raise UserError(
-            f"{where} overrides `call`, which batches in chunks never use; override `vectors` and "
-            "`compare`, or `predict` and `num_predictions`"
-        )
     predicts = objective.predict is not Objective.predict
     if predicts != (objective.num_predictions is not Objective.num_predictions):
         raise UserError(
@@ -275,7 +271,10 @@ def _check_terms(objective: type[Objective], where: str) -> None:
             "be zero; override both"
         )
     if not predicts and objective.compare is Objective.compare:
-        raise UserError(f"{where} has no loss; override `compare`, or `predict`")
+        raise UserError(
+            f"{where} has no loss; override `vectors` and `compare`, or `predict` and "
+            "`num_predictions`"
+        )
 
 
 def objectives() -> dict[str, type[Objective]]:

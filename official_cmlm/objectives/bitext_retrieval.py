@@ -88,4 +88,5 @@ class BitextRetrieval(Objective):
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
         weight = self.config.hard_negative_weight
-        return retrieval_output(vectors, self.config, self.summed, weight)
+        reduction = self.config.reduction(self.static_shapes)
+        return retrieval_output(vectors, self.config, reduction, weight)

@@ -101,10 +101,13 @@ class Cmlm(Objective):
     metric_directions = MASKED_METRICS
 
     def __init__(
-        self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: CmlmConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
         # With `sentence_vector: projected_mean` the projection is part of what is exported.
         self.projection = encoder.projection or Projection(

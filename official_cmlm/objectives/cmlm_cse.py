@@ -85,10 +85,13 @@ class CmlmCse(Contrastive):
     metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
 
     def __init__(
-        self, config: CmlmCseConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: CmlmCseConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.auxiliary = None
         if config.mlm_weight:
             self.auxiliary = AuxiliaryNetwork(

@@ -19,7 +19,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import RecordFacts
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
@@ -138,8 +138,9 @@ class Contrastive(Objective):
         config: ContrastiveConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
+        super().__init__(config, encoder, head, static_shapes)
         self.projection_head = None
         if config.projection_head == "mlp":
             size = encoder.config.embedding_size
@@ -189,7 +190,8 @@ class Contrastive(Objective):
             )
             bidirectional = config.bidirectional
         both = vectors["first"], vectors["second"], vectors.get("texts")
-        return contrastive_output(*both, loss, config, bidirectional, self.summed)
+        reduction = config.reduction(self.static_shapes)
+        return contrastive_output(*both, loss, config, bidirectional, reduction)
 
 
 def check_weights(config: ObjectiveConfig, where: str, other: str = "mlm_weight") -> None:
@@ -207,7 +209,7 @@ def contrastive_output(
     loss: Callable[..., tuple[tf.Tensor, tf.Tensor]],
     config: InBatchConfig,
     bidirectional: bool,
-    summed: Summed,
+    reduction: Reduction,
 ) -> ObjectiveOutput:
     """Mean loss over the anchors of one direction or of both; recall@1 is that of the first.
 
@@ -217,7 +219,7 @@ def contrastive_output(
       loss: `nt_xent` or `multi_similarity` with its settings.
       config: says which candidates are no negatives.
       bidirectional: whether the second view's rows are anchors too.
-      summed: how losses are summed over the anchors.
+      reduction: sums the losses over the anchors.
     """
     (all_first, offset), (all_second, _) = gather(first), gather(second)
     all_texts = gather_texts(texts)
@@ -228,9 +230,9 @@ def contrastive_output(
         limit = config.max_negative_similarity
         return loss(part, own, other, offset + start, texts=all_texts, max_similarity=limit)
 
-    total, hits = summed(losses, first, (all_first, all_second))
+    total, hits = reduction(losses, first, (all_first, all_second))
     if bidirectional:
-        total = (total + summed(losses, second, (all_second, all_first))[0]) / 2
+        total = (total + reduction(losses, second, (all_second, all_first))[0]) / 2
     count = tf.cast(tf.shape(first)[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,

@@ -10,7 +10,6 @@ import functools
 from typing import Annotated
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -153,12 +152,6 @@ class Declutr(Objective):
     config_class = DeclutrConfig
     metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
 
-    def __init__(
-        self, config: DeclutrConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
-    ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
-
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Anchors, and the means of their positives, in the same order."""
         if not self.config.contrastive_weight:
@@ -189,8 +182,9 @@ class Declutr(Objective):
         loss = functools.partial(
             nt_xent, temperature=self.config.temperature, negatives="both_views"
         )
+        reduction = self.config.reduction(self.static_shapes)
         spans = vectors["anchors"], vectors["positives"], vectors.get("texts")
-        contrast = contrastive_output(*spans, loss, self.config, True, self.summed)
+        contrast = contrastive_output(*spans, loss, self.config, True, reduction)
         return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:

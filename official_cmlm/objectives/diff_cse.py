@@ -93,9 +93,9 @@ class DiffCse(Contrastive):
         config: DiffCseConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.auxiliary = None
         if not config.replaced_token_weight:
             return

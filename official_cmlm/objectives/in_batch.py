@@ -9,7 +9,7 @@ import tensorflow as tf
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import row_identity
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction, sum_at_once, sum_in_blocks
 from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import ObjectiveConfig
@@ -60,11 +60,13 @@ class InBatchConfig(ObjectiveConfig):
                 "matryoshka_dims; give one for each, or none"
             )
 
-    def comparison(self, summed: Summed) -> Summed:
+    def reduction(self, static_shapes: bool) -> Reduction:
+        """Returns the function that sums the losses of a comparison over the anchors."""
+        reduction = sum_at_once if static_shapes else sum_in_blocks
         if not self.matryoshka_dims:
-            return summed
+            return reduction
         weights = self.matryoshka_weights or [1.0] * len(self.matryoshka_dims)
-        return with_shorter_vectors(summed, dict(zip(self.matryoshka_dims, weights)))
+        return with_shorter_vectors(reduction, dict(zip(self.matryoshka_dims, weights)))
 
     def min_batch_size(self) -> int:
         return 2

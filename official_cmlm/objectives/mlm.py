@@ -3,7 +3,6 @@
 import dataclasses
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
@@ -45,12 +44,6 @@ class Mlm(Objective):
 
     config_class = MlmConfig
     metric_directions = MASKED_METRICS
-
-    def __init__(
-        self, config: MlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
-    ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         masked = features["segment_masked"]

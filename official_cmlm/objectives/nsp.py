@@ -103,10 +103,13 @@ class Nsp(Objective):
     }
 
     def __init__(
-        self, config: NspConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: NspConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.pooler = encoder.bert.pooler_layer
         self.pooler.trainable = True
         self.classifier = tf_keras.layers.Dense(

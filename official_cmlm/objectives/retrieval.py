@@ -6,7 +6,7 @@ from typing import Annotated
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveOutput, Vectors
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
@@ -61,7 +61,7 @@ def retrieval_vectors(
 
 
 def retrieval_output(
-    vectors: Vectors, config: RetrievalConfig, summed: Summed, negative_weight: float = 0.0
+    vectors: Vectors, config: RetrievalConfig, reduction: Reduction, negative_weight: float = 0.0
 ) -> ObjectiveOutput:
     """Loss and recall@1 of finding row i of one side from row i of the other.
 
@@ -71,7 +71,7 @@ def retrieval_output(
     Args:
       vectors: see `retrieval_vectors`.
       config: see `RetrievalConfig`.
-      summed: how losses are summed over the anchors.
+      reduction: sums the losses over the anchors.
       negative_weight: see `additive_margin_softmax`.
     """
     hard = "negative" in vectors
@@ -110,7 +110,7 @@ def retrieval_output(
                 **more,
             )
 
-        return summed(losses, vectors[of_anchors], others)
+        return reduction(losses, vectors[of_anchors], others)
 
     total, hits = direction("first", "second")
     if config.bidirectional:

@@ -8,7 +8,7 @@ import tensorflow as tf
 
 from official_cmlm.inputs.hashing import row_identity
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import summed_in_blocks
+from official_cmlm.losses.blocks import sum_in_blocks
 from tests.oracles.contrastive_numpy import cosine, with_hard_negatives
 
 FIRST, NOISE, HARD = np.random.default_rng(3).normal(size=[3, 6, 5]).astype(np.float32)
@@ -67,7 +67,7 @@ def test_blocks_and_replicas_equal_the_whole():
             negative_weight=1.0,
         )
 
-    total, found = summed_in_blocks(part, FIRST[2:], (SECOND, HARD), block=12)
+    total, found = sum_in_blocks(part, FIRST[2:], (SECOND, HARD), block=12)
     assert float(total) == pytest.approx(math.fsum(losses[2:].numpy()), rel=1e-5)
     assert float(found) == math.fsum(hits[2:].numpy())
 
