@@ -18,7 +18,6 @@ from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.nt_xent import nt_xent
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,

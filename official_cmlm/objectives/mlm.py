@@ -7,7 +7,6 @@ import tensorflow as tf
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, Segments, SpecialIds
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,

@@ -89,6 +89,4 @@ class QuickThought(Objective):
         return retrieval_vectors(first, second, features, self.config)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(
-            vectors, self.config, self.config.reduction(self.static_shapes)
-        )
+        return retrieval_output(vectors, self.config, self.config.reduction(self.static_shapes))

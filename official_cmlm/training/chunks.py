@@ -20,9 +20,11 @@ import tensorflow as tf
 
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.objectives import Objective, ObjectiveOutput
-from official_cmlm.objectives.base import Prediction, Vectors
-from official_cmlm.training.gradients import Gradients
+from official_cmlm.objectives.base import Prediction, Vectors, combine, weighted_sum
 from official_cmlm.training.model import MultiObjectiveModel, own_first_row
+
+Gradients = list[tf.Tensor | None]
+"""A gradient for each trainable variable; None for one that the loss does not depend on."""
 
 Parts = dict[str, Vectors]
 """Objective -> name -> vectors of a batch, or the loss's gradients with respect to them."""
@@ -55,8 +57,8 @@ class _Chunk:
 class _Chunks:
     """The chunks of a group's batch, of at most `chunk_size` examples each and nearly equal."""
 
-    def __init__(self, names: str, batch: dict, chunk_size: int) -> None:
-        self._names, self._batch = names, batch
+    def __init__(self, group: str, batch: dict, chunk_size: int) -> None:
+        self._group, self._batch = group, batch
         self._start = own_first_row(batch)
         rows = batch["key"].shape[0]
         known = rows is not None
@@ -96,7 +98,7 @@ class _Chunks:
         rows = begin + tf.range(size)
         part = tf.nest.map_structure(lambda value: tf.gather(value, rows), self._batch)
         first_row = self._start + tf.cast(begin, tf.int64)
-        return _Chunk({self._names: part}, {self._names: first_row}, begin, size)
+        return _Chunk({self._group: part}, {self._group: first_row}, begin, size)
 
 
 def chunked_gradients(
@@ -118,8 +120,8 @@ def chunked_gradients(
     """
     found: Gradients = [None] * len(model.trainable_variables)
     outputs = {}
-    for names, batch in features.items():
-        chunks = _Chunks(names, batch, chunk_size)
+    for group, batch in features.items():
+        chunks = _Chunks(group, batch, chunk_size)
         vectors = _all_vectors(model, chunks, step_key)
         compared, caches = _compare(model, vectors, factor)
         totals = _num_predictions(model, chunks, list(vectors))
@@ -127,12 +129,16 @@ def chunked_gradients(
         shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
         found, sums = _accumulate(model, chunks, step_key, factor, caches, shares, found)
         outputs |= {
-            name: _output(model.objectives[name], compared[name], sums[name], shares[name])
+            name: combine(
+                model.objectives[name],
+                compared[name],
+                Prediction(sums[name]["total"], totals[name], sums[name]["metrics"]),
+            )
             for name in vectors
         }
     outputs = {name: outputs[name] for name in model.objectives}
-    loss = tf.add_n([model.objectives[n].config.weight * out.loss for n, out in outputs.items()])
-    return loss, found, outputs
+    chosen = {name: objective.config for name, objective in model.objectives.items()}
+    return weighted_sum(outputs, chosen), found, outputs
 
 
 def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tensor) -> Parts:
@@ -253,17 +259,3 @@ def _sums(objective: Objective, prediction: Prediction | None) -> dict:
     if prediction is not None:
         metrics, total = metrics | prediction.metrics, prediction.total
     return {"total": total, "metrics": metrics}
-
-
-def _output(
-    objective: Objective,
-    compared: ObjectiveOutput | None,
-    sums: dict,
-    share: tf.Tensor,
-) -> ObjectiveOutput:
-    loss = objective.prediction_weight * share * sums["total"]
-    metrics = dict(sums["metrics"])
-    if compared is not None:
-        loss += compared.loss
-        metrics |= compared.metrics
-    return ObjectiveOutput(loss, metrics)

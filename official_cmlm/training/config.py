@@ -50,10 +50,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         Memory Limited Setup"), and means over predictions are accumulated. Memory then grows with
         `chunk_size` instead of the batch size; examples that are compared are encoded twice. Chunks
         are nearly equal. Where XLA compiles the step, sizes that divide the batch compile faster.
-      static_shapes: let no tensor shape of a training step depend on values, as XLA requires
-        (TPUs, `jit_compile`). Default false: no logits are computed for unused prediction slots.
-      static_validation: also pad the random batches of a validation to `seq_length`, and leave out
-        its incomplete batches, as TPUs need, where it is always true. Default false.
       train_data, validation_data: the records of every objective without records of its own.
       sts_file: sentence pairs with human scores, in the format of STS-B's `sts-dev.csv`. With it,
         every validation also reports `sts_spearman`, 100 times Spearman's correlation of the
@@ -69,8 +65,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     vocab_file: str = ""
     sts_file: str = ""
     chunk_size: Annotated[int, at_least(0)] = 0
-    static_shapes: bool = False
-    static_validation: bool = False
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
@@ -158,7 +152,7 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
       num_gpus: GPUs to use. Default -1: all of the machine. Model Garden's default, 0, means the
         CPU even on a machine with GPUs.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null
-        (default): where it pays, see `training.compilation`; the training prints what was decided.
+        (default): where it pays, see `training.runtime`; the training prints what was decided.
     """
 
     num_gpus: int = ALL_GPUS

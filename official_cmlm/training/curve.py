@@ -98,7 +98,8 @@ def _same_batches(params: Mapping[str, Any], objective: str) -> bool:
         own.get(part) or task.get(part) or {} for part in ("train_data", "validation_data")
     )
     # The last batches of a pass, one of each bucket, are smaller unless they are left out.
-    whole = validation.get("drop_remainder") or task.get("static_validation")
+    on_tpu = (params.get("runtime") or {}).get("distribution_strategy") == "tpu"
+    whole = validation.get("drop_remainder") or on_tpu
     alike = all(train.get(name) == validation.get(name) for name in _BATCHES)
     return alike and bool(whole or not validation.get("bucket_boundaries"))
 

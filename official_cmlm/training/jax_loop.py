@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from official_cmlm.errors import UserError
 from official_cmlm.training.step_module import StepModule, lower
@@ -88,7 +89,7 @@ class _Jax:
 
 
 def describe_device() -> str:
-    """Readable name of the device that runs the steps, e.g. `NVIDIA H100 by JAX 0.10.2`.
+    """Returns a readable name of the device that runs the steps, e.g. `NVIDIA H100 by JAX 0.10.2`.
 
     Raises:
       UserError: if JAX or its device is missing.
@@ -116,6 +117,7 @@ class JaxLoop:
     the device once, and back by `pull`.
 
     Attributes:
+      device: readable name of the device.
       waited: seconds in which the device was idle because the next batch had not arrived.
       compiling: seconds spent on lowering and compiling steps.
     """
@@ -139,6 +141,7 @@ class JaxLoop:
         """
         self._jax = _Jax.load()
         self._device = self._jax.devices()[0]
+        self.device = describe_device()
         self._step, self._variables = step, variables
         self._host_variables = list(host_variables)
         self._host = {variable.ref() for variable in self._host_variables}
@@ -267,6 +270,17 @@ class JaxLoop:
             [module.captured[i].ref() for i in updated],
             [module.captured[i].ref() for i in read],
         )
+
+
+def loop_of(trainer: Any) -> JaxLoop:
+    """Makes the loop of a `Trainer`: its `make_device_loop` where the strategy is `pjrt`."""
+    return JaxLoop(
+        trainer.step_on_replicas,
+        trainer.host_variables(),
+        trainer.all_variables,
+        # Above the progress bar.
+        lambda line: tqdm.write(line, file=sys.stderr),
+    )
 
 
 def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:

@@ -7,7 +7,6 @@ callbacks, no strings and only static shapes.
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -122,38 +121,6 @@ class FiniteGuard:
             keys[group] = own[own != _NONE]
         left_out = sum(int(value) for value in _values_of(self._left_out))
         return Failure(step, float(loss), float(norm), keys, left_out)
-
-
-def apply_if(
-    condition: tf.Tensor, apply: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]
-) -> None:
-    """Calls `apply(values)` where `condition` holds, in a replica's context.
-
-    Args:
-      condition: bool scalar, equal on all replicas.
-      apply: may use merge calls, as optimizers do, which a plain `tf.cond` does not allow.
-      values: this replica's tensors; all else that `apply` uses must be equal on all replicas.
-    """
-
-    def across(
-        strategy: tf.distribute.Strategy, condition: tf.Tensor, values: list[tf.Tensor]
-    ) -> None:
-        def every_replica() -> tf.Tensor:
-            strategy.extended.call_for_each_replica(apply, args=(values,))
-            return tf.constant(True)
-
-        one = strategy.experimental_local_results(condition)[0]
-        tf.cond(one, every_replica, lambda: tf.constant(False))
-
-    def here() -> tf.Tensor:
-        apply(values)
-        return tf.constant(True)
-
-    # Several GPUs under XLA have no merge calls; optimizers update each replica separately.
-    if not tf.distribute.get_strategy().extended._use_merge_call():
-        tf.cond(condition, here, lambda: tf.constant(False))
-        return
-    tf.distribute.get_replica_context().merge_call(across, args=(condition, values))
 
 
 def _own_variable(value: tf.Tensor) -> tf.Variable:

@@ -154,11 +154,20 @@ def with_row(variable, row, change=0.5):
     return value
 
 
-def build(objectives, **encoder):
-    """A `MultiObjectiveModel` with a tiny encoder and random weights."""
+def build(objectives, groups=None, **encoder):
+    """Returns a `MultiObjectiveModel` with a tiny encoder and random weights."""
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.training.model import MultiObjectiveModel
     from tests.conftest import tiny_encoder_config
 
-    model = MultiObjectiveModel(SentenceEncoderModel(tiny_encoder_config(**encoder)), objectives)
-    return randomize(model)
+    encoder = SentenceEncoderModel(tiny_encoder_config(**encoder))
+    return randomize(MultiObjectiveModel(encoder, objectives, groups=groups))
+
+
+def output_of(objective, features, encode):
+    """Returns an objective's output for features, with an encoder of the test's choice."""
+    from official_cmlm.objectives.base import combine
+
+    vectors = objective.vectors(features, encode)
+    predicted = objective.predict(features, encode, vectors)
+    return combine(objective, objective.compare(vectors), predicted)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
 from official_cmlm.objectives.contrastive import ContrastiveConfig
-from tests.modeling.helpers import NUM_HEADS, randomize
+from tests.modeling.helpers import NUM_HEADS, output_of, randomize
 from tests.objectives.helpers import (
     Spy,
     embed,
@@ -162,7 +162,7 @@ def test_contrastive_inputs_are_not_masked(records_dir, batch):
     assert mask in batch["first_masked"]["input_word_ids"].numpy()
     model = random_model(task)
     spy = Spy(model.encoder)
-    model.objectives["cmlm_cse"](batch, encode=spy)
+    output_of(model.objectives["cmlm_cse"], batch, spy)
     ((inputs, _, _),) = spy.calls
     views = [batch[name]["input_word_ids"] for name in ("first", "second")]
     np.testing.assert_array_equal(inputs["input_word_ids"], np.concatenate(views))

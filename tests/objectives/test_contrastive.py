@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.contrastive import ContrastiveConfig
+from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
     Spy,
     check_everything_learns,
@@ -122,7 +123,7 @@ def test_both_views_are_one_pass(records_dir, batch):
     """The encoder is called once, with the first views before the second ones."""
     model = random_model(_task(records_dir))
     spy = Spy(model.encoder)
-    model.objectives["contrastive"](batch, encode=spy)
+    output_of(model.objectives["contrastive"], batch, spy)
     ((inputs, views, _),) = spy.calls
     assert views == 2
     for name, values in inputs.items():
@@ -140,7 +141,7 @@ def test_controlled_dropout(records_dir, mirrored, controlled):
     )
     model = random_model(task)
     spy = Spy(model.encoder, training=True)
-    output = model.objectives["contrastive"](mirrored, encode=spy)
+    output = output_of(model.objectives["contrastive"], mirrored, spy)
     ((_, views, outputs),) = spy.calls
     assert views == 2
     first, second = np.split(outputs["default"].numpy(), 2)

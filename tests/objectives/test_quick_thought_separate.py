@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
-from tests.modeling.helpers import randomize
+from tests.modeling.helpers import output_of, randomize
 from tests.objectives.helpers import (
     check_everything_learns,
     embed,
@@ -129,7 +129,7 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
         encode = lambda inputs, name: first  # noqa: E731
         encode.training = training
         encode.stream = lambda name: None
-        return [float(objective(batch, encode=encode).loss) for _ in range(2)]
+        return [float(output_of(objective, batch, encode).loss) for _ in range(2)]
 
     trained, evaluated = losses(True), losses(False)
     assert trained[0] != trained[1]

@@ -64,11 +64,14 @@ def records_of(folder: Path, name: str) -> Path:
     return folder / _RECORDS.get(name, "documents")
 
 
-def task_of(folder: Path, name: str, encoder=None, **settings) -> SentenceEncoderTask:
+def task_of(
+    folder: Path, name: str, encoder=None, static_shapes=False, **settings
+) -> SentenceEncoderTask:
     """A task of one objective over its records, with a weight that is not 1."""
     config = SETTINGS[name].replace(weight=0.5, **settings)
     encoder = {"num_layers": 1, **(encoder or {})}
-    return SentenceEncoderTask(task_config(records_of(folder, name), {name: config}, encoder))
+    config = task_config(records_of(folder, name), {name: config}, encoder)
+    return SentenceEncoderTask(config, static_shapes=static_shapes)
 
 
 def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 0) -> dict:

@@ -7,8 +7,8 @@ from official.modeling import optimization
 
 from experiments import registry
 from official_cmlm.errors import UserError
-from official_cmlm.training.gradients import apply_summed, optimizer_variables
 from official_cmlm.training.run import check_trainer
+from official_cmlm.training.step import apply_summed, optimizer_variables
 from tests.conftest import mirrored_strategy
 
 SHAPES = {"table": (40, 6), "kernel": (6, 2, 3), "bias": (6,)}
