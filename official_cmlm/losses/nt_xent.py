@@ -19,7 +19,6 @@ def nt_xent(
     negatives: str,
     positive_in_denominator: bool = True,
     texts: tf.Tensor | None = None,
-    max_similarity: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cross-entropy of finding each anchor's other view, in one direction.
 
@@ -43,7 +42,6 @@ def nt_xent(
       positive_in_denominator: see above.
       texts: float32 `[all, 2]`, equal rows for equal texts: those of an anchor's own text are no
         negatives. None: not compared.
-      max_similarity: what has a larger cosine with the anchor is no negative. None: not compared.
 
     Returns:
       float32 `[batch]` losses in nats, 0 where there is no negative and the positive is left out;
@@ -57,7 +55,7 @@ def nt_xent(
     itself = tf.one_hot(labels, tf.shape(other_view)[0], on_value=True, off_value=False)
 
     def negative_logits(view: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        excluded = not_negatives(itself, anchors, view, texts, texts, max_similarity)
+        excluded = not_negatives(itself, texts, texts)
         return tf.where(excluded, _NEVER, logits)
 
     logits = tf.matmul(anchors, other_view, transpose_b=True) / temperature

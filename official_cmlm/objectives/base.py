@@ -155,12 +155,17 @@ class Objective(tf_keras.layers.Layer):
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
         value is better.
+      in_batch_metrics: those of them that are measured among the examples of a batch, and so depend
+        on its size.
+      is_language_model: whether it trains no sentence vector.
       head: the language-model head that all objectives share; None if none of them needs one.
       static_shapes: whether no shape may depend on values, as XLA requires.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
     metric_directions: ClassVar[dict[str, str]] = {}
+    in_batch_metrics: ClassVar[frozenset[str]] = frozenset()
+    is_language_model: ClassVar[bool] = False
 
     def __init__(
         self,

@@ -133,7 +133,7 @@ class Cmlm(Objective):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["second_masked"])
+        return num_masked(features["second_masked"])
 
     def _with_skip(self, outputs: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
         """`[batch, slots, hidden]` from each output beside all N projected vectors."""

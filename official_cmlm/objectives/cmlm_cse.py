@@ -124,7 +124,7 @@ class CmlmCse(Contrastive):
     def num_predictions(self, features: dict) -> tf.Tensor:
         if self.auxiliary is None:
             return tf.constant(0.0)
-        return num_masked(self, features["first_masked"])
+        return num_masked(features["first_masked"])
 
     @property
     def prediction_weight(self) -> float:

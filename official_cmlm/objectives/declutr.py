@@ -150,6 +150,7 @@ class Declutr(Objective):
 
     config_class = DeclutrConfig
     metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
+    in_batch_metrics = frozenset(CONTRASTIVE_METRICS)
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         """Anchors, and the means of their positives, in the same order."""
@@ -183,7 +184,7 @@ class Declutr(Objective):
         )
         reduction = self.config.reduction(self.static_shapes)
         spans = vectors["anchors"], vectors["positives"], vectors.get("texts")
-        contrast = contrastive_output(*spans, loss, self.config, True, reduction)
+        contrast = contrastive_output(*spans, loss, True, reduction)
         return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
@@ -199,7 +200,7 @@ class Declutr(Objective):
     def num_predictions(self, features: dict) -> tf.Tensor:
         if not self.config.mlm_weight:
             return tf.constant(0.0)
-        return num_masked(self, *self._masked(features))
+        return num_masked(*self._masked(features))
 
     @property
     def prediction_weight(self) -> float:

@@ -43,6 +43,7 @@ class Mlm(Objective):
 
     config_class = MlmConfig
     metric_directions = MASKED_METRICS
+    is_language_model = True
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         masked = features["segment_masked"]
@@ -50,4 +51,4 @@ class Mlm(Objective):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["segment_masked"])
+        return num_masked(features["segment_masked"])

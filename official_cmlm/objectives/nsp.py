@@ -101,6 +101,7 @@ class Nsp(Objective):
         "nsp_accuracy": HIGHER,
         **MASKED_METRICS,
     }
+    is_language_model = True
 
     def __init__(
         self,
@@ -141,4 +142,4 @@ class Nsp(Objective):
         return predict_masked(self, outputs[:, 1:], features["pair_masked"])
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["pair_masked"])
+        return num_masked(features["pair_masked"])

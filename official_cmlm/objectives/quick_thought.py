@@ -60,6 +60,7 @@ class QuickThought(Objective):
 
     config_class = QuickThoughtConfig
     metric_directions = METRIC_DIRECTIONS
+    in_batch_metrics = frozenset(METRIC_DIRECTIONS)
 
     def __init__(
         self,

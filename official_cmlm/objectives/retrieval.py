@@ -105,7 +105,6 @@ def retrieval_output(
                 normalize=config.normalize,
                 anchor_texts=anchor_texts,
                 candidate_texts=candidate_texts,
-                max_similarity=config.max_negative_similarity,
                 negatives=all_negatives,
                 **more,
             )

@@ -1,7 +1,7 @@
 """The configuration of a whole experiment."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from official.core import config_definitions as cfg
 from official.modeling import optimization
@@ -69,6 +69,12 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
     )
+
+    # The runtime decides them now.
+    removed_fields: ClassVar[dict[str, tuple]] = {
+        "static_shapes": (False, True),
+        "static_validation": (False, True),
+    }
 
     def data_of(self, objective: ObjectiveConfig, is_training: bool) -> DataConfig:
         """The records that an objective reads."""

@@ -6,12 +6,14 @@ import re
 import pytest
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.tokenization import load_vocabulary
+from official_cmlm.training.config import SentenceEncoderTaskConfig
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, tiny_encoder_config, write_records
 from tests.training.helpers import data, task_config
@@ -39,6 +41,17 @@ def test_good_configuration_is_accepted(records_dir):
     """The configuration that the others deviate from; the encoder takes the vocabulary's size."""
     task = _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)})
     assert task.build_model().encoder.config.vocab_size == len(task.vocabulary)
+
+
+def test_files_of_earlier_versions_are_read():
+    """A field that is gone may be there with its default, which did nothing; else it is unknown."""
+    config = SentenceEncoderTaskConfig()
+    override(
+        config, {"static_shapes": True, "objectives": {"mlm": {"max_predictions_share": 1}}}, ""
+    )
+    assert config.objectives.mlm == MlmConfig()
+    values = {"objectives": {"mlm": {"max_predictions_share": 0.5}}}
+    _refuses(lambda: override(config, values, "f"), "unknown key", "max_predictions_share")
 
 
 @pytest.mark.parametrize(
