@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_hard_negatives, not_negatives
 
 # Smaller than any similarity times a scale, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 
 
 def additive_margin_softmax(
@@ -65,7 +65,7 @@ def additive_margin_softmax(
     labels = tf.range(tf.shape(anchors)[0]) + offset
     itself = tf.one_hot(labels, tf.shape(candidates)[0], on_value=True, off_value=False)
     excluded = not_negatives(itself, anchor_texts, candidate_texts)
-    similarity = tf.where(tf.logical_and(excluded, ~itself), _NEVER, similarity)
+    similarity = tf.where(tf.logical_and(excluded, ~itself), _EXCLUDED, similarity)
     logits = logit_scale * (similarity - margin * tf.cast(itself, tf.float32))
     if negatives is not None:
         hard = tf.cast(negatives, tf.float32)
@@ -73,7 +73,7 @@ def additive_margin_softmax(
         texts = (anchor_texts, candidate_texts, negative_texts)
         excluded = not_hard_negatives(itself, present, *texts)
         of_hard = tf.matmul(anchors, hard, transpose_b=True)
-        of_hard = tf.where(excluded, _NEVER, of_hard)
+        of_hard = tf.where(excluded, _EXCLUDED, of_hard)
         own = negative_weight * tf.cast(itself, tf.float32)
         logits = tf.concat([logits, logit_scale * of_hard + own], axis=1)
         similarity = tf.concat([similarity, of_hard], axis=1)

@@ -10,11 +10,11 @@ from official_cmlm.losses.blocks import Losses, Reduction
 
 
 def with_shorter_vectors(reduction: Reduction, weights: dict[int, float]) -> Reduction:
-    """How losses are summed, of whole vectors and of their first components.
+    """Returns a reduction that also sums the losses of the vectors' first components.
 
-    Vectors are cut before the loss sees them, so that one which normalises does so for each size.
-    They are gathered from the replicas before, whole and once. Each size is summed by itself, so
-    the memory of similarities is that of one.
+    Vectors are cut before the loss sees them, so that a loss which normalises does so for each
+    size. They are gathered from the replicas before that, whole and once. The sizes are summed one
+    after another, so similarities take the memory of one size.
 
     Args:
       reduction: sums the losses of vectors of one size.

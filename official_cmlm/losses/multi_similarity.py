@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_negatives
 
 # Smaller than any similarity times a factor, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 
 
 def multi_similarity(
@@ -55,7 +55,7 @@ def multi_similarity(
     distances = _distance(cosines) - _distance(positives)[:, tf.newaxis]
     mined = tf.logical_and(tf.stop_gradient(distances) <= mining_margin, ~excluded)
     any_mined = tf.reduce_any(mined, axis=1)
-    logits = tf.where(mined, beta * (cosines - base), _NEVER)
+    logits = tf.where(mined, beta * (cosines - base), _EXCLUDED)
     of_negatives = tf.reduce_logsumexp(tf.pad(logits, [[0, 0], [0, 1]]), axis=1)
     losses = tf.math.softplus(-alpha * (positives - base)) / alpha + of_negatives / beta
     hits = positives > tf.reduce_max(tf.where(excluded, -2.0, cosines), axis=1)
@@ -63,5 +63,5 @@ def multi_similarity(
 
 
 def _distance(cosines: tf.Tensor) -> tf.Tensor:
-    """Euclidean distance of vectors of length 1 with these cosines."""
+    """Returns the Euclidean distance of vectors of length 1 with these cosines."""
     return tf.sqrt(tf.maximum(2.0 - 2.0 * cosines, 0.0))

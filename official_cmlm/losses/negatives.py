@@ -49,7 +49,7 @@ def not_hard_negatives(
 
     Args:
       itself, anchor_texts, candidate_texts: see `not_negatives`.
-      present: float `[all]`, 0 where there is no hard negative.
+      present: float `[all]`, 0 where the hard negative is missing.
       negative_texts: float32 `[all, 2]`, as the other texts.
 
     Returns:

@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_negatives
 
 # Smaller than any similarity over a temperature, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 NEGATIVES = ("other_view", "both_views")
 
 
@@ -40,11 +40,11 @@ def nt_xent(
       temperature: above 0.
       negatives: one of `NEGATIVES`.
       positive_in_denominator: see above.
-      texts: float32 `[all, 2]`, equal rows for equal texts: those of an anchor's own text are no
-        negatives. None: not compared.
+      texts: float32 `[all, 2]`, equal rows for equal texts: candidates with an anchor's own text
+        are left out of its negatives. None: texts are not compared.
 
     Returns:
-      float32 `[batch]` losses in nats, 0 where there is no negative and the positive is left out;
+      float32 `[batch]` losses in nats, 0 where an anchor has neither a negative nor its positive;
       and float32 `[batch]`, 1 where the positive is the nearest of all candidates.
     """
     anchors, own_view, other_view = (
@@ -56,7 +56,7 @@ def nt_xent(
 
     def negative_logits(view: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
         excluded = not_negatives(itself, texts, texts)
-        return tf.where(excluded, _NEVER, logits)
+        return tf.where(excluded, _EXCLUDED, logits)
 
     logits = tf.matmul(anchors, other_view, transpose_b=True) / temperature
     positives = tf.reduce_sum(tf.where(itself, logits, 0.0), axis=1)
@@ -65,7 +65,7 @@ def nt_xent(
         same = tf.matmul(anchors, own_view, transpose_b=True) / temperature
         others = tf.concat([others, negative_logits(own_view, same)], axis=1)
     hits = tf.cast(positives > tf.reduce_max(others, axis=1), tf.float32)
-    any_negative = tf.reduce_max(others, axis=1) > _NEVER / 2
+    any_negative = tf.reduce_max(others, axis=1) > _EXCLUDED / 2
     if positive_in_denominator:
         others = tf.concat([others, positives[:, tf.newaxis]], axis=1)
     losses = tf.reduce_logsumexp(others, axis=1) - positives

@@ -42,7 +42,7 @@ class Encode(Protocol):
         shared_masks: bool = False,
         with_tokens: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """The vectors or, with `output_positions` among the inputs, the outputs at these.
+        """Returns the vectors or, with `output_positions` among the inputs, the outputs at these.
 
         See `SentenceEncoderModel.call`.
 
@@ -54,7 +54,7 @@ class Encode(Protocol):
         """
 
     def stream(self, name: str) -> DropoutStream | None:
-        """The dropout stream for a call of another network."""
+        """Returns the dropout stream for a call of another network."""
 
 
 @dataclasses.dataclass
@@ -96,15 +96,15 @@ class ObjectiveConfig(base_config.Config):
         return False
 
     def needs_trained_head(self) -> bool:
-        """Whether the head of what the training starts from must be a trained one."""
+        """Whether the training must start from an encoder with a trained head."""
         return False
 
     def min_batch_size(self) -> int:
-        """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
+        """Returns the smallest global batch that gives a loss: 2 if examples are negatives."""
         return 1
 
     def extra_positions(self) -> int:
-        """Position ids that it needs in addition to those of the longest sequence."""
+        """Returns how many position ids it needs beside those of the longest sequence."""
         return 0
 
 
@@ -181,29 +181,29 @@ class Objective(tf_keras.layers.Layer):
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
 
     def own_weights(self) -> list[tf.Variable]:
-        """The weights that are neither the encoder's nor the language-model head's."""
+        """Returns the weights that are neither the encoder's nor the language-model head's."""
         return [variable for variable in self.weights if id(variable) not in self._shared]
 
     def initialize(self, encoder: SentenceEncoderModel) -> None:
-        """Called before a training's first step, when `encoder` has its initial weights.
+        """Sets the initial weights before a training's first step, from those of `encoder`.
 
-        Not called if the objective's own weights are restored from `init_checkpoint`.
+        It is not called if the objective's own weights are restored from `init_checkpoint`.
         """
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Vectors of a part of the batch, for `compare` and `predict`. Default: none."""
+        """Returns the vectors of a part of the batch for `compare` and `predict`. Default: none."""
         return {}
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
-        """The loss among all examples, its factor included. Default: none."""
+        """Returns the loss among all examples, its factor included. Default: none."""
         return None
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
-        """The loss of single predictions, without its factor. Default: none."""
+        """Returns the loss of single predictions, without its factor. Default: none."""
         return None
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        """The weight that `predict` will return, computed from the features: float32 scalar."""
+        """Returns the weight that `predict` will return, from the features: float32 scalar."""
         return tf.constant(0.0)
 
     @property
@@ -212,7 +212,7 @@ class Objective(tf_keras.layers.Layer):
         return 1.0
 
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Every metric with sum and weight 0."""
+        """Returns every metric with sum and weight 0."""
         return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
 
 
@@ -283,5 +283,5 @@ def _check_terms(objective: type[Objective], where: str) -> None:
 
 
 def objectives() -> dict[str, type[Objective]]:
-    """All objectives by name, in order of registration."""
+    """Returns all objectives by name, in order of registration."""
     return dict(_OBJECTIVES)

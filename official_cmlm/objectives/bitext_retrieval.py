@@ -31,7 +31,7 @@ class BitextRetrievalConfig(RetrievalConfig):
 
     Attributes:
       one_language: whether both texts of all pairs may be in one language, as questions and answers
-        are. Default false: such pairs are refused, as they are no translations.
+        are. Default false: such pairs are refused, as they cannot be translations.
       hard_negatives: whether the hard negatives of records that have some are candidates of all
         anchors of the global batch, first → second. Default true.
       hard_negative_weight: log α of Gao et al. 2021, appendix B: added to the logit of an anchor's

@@ -109,7 +109,7 @@ class Cmlm(Objective):
     ) -> None:
         super().__init__(config, encoder, head, static_shapes)
         size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
-        # With `sentence_vector: projected_mean` the projection is part of what is exported.
+        # With `sentence_vector: projected_mean` the encoder has the projection, and exports it.
         self.projection = encoder.projection or Projection(
             config.num_projections, size, stddev, config.projection_depth, config.projection_width
         )

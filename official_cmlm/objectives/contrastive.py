@@ -81,8 +81,8 @@ class ContrastiveConfig(InBatchConfig):
         §4.3.2, Table 3).
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
       projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
-        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as behind the
-        head other components are the first.
+        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as the head
+        mixes the components.
     """
 
     loss: Annotated[str, OneOf(LOSSES)] = "nt_xent"
@@ -160,7 +160,7 @@ class Contrastive(Objective):
             self.projection_head.build([None, size])
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Both views' vectors as they are compared, and `sentence`, the first one's as exported."""
+        """Returns both views' vectors as compared, and `sentence`, the first one's as exported."""
         # One pass over both: each view draws its own dropout masks unless they are controlled.
         vectors = encode(
             [features["first"], features["second"]],
@@ -215,7 +215,7 @@ def contrastive_output(
     bidirectional: bool,
     reduction: Reduction,
 ) -> ObjectiveOutput:
-    """Mean loss over the anchors of one direction or of both; recall@1 is that of the first.
+    """Computes the mean loss over the anchors of one direction or both, and the first's recall@1.
 
     Args:
       first, second: float `[batch, dim]`, the two views in the same order.

@@ -153,7 +153,7 @@ class Declutr(Objective):
     in_batch_metrics = frozenset(CONTRASTIVE_METRICS)
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Anchors, and the means of their positives, in the same order."""
+        """Returns anchors, and the means of their positives, in the same order."""
         if not self.config.contrastive_weight:
             return {}
         num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
@@ -213,7 +213,7 @@ class Declutr(Objective):
         return bool(both and config.contrastive_on_masked_anchors and encode.training)
 
     def _encode_masked(self, features: dict, encode: Encode) -> dict[str, tf.Tensor]:
-        """All masked anchors' outputs: at all tokens if their vectors are compared too."""
+        """Returns all masked anchors' outputs: at all tokens if their vectors are compared too."""
         both = self._compares_masked(encode)
         masked = self._masked(features)
         inputs = masked if both else [at_predictions(m) for m in masked]
@@ -224,5 +224,5 @@ class Declutr(Objective):
 
 
 def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Several batches of the same features as one."""
+    """Joins several batches of the same features into one."""
     return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

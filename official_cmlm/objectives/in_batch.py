@@ -1,4 +1,4 @@
-"""What all losses share whose negatives are the other examples of the batch."""
+"""Settings and helpers of losses whose negatives are the other examples of the batch."""
 
 import dataclasses
 import itertools
@@ -72,12 +72,12 @@ class InBatchConfig(ObjectiveConfig):
         return 2
 
     def texts(self, sequence: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`{"texts": …}`, float32 `[batch, 2]`, for `Objective.vectors`; empty if not compared."""
+        """Returns `{"texts": …}`, float32 `[batch, 2]`, for `vectors`; empty if not compared."""
         if not self.ignore_equal_texts:
             return {}
         return {"texts": row_identity(sequence["input_word_ids"], sequence["input_mask"])}
 
 
 def gather_texts(texts: tf.Tensor | None) -> tf.Tensor | None:
-    """All replicas' `texts`, float32 `[all, 2]`."""
+    """Returns all replicas' `texts`, float32 `[all, 2]`."""
     return None if texts is None else tf.stop_gradient(gather(texts)[0])

@@ -41,7 +41,7 @@ class MaskingConfig(ObjectiveConfig):
     removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
 
     def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
-        """What adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
+        """Returns what adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
         return MaskTokens(
             sequence,
             f"{sequence}_masked",
@@ -53,7 +53,7 @@ class MaskingConfig(ObjectiveConfig):
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The encoder's inputs for features of `MaskTokens`: outputs are read at the slots only."""
+    """Returns the encoder's inputs for features of `MaskTokens`: only slots' outputs are read."""
     return {**masked, "output_positions": masked["masked_lm_positions"]}
 
 

@@ -124,7 +124,7 @@ class Nsp(Objective):
         self.classifier.build([None, encoder.config.hidden_size])
 
     def _outputs(self, features: dict, encode: Encode) -> tf.Tensor:
-        """The first token's output, then those of the prediction slots; encoded once."""
+        """Returns the first token's output, then those of the prediction slots; encoded once."""
         return encode(features["pair_masked"], "pair_masked")["sequence_output"]
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:

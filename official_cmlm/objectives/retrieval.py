@@ -40,7 +40,7 @@ def retrieval_vectors(
     config: RetrievalConfig,
     negative: tf.Tensor | None = None,
 ) -> Vectors:
-    """What `retrieval_output` compares: all sides' vectors, and their texts if these count.
+    """Returns what `retrieval_output` compares: all sides' vectors, and their texts if these count.
 
     Args:
       first, second: float `[batch, dim]`.
@@ -63,7 +63,7 @@ def retrieval_vectors(
 def retrieval_output(
     vectors: Vectors, config: RetrievalConfig, reduction: Reduction, negative_weight: float = 0.0
 ) -> ObjectiveOutput:
-    """Loss and recall@1 of finding row i of one side from row i of the other.
+    """Computes loss and recall@1 of finding row i of one side from row i of the other.
 
     Candidates are those of the whole global batch; first → second, its hard negatives too. Recall
     is that of first → second.
@@ -81,7 +81,7 @@ def retrieval_output(
         anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
         candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
         others, more = (all_candidates,), {}
-        # As in sentence-transformers and SimCSE, they are no candidates of second → first.
+        # As in sentence-transformers and SimCSE, second → first does not compare them.
         if hard and of_anchors == "first":
             others += (gather(vectors["negative"])[0],)
             more = {
