@@ -9,8 +9,8 @@ the encoder. Dropout masks are functions of the row, so both passes draw the sam
 A loss that is a mean over predictions is accumulated: the chunks' losses are summed and divided by
 the number of predictions, which is counted beforehand.
 
-All chunks but the last have one size and share a loop; the last one stands before the loop, unless
-it is known to have that size too. So no shape depends on a loop's index, as XLA requires.
+All chunks but the last have one size and share a loop; the last one is computed before the loop,
+unless it is known to have that size too. So no shape depends on a loop's index, as XLA requires.
 """
 
 import dataclasses
@@ -46,11 +46,11 @@ class _Chunk:
     size: tf.Tensor | int
 
     def first_of(self, vectors: tf.Tensor) -> tf.Tensor:
-        """How many vectors of the batch precede the chunk's; a row may have several."""
+        """Returns how many vectors of the batch precede the chunk's; a row may have several."""
         return self.begin * (tf.shape(vectors)[0] // self.size)
 
     def places_of(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Places of the chunk's vectors among those of the batch: int32 `[vectors]`."""
+        """Returns the places of the chunk's vectors among those of the batch: int32 `[vectors]`."""
         return self.first_of(vectors) + tf.range(tf.shape(vectors)[0])
 
 
@@ -71,7 +71,7 @@ class _Chunks:
         self._all_equal = known and self._rest == self._size
 
     def last(self) -> _Chunk:
-        """The last chunk, which may be the smallest."""
+        """Returns the last chunk, which may be the smallest."""
         return self._chunk(self._before * self._size, self._rest)
 
     def add(self, body: Callable[..., list], state: list) -> list:
@@ -81,7 +81,7 @@ class _Chunks:
         return self.add_to_last(body, body(self.last(), *state))
 
     def add_to_last(self, body: Callable[..., list], state: list) -> list:
-        """As `add`, but for each chunk except the last."""
+        """Calls as `add` does, but for each chunk except the last."""
         return self._loop(body, state, self._before)
 
     def _loop(self, body: Callable[..., list], state: list, count: tf.Tensor | int) -> list:
@@ -165,7 +165,7 @@ def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tenso
 def _compare(
     model: MultiObjectiveModel, vectors: Parts, factor: tf.Tensor
 ) -> tuple[dict[str, ObjectiveOutput | None], Parts]:
-    """The objectives' comparisons, and the vectors' gradients of `factor` times the loss."""
+    """Computes the objectives' comparisons, and the gradients of `factor` times their loss."""
     with tf.GradientTape() as tape:
         tape.watch(tf.nest.flatten(vectors))
         compared = {name: model.objectives[name].compare(vectors[name]) for name in vectors}
@@ -182,7 +182,7 @@ def _compare(
 def _num_predictions(
     model: MultiObjectiveModel, chunks: _Chunks, names: list[str]
 ) -> dict[str, tf.Tensor]:
-    """How many predictions the chunks make together: objective -> float32 scalar."""
+    """Counts the predictions of all chunks together: objective -> float32 scalar."""
 
     def body(chunk: _Chunk, *state: tf.Tensor) -> list[tf.Tensor]:
         (part,) = chunk.features.values()
@@ -233,13 +233,13 @@ def _accumulate(
         for variable, gradient in zip(variables, found)
     ]
     gradients, sums = chunks.add(body, [zeros, tf.nest.flatten(structure)])
-    # What no chunk has a gradient for must not be updated, not even by weight decay.
+    # A variable without a gradient in any chunk must not be updated, not even by weight decay.
     gradients = [each if i in learning else None for i, each in enumerate(gradients)]
     return gradients, tf.nest.pack_sequence_as(structure, sums)
 
 
 def _added(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor:
-    """The sum; of a table's gradient only the rows that a chunk has read are added."""
+    """Returns the sum; a table's gradient has only the rows that a chunk has read."""
     if gradient is None:
         return total
     if isinstance(gradient, tf.IndexedSlices):
@@ -253,7 +253,7 @@ def _weight(objective: Objective) -> float:
 
 
 def _sums(objective: Objective, prediction: Prediction | None) -> dict:
-    """Total loss and metrics of a prediction; zeros if there is no prediction."""
+    """Returns total loss and metrics of a prediction; zeros if it is None."""
     metrics = objective.no_metrics()
     total = tf.constant(0.0)
     if prediction is not None:

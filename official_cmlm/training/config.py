@@ -16,7 +16,7 @@ from official_cmlm.validation import at_least, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
-    """The objectives that an `ObjectivesConfig` sets, by name; those that are null are left out."""
+    """Returns the objectives that an `ObjectivesConfig` sets, by name, without those of null."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
     }
@@ -35,7 +35,7 @@ ObjectivesConfig = dataclasses.make_dataclass(
 
 @dataclasses.dataclass
 class SentenceEncoderTaskConfig(cfg.TaskConfig):
-    """What is trained, on which records, by which objectives.
+    """Settings of a training: the encoder, the objectives and their records.
 
     Attributes:
       init_checkpoint: an encoder directory, a model directory or a checkpoint to start from; empty
@@ -77,7 +77,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     }
 
     def data_of(self, objective: ObjectiveConfig, is_training: bool) -> DataConfig:
-        """The records that an objective reads."""
+        """Returns the records that an objective reads."""
         split = "train_data" if is_training else "validation_data"
         data = getattr(objective, split) or getattr(self, split)
         return data.replace(is_training=is_training)
@@ -98,7 +98,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         return used
 
     def longest_sequence(self) -> int:
-        """Longest sequence of the training data, in tokens."""
+        """Returns the longest sequence of the training data, in tokens."""
         chosen = chosen_objectives(self.objectives).values()
         return max(self.data_of(each, is_training=True).seq_length for each in chosen)
 
@@ -146,7 +146,7 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
     schedule: ScheduleConfig | None = None
 
     def optimization(self) -> optimization.OptimizationConfig:
-        """The optimizer's settings, learning rate and warm-up included; see `with_schedule`."""
+        """Returns the optimizer's settings, learning rate and warm-up included."""
         return with_schedule(self)
 
 

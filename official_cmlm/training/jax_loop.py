@@ -75,7 +75,7 @@ class _Jax:
         return names
 
     def devices(self) -> list[Any]:
-        """All devices of JAX's default backend.
+        """Returns all devices of JAX's default backend.
 
         Raises:
           UserError: if there is none.
@@ -238,7 +238,7 @@ class JaxLoop:
             ref.deref().assign(value)
 
     def _executable(self, batch: Any) -> _Executable:
-        """The compiled step for a batch's shapes, with its variables on the device."""
+        """Returns the compiled step for a batch's shapes, with its variables on the device."""
         shapes = tuple((tuple(t.shape), t.dtype) for t in tf.nest.flatten(batch))
         if shapes not in self._executables:
             started = time.monotonic()
@@ -284,7 +284,7 @@ def loop_of(trainer: Any) -> JaxLoop:
 
 
 def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
-    """Indices in `captured`: of the variables that a step updates, and of those it only reads."""
+    """Returns indices in `captured`: of the variables that a step updates, and that it only reads."""
     updated = list(module.updated)
     read = [
         i
@@ -295,7 +295,7 @@ def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
 
 
 def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
-    """The step as a compiled function that reuses the memory of the variables that it updates.
+    """Returns the step as a compiled function that reuses the memory of updated variables.
 
     Its arguments are three lists: values of the updated variables, of those that are only read, and
     the tensors of the batch. It returns the updated values, and an array that becomes ready when
@@ -318,7 +318,7 @@ def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int,
 
 @dataclasses.dataclass(frozen=True)
 class CompiledMemory:
-    """What a compiled step needs of the device's memory, by XLA's account, in bytes.
+    """Memory of the device that a compiled step needs, by XLA's account, in bytes.
 
     Attributes:
       arguments: batch and variables, which stay on the device.
@@ -354,10 +354,10 @@ def portable_step(
     variables: Callable[[], Iterable[tf.Variable]] = tuple,
     platform: str = "tpu",
 ) -> bytes:
-    """A step as `jax.export.deserialize` reads it, to be compiled for a device that is not here.
+    """Serialises a step for `jax.export.deserialize`, to be compiled for another kind of device.
 
-    The function is that of `JaxLoop`: its three arguments are lists of arrays, those of the first
-    one (the variables that it updates) are to be donated.
+    It is the function that `JaxLoop` calls: its three arguments are lists of arrays, and those of
+    the first one, the variables that it updates, are to be donated.
 
     Args:
       step, batch, variables: see `step_module.lower`.
@@ -388,7 +388,7 @@ def _shape_of(jax: _Jax, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
 def _as_exported(
     jax: _Jax, module: StepModule, batch: list[tf.Tensor], platforms: list[str] | None = None
 ) -> Any:
-    """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
+    """Returns a step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
     JAX exports a placeholder with the same arguments and results; its code is then replaced by the
     step's. `platforms`: JAX's names of the devices that it may be compiled for; default: this one.
@@ -405,7 +405,7 @@ def _as_exported(
 
 
 def _sizes(batch: dict[str, dict]) -> str:
-    """The shapes of a batch's token ids, e.g. `64 × 128 tokens`."""
+    """Returns the shapes of a batch's token ids, e.g. `64 × 128 tokens`."""
     shapes = {
         tuple(feature["input_word_ids"].shape)
         for features in batch.values()

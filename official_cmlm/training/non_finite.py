@@ -33,7 +33,7 @@ class Failure:
       step: counted from 1.
       loss, gradient_norm: of the global batch; the norm is that before clipping.
       keys: group -> int64 `[examples]`, example keys of this host's replicas, see `inputs.hashing`.
-      left_out: examples of these replicas whose keys were not stored, see `MOST_KEYS`.
+      left_out: number of examples whose keys were not stored, see `MOST_KEYS`.
     """
 
     step: int
@@ -70,7 +70,7 @@ class FiniteGuard:
         iterations: tf.Tensor,
         features: dict[str, dict],
     ) -> tf.Tensor:
-        """Whether this step may be applied: bool scalar, equal on all replicas.
+        """Returns whether this step may be applied: bool scalar, equal on all replicas.
 
         Args:
           loss: of the global batch, float32 scalar.
@@ -109,7 +109,7 @@ class FiniteGuard:
         self._left_out.assign(left_out)
 
     def failure(self) -> Failure | None:
-        """The stored failure, read by the host; None if all steps were finite."""
+        """Returns the stored failure, read by the host; None if all steps were finite."""
         step = int(_values_of(self._step)[0])
         if step == _NONE:
             return None
@@ -200,7 +200,7 @@ def failed_step(
 
 
 def _worker(strategy: Any) -> int:
-    """This worker's number; 0 is the chief."""
+    """Returns this worker's number; 0 is the chief."""
     resolver = strategy.cluster_resolver
     if is_chief(strategy) or resolver is None:
         return 0
@@ -209,7 +209,7 @@ def _worker(strategy: Any) -> int:
 
 
 def _records(keys: np.ndarray, config: DataConfig, epoch: int) -> list[str]:
-    """`folder/shard#number (id)` of each record, once; `key N` for keys without a known record."""
+    """Returns `folder/shard#number (id)` of each record, once; `key N` for an unknown record."""
     names = record_names(keys, config, load_folders(config.folders()), epoch)
     ids = document_ids(name for name in names if name is not None)
     lines = []

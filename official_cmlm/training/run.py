@@ -376,7 +376,7 @@ def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
 
 
 def _remedy(model_dir: str, is_writer: bool) -> str:
-    """What to do about a full disk; the writer removes its incomplete checkpoint files first."""
+    """Says what to do about a full disk; the writer removes its incomplete checkpoint first."""
     if is_writer:
         with contextlib.suppress(OSError, tf.errors.OpError, UserError):
             remove_leftovers(model_dir)
@@ -401,7 +401,7 @@ def _report_new_rate(params: SentenceEncoderExperimentConfig, model_dir: str, st
     """Prints a line if the run that is resumed at `step` had planned another learning rate."""
     path = Path(model_dir) / "params.yaml"
     before = SentenceEncoderTrainerConfig()
-    # It is only a remark: a file of other code, or a damaged one, prevents no training.
+    # The line is only a remark, so a damaged file, or one of other code, is ignored.
     with contextlib.suppress(UserError, OSError):
         values = read_yaml(path)
         override(before, values.get("trainer") if isinstance(values, dict) else None, str(path))
@@ -510,7 +510,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
             f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
             f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
         )
-    # By Keras' name too, as `runtime.prepared` may not have been called.
+    # Keras's name is here where `runtime.prepared` has not been called.
     half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
     if half and trainer.optimizer_config.ema:
         raise UserError(

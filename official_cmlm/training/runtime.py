@@ -92,7 +92,7 @@ def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> Xl
     data = [config for _, where, config in task.used_data() if where.endswith("train_data")]
     if runtime.distribution_strategy in ("tpu", PJRT):
         return XlaChoice(
-            False, f"{runtime.distribution_strategy} compiles every step by itself", False
+            False, f"{runtime.distribution_strategy} compiles every step itself", False
         )
     if not num_gpus:
         several = runtime.distribution_strategy == "multi_worker_mirrored"

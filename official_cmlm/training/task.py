@@ -154,7 +154,7 @@ class SentenceEncoderTask(base_task.Task):
         )
 
     def _open_vocabulary(self) -> Vocabulary:
-        """The encoder's vocabulary, after checking that all records were made with it."""
+        """Returns the encoder's vocabulary, after checking that all records were made with it."""
         params = self.task_config
         vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
         for name, _, data in params.used_data():
@@ -350,7 +350,7 @@ class SentenceEncoderTask(base_task.Task):
         model_outputs: dict[str, ObjectiveOutput],
         aux_losses: list[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
+        """Returns the weighted sum: float32 scalar whose mean over replicas is the global loss."""
         return weighted_sum(model_outputs, self.chosen)
 
     # Nothing below branches on tensors; AutoGraph's conversion would dominate the start-up time.

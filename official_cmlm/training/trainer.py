@@ -50,7 +50,7 @@ class Totals:
         return Totals(*(a - b for a, b in pairs))
 
     def rates(self) -> dict[str, float]:
-        """Per second, and shares between 0 and 1."""
+        """Returns numbers per second, and shares between 0 and 1."""
         seconds = max(self.seconds, 1e-9)
         return {
             "steps_per_second": self.steps / seconds,
@@ -86,7 +86,7 @@ class Stopwatch:
     def next(self, iterator: Any) -> Any:
         """Returns the next batch; the time until it is available counts as waiting.
 
-        Runs on the host, inside the loop's graph but outside of what XLA compiles.
+        It runs on the host, inside the loop's graph but not in the part that XLA compiles.
         """
         before = self._timestamp()
         with tf.control_dependencies([before]):
@@ -102,7 +102,7 @@ class Stopwatch:
         self._started += left_out
 
     def read(self) -> tuple[float, float]:
-        """(seconds, waited) since `start`."""
+        """Returns (seconds, waited) since `start`."""
         return self._now() - self._started, float(self._waited.numpy())
 
 
@@ -135,10 +135,10 @@ class StopRequested(Exception):
 
 
 class DeviceLoop(Protocol):
-    """Runs training steps outside of TensorFlow; see `jax_loop.JaxLoop`, the only one.
+    """Loop that runs training steps outside of TensorFlow; `jax_loop.JaxLoop` is the only one.
 
     Attributes:
-      device: readable name of what computes the steps.
+      device: readable name of the device that computes the steps.
       waited: seconds in which the device was idle because the next batch had not arrived.
       compiling: seconds spent on lowering and compiling steps.
     """
@@ -308,7 +308,7 @@ class Trainer(base_trainer.Trainer):
             self._reported = time.monotonic()
 
     def _so_far(self) -> dict[str, float]:
-        """Metrics of the current loop; rates only from the second piece of the run on."""
+        """Returns metrics of the current loop; rates only from the second piece of the run on."""
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
         found["learning_rate"] = float(tf.convert_to_tensor(self._last_rate()))
@@ -334,7 +334,7 @@ class Trainer(base_trainer.Trainer):
 
     def _replica_step(self, inputs: Any) -> None:
         step = self.task.train_step
-        # A TPU compiles everything by itself.
+        # A TPU compiles every step anyway.
         if self.config.runtime.enable_xla and self.config.runtime.tpu is None:
             step = tf.function(step, jit_compile=True)
         logs = step(inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics)
@@ -372,7 +372,7 @@ class Trainer(base_trainer.Trainer):
         return rate(tf.maximum(self.optimizer.iterations - 1, 0)) if callable(rate) else rate
 
     def _since_begin(self, counts: dict[str, Any]) -> Totals:
-        """Totals of the current loop; `counts` has the keys `step.NAMES`."""
+        """Returns the totals of the current loop; `counts` has the keys `step.NAMES`."""
         steps = int(self.global_step.numpy()) - self._began
         return Totals(steps, *(int(counts[name]) for name in NAMES), *self._watch.read())
 
@@ -458,7 +458,7 @@ class Controller(orbit.Controller):
 
     @property
     def steps_per_loop(self) -> int:
-        """Steps to the end of the loop that the current step is in."""
+        """Number of steps to the end of the loop that the current step is in."""
         return self._steps_per_loop - int(self.global_step.numpy()) % self._steps_per_loop
 
     def train_and_evaluate(

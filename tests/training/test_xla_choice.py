@@ -22,8 +22,8 @@ def _params(**values):
         ({"trainer": {"train_steps": 10_000}}, 1, True, "10 shapes"),
         (LONG, 0, False, "on CPUs"),
         (LONG | {"task": {"train_data": {"bucket_boundaries": []}}}, 1, False, "random batches"),
-        (LONG | {"runtime": {"distribution_strategy": "tpu"}}, 0, False, "by itself"),
-        (LONG | {"runtime": {"distribution_strategy": "pjrt"}}, 1, False, "by itself"),
+        (LONG | {"runtime": {"distribution_strategy": "tpu"}}, 0, False, "every step itself"),
+        (LONG | {"runtime": {"distribution_strategy": "pjrt"}}, 1, False, "every step itself"),
     ],
 )
 def test_where_it_pays(values, num_gpus, compiled, reason):
