@@ -284,7 +284,7 @@ def loop_of(trainer: Any) -> JaxLoop:
 
 
 def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
-    """Returns indices in `captured`: of the variables that a step updates, and that it only reads."""
+    """Returns indices in `captured` of the variables that a step updates and that it only reads."""
     updated = list(module.updated)
     read = [
         i

@@ -62,7 +62,7 @@ def test_loss_equals_the_reference(case, summed, whole):
 @pytest.mark.parametrize("way", ["eager", "graph", "compiled"])
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_is_the_sum_over_sizes(case, way):
-    """Of all that is compared: the last components get that of whole vectors alone."""
+    """Each compared vector: its last components get the gradient of whole vectors alone."""
     losses, others, _ = CASES[case]
     summed = sum_at_once if way == "compiled" else _blocks
 

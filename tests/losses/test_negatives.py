@@ -1,4 +1,4 @@
-"""What is no negative: the losses equal those of a batch without such candidates."""
+"""Excluded negatives: the losses equal those of a batch without these candidates."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def _vectors(rows=len(NAMES), seed=2):
 
 
 def _texts(names):
-    """The rows that equal names share."""
+    """Returns the rows of `row_identity`, equal for equal names."""
     ids = tf.constant([[ord(name), 7, 0] for name in names])
     return row_identity(ids, tf.constant([[1, 1, 0]] * len(names)))
 

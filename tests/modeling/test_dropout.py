@@ -1,4 +1,4 @@
-"""The dropout layers by themselves: units, whole attention heads, masks that two views share."""
+"""The dropout layers alone: units, whole attention heads, masks that two views share."""
 
 import math
 
@@ -15,7 +15,7 @@ HEADS = 4
 
 
 def _attention(batch, queries=5, keys=6):
-    """Random attention weights `[batch, heads, queries, keys]`; none of them is 0."""
+    """Returns random attention weights `[batch, heads, queries, keys]`; none of them is 0."""
     logits = np.random.default_rng(0).normal(size=[batch, HEADS, queries, keys])
     return tf.nn.softmax(tf.constant(logits, tf.float32))
 
@@ -35,13 +35,13 @@ def _halves(x):
 
 
 def _within(count, total, probability):
-    """Whether a binomial count is within five standard deviations of what is expected."""
+    """Returns whether a binomial count is within five standard deviations of its expectation."""
     deviation = math.sqrt(total * probability * (1 - probability))
     return abs(count - total * probability) < 5 * deviation
 
 
 def _kept_heads(dropped):
-    """Bool `[batch, heads]`, after checking that each head is there with every weight or none."""
+    """Returns bool `[batch, heads]`, after checking that each head has every weight or none."""
     there = np.asarray(dropped) != 0
     kept = there.any(axis=(2, 3))
     np.testing.assert_array_equal(there, np.broadcast_to(kept[..., None, None], there.shape))
@@ -64,7 +64,7 @@ def test_heads_are_dropped_whole_and_survivors_scaled(rate):
 
 
 def test_heads_are_dropped_independently():
-    """Which head and which example makes no difference, and no two go together."""
+    """Every head of every example is dropped at the rate, and no two go together."""
     kept = _kept_heads(AttentionDropout(0.0, 0.4, 0)(_attention(2000), training=True))
     for head in range(HEADS):
         assert _within(kept[:, head].sum(), 2000, 0.6)
@@ -123,7 +123,7 @@ def test_context_equals_that_of_zeroed_heads():
     [((0.5, 0.5), False), ((0.5, 0.5), None), ((0.0, 0.0), True)],
 )
 def test_nothing_happens_outside_training_or_at_rate_0(views, rates, training):
-    """What comes in goes out, to the bit."""
+    """The outputs are exactly the inputs."""
     weights = _attention(4)
     for layer in (AttentionDropout(*rates, 0), RepeatableDropout(rates[0], 0)):
         dropped = _of_views(layer, weights, views, training)
@@ -144,7 +144,7 @@ def test_units_are_dropped_at_the_rate_without_bias(views):
 
 
 def test_weights_and_heads_together():
-    """Of the heads that stay, single weights are dropped at their own rate and scaled as well."""
+    """Single weights of the heads that stay are dropped at their own rate and scaled as well."""
     weights = _attention(1000)
     dropped = AttentionDropout(0.25, 0.5, 0)(weights, training=True).numpy()
     kept = (dropped != 0).any(axis=(2, 3))

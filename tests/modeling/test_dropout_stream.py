@@ -31,7 +31,7 @@ def _layers():
     }
 
 
-# The last two dimensions' product is no multiple of four, as with padded lengths of any kind.
+# The last two dimensions' product is not a multiple of four, as with any padded length.
 INPUTS = tf.constant(np.random.default_rng(0).uniform(0.5, 1, [12, 3, 5, 5]), tf.float32)
 
 
@@ -77,7 +77,7 @@ def test_keys_and_layers_differ():
 
 
 def test_rate_and_scale():
-    """Of 40,000 units 40 % are dropped, within four standard errors; the others are scaled."""
+    """40 % of 40,000 units are dropped, within four standard errors; the others are scaled."""
     dropped = _dropped(RepeatableDropout(0.4, 7), tf.ones([40, 1000]), _stream(3))
     assert np.mean(dropped == 0) == pytest.approx(0.4, abs=4 * (0.24 / 40000) ** 0.5)
     np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.6, rtol=1e-6)
@@ -102,7 +102,7 @@ def test_in_a_graph_of_unknown_shape():
 
 
 def test_gradients_have_the_mask():
-    """What was dropped has no gradient, what was kept the scale."""
+    """A dropped unit has no gradient, a kept one the scale."""
     layer, inputs = RepeatableDropout(0.4, 0), tf.ones([4, 9])
     with tf.GradientTape() as tape, DropoutMode(stream=_stream(1)).active():
         tape.watch(inputs)

@@ -17,7 +17,7 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def large_model():
-    """The paper's position table: 256 tokens and 15 projected vectors."""
+    """Returns the paper's position table: 256 tokens and 15 projected vectors."""
     return build({"cmlm": CmlmConfig()}, max_position_embeddings=271)
 
 

@@ -35,7 +35,7 @@ def batch(records_dir):
 
 
 def _model(folder, encoder=None, **settings):
-    """A model whose extractor holds its encoder's weights, all of them random."""
+    """Returns a model whose extractor holds its encoder's weights, all of them random."""
     task = _task(folder, encoder, **settings)
     model = random_model(task)
     task.initialize(model)
@@ -43,13 +43,13 @@ def _model(folder, encoder=None, **settings):
 
 
 def _lexical(model, masked):
-    """What the encoder's own first layers make of the masked sentences."""
+    """Returns the outputs of the encoder's own first layers on the masked sentences."""
     layers = model.objectives["cmlm_cse"].config.lexical_layers
     return model.encoder(masked)["encoder_outputs"][layers - 1].numpy()
 
 
 def _reference(model, batch, vectors=None):
-    """Masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
+    """Computes masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
     masked = batch["first_masked"]
     vectors = embed(model, batch["first"]) if vectors is None else vectors
     blocks = [oracle_block(block) for block in model.objectives["cmlm_cse"].auxiliary.fusion]

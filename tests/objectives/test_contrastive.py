@@ -36,7 +36,7 @@ def batch(records_dir):
 
 
 def _views(model, batch):
-    """Both views' vectors as the loss sees them; the projection head in NumPy."""
+    """Returns both views' vectors as the loss sees them; the projection head is in NumPy."""
     views = [embed(model, batch[name]) for name in ("first", "second")]
     head = model.objectives["contrastive"].projection_head
     if head is None:
@@ -46,7 +46,7 @@ def _views(model, batch):
 
 
 def _reference(first, second, config):
-    """Mean loss over all anchors and recall@1 of the first view."""
+    """Computes the mean loss over all anchors and recall@1 of the first view."""
     settings = (config.temperature, config.positive_in_denominator)
     if config.negatives == "both_views":
         losses = oracle.info_nce(first, second, *settings)

@@ -49,12 +49,12 @@ def _task(folder, encoder=None, global_batch_size=4, seq_length=10, **settings):
 
 @pytest.fixture(scope="module")
 def batch(records_dir):
-    """4 documents with 2 anchors of 3 positives each."""
+    """Returns 4 documents with 2 anchors of 3 positives each."""
     return first_batch(_task(records_dir, num_positives=3))
 
 
 def _spans(encode, batch, num_anchors, num_positives, masked=False):
-    """e_1 … e_AN and their mean positives, numbered as §3.1 does; anchors as they are or masked."""
+    """Returns e_1 … e_AN and their mean positives, numbered as in §3.1; anchors masked or not."""
     anchors = [f"anchor_{a}{'_masked' * masked}" for a in range(num_anchors)]
     positives = [f"positive_{a}_{p}" for p in range(num_positives) for a in range(num_anchors)]
     anchors, positives = (
@@ -65,7 +65,7 @@ def _spans(encode, batch, num_anchors, num_positives, masked=False):
 
 
 def _masked(model, batch, num_anchors):
-    """The masked anchors' loss, accuracy and count from the encoder's outputs."""
+    """Computes the masked anchors' loss, accuracy and count from the encoder's outputs."""
     masked = [batch[f"anchor_{a}_masked"] for a in range(num_anchors)]
     sequences = [model.encoder(features)["sequence_output"].numpy() for features in masked]
     return masked_tokens_reference(model, masked, sequences)

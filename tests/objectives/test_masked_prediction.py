@@ -11,7 +11,7 @@ from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.step import whole_gradients
 from tests.modeling.helpers import build, make_masked, make_pairs
 
-# Of 3 rows of 5 slots each; 8 are used.
+# Used slots of 3 rows of 5 slots each: 8 in all.
 COUNTS = (3, 1, 4)
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 

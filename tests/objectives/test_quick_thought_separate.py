@@ -125,7 +125,7 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
     first = {"default": tf.constant(embed(random_model(task), batch["first"]))}
 
     def losses(training):
-        """Of the same first side."""
+        """Returns both have the same first side."""
         encode = lambda inputs, name: first  # noqa: E731
         encode.training = training
         encode.stream = lambda name: None
@@ -137,7 +137,7 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
 
 
 def test_second_encoder_is_not_exported(records_dir):
-    """What a checkpoint names for others is the encoder f alone."""
+    """The encoder that a checkpoint names for others is f alone."""
     model = _task(records_dir).build_model()
     assert set(model.checkpoint_items) == {"encoder", "data_positions"}
     assert model.checkpoint_items["encoder"] is model.encoder

@@ -1,4 +1,4 @@
-"""What `register` refuses: objectives whose loss would silently be another one in chunks."""
+"""Objectives that `register` refuses: in chunks their loss would silently be another one."""
 
 import pytest
 

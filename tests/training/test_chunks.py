@@ -62,7 +62,7 @@ def test_compiled_for_batches_of_each_bucket(folders):
 
 
 def _sum_of_objectives(folders, encoder=None, **objectives):
-    """A model of several objectives, and groups of 8, 5 and 1 examples of them."""
+    """Returns a model of several objectives, and groups of 8, 5 and 1 examples of them."""
     settings = {
         name: SETTINGS[name].replace(
             **changes,
@@ -132,7 +132,7 @@ def test_means_are_over_what_the_chunks_predict(folders):
 
 @pytest.mark.long
 def test_the_compiled_step_needs_the_memory_of_a_chunk():
-    """By XLA's own account: chunks of 4 of 16 examples, or of 15, against a batch of 4."""
+    """XLA's own account says so: chunks of 4 of 16 examples, or of 15, against a batch of 4."""
     pytest.importorskip("jax", reason="needs JAX: pip install jax")
     whole, one = _temporaries(16, 0), _temporaries(4, 0)
     assert one < 0.3 * whole

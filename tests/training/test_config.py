@@ -1,4 +1,4 @@
-"""What a task refuses before anything is built: one line that names the field."""
+"""Settings that a task refuses before anything is built, in one line that names the field."""
 
 import dataclasses
 import re
@@ -112,7 +112,7 @@ def test_encoder_settings(records_dir, field, value):
 
 
 def test_projections_of_encoder_and_objective_differ(records_dir):
-    """What `projected_mean` exports is what CMLM trains; both numbers are named."""
+    """`projected_mean` exports the projection that CMLM trains; both numbers are named."""
     encoder = {"sentence_vector": "projected_mean", "num_projections": 4}
     _refuses(
         lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)}, encoder),
@@ -136,7 +136,7 @@ def test_position_table_too_small(records_dir):
 
 
 def test_unused_validation_data_is_not_checked(records_dir):
-    """Without validation records, the defaults of their settings cannot stand in the way."""
+    """Without validation records, the defaults of their settings do not matter."""
     task = _task(records_dir, {"mlm": MlmConfig()}, validation_data=DataConfig(is_training=False))
     task.check_batch_sizes(1)
 

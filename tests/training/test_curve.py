@@ -91,7 +91,7 @@ def test_damaged_lines_are_left_out(tmp_path):
 
 
 def test_nothing_to_draw(tmp_path, capsys):
-    """Without a history, or with a short one, there is no figure; a failed one costs a line."""
+    """A short history, or none, gives none; a figure that cannot be written costs a line."""
     assert curve.write_curve(tmp_path) is None
     path = tmp_path / "history.jsonl"
     path.write_text("\n".join(json.dumps(line) for line in history(2)))

@@ -196,7 +196,7 @@ def test_one_state_for_batches_of_all_shapes():
 
 
 def test_waiting_is_the_time_between_a_step_and_the_next_batch():
-    """By clocks that are given: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
+    """The given clocks say: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
     loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
 
     def ended(at):

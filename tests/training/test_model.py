@@ -44,7 +44,7 @@ def passes(monkeypatch):
 
 
 def _pair_objectives():
-    """CMLM and QuickThought, which read the same pairs."""
+    """Returns CMLM and QuickThought, which read the same pairs."""
     objectives = {name: config for name, config in _three().items() if name != "mlm"}
     return build(objectives, groups={"pairs": tuple(objectives)})
 
@@ -138,7 +138,7 @@ def _same(one, other):
 
 @pytest.fixture(scope="module")
 def step(records_dir):
-    """A task of three objectives and a batch of its pipeline."""
+    """Returns a task of three objectives and a batch of its pipeline."""
     task = _task(records_dir, **_three())
     return task, next(iter(task.build_inputs(task.task_config.train_data)))
 

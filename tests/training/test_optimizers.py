@@ -56,7 +56,7 @@ def _train(optimizer, variables, steps, apply=apply_summed):
 
 
 def _adafactor(values, steps):
-    """Shazeer and Stern 2018, algorithms 4 and 5 with §6's relative steps: sums, not means."""
+    """Computes Shazeer and Stern 2018, algorithms 4 and 5 with §6's relative steps, by sums."""
     values = [value.astype(np.float64) for value in values]
     state = [{} for _ in values]
     for step in range(steps):

@@ -104,7 +104,7 @@ def test_goes_on_to_the_same_weights(folders, tmp_path, names, before, after):
 
 
 def test_begins_anew_with_a_word(folders, tmp_path):
-    """Of other data or settings, or with a checkpoint that knows no position."""
+    """Other data or settings, or a checkpoint without a position, begin anew."""
     config = task_config(records_of(folders, "mlm"), {"mlm": SETTINGS["mlm"]})
     task = SentenceEncoderTask(config)
     batch = next(iter(task.build_inputs(config.train_data)))

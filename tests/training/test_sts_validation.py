@@ -17,7 +17,7 @@ from tests.training.test_run import tiny_run
 
 @pytest.fixture(scope="module")
 def sts_file(tmp_path_factory):
-    """Scored pairs in STS-B's columns."""
+    """Writes scored pairs in STS-B's columns."""
     rng = np.random.default_rng(0)
     path = tmp_path_factory.mktemp("sts") / "sts-dev.csv"
     lines = [

@@ -88,7 +88,7 @@ def test_what_is_not_possible_here_is_not_kept(begun):
 
 
 def test_prepared_settings():
-    """The choice is written down and returned; a given one is no choice."""
+    """The choice is written down and returned; a given setting needs none."""
     found, choice = runtime.prepared(_params(runtime={"num_gpus": 1}, **LONG))
     assert found.runtime.enable_xla is True and runtime.is_compiled(found.runtime)
     assert choice.compiled
