@@ -47,6 +47,11 @@ from official_cmlm.training.config import (
 )
 from official_cmlm.training.curve import write_curve
 from official_cmlm.training.data_positions import read_positions
+from official_cmlm.training.inherited_fields import (
+    encoding_length,
+    is_for_sentences,
+    read_starting_encoder,
+)
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.jax_loop import loop_of as jax_loop_of
 from official_cmlm.training.non_finite import failed_step
@@ -65,7 +70,6 @@ from official_cmlm.training.runtime import (
     prepared,
 )
 from official_cmlm.training.signals import StopRequest, watching
-from official_cmlm.training.start import for_sentences, length, read_start
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
 from official_cmlm.training.trainer import (
     Controller,
@@ -415,13 +419,14 @@ def describe_run(
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
     config = task.encoder_config
     if (Path(model_dir) / CONFIG_NAME).exists() and checkpoints_of(model_dir):
-        # Resumed: what it started from may be gone.
-        known = read_start(model_dir)
+        # The training is resumed; the encoder that it started from may be gone.
+        known = read_starting_encoder(model_dir)
         kept = (max(known.max_seq_length, task.trained_length), known.for_sentences)
     else:
-        start = read_start(params.task.init_checkpoint) if params.task.init_checkpoint else None
+        initial = params.task.init_checkpoint
+        start = read_starting_encoder(initial) if initial else None
         trained = chosen_objectives(params.task.objectives)
-        kept = (length(start, task.trained_length), for_sentences(start, trained))
+        kept = (encoding_length(start, task.trained_length), is_for_sentences(start, trained))
     describe(model_dir, config, task.vocabulary, *kept)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)

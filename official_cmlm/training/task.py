@@ -41,8 +41,8 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
 from official_cmlm.training.data_positions import DataPositions
+from official_cmlm.training.inherited_fields import encoding_length, read_starting_encoder
 from official_cmlm.training.model import MultiObjectiveModel
-from official_cmlm.training.start import length, read_start
 from official_cmlm.training.step import (
     GRADIENT_NORM,
     FiniteMean,
@@ -408,12 +408,12 @@ class SentenceEncoderTask(base_task.Task):
         if self._sts_pairs is None:
             return None
         try:
-            start = read_start(self.task_config.init_checkpoint)
+            start = read_starting_encoder(self.task_config.init_checkpoint)
         except UserError:
             # There is none, or a resumed training's start is gone.
             start = None
         encoder = SentenceEncoder(
-            model.encoder, self.vocabulary, length(start, self.trained_length)
+            model.encoder, self.vocabulary, encoding_length(start, self.trained_length)
         )
         return lambda: similarity_spearman(encoder.encode, self._sts_pairs)
 

@@ -11,8 +11,8 @@ from official_cmlm.checkpoints.encoder_directory import describe, differences, r
 from official_cmlm.configs.encoder import REMATS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.training.inherited_fields import StartingEncoder
 from official_cmlm.training.model import MultiObjectiveModel
-from official_cmlm.training.start import Start
 from official_cmlm.training.step import whole_gradients
 from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
@@ -136,8 +136,8 @@ def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
     found, _, _ = read_description(tmp_path)
     assert found == config.replace(remat="none")
     assert differences(found, config) == []
-    start = Start(str(tmp_path), found, 24, for_sentences=True)
-    assert "remat" not in start.taken_over((), ())
+    start = StartingEncoder(str(tmp_path), found, 24, for_sentences=True)
+    assert "remat" not in start.inherited((), ())
     assert start.notes(config, config, ()) == []
 
 
