@@ -29,7 +29,7 @@ class OffsetPositionEmbedding(layers.PositionEmbedding):
         self._offset = offset
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Position vectors for `inputs` `[batch, seq, hidden]`, of the same shape."""
+        """Returns position vectors for `inputs` `[batch, seq, hidden]`, of the same shape."""
         length = tf.shape(inputs)[1]
         rows = self._position_embeddings[self._offset : self._offset + length]
         return tf.broadcast_to(rows[tf.newaxis], tf.shape(inputs))
@@ -43,7 +43,7 @@ def block_at(
     training: bool | None = None,
     recompute: bool = False,
 ) -> tf.Tensor:
-    """A Transformer block's outputs at some positions: their queries attend to the whole sequence.
+    """Computes a block's outputs at some positions, whose queries attend to the whole sequence.
 
     Args:
       block: Model Garden's Transformer block.
@@ -179,7 +179,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     def _biased(
         self, word_ids: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor | None
     ) -> contextlib.AbstractContextManager:
-        """In which a block adds the bias between its inputs and those at `positions`."""
+        """Returns a context in which a block adds the bias from `positions` to its inputs."""
         if self.relative_bias is None:
             return contextlib.nullcontext()
         tokens, elements = tf.shape(word_ids)[1], tf.shape(mask)[2]

@@ -1,7 +1,7 @@
 """The encoder's dropout: of units and of whole attention heads, reproducible, shared by views.
 
 Model Garden's Transformer block is unchanged except for its dropout layers, which have no weights
-and are replaced by the layers of this file. The layer behind the attention output then has the rate
+and are replaced by the layers of this file. The layer after the attention output then has the rate
 of the other hidden units, as in BERT's release and in Hugging Face's library; Model Garden gives it
 the rate of the attention weights. In a training step every mask is a function of (seed,
 step, call, layer, row): it is the same after a restart, for any split of the batch into chunks, and

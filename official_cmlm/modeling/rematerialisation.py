@@ -1,10 +1,10 @@
 """Rematerialisation: a part of a Transformer block is computed again in the backward pass.
 
-The backward pass needs most of what the forward pass computed. Kept are the inputs of a part alone;
-the rest is computed again when its gradient is due (Chen et al. 2016, "Training Deep Nets with
+The backward pass needs most results of the forward pass. Only the inputs of a part are kept; the
+rest is computed again when its gradient is due (Chen et al. 2016, "Training Deep Nets with
 Sublinear Memory Cost"). Dropout masks are a function of the call's stream, so both passes draw the
-same. `tf.recompute_grad` does not serve: when the gradient is due, the dropout layers' state and
-Keras's `training` are gone, and it does not separate the masks of both passes for XLA.
+same. `tf.recompute_grad` cannot be used: when the gradient is due, the mode of dropout and Keras's
+`training` are gone, and it does not separate the masks of both passes for XLA.
 """
 
 import dataclasses
@@ -62,10 +62,10 @@ def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
 
 
 def _zero_after(tensor: tf.Tensor) -> tf.Tensor:
-    """int64 0 that is known only when `tensor` is.
+    """Returns an int64 0 that is known only when `tensor` is.
 
-    What is added to it is computed after `tensor`, and XLA does not find it equal to what was
-    computed before. Of a NaN it is 1, as no compiler may leave out the comparison then.
+    A sum with it is computed after `tensor`, and XLA does not find it equal to a value that was
+    computed before. For a NaN it is 1, so no compiler may leave out the comparison.
     """
     element = tf.reduce_sum(tf.reshape(tensor, [-1])[:1])
     return tf.cast(tf.not_equal(element, element), tf.int64)

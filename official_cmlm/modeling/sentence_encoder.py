@@ -139,7 +139,7 @@ class SentenceEncoderModel(tf_keras.Model):
         return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers}
 
     def _padded(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
+        """Returns the inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
         ids, mask, types = (features[name] for name in INPUT_NAMES)
         length = self.config.padded_length
         ids, mask_of_ids = pad(ids, mask, length, self.config.padding_id)
