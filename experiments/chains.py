@@ -5,18 +5,19 @@ import json
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from official_cmlm import cli
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, within
 from official_cmlm.training import signals
 from official_cmlm.training.progress import check_completed
+from official_cmlm.validation import Matching, OneOf, read_dataclass
 
 from . import module_of, registry
 
 _ROOT = Path(__file__).parent / "chains"
-_FIELDS = ("name", "experiment", "mode", "config_files", "params_override")
 _MODES = ("train", "train_and_eval")
+_FOLDER = Matching(r"[\w+-]([\w .,+-]*[\w+-])?", "the name of a folder: letters, digits, _ and -")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,15 +32,22 @@ class Stage:
       params_override: a mapping that changes the experiment, after `config_files`.
     """
 
-    name: str
+    name: Annotated[str, _FOLDER]
     experiment: str
-    mode: str = "train"
+    mode: Annotated[str, OneOf(_MODES)] = "train"
     config_files: tuple[str, ...] = ()
     params_override: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
+@dataclasses.dataclass(frozen=True)
+class Chain:
+    """The content of a chain's file: its stages in order."""
+
+    stages: list[Stage]
+
+
 def stage_files() -> dict[str, Path]:
-    """Name, e.g. `bitext_s3`, -> the file of a chain that comes with the project."""
+    """Returns name, e.g. `bitext_s3`, -> the file of each chain that comes with the project."""
     return {path.stem: path for path in sorted(_ROOT.glob("*.yaml"))}
 
 
@@ -55,36 +63,12 @@ def read_stages(name: str) -> list[Stage]:
     path = stage_files().get(name.removesuffix(".yaml"), Path(name))
     if not path.is_file():
         raise UserError(f"{name}: no such file of stages; there are {', '.join(stage_files())}")
-    values = read_yaml(path)
-    listed = values.get("stages") if isinstance(values, dict) else None
-    if not isinstance(listed, list) or not listed or list(values) != ["stages"]:
-        raise UserError(f"{path}: must hold one key, stages, with a list of them")
-    stages = [_stage(entry, f"{path}: stage {i}") for i, entry in enumerate(listed, 1)]
+    stages = read_dataclass(Chain, read_yaml(path), str(path)).stages
+    if not stages:
+        raise UserError(f"{path}: stages is empty; name at least one")
     if len({stage.name for stage in stages}) != len(stages):
         raise UserError(f"{path}: two stages have the same name")
     return stages
-
-
-def _stage(entry: Any, where: str) -> Stage:
-    if not isinstance(entry, dict) or not {"name", "experiment"} <= entry.keys():
-        raise UserError(f"{where}: must be a mapping with name and experiment, got {entry!r}")
-    if unknown := [key for key in entry if key not in _FIELDS]:
-        raise UserError(f"{where}: unknown key {unknown[0]}; valid: {', '.join(_FIELDS)}")
-    if entry.get("mode", _MODES[0]) not in _MODES:
-        raise UserError(f"{where}: mode must be one of {', '.join(_MODES)}; got {entry['mode']!r}")
-    for key in ("name", "experiment"):
-        if not isinstance(entry[key], str):
-            raise UserError(f"{where}: {key} must be a string, got {entry[key]!r}; quote it")
-    overrides, files = entry.get("params_override", {}), entry.get("config_files", [])
-    if not isinstance(overrides, dict):
-        raise UserError(f"{where}: params_override must be a mapping, got {overrides!r}")
-    if not isinstance(files, list) or not all(isinstance(file, str) for file in files):
-        raise UserError(f"{where}: config_files must be a list of paths, got {files!r}")
-    name = entry["name"]
-    plain = name.isprintable() and name == name.strip() and not set(name) & {"/", "\\"}
-    if not plain or name in ("", ".", ".."):
-        raise UserError(f"{where}: name {name!r} cannot be that of a folder; use letters, digits")
-    return Stage(**{**entry, "config_files": tuple(files)})
 
 
 def load_stages(
@@ -105,24 +89,14 @@ def load_stages(
     loaded, before = [], None
     for number, stage in enumerate(stages, 1):
         cli.announce(f"[{number}/{len(stages)}] checking {stage.name}")
-        try:
-            config, before = _load(stage, before, init_checkpoint, params_override)
-        except UserError as error:
-            raise UserError(f"stage {stage.name}: {error}") from None
+        with within(f"stage {stage.name}"):
+            overrides = overrides_of(stage, params_override)
+            config = registry.load(
+                stage.experiment, list(stage.config_files), overrides, init_checkpoint
+            )
+            before = check_training(config, f"stage {stage.name}", stage.mode, before)
         loaded.append((stage, config))
     return loaded
-
-
-def _load(
-    stage: Stage,
-    before: tuple[str, Any, str] | None,
-    init_checkpoint: str | None,
-    params_override: str | None,
-) -> tuple[Any, tuple[str, Any, str]]:
-    """A stage's configuration, and its name, encoder and vocabulary's hash for the next one."""
-    overrides = overrides_of(stage, params_override)
-    config = registry.load(stage.experiment, list(stage.config_files), overrides, init_checkpoint)
-    return config, check_training(config, f"stage {stage.name}", stage.mode, before)
 
 
 def check_training(
@@ -229,24 +203,8 @@ def run_experiment(
     import_modules: Sequence[str] = (),
 ) -> None:
     """Trains one stage in a process of its own; see `run_stages`."""
-    status = run(_command(stage, folder, start, params_override, import_modules))
-    if status:
-        raise UserError(
-            f"stage {stage.name} ended with status {status}; run the same command to resume from "
-            "its last checkpoint"
-        )
-    check_completed(folder)
-
-
-def _command(
-    stage: Stage,
-    folder: Path,
-    start: str | None,
-    params_override: str | None,
-    import_modules: Sequence[str],
-) -> list[str]:
     overrides = overrides_of(stage, params_override)
-    return [
+    command = [
         sys.executable,
         "-m",
         module_of("experiments.train"),
@@ -258,9 +216,15 @@ def _command(
         *([f"--params_override={overrides}"] if overrides else []),
         *([f"--init_checkpoint={start}"] if start else []),
     ]
+    if status := run(command):
+        raise UserError(
+            f"stage {stage.name} ended with status {status}; run the same command to resume from "
+            "its last checkpoint"
+        )
+    check_completed(folder)
 
 
-def overrides_of(stage: "Stage", common: str | None) -> str | None:
+def overrides_of(stage: Stage, common: str | None) -> str | None:
     """A stage's own overrides and the common ones that apply to it, as `--params_override`.
 
     Setting a field of an objective also adds the objective to the experiment. Common values below
@@ -278,7 +242,7 @@ def overrides_of(stage: "Stage", common: str | None) -> str | None:
     return merged(stage.params_override, json.dumps(values) if values else None)
 
 
-def concerning(stage: "Stage", common: str | None) -> dict[str, Any]:
+def concerning(stage: Stage, common: str | None) -> dict[str, Any]:
     """The common overrides that apply to a stage; see `overrides_of`."""
     values = _parsed(common)
     if named := _named_objectives(values):
@@ -293,7 +257,7 @@ def concerning(stage: "Stage", common: str | None) -> dict[str, Any]:
     return values
 
 
-def check_common(stages: list["Stage"], common: str | None, what: str = "stage") -> None:
+def check_common(stages: list[Stage], common: str | None, what: str = "stage") -> None:
     """Raises `UserError` if the common overrides name an objective that no stage has.
 
     Args:
@@ -348,7 +312,7 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if name in objectives()}
 
 
-def _own_objectives(stage: "Stage") -> set[str]:
+def _own_objectives(stage: Stage) -> set[str]:
     """The objectives of a stage without any common overrides."""
     from official_cmlm.training.config import chosen_objectives
 

@@ -1,5 +1,8 @@
 """The exceptions that the command line shows without a stack trace."""
 
+import contextlib
+from collections.abc import Iterator
+
 # Longer messages lose their middle: what they quote may be a file of any size.
 _MOST_CHARACTERS = 1200
 
@@ -25,6 +28,15 @@ class Stopped(Exception):
     The message is one line: where it stopped and how to resume. The binaries print it and exit with
     status 0.
     """
+
+
+@contextlib.contextmanager
+def within(where: str) -> Iterator[None]:
+    """Puts `where` and a colon before the messages of the block's `UserError`s."""
+    try:
+        yield
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from None
 
 
 def one_line(text: object) -> str:

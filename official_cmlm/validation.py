@@ -14,13 +14,14 @@ import dataclasses
 import difflib
 import functools
 import math
+import re
 import reprlib
 import types
 import typing
 from collections.abc import Callable
 from typing import Any, TypeVar
 
-from official_cmlm.errors import UserError
+from official_cmlm.errors import UserError, within
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,6 +72,27 @@ class OneOf:
     reason = ""
 
 
+@dataclasses.dataclass(frozen=True)
+class Matching:
+    """Strings that a regular expression matches as a whole.
+
+    Attributes:
+      pattern: the expression.
+      words: what it asks for, for messages.
+    """
+
+    pattern: str
+    words: str
+
+    def __contains__(self, value: str) -> bool:
+        return re.fullmatch(self.pattern, value) is not None
+
+    def __str__(self) -> str:
+        return self.words
+
+    reason = ""
+
+
 def at_least(low: float, reason: str = "") -> Range:
     """Numbers from `low` on."""
     return Range(low, reason=reason)
@@ -86,6 +108,7 @@ def between(low: float, high: float, *, above_low: bool = False, below_high: boo
     return Range(low, high, above_low, below_high)
 
 
+_Limit = Range | OneOf | Matching
 # NumPy's and TensorFlow's seeds have 32 bits.
 SEED = between(0, 2**32 - 1)
 # Whole numbers of TensorFlow have 64 bits.
@@ -158,6 +181,7 @@ def read_dataclass(kind: type[T], values: Any, where: str) -> T:
         result = _read_fields(kind, values, "", build)
         check_fields(result, "", recursive=True)
     except ValueError as error:
+        # The class itself may raise one.
         raise UserError(f"{where}: {error}") from None
     return result
 
@@ -175,10 +199,8 @@ def read_fields(kind: type, values: Any, where: str) -> dict[str, Any]:
     def keep(kind: type, fields: dict[str, Any], path: str) -> dict[str, Any]:
         return dataclasses.asdict(kind()) | fields if path.endswith("]") else fields
 
-    try:
+    with within(where):
         return _read_fields(kind, values, "", keep)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from None
 
 
 def _read_fields(
@@ -190,10 +212,7 @@ def _read_fields(
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     fields = {}
-    removed = _removed_fields(kind)
     for key, value in values.items():
-        if key in removed and value in removed[key]:
-            continue
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
             hint = f"did you mean {_below(path, near[0])}?" if near else f"valid: {_list(names)}"
@@ -206,17 +225,6 @@ def _read_fields(
             found = reprlib.repr(fields["type"])
             raise UserError(f"{_below(path, 'type')} must be one of {_list(kinds)}; got {found}")
     return make(kind, fields, path)
-
-
-def _removed_fields(kind: type) -> dict[str, tuple]:
-    """Returns the fields that files of earlier versions may have, with the values that did nothing.
-
-    A class names them as `removed_fields`; those of its bases count too.
-    """
-    found: dict[str, tuple] = {}
-    for base in kind.__mro__:
-        found |= vars(base).get("removed_fields", {})
-    return found
 
 
 def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:
@@ -282,7 +290,7 @@ def check_fields(config: Any, where: str, recursive: bool = False) -> None:
         )
 
 
-def _check(value: Any, path: str, limit: Range | OneOf, recursive: bool) -> None:
+def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
     if dataclasses.is_dataclass(value):
         if recursive:
             check_fields(value, path, recursive)
@@ -294,11 +302,11 @@ def _check(value: Any, path: str, limit: Range | OneOf, recursive: bool) -> None
             raise UserError(f"{path} must fit into 64 bits, got {reprlib.repr(value)}")
         if isinstance(limit, Range):
             _refuse_outside(value, path, limit)
-    elif isinstance(value, str) and isinstance(limit, OneOf):
+    elif isinstance(value, str) and not isinstance(limit, Range):
         _refuse_outside(value, path, limit)
 
 
-def _refuse_outside(value: Any, path: str, limit: Range | OneOf) -> None:
+def _refuse_outside(value: Any, path: str, limit: _Limit) -> None:
     if value not in limit:
         reason = f" ({limit.reason})" if limit.reason else ""
         raise UserError(f"{path} must be {limit}{reason}, got {reprlib.repr(value)}")
@@ -309,11 +317,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def _limit(kind: type, name: str, hints: dict[str, Any]) -> Range | OneOf:
+def _limit(kind: type, name: str, hints: dict[str, Any]) -> _Limit:
     """What a field declares, or what is known of it; any finite number otherwise."""
     for hint in (hints.get(name), *_options(hints.get(name))):
         for note in getattr(hint, "__metadata__", ()):
-            if isinstance(note, (Range, OneOf)):
+            if isinstance(note, _Limit):
                 return note
     known = next(
         (

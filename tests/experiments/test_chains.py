@@ -151,21 +151,28 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("stages: []", "must hold one key, stages"),
-        ("- a", "must hold one key, stages"),
-        ("stages: [{name: a}]", "stage 1: must be a mapping with name and experiment"),
-        ("stages: [{name: a, experiment: demo, steps: 3}]", "unknown key steps"),
-        ("stages: [{name: a/b, experiment: demo}]", "cannot be that of a folder"),
+        ("stages: []", "stages is empty"),
+        ("- a", "top level must be a mapping"),
+        ("stage: []", "unknown key stage; did you mean stages"),
+        ("stages: [{name: a}]", r"stages\[0\].experiment is missing"),
+        (
+            "stages: [{name: a, experiment: demo, steps: 3}]",
+            r"unknown key stages\[0\].steps; valid: name",
+        ),
+        (
+            "stages: [{name: a/b, experiment: demo}]",
+            r"stages\[0\].name must be the name of a folder",
+        ),
         ("stages: [{name: a, experiment: demo, mode: eval}]", "mode must be one of train"),
-        ("stages: [{name: .., experiment: demo}]", "name '..' cannot be that of a folder"),
-        ("stages: [{name: ., experiment: demo}]", "name '.' cannot be that of a folder"),
-        ("stages: [{name: 'a\\b', experiment: demo}]", "cannot be that of a folder"),
-        ("stages: [{name: '', experiment: demo}]", "cannot be that of a folder"),
-        ("stages: [{name: 1, experiment: demo}]", "stage 1: name must be a string, got 1"),
-        ("stages: [{name: a, experiment: [demo]}]", "experiment must be a string, got .'demo'."),
+        ("stages: [{name: .., experiment: demo}]", "name of a folder: .*, got '..'"),
+        ("stages: [{name: ., experiment: demo}]", "name of a folder: .*, got '.'"),
+        ("stages: [{name: 'a\\b', experiment: demo}]", "name of a folder"),
+        ("stages: [{name: '', experiment: demo}]", "name of a folder"),
+        ("stages: [{name: 1, experiment: demo}]", r"stages\[0\].name must be str, got 1; quote it"),
+        ("stages: [{name: a, experiment: [demo]}]", "experiment must be str, got .'demo'."),
         (
             "stages: [{name: a, experiment: demo, params_override: a.b=1}]",
-            "stage 1: params_override must be a mapping, got 'a.b=1'",
+            r"stages\[0\].params_override must be a mapping, got 'a.b=1'",
         ),
         (
             "stages: [{name: a, experiment: demo, params_override: null}]",
@@ -173,11 +180,11 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
         ),
         (
             "stages: [{name: a, experiment: demo, config_files: a.yaml}]",
-            "stage 1: config_files must be a list of paths, got 'a.yaml'",
+            r"stages\[0\].config_files must be a list, got 'a.yaml'",
         ),
         (
             "stages: [{name: a, experiment: demo, config_files: [1]}]",
-            "config_files must be a list of paths",
+            r"config_files\[0\] must be str, got 1; quote it",
         ),
         (
             "stages: [{name: a, experiment: demo}, {name: a, experiment: demo}]",
