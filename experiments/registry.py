@@ -11,7 +11,7 @@ from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
 # Folders that hold something else than experiments.
-_OTHER = ("chains", "miniature", "studies")
+_OTHER = ("chains", "studies")
 
 
 def experiment_files() -> dict[str, Path]:
@@ -56,7 +56,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       params_override: `a.b=1,c.d=2` or a YAML mapping.
       init_checkpoint: encoder directory to start from. Fields that describe its network are taken
         from there, so that the weights fit; of a sentence encoder also those of its vector, but for
-        what the experiment `needs`. See `official_cmlm.training.inherited_fields`.
+        what the experiment `needs`. See `official_cmlm.training.start`.
       notes: lines about these fields are appended to it, one for each that differs.
 
     Returns:
@@ -65,15 +65,6 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     Raises:
       UserError: for an unknown experiment, file, key or a value of the wrong type.
     """
-    files = experiment_files()
-    path = _find(name, files, Path())
-    if path is None:
-        near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
-        hint = f"did you mean {near[0]}? " if near else ""
-        raise UserError(
-            f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
-            "(--experiment=? says what each is), and files of your own that end in .yaml"
-        )
     # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.configs.schedule import check_schedule
     from official_cmlm.configs.yaml_loading import parse_override, read_yaml
@@ -81,19 +72,19 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     from official_cmlm.validation import check_fields
 
     config = SentenceEncoderExperimentConfig()
-    from official_cmlm.training.inherited_fields import read_starting_encoder
+    from official_cmlm.training.start import read_start
 
-    shipped = {path.resolve() for path in files.values()}
+    shipped = {path.resolve() for path in experiment_files().values()}
     needed: set[str] = set()
     named: set[str] = set()
-    for values, where in _with_bases(path, files):
+    for values, where in read_files(name):
         needed.update(_needs(values, where, where.resolve() not in shipped))
         named.update(_encoder_fields(values))
         _apply(config, values, str(where))
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
-        start = read_starting_encoder(init_checkpoint)
-        task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
+        start = read_start(init_checkpoint)
+        task = {"init_checkpoint": init_checkpoint, "encoder": start.taken_over(needed, named)}
         _apply(config, {"task": task}, init_checkpoint)
     for file in map(Path, config_files or []):
         values = read_yaml(file)
@@ -101,7 +92,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if params_override:
         _apply(config, parse_override(params_override), "--params_override")
     if start is not None:
-        _apply(config, {"task": {"encoder": start.reset_fields(config.task.encoder)}}, "start")
+        _apply(config, {"task": {"encoder": start.without_leftovers(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
@@ -134,32 +125,48 @@ def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
     return files.get(name.removesuffix(".yaml"))
 
 
-def _with_bases(path: Path, files: dict[str, Path]) -> list[tuple[dict, Path]]:
-    """(values, file) of the experiments that an experiment is based on, then of its own file.
+def read_files(name: str) -> list[tuple[dict, Path]]:
+    """Reads an experiment's file and those of the experiments that it is based on.
 
     `base: cmlm/english_base` at the top of a file takes over another experiment, so that an
     ablation says only what it changes. A user's own file is named by its path from there.
+
+    Args:
+      name: see `load`.
+
+    Returns:
+      (values, file), each after the file that it is based on.
+
+    Raises:
+      UserError: for an unknown experiment, or bases that lead back to one of these files.
     """
     from official_cmlm.configs.yaml_loading import read_yaml
 
-    chain: list[tuple[dict, Path]] = []
-    seen = [path]
+    files = experiment_files()
+    path = _find(name, files, Path())
+    if path is None:
+        near = difflib.get_close_matches(name, files, n=1, cutoff=0.4)
+        hint = f"did you mean {near[0]}? " if near else ""
+        raise UserError(
+            f"no experiment is called {name!r}; {hint}there are {', '.join(files)} "
+            "(--experiment=? says what each is), and files of your own that end in .yaml"
+        )
+    found: list[tuple[dict, Path]] = []
     while True:
         values = read_yaml(path) or {}
         base = values.pop("base", None) if isinstance(values, dict) else None
-        chain.insert(0, (values, path))
+        found.insert(0, (values, path))
         if base is None:
-            return chain
-        found = _find(base, files, path.parent) if isinstance(base, str) else None
-        if found is None:
+            return found
+        next_path = _find(base, files, path.parent) if isinstance(base, str) else None
+        if next_path is None:
             raise UserError(
                 f"{path}: base: {base} is no experiment; there are {', '.join(files)}, and "
                 "files of your own that end in .yaml, seen from this one"
             )
-        path = found
-        if path in seen:
-            raise UserError(f"{seen[0]}: its bases lead back to {path}")
-        seen.append(path)
+        path = next_path
+        if path in [seen for _, seen in found]:
+            raise UserError(f"{found[-1][1]}: its bases lead back to {path}")
 
 
 def _encoder_fields(values: dict) -> list[str]:
@@ -176,15 +183,15 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
     A shipped file lists them under `needs`, where they are the method itself: an ablation of the
     pooling, say. Whatever a user's own file names of the sentence vector is meant.
     """
-    from official_cmlm.training.inherited_fields import VECTOR_FIELDS
+    from official_cmlm.training.start import OF_THE_VECTOR
 
-    named = [name for name in _encoder_fields(values) if name in VECTOR_FIELDS]
+    named = [name for name in _encoder_fields(values) if name in OF_THE_VECTOR]
     needs = values.pop("needs", None) if isinstance(values, dict) else None
     if needs is None:
         return named if is_own else []
-    if not isinstance(needs, list) or not set(map(str, needs)) <= set(VECTOR_FIELDS):
+    if not isinstance(needs, list) or not set(map(str, needs)) <= set(OF_THE_VECTOR):
         raise UserError(
-            f"{path}: needs must be a list of {', '.join(VECTOR_FIELDS)}, got {needs!r}"
+            f"{path}: needs must be a list of {', '.join(OF_THE_VECTOR)}, got {needs!r}"
         )
     return needs
 
@@ -192,14 +199,14 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
     """What a training keeps of the encoder that it starts from, and what it does not."""
     from official_cmlm.training.config import chosen_objectives
-    from official_cmlm.training.inherited_fields import read_starting_encoder
+    from official_cmlm.training.start import read_start
 
     folder = config.task.init_checkpoint
     if start is None:
         if not folder or folder.startswith("<"):
             return []
         try:
-            start = read_starting_encoder(folder)
+            start = read_start(folder)
         except UserError:
             # The training says so.
             return []

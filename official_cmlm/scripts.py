@@ -28,7 +28,7 @@ train_quality_classifier = functools.partial(_run, "data_prep.train_quality_clas
 demo = functools.partial(_run, "experiments.demo")
 demo_report = functools.partial(_run, "experiments.demo.report")
 evaluate = functools.partial(_run, "experiments.evaluate")
-miniature = functools.partial(_run, "experiments.miniature")
+study = functools.partial(_run, "experiments.study")
 train = functools.partial(_run, "experiments.train")
 train_stages = functools.partial(_run, "experiments.train_stages")
 

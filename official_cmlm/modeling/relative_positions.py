@@ -13,10 +13,10 @@ _FARTHEST = 128
 
 
 def buckets_of_distances(buckets: int) -> np.ndarray:
-    """Returns the bucket of each distance from −128 to 128: int32 `[257]`.
+    """Bucket of each distance from −128 to 128: int32 `[257]`.
 
-    Half of the buckets are for keys after the query. Half of each half is for single distances, and
-    the others grow with the logarithm. NumPy computes them: compilers round logarithms otherwise.
+    Half of the buckets are for what stands behind; of each half, half are for single distances, and
+    the others grow with the logarithm. Computed here once, as compilers round logarithms otherwise.
     """
     half = buckets // 2
     exact = half // 2
@@ -29,7 +29,7 @@ def buckets_of_distances(buckets: int) -> np.ndarray:
 
 
 def relative_bias(table: tf.Tensor, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """Returns the bias between positions.
+    """The bias between positions.
 
     Args:
       table: float `[buckets, heads]`.
@@ -59,12 +59,12 @@ class RelativeAttentionBias(tf_keras.layers.Layer):
         self._current: tf.Tensor | None = None
 
     def call(self, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """Returns the `relative_bias` of the table."""
+        """See `relative_bias`."""
         return relative_bias(tf.convert_to_tensor(self.table), queries, keys)
 
     @contextlib.contextmanager
     def using(self, bias: tf.Tensor) -> Iterator[None]:
-        """Makes the blocks that are called within a `with` block add this bias."""
+        """Blocks that are called inside add this bias."""
         self._current = bias
         try:
             yield

@@ -101,15 +101,12 @@ class Cmlm(Objective):
     metric_directions = MASKED_METRICS
 
     def __init__(
-        self,
-        config: CmlmConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer,
-        static_shapes: bool = False,
+        self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
     ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+        super().__init__(config, encoder, head)
+        self.head = head
         size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
-        # With `sentence_vector: projected_mean` the encoder has the projection, and exports it.
+        # With `sentence_vector: projected_mean` the projection is part of what is exported.
         self.projection = encoder.projection or Projection(
             config.num_projections, size, stddev, config.projection_depth, config.projection_width
         )
@@ -133,7 +130,7 @@ class Cmlm(Objective):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(features["second_masked"])
+        return num_masked(self, features["second_masked"])
 
     def _with_skip(self, outputs: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
         """`[batch, slots, hidden]` from each output beside all N projected vectors."""

@@ -87,9 +87,8 @@ class Nli(Objective):
         config: NliConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+        super().__init__(config, encoder, head)
         self.classifier = tf_keras.layers.Dense(
             NUM_CLASSES,
             kernel_initializer=tf_keras.initializers.TruncatedNormal(

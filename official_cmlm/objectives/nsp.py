@@ -101,16 +101,12 @@ class Nsp(Objective):
         "nsp_accuracy": HIGHER,
         **MASKED_METRICS,
     }
-    is_language_model = True
 
     def __init__(
-        self,
-        config: NspConfig,
-        encoder: SentenceEncoderModel,
-        head: tf_keras.layers.Layer,
-        static_shapes: bool = False,
+        self, config: NspConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
     ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+        super().__init__(config, encoder, head)
+        self.head = head
         self.pooler = encoder.bert.pooler_layer
         self.pooler.trainable = True
         self.classifier = tf_keras.layers.Dense(
@@ -124,7 +120,7 @@ class Nsp(Objective):
         self.classifier.build([None, encoder.config.hidden_size])
 
     def _outputs(self, features: dict, encode: Encode) -> tf.Tensor:
-        """Returns the first token's output, then those of the prediction slots; encoded once."""
+        """The first token's output, then those of the prediction slots; encoded once."""
         return encode(features["pair_masked"], "pair_masked")["sequence_output"]
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
@@ -142,4 +138,4 @@ class Nsp(Objective):
         return predict_masked(self, outputs[:, 1:], features["pair_masked"])
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(features["pair_masked"])
+        return num_masked(self, features["pair_masked"])

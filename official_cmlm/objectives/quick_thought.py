@@ -60,16 +60,14 @@ class QuickThought(Objective):
 
     config_class = QuickThoughtConfig
     metric_directions = METRIC_DIRECTIONS
-    in_batch_metrics = frozenset(METRIC_DIRECTIONS)
 
     def __init__(
         self,
         config: QuickThoughtConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
-        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head, static_shapes)
+        super().__init__(config, encoder, head)
         self.context_encoder = None
         if config.encoders == "separate":
             self.context_encoder = SentenceEncoderModel(encoder.config)
@@ -90,4 +88,4 @@ class QuickThought(Objective):
         return retrieval_vectors(first, second, features, self.config)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors, self.config, self.config.reduction(self.static_shapes))
+        return retrieval_output(vectors, self.config, self.summed)

@@ -1,4 +1,4 @@
-"""Reports of a training: a progress bar, `history.jsonl` and `train_summary.json`."""
+"""What a training reports: a progress bar, `history.jsonl` and `train_summary.json`."""
 
 import contextlib
 import importlib.metadata
@@ -18,7 +18,7 @@ from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
-# Metrics shown after the bar, which itself shows steps, steps per second and the time left.
+# Metrics shown behind the bar, which itself shows steps, steps per second and the time left.
 _SHOWN = {
     "loss": ("training_loss", "{:.3f}"),
     "lr": ("learning_rate", "{:.1e}"),
@@ -53,7 +53,7 @@ class TrainingProgress:
         global_step: Any,
         started: float | None = None,
     ) -> None:
-        """Starts measuring the time of the run.
+        """Starts the clock.
 
         Args:
           total_steps: steps of the whole training.
@@ -77,19 +77,19 @@ class TrainingProgress:
         self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
 
     def on_train(self, output: dict[str, Any]) -> None:
-        """Reports the metrics of a loop of `steps_per_loop` steps."""
+        """Called with the metrics of each loop of `steps_per_loop` steps."""
         values = self.last = _floats(output)
         self._write("train", int(self._global_step.numpy()), values)
         self._show(values)
 
     def on_first_step(self, seconds: float) -> None:
-        """Reports the first step of the run, which took `seconds`, tracing it included."""
+        """Called after the first step of the run, which took `seconds`, tracing it included."""
         whole = self.seconds_to_first_step = time.monotonic() - self._run_started
         line = f"first step after {whole:.1f} s, {seconds:.1f} s of it for tracing and computing it"
         tqdm.write(line, file=sys.stderr)
 
     def on_piece(self, values: dict[str, float]) -> None:
-        """Shows the metrics of a loop so far, every few seconds; see `Trainer.on_piece`."""
+        """Called every few seconds with the metrics of a loop so far; see `Trainer.on_piece`."""
         self._show(values)
         if not self._estimated and values.get("seconds", -1.0) >= _ESTIMATE_SECONDS:
             self._estimated = True
@@ -105,7 +105,7 @@ class TrainingProgress:
         self._bar.update(int(self._global_step.numpy()) - self._bar.n)
 
     def on_eval(self, output: dict[str, Any]) -> None:
-        """Reports the metrics of an evaluation."""
+        """Called with the metrics of each evaluation."""
         values = _floats(output)
         step = int(self._global_step.numpy())
         self._write("validation", step, values)
@@ -127,18 +127,20 @@ class TrainingProgress:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def evaluated_steps(model_dir: str) -> set[int]:
-    """Returns the steps for which a folder's history has a line of validation metrics."""
-    path, steps = Path(model_dir) / HISTORY_NAME, set()
+def evaluated_steps(model_dir: str | Path) -> dict[int, dict[str, Any]]:
+    """Returns step -> metrics of each validation in a folder's history."""
+    path, found = Path(model_dir) / HISTORY_NAME, {}
     for text in (
         path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
     ):
         # A killed process may have left an incomplete line.
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             line = json.loads(text)
-            if line["split"] == "validation":
-                steps.add(int(line["step"]))
-    return steps
+            if line.pop("split") == "validation":
+                step = int(line.pop("step"))
+                line.pop("seconds", None)
+                found[step] = {key: value for key, value in line.items() if value is not None}
+    return found
 
 
 @contextlib.contextmanager
@@ -227,7 +229,7 @@ def write_summary(
 
 
 def _finite(value: float | None) -> float | None:
-    """Returns the value; None if it is non-finite, which JSON cannot represent."""
+    """The value; None if it is non-finite, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -238,8 +240,26 @@ def check_completed(model_dir: Path) -> None:
         raise Stopped(f"{model_dir}: stopped; run the same command to resume")
 
 
+def total_counts(model_dir: Path, steps: int) -> dict[str, float | None]:
+    """Returns the examples, tokens and seconds of all runs of a training.
+
+    They are None unless the steps of the summaries add up: a killed run writes none.
+
+    Args:
+      model_dir: the folder, in which a caller has kept the summaries of earlier runs as
+        `train_summary.*.json`.
+      steps: steps of the whole training.
+    """
+    parts = [read_object(path) for path in model_dir.glob("train_summary*.json")]
+    is_whole = sum(part["steps"] for part in parts) == steps
+    return {
+        key: sum(part[key] for part in parts) if is_whole else None
+        for key in ("examples", "tokens", "seconds")
+    }
+
+
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that results depend on."""
+    """The versions of Python and of the packages that results depend on."""
     packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": sys.version.split()[0], **found}

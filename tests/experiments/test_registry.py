@@ -21,12 +21,11 @@ def test_every_experiment_has_a_summary_and_cites_its_paper():
 
 def test_every_published_setting_names_its_accelerator():
     """In its own file or in that of an experiment that it is based on."""
-    files = registry.experiment_files()
-    for name, path in files.items():
+    for name in registry.experiment_files():
         folder, _, rung = name.rpartition("/")
         if rung in ("tiny", "mini", "small") or folder in ("", "recipes"):
             continue
-        bases = [file for _, file in registry._with_bases(path, files)]
+        bases = [file for _, file in registry.read_files(name)]
         assert any("\n# Sized for: " in file.read_text(encoding="utf-8") for file in bases), name
 
 

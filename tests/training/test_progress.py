@@ -1,4 +1,4 @@
-"""The progress bar and a loop's metrics."""
+"""What the progress bar makes of a loop's metrics."""
 
 import json
 import time

@@ -15,6 +15,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from official_cmlm.errors import UserError
+
 
 @dataclasses.dataclass(frozen=True)
 class PaperTable:
@@ -93,3 +95,29 @@ def own_values(
     return [
         mean if column == "=mean" else value for value, (_, column) in zip(values, table.columns)
     ]
+
+
+def row_values(paper: str, table: str, row: str) -> dict[str, float]:
+    """Returns `suite/task/metric` -> the printed figure of a row, in the unit of our scores.
+
+    Args:
+      paper, table, row: names as the files of this package have them.
+
+    Raises:
+      UserError: if there is no such row.
+    """
+    tables = {(one.paper, one.table): one for one in paper_tables()}
+    if (paper, table) not in tables:
+        known = "; ".join(map(", ".join, tables))
+        raise UserError(f"no table {table!r} of {paper!r}; there are {known}")
+    found = tables[paper, table]
+    rows = dict(found.rows)
+    if row not in rows:
+        raise UserError(f"{paper}, {table}: no row {row!r}; there are {', '.join(rows)}")
+    values: dict[str, float] = {}
+    for _, variant in found.variants:
+        for (_, ids), printed in zip(found.columns, rows[row]):
+            for one in (ids or "").replace("*", variant).split("|"):
+                if "/" in one and printed is not None:
+                    values.setdefault(f"{found.suite}/{one}", printed * found.scale)
+    return values

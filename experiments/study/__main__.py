@@ -1,0 +1,103 @@
+"""Runs a study: `python -m experiments.study --study=mlm_cmlm --work_dir=… --data_dir=…`.
+
+Makes the study's records, trains each arm with each seed, scores it with `experiments.evaluate`,
+and writes `results.json`, the table `study.md` and the figure `study.png` into the folder. The same
+command resumes a stopped study; nothing is trained twice.
+"""
+
+import os
+from pathlib import Path
+
+from absl import flags
+
+from official_cmlm import cli
+from official_cmlm.errors import UserError
+from official_cmlm.extras import check_extra
+from official_cmlm.files import check_writable, locked
+
+from .definition import Study, read_study, study_files
+
+FLAGS = flags.FLAGS
+
+
+def define_flags() -> None:
+    """Defines the study, its folders and the arms to run."""
+    flags.DEFINE_string(
+        "study", None, "YAML file, or the name of one below experiments/studies; ? lists. Required."
+    )
+    flags.DEFINE_string("work_dir", None, "Folder for everything that the study makes. Required.")
+    flags.DEFINE_string(
+        "data_dir",
+        os.environ.get("CMLM_DATA_DIR"),
+        "Folder of texts and evaluation data, $data of the study. Default: the environment variable"
+        " CMLM_DATA_DIR.",
+    )
+    flags.DEFINE_string(
+        "start", None, "Encoder directory, $start of the study. Needed by studies that name it."
+    )
+    flags.DEFINE_list(
+        "arms",
+        [],
+        "Arms to run now, and the arms that these start from; the report has all finished ones."
+        " Default: all.",
+    )
+    flags.DEFINE_bool(
+        "report_only", False, "Whether to make only table and figure, of the finished arms."
+    )
+
+
+def main(argv: list[str]) -> None:
+    """Runs the binary."""
+    del argv
+    if FLAGS.study in (None, "?", "list"):
+        for name, path in study_files().items():
+            print(f"  {name}  {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+        if FLAGS.study is None:
+            raise UserError("--study is missing; name a file, or one of these")
+        return
+    if not FLAGS.work_dir:
+        raise UserError("--work_dir is missing; name the folder for the study")
+    check_extra("report", "matplotlib")
+    check_writable(os.path.expanduser(FLAGS.work_dir), is_folder=True)
+    cli.quiet_tensorflow()
+    study = read_study(FLAGS.study)
+    # The trainings get paths, and have a working directory of their own choice.
+    work_dir = Path(os.path.expanduser(FLAGS.work_dir)).resolve()
+    if not FLAGS.report_only:
+        _run(study, work_dir)
+    from .report import write_report
+
+    print(write_report(study, work_dir, FLAGS.study))
+
+
+def _run(study: Study, work_dir: Path) -> None:
+    if not FLAGS.data_dir:
+        raise UserError("--data_dir is missing; name the folder of texts and evaluation data")
+    data_dir = Path(os.path.expanduser(FLAGS.data_dir)).resolve()
+    if not data_dir.is_dir():
+        raise UserError(f"--data_dir={data_dir}: no such folder")
+    start = FLAGS.start and Path(os.path.expanduser(FLAGS.start)).resolve()
+    if not start and study.names("start"):
+        raise UserError(
+            "--start is missing; this study's arms start from an encoder of yours: name its folder"
+        )
+    if unknown := set(FLAGS.arms) - {arm.name for arm in study.arms}:
+        raise UserError(
+            f"--arms: the study has no {', '.join(sorted(unknown))}; its arms are "
+            f"{', '.join(arm.name for arm in study.arms)}"
+        )
+    cli.import_tensorflow()
+    import tensorflow as tf
+
+    from .runs import Runner
+
+    # Arms are checked in this process and trained in others, which need the GPUs' memory.
+    tf.config.set_visible_devices([], "GPU")
+    work_dir.mkdir(parents=True, exist_ok=True)
+    with locked(work_dir / "study.lock", f"{work_dir}: another run of a study works there"):
+        Runner(study, work_dir, data_dir, start).run(FLAGS.arms)
+
+
+if __name__ == "__main__":
+    define_flags()
+    cli.run(main)

@@ -1,0 +1,285 @@
+"""A study's YAML file: arms that are trained with several seeds and compared; see docs/studies.md.
+
+`$data` stands for the folder of `--data_dir`, `$start` for the encoder directory of `--start`, and
+`$name` for the folder that the step `name` of `data` made.
+"""
+
+import dataclasses
+import difflib
+import json
+import string
+from pathlib import Path
+from typing import Annotated, Any
+
+from official_cmlm.errors import UserError, within
+from official_cmlm.evaluation.report.papers import row_values
+from official_cmlm.validation import SEED, Matching, OneOf, read_dataclass
+
+from ..chains import Stage
+
+_STUDIES = Path(__file__).parents[1] / "studies"
+# Binary of data_prep -> its flags that name an output, and the file's name in the step's folder;
+# empty: the folder itself.
+OUTPUTS = {
+    "build_vocab": {"output": "vocab.txt"},
+    "create_documents": {"output_dir": ""},
+    "create_pairs": {"output_dir": ""},
+    "prepare": {"output_dir": ""},
+    "hold_out": {"train_output": "train.jsonl", "held_out_output": "held_out.jsonl"},
+    "random_strings": {"output": "strings.txt"},
+    "docstrings": {"output": "docstrings.jsonl"},
+}
+# Prefix of metrics of the training's own validation, where other scores have their suite's name.
+VALIDATION = "validation"
+
+
+@dataclasses.dataclass(frozen=True)
+class DataStep:
+    """One run of a binary of `data_prep`; `$name` is its output in what follows.
+
+    Attributes:
+      name: letters, digits and underscores.
+      run: the binary, a key of OUTPUTS.
+      flags: its flags without those of OUTPUTS; a list is joined with commas. `$name` is a folder:
+        `$split/train.jsonl` is the training part of a step `split` that runs `hold_out`.
+    """
+
+    name: Annotated[
+        str,
+        Matching(r"(?!(data|start)$)[A-Za-z_]\w*", "letters, digits and _, and not data or start"),
+    ]
+    run: Annotated[str, OneOf(tuple(OUTPUTS))]
+    flags: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+
+@dataclasses.dataclass(frozen=True)
+class PaperRow:
+    """A row of a paper's table, by its names as `evaluation.report.papers` has them."""
+
+    paper: str
+    table: str
+    row: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Arm:
+    """One training of the comparison, with every seed.
+
+    Attributes:
+      name: letters, digits, `_` and `-`.
+      experiment: an experiment's name.
+      params_override: what the arm changes of the experiment; comes after the study's `common`.
+      starts_from: name of an arm above, whose encoder of the same seed it starts from, or an
+        encoder directory, as `$start`. Default: random weights.
+      train: false scores the encoder as it starts, for example with another `pooling`. Default
+        true.
+      sentence_vector: the vector that is scored, as `--sentence_vector` of `experiments.evaluate`
+        has it, e.g. `projected_mean`. Default: the encoder's own.
+      label: for table and figure. Default: the name.
+      paper: rows of papers' tables to show beside it; the first that has a column counts.
+    """
+
+    name: Annotated[str, Matching("[A-Za-z0-9_-]+", "letters, digits, _ and -")]
+    experiment: str
+    params_override: dict[str, Any] = dataclasses.field(default_factory=dict)
+    starts_from: str = ""
+    train: bool = True
+    sentence_vector: str = ""
+    label: str = ""
+    paper: list[PaperRow] = dataclasses.field(default_factory=list)
+
+    @property
+    def title(self) -> str:
+        """Its name in table and figure."""
+        return self.label or self.name
+
+    @property
+    def stage(self) -> Stage:
+        """The arm as `chains` takes trainings."""
+        return Stage(self.name, self.experiment, params_override=self.params_override)
+
+
+@dataclasses.dataclass(frozen=True)
+class Column:
+    """A score to show.
+
+    Attributes:
+      id: `suite/task/metric` as in `results.json`, or `validation/` and a metric of the training's
+        validation, e.g. `validation/mlm/masked_token_accuracy`. Several with `|` between them: the
+        first that an arm has.
+      label: quantity and unit, of the score times `scale`.
+      scale: scores are multiplied with it. Default 1.
+      decimals: digits after the point. Default 1.
+    """
+
+    id: str
+    label: str
+    scale: float = 1.0
+    decimals: int = 1
+
+    def value(self, scores: dict[str, float]) -> float | None:
+        """Returns the score in the column's unit, None where there is none."""
+        found = [scores[i] for i in self.id.split("|") if i in scores]
+        return found[0] * self.scale if found else None
+
+    def text(self, value: float | None, sign: str = "") -> str:
+        """Returns a value as the tables show it; with `sign` "+" as a difference."""
+        return "–" if value is None else f"{value:{sign}.{self.decimals}f}".replace("-", "−")
+
+
+@dataclasses.dataclass(frozen=True)
+class Scores:
+    """The protocols by which arms are scored.
+
+    Attributes:
+      columns: what table and figure show; everything else stays in `results.json`.
+      suites: suites of `experiments.evaluate`.
+      set: their options, as its `--set`.
+      validation: whether trainings validate at their end, for columns `validation/…`. Default
+        false.
+    """
+
+    columns: list[Column]
+    suites: list[str] = dataclasses.field(default_factory=list)
+    set: list[str] = dataclasses.field(default_factory=list)
+    validation: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Study:
+    """A comparison of arms; see the module.
+
+    Attributes:
+      title: what is compared.
+      seeds: seed s is `task.train_data.seed` of every arm, and so decides initial weights, dropout
+        and the order of the data.
+      arms: the trainings, each below the one that it starts from.
+      scores: how they are scored.
+      baseline: the arm from which differences are taken, seed by seed.
+      data: how records are made of the text below `--data_dir`.
+      common: overrides of all arms; values below `task.objectives.X` are for arms that train X.
+    """
+
+    title: str
+    seeds: Annotated[list[int], SEED]
+    arms: list[Arm]
+    scores: Scores
+    baseline: str
+    data: list[DataStep] = dataclasses.field(default_factory=list)
+    common: dict[str, Any] = dataclasses.field(default_factory=dict)
+
+    def arm(self, name: str) -> Arm | None:
+        """Returns the arm of a name, or None."""
+        return next((arm for arm in self.arms if arm.name == name), None)
+
+    def names(self, name: str) -> bool:
+        """Returns whether `$name` occurs anywhere in it."""
+        return name in identifiers(dataclasses.asdict(self))
+
+
+def study_files() -> dict[str, Path]:
+    """Returns name -> file of the studies that come with the project."""
+    return {path.stem: path for path in sorted(_STUDIES.glob("*.yaml"))}
+
+
+def read_study(name: str) -> Study:
+    """Reads a study's file, or one of the project's by name, and checks what needs no data.
+
+    Raises:
+      UserError: for a missing file, an unknown key, a value of the wrong type, or names that
+        contradict each other or lead nowhere.
+    """
+    from official_cmlm.configs.yaml_loading import read_yaml
+
+    path = study_files().get(name, Path(name))
+    if not path.is_file():
+        raise UserError(f"{name}: no such study; there are {', '.join(study_files())}")
+    study = read_dataclass(Study, read_yaml(path), str(path))
+    with within(str(path)):
+        _check_names(study)
+        _check_scores(study)
+    return study
+
+
+def _check_names(study: Study) -> None:
+    for what, names in (
+        ("seeds", study.seeds),
+        ("arms", [arm.name for arm in study.arms]),
+        ("columns", [column.id for column in study.scores.columns]),
+        ("steps of data", [step.name for step in study.data]),
+    ):
+        if not names and what != "steps of data":
+            raise UserError(f"there are no {what}; name at least one")
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise UserError(f"two {what} are called {twice[0]}")
+    known = {"data": "", "start": ""}
+    for step in study.data:
+        with within(f"data {step.name}"):
+            for flag in OUTPUTS[step.run].keys() & step.flags.keys():
+                raise UserError(f"{flag} is set by the study; leave it out")
+            expand(step.flags, known)
+        known[step.name] = ""
+    with within("common"):
+        expand(study.common, known)
+    above: list[str] = []
+    for arm in study.arms:
+        with within(f"arm {arm.name}"):
+            expand([arm.params_override, arm.starts_from], known)
+            if arm.starts_from and not set("/$") & set(arm.starts_from):
+                hint = "; an encoder directory is written with a slash"
+                _known("starts_from", arm.starts_from, above, f" above it{hint}")
+        above.append(arm.name)
+    _known("baseline", study.baseline, above)
+
+
+def _known(what: str, name: str, names: Any, where: str = "") -> None:
+    """Raises `UserError` unless `name` is one of `names`."""
+    if name not in names:
+        near = difflib.get_close_matches(name, names, n=1)
+        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(names))}"
+        raise UserError(f"{what} {name!r} is not known{where}; {hint}")
+
+
+def _check_scores(study: Study) -> None:
+    from official_cmlm.evaluation.report.driver import parse_options
+
+    parse_options(study.scores.suites, study.scores.set)
+    for column in study.scores.columns:
+        for one in column.id.split("|"):
+            suite, _, rest = one.partition("/")
+            if suite == VALIDATION and not study.scores.validation:
+                raise UserError(f"column {one}: needs validation: true in scores")
+            if suite != VALIDATION and suite not in study.scores.suites:
+                raise UserError(f"column {one}: {suite!r} is none of the suites of scores")
+            if suite != VALIDATION and "/" not in rest:
+                raise UserError(f"column {one}: must be suite/task/metric, or validation/metric")
+    for arm in study.arms:
+        with within(f"arm {arm.name}"):
+            for row in arm.paper:
+                row_values(row.paper, row.table, row.row)
+
+
+def identifiers(value: Any) -> list[str]:
+    """Returns each `name` of which `$name` occurs in nested values."""
+    return string.Template(json.dumps(value)).get_identifiers()
+
+
+def expand(value: Any, names: dict[str, str]) -> Any:
+    """Returns `value` with `$name` in its strings replaced, in mappings and lists too.
+
+    Raises:
+      UserError: for an unknown name.
+    """
+    if isinstance(value, dict):
+        return {key: expand(item, names) for key, item in value.items()}
+    if isinstance(value, list):
+        return [expand(item, names) for item in value]
+    if not isinstance(value, str):
+        return value
+    try:
+        return string.Template(value).substitute(names)
+    except KeyError as error:
+        known = ", ".join(f"${name}" for name in names)
+        raise UserError(f"{value}: ${error.args[0]} is not known here; known are {known}") from None
+    except ValueError:
+        raise UserError(f"{value}: a $ stands before a name; write $$ for the sign") from None

@@ -1,0 +1,136 @@
+"""The results of a study: one file, to which each arm and seed is added when it has been scored."""
+
+import dataclasses
+import itertools
+import json
+import textwrap
+from pathlib import Path
+from typing import Any
+
+from official_cmlm.errors import UserError
+from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.validation import read_dataclass
+
+from .. import chains
+from .definition import Arm, Study
+
+RESULTS_NAME = "results.json"
+# Either "training" or "scoring" -> the settings that an arm's weights or its scores depend on.
+Settings = dict[str, dict[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """An arm's scores with one seed, and all that is known of how they came about.
+
+    Attributes:
+      settings: see `settings_of`; those of the training have the contents of records, start and
+        the experiment's files too.
+      steps, examples, tokens, seconds: costs of the training; None where a killed run has left
+        no counts.
+      devices, versions: devices and packages of the training.
+      scores: `suite/task/metric` -> score.
+      protocols: suite -> its protocol in words.
+      evaluation_files: file -> its SHA-256.
+      wall_seconds: time with start-up and scoring.
+    """
+
+    settings: dict[str, Any]
+    steps: int
+    examples: float | None
+    tokens: float | None
+    seconds: float | None
+    devices: list[str]
+    versions: dict[str, Any]
+    scores: dict[str, Any]
+    protocols: dict[str, Any]
+    evaluation_files: dict[str, Any]
+    wall_seconds: float
+
+
+# (arm, seed) -> its result.
+Results = dict[tuple[str, int], Result]
+
+
+def settings_of(study: Study, arm: Arm) -> Settings:
+    """Returns all values in the study's file that an arm's weights and its scores depend on."""
+    return {
+        "training": {
+            "experiment": arm.experiment,
+            "params_override": overrides_of(study, arm),
+            "starts_from": arm.starts_from,
+            "train": arm.train,
+        },
+        "scoring": {
+            "suites": study.scores.suites,
+            "set": study.scores.set,
+            "validation": study.scores.validation,
+            "sentence_vector": arm.sentence_vector,
+        },
+    }
+
+
+def overrides_of(study: Study, arm: Arm) -> dict[str, Any]:
+    """Returns the overrides of `common` that concern an arm, and its own, which win."""
+    common = chains.concerning(arm.stage, json.dumps(study.common))
+    return json.loads(chains.merged(common, json.dumps(arm.params_override)) or "{}")
+
+
+def read_results(study: Study, work_dir: Path) -> Results:
+    """Reads the results of a study that are there, seed by seed.
+
+    Raises:
+      UserError: if the file is damaged, or the study says something else about an arm now.
+    """
+    path = work_dir / RESULTS_NAME
+    found = read_object(path, "take an undamaged copy, or delete it") if path.is_file() else {}
+    # None of the settings depends on the seed.
+    settings = {arm.name: settings_of(study, arm) for arm in study.arms if found}
+    results: Results = {}
+    for seed, arm in itertools.product(study.seeds, study.arms):
+        name = f"{arm.name}.{seed}"
+        if name in found:
+            result = read_dataclass(Result, found[name], f"{path}: {name}")
+            check_same(f"{path}: {name}", result.settings, settings[arm.name])
+            results[arm.name, seed] = result
+    return results
+
+
+def check_same(where: str, before: Settings, now: Settings) -> None:
+    """Raises `UserError` if any setting of `now` was another one before."""
+    for part, values in now.items():
+        old = {key: before.get(part, {}).get(key) for key in values}
+        if differing := _first_difference(old, values):
+            model = ", and the arm's folder in models" if part == "training" else ""
+            raise UserError(
+                f"{where} was made by another version of the study ({differing}); take the study "
+                f"back to that, or delete it there{model}, or name another --work_dir"
+            )
+
+
+def add_result(work_dir: Path, name: str, result: Result) -> None:
+    """Adds a result to the file, or replaces the one of its name."""
+    path = work_dir / RESULTS_NAME
+    found = read_object(path) if path.is_file() else {}
+    write_json(path, found | {name: dataclasses.asdict(result)})
+
+
+def write_json(path: Path, values: dict[str, Any]) -> None:
+    """Writes a JSON file, which is complete or absent at any time."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(values, indent=1, ensure_ascii=False, allow_nan=False)
+    atomic_write_text(path, text + "\n")
+
+
+def _first_difference(old: Any, new: Any, at: str = "") -> str:
+    """Returns the path of the first value that differs, and both values; empty if none does."""
+    if isinstance(old, dict) and isinstance(new, dict):
+        found = (
+            _first_difference(old.get(key), new.get(key), f"{at}.{key}".lstrip("."))
+            for key in old | new
+        )
+        return next(filter(None, found), "")
+    if old == new:
+        return ""
+    before, now = (textwrap.shorten(json.dumps(value), 80) for value in (old, new))
+    return f"{at} was {before}, is {now}"

@@ -1,0 +1,44 @@
+"""Confidence intervals of means and of paired differences over seeds."""
+
+import dataclasses
+import math
+import statistics
+
+from scipy import stats
+
+# Confidence of the intervals.
+CONFIDENCE = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """Mean of values and its uncertainty.
+
+    Attributes:
+      values: the values by seed.
+      mean: their mean.
+      deviation: their standard deviation (n - 1); None of a single one.
+      half: half of the width of the interval that holds the mean with CONFIDENCE, by Student's t
+        with n - 1 degrees of freedom; None of a single value.
+    """
+
+    values: dict[int, float]
+    mean: float
+    deviation: float | None = None
+    half: float | None = None
+
+
+def estimate(values: dict[int, float]) -> Estimate | None:
+    """Returns mean, deviation and interval of values by seed; None of no values."""
+    numbers = list(values.values())
+    if len(numbers) < 2:
+        return Estimate(values, numbers[0]) if numbers else None
+    deviation = statistics.stdev(numbers)
+    quantile = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(numbers) - 1))
+    half = quantile * deviation / math.sqrt(len(numbers))
+    return Estimate(values, statistics.fmean(numbers), deviation, half)
+
+
+def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | None:
+    """Estimates the difference of two arms from the seeds that both have."""
+    return estimate({s: v - baseline[s] for s, v in values.items() if s in baseline})

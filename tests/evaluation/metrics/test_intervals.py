@@ -1,0 +1,27 @@
+"""Confidence intervals against values computed by hand and by simulation."""
+
+import numpy as np
+import pytest
+
+from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, estimate, paired
+
+
+def test_statistics_are_those_computed_by_hand():
+    """Differences 1, −1, 5: mean 5/3, deviation √(28/3), t of two degrees of freedom 4.302653."""
+    found = paired({1: 10.0, 2: 12.0, 3: 17.0, 4: 1.0}, {1: 9.0, 2: 13.0, 3: 12.0, 5: 2.0})
+    assert found.values == {1: 1.0, 2: -1.0, 3: 5.0}
+    assert found.mean == pytest.approx(5 / 3)
+    assert found.deviation == pytest.approx((28 / 3) ** 0.5)
+    half = 4.302653 * (28 / 3) ** 0.5 / 3**0.5
+    assert found.half == pytest.approx(half, rel=1e-6)
+    one = estimate({7: 3.0})
+    assert (one.mean, one.deviation, one.half) == (3.0, None, None)
+    assert paired({1: 1.0}, {2: 1.0}) is None
+
+
+def test_the_interval_holds_the_mean_as_often_as_it_says():
+    """Of 2,000 samples of four, 95 % within three standard errors of that share."""
+    rng = np.random.default_rng(1)
+    samples = [estimate(dict(enumerate(row))) for row in rng.normal(3.0, 2.0, (2000, 4))]
+    share = np.mean([abs(found.mean - 3.0) <= found.half for found in samples])
+    assert abs(share - CONFIDENCE) < 3 * (0.95 * 0.05 / 2000) ** 0.5

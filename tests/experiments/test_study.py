@@ -1,0 +1,143 @@
+"""Studies as files: each mistake is one line, before anything is made; statistics of the report."""
+
+import re
+import shutil
+from pathlib import Path
+
+import pytest
+
+from experiments.study.definition import Column, read_study, study_files
+from experiments.study.report import write_report
+from experiments.study.runs import Runner
+from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.report.papers import row_values
+from official_cmlm.tokenization import WordPieceVocabulary
+from tests.experiments.study_helpers import change_at, write_study
+
+RESULTS = Path(__file__).parents[2] / "benchmarks" / "results" / "studies"
+
+
+def _change_start(study):
+    study["arms"][1]["starts_from"] = "/nowhere/encoder"
+
+
+def _objective(study):
+    study["common"]["task"]["objectives"]["nli"] = {"weight": 2.0}
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_at("titel", "x"), "unknown key titel; did you mean title"),
+        (change_at("arms", 1, "experimnt", "x"), r"arms\[1\].experimnt; did you mean"),
+        (change_at("seeds", ["one"]), r"seeds\[0\] must be int"),
+        (change_at("seeds", [1, 1]), "two seeds are called 1"),
+        (change_at("seeds", []), "there are no seeds"),
+        (change_at("arms", 1, {"name": "mlm"}), r"arms\[1\].experiment is missing"),
+        (change_at("arms", 1, "name", "mlm"), "two arms are called mlm"),
+        (change_at("arms", 1, "name", "a.b"), "must be letters, digits, _ and -, got 'a.b'"),
+        (change_at("arms", 1, "starts_from", "mlmm"), "'mlmm' is not known above it.*mean mlm"),
+        (change_at("arms", 0, "starts_from", "readout"), "'readout' is not known above it"),
+        (change_at("arms", 1, "params_override", "a.b=1"), "params_override must be a mapping"),
+        (change_at("arms", 1, "params_override", {"a": "$bok"}), r"\$bok is not known .*\$books"),
+        (change_at("arms", 1, "paper", [{"paper": "CMLM", "table": "T", "row": "r"}]), "table 'T'"),
+        (change_at("baseline", "bert"), "baseline 'bert' is not known; there are mlm, readout"),
+        (change_at("data", 0, "run", "make_records"), "run must be one of build_vocab, .*'make_re"),
+        (change_at("data", 0, "name", "start"), "and not data or start, got 'start'"),
+        (change_at("data", 0, "flags", "output_dir", "x"), "output_dir is set by the study"),
+        (change_at("scores", "suites", ["stss"]), "no suite 'stss'"),
+        (change_at("scores", "set", ["sts.splitt=dev"]), "unknown key splitt; did you mean split"),
+        (change_at("scores", "validation", False), "needs validation: true"),
+        (change_at("scores", "columns", 0, "id", "mteb/x/y"), "'mteb' is none of the suites"),
+        (change_at("scores", "columns", 0, "id", "sts/x"), "must be suite/task/metric"),
+        (change_at("scores", "columns", []), "there are no columns"),
+    ],
+)
+def test_mistakes_in_the_file_are_named(tmp_path, change, message):
+    """One line with the file's name."""
+    with pytest.raises(UserError, match=message) as caught:
+        write_study(tmp_path, change)
+    assert "\n" not in str(caught.value) and "study.yaml" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (change_at("arms", 0, "experiment", "mlm/english"), "arm mlm: no experiment is called"),
+        (
+            change_at("arms", 0, "params_override", {"trainer": {"train_step": 1}}),
+            "arm mlm: .*did you mean trainer.train_steps",
+        ),
+        (
+            change_at("arms", 0, "params_override", {"task": {"encoder": {"pooling": "median"}}}),
+            "arm mlm: task.encoder.pooling must be one of",
+        ),
+        (change_at("arms", 0, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
+        (_change_start, "arm readout: /nowhere/encoder: not an encoder directory"),
+        (_objective, "common: .*nli: no arm trains nli, they train mlm"),
+    ],
+)
+def test_settings_are_checked_before_any_records(tmp_path, change, message):
+    """The arm is named."""
+    study = write_study(tmp_path, change)
+    with pytest.raises(UserError, match=message) as caught:
+        Runner(study, tmp_path, tmp_path).check_settings()
+    assert "\n" not in str(caught.value)
+
+
+def test_the_documented_study_is_one(tmp_path):
+    """As it is printed, on whatever data."""
+    text = (Path(__file__).parents[2] / "docs" / "studies.md").read_text(encoding="utf-8")
+    path = tmp_path / "study.yaml"
+    path.write_text(re.search(r"```yaml\n(title: .*?)```", text, re.DOTALL)[1])
+    study = read_study(str(path))
+    assert [arm.name for arm in study.arms] == ["mlm", "cmlm", "cmlm_max"]
+    Runner(study, tmp_path, tmp_path).check_settings()
+
+
+def test_a_paper_s_row_is_in_our_unit():
+    """Mirror-BERT prints shares, CMLM percentages."""
+    mirror = row_values("Mirror-BERT", "Table 3", "BERT-mp")
+    assert mirror["sts/STS-B/spearman"] == pytest.approx(46.4)
+    column = Column("sts/none/spearman|sts/STS-B/spearman", "STS-B")
+    assert column.value(mirror) == pytest.approx(46.4)
+    assert column.value({}) is None
+
+
+@pytest.mark.parametrize("name", study_files())
+def test_the_projects_studies_are_read(name, tmp_path):
+    """With all experiments and fields that they name; those of several stages with a start."""
+    study, start = read_study(name), None
+    if study.names("start"):
+        start = tmp_path / "start"
+        values = read_study("setting").common["task"]["encoder"] | {"vocab_size": 8000}
+        config = EncoderConfig().replace(**values)
+        words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *map(str, range(7995)))
+        describe(str(start), config, WordPieceVocabulary(words, True, 100), 64, False)
+    Runner(study, Path("/work"), Path("/data"), start).check_settings()
+
+
+def test_an_unnamed_start_is_asked_for(tmp_path):
+    """`$start` is known only with --start."""
+    study = write_study(tmp_path, change_at("arms", 0, "starts_from", "$start"))
+    assert study.names("start") and not study.names("data_dir")
+    with pytest.raises(UserError, match="arm mlm: .*start is not known here"):
+        Runner(study, tmp_path, tmp_path).check_settings()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        name if name == "contrastive" else pytest.param(name, marks=pytest.mark.long)
+        for name in study_files()
+        if (RESULTS / name / "results.json").is_file()
+    ],
+)
+def test_published_results_still_give_the_published_table(name, tmp_path):
+    shutil.copy(RESULTS / name / "results.json", tmp_path)
+    write_report(read_study(name), tmp_path, name)
+    published = RESULTS / name / "study.md"
+    if published.is_file():
+        assert (tmp_path / "study.md").read_text() == published.read_text()

@@ -1,0 +1,383 @@
+"""Studies as they run: nothing is trained twice, other versions are refused, results are whole."""
+
+import contextlib
+import io
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from experiments import registry
+from experiments.study.report import write_report
+from experiments.study.runs import Runner, write_untrained
+from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.errors import Stopped, UserError
+from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.tokenization import WordPieceVocabulary
+from official_cmlm.training import run as training
+from tests.checkpoints.test_readout import TRAINED
+from tests.conftest import make_documents, write_records
+from tests.experiments.study_helpers import (
+    STS_B,
+    InProcess,
+    change_at,
+    planned,
+    write_data,
+    write_study,
+)
+from tests.training.test_run import TINY
+
+ROOT = Path(__file__).parents[2]
+EVERYTHING = ["mlm.1", "mlm.2", "readout.1", "readout.2"]
+
+
+def _results(work):
+    return json.loads((work / "results.json").read_text())
+
+
+def _copy(work, folder, change):
+    """Copies a study's results into another folder; `change` edits them."""
+    results = _results(work)
+    change(results)
+    folder.mkdir(exist_ok=True)
+    (folder / "results.json").write_text(json.dumps(results))
+    return folder
+
+
+@pytest.fixture
+def data(tmp_path):
+    """A data folder with a few scored pairs."""
+    return write_data(tmp_path)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def no_checks_of_inputs():
+    """Leaves out checks that take seconds; tests of trainings have them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training, "check_run", lambda *_: None)
+        yield
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory, records_dir):
+    """The tiny study, stopped twice and finished."""
+    folder = tmp_path_factory.mktemp("study")
+    data_folder = write_data(folder)
+    study, work = write_study(folder), folder / "work"
+    calls, out = [], io.StringIO()
+    with contextlib.redirect_stdout(out):
+        # Before the first evaluation; in the second training; then to the end.
+        for stop_at in (3, 3, None):
+            calls.append(InProcess(records_dir, stop_at))
+            with contextlib.suppress(Stopped):
+                Runner(study, work, data_folder, call=calls[-1]).run()
+    return study, data_folder, work, calls, out.getvalue()
+
+
+def test_a_stopped_study_goes_on_and_trains_nothing_twice(finished, records_dir):
+    """Each arm is trained and scored once over all commands; a further one does nothing."""
+    study, data_folder, work, calls, printed = finished
+    assert [name for call in calls for name in call.made] == ["data_prep.create_documents"]
+    assert sorted(name for call in calls for name in call.trained) == ["mlm.1", "mlm.2"]
+    assert sorted(name for call in calls for name in call.scored) == EVERYTHING
+    assert "[3/4] mlm seed 2" in printed
+    again = InProcess(records_dir)
+    Runner(study, work, data_folder, call=again).run()
+    assert not (again.made or again.trained or again.scored)
+
+
+def test_a_result_says_all_that_a_table_needs(finished):
+    """Scores by protocol, steps, examples, tokens, device, seconds, versions."""
+    _, _, work, *_ = finished
+    found = _results(work)["mlm.2"]
+    assert found["steps"] == 2
+    assert found["settings"]["training"]["experiment"] == "mlm/english_base"
+    assert (found["examples"], found["tokens"], found["seconds"]) == (16, 160, 1.5)
+    assert found["devices"] == ["/device:CPU:0"] and found["versions"]["tensorflow"]
+    assert -100 <= found["scores"]["sts/STS-B/spearman"] <= 100
+    assert found["scores"]["validation/mlm/masked_token_accuracy"] == 0.1
+    assert STS_B in found["evaluation_files"] and found["protocols"]["sts"]
+    readout = _results(work)["readout.2"]
+    assert readout["steps"] == 0 and "validation/validation_loss" not in readout["scores"]
+
+
+def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
+    """Of the same seed, and only reads them out otherwise."""
+    _, _, work, *_ = finished
+    weights = []
+    for seed in (1, 2):
+        mean, *_ = load_encoder(work / "models" / f"mlm.{seed}")
+        found, *_ = load_encoder(work / "models" / f"readout.{seed}")
+        assert found.config.pooling == "max" and mean.config.pooling == "mean"
+        weights.append([variable.numpy() for variable in mean.weights])
+        for one, two in zip(weights[-1], found.weights):
+            np.testing.assert_array_equal(one, two.numpy())
+    assert not np.allclose(weights[0][0], weights[1][0])
+
+
+def test_projections_come_along_with_an_encoder_that_is_not_trained(tmp_path):
+    """CMLM's Table 7, "proj", without training again."""
+    documents, (_, vocabulary, _) = make_documents(10), load_encoder(TRAINED)
+    write_records(tmp_path / "records", documents, vocabulary)
+    task = {
+        "encoder": json.loads((TRAINED / "encoder_config.json").read_text())["encoder"],
+        "objectives": {"cmlm": {"num_projections": 3}},
+        "train_data": {**TINY["train_data"], "input_path": str(tmp_path / "records")},
+    }
+    overrides = json.dumps({"runtime": {"distribution_strategy": "one_device"}, "task": task})
+    config = registry.load("cmlm/english_base", [], overrides, str(TRAINED))
+    folder = tmp_path / "model"
+    write_untrained(SimpleNamespace(seed=1, start=TRAINED, config=config, folder=folder))
+    expected = SentenceEncoder.load(TRAINED, sentence_vector="projected_mean").encode(["a cat"])
+    got = SentenceEncoder.load(folder, sentence_vector="projected_mean").encode(["a cat"])
+    np.testing.assert_allclose(got, expected, atol=1e-6)
+    assert not np.allclose(got, SentenceEncoder.load(TRAINED).encode(["a cat"]), atol=1e-3)
+
+
+def test_the_report_compares_by_seed_and_names_what_is_missing(finished, tmp_path):
+    """Means and differences follow from the results; a missing seed is named and left out."""
+    study, _, work, *_ = finished
+    scores = {
+        tuple(name.split(".")): result["scores"]["sts/STS-B/spearman"]
+        for name, result in _results(work).items()
+    }
+    copied = _copy(work, tmp_path / "work", lambda results: None)
+    line = write_report(study, copied, "tiny")
+    text = (copied / "study.md").read_text()
+    assert "missing" not in line and "Missing" not in text
+    mean = (scores["mlm", "1"] + scores["mlm", "2"]) / 2
+    deviation = abs(scores["mlm", "1"] - scores["mlm", "2"]) / 2**0.5
+    assert f"| mlm | {mean:.1f} ± {deviation:.1f} |".replace("-", "−") in text
+    difference = sum(scores["readout", s] - scores["mlm", s] for s in "12") / 2
+    assert f"{difference:+.1f}".replace("-", "−") in text
+    # CMLM's Table 2, STSB: 76.6 and 46.35.
+    assert "76.6: CMLM base (CMLM, Table 2) | +30.2" in text.replace("+30.3", "+30.2")
+    assert (copied / "study.png").read_bytes().startswith(b"\x89PNG")
+    _copy(work, copied, lambda results: results.pop("readout.2"))
+    assert write_report(study, copied, "tiny").endswith("missing: readout seed 2")
+    text = (copied / "study.md").read_text()
+    assert "Missing, and in no figure here: readout seed 2." in text and "| readout |" in text
+    # Without any result an arm has no rows.
+    _copy(work, copied, lambda results: [results.pop(f"readout.{seed}") for seed in (1, 2)])
+    assert write_report(study, copied, "tiny").endswith("missing: readout seeds 1, 2")
+    assert "| readout |" not in (copied / "study.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda results: results["readout.1"]["evaluation_files"].update({STS_B: "0" * 64}),
+            "scored on another .*sts-test.csv than",
+        ),
+        (lambda results: results["mlm.1"].pop("steps"), "mlm.1: steps is missing"),
+        (lambda results: results.update({"mlm.1": []}), "mlm.1: top level must be a mapping"),
+        (lambda results: results.clear(), "no results of this study yet"),
+    ],
+)
+def test_results_that_cannot_be_compared_are_named(finished, tmp_path, change, message):
+    study, _, work, *_ = finished
+    with pytest.raises(UserError, match=message) as caught:
+        write_report(study, _copy(work, tmp_path, change), "tiny")
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            change_at("common", "trainer", "train_steps", 4),
+            r"results.json: mlm.1 was .*trainer.train_steps was 2, is 4.*folder in models",
+        ),
+        (
+            change_at("scores", "set", []),
+            r"results.json: mlm.1 was .*set was .*delete it there, or",
+        ),
+        (
+            change_at("arms", 0, "experiment", "demo"),
+            "experiment was .*mlm/english_base.*, is .*demo",
+        ),
+    ],
+)
+def test_results_of_another_version_are_refused(finished, tmp_path, change, message):
+    """One line: which file, what differs, what to do. With --report_only too."""
+    _, data_folder, work, *_ = finished
+    study = write_study(tmp_path, change)
+    for refusing in (
+        lambda: planned(study, data_folder, work),
+        lambda: write_report(study, work, "tiny"),
+    ):
+        with pytest.raises(UserError, match=message) as caught:
+            refusing()
+        assert "\n" not in str(caught.value) and "--work_dir" in str(caught.value)
+
+
+def test_a_training_of_another_version_is_refused(finished, tmp_path):
+    """A folder without a result, trained under other settings, is not gone on with."""
+    _, data_folder, work, *_ = finished
+    copied = tmp_path / "work"
+    shutil.copytree(work, copied, ignore=shutil.ignore_patterns("results.json", "evaluation"))
+    study = write_study(tmp_path, change_at("common", "trainer", "train_steps", 4))
+    with pytest.raises(UserError, match="models/mlm.1 was .*train_steps was 2, is 4.*delete it"):
+        planned(study, data_folder, copied)
+
+
+def test_settings_follow_contents_not_places(finished, tmp_path):
+    """Moved folders, titles, columns and further arms change nothing; records and starts do."""
+    study, data_folder, work, *_ = finished
+    settings = {run.name: run.settings for run in planned(study, data_folder, work)}
+    moved = tmp_path / "elsewhere"
+    shutil.copytree(work, moved)
+    other = write_study(
+        tmp_path,
+        lambda s: s["arms"].append(
+            {"name": "random", "experiment": "mlm/english_base", "train": False}
+        ),
+        title="Other",
+        seeds=[2, 1, 3],
+    )
+    found = {run.name: run.settings for run in planned(other, data_folder, moved)}
+    assert {name: found[name] for name in settings} == settings and len(found) == 9
+    manifest = moved / "data" / "books" / "dataset.json"
+    values = json.loads(manifest.read_text())
+    values["counters"]["other"] = 1
+    manifest.write_text(json.dumps(values))
+    with pytest.raises(UserError, match=r"results.json: mlm.1 was .*\(records.books was"):
+        planned(study, data_folder, moved)
+    (moved / "results.json").unlink()
+    with pytest.raises(UserError, match=r"mlm.1 was .*\(records.books was"):
+        planned(study, data_folder, moved)
+    shutil.copy(work / "data" / "books" / "dataset.json", manifest)
+    shutil.rmtree(moved / "models")
+    longer = {"params_override": {"trainer": {"train_steps": 4}}}
+    other = write_study(tmp_path, lambda s: s["arms"][0].update(longer))
+    found = {run.name: run.settings["training"] for run in planned(other, data_folder, moved)}
+    # The read-out itself is as it was; its start is another one.
+    before = settings["readout.1"]["training"]
+    assert found["readout.1"] == before | {"start": found["readout.1"]["start"]} != before
+
+
+def test_all_arms_have_the_same_seed(tmp_path, data, records_dir):
+    """Also in objectives with records of their own; chosen arms come with their starts."""
+
+    def change(study):
+        readout = study["arms"][1]
+        readout["train"] = True
+        own = {"train_data": {**TINY["train_data"], "input_path": "$books"}}
+        readout["params_override"]["task"]["objectives"] = {"quick_thought": own}
+
+    study, work = write_study(tmp_path, change), tmp_path / "work"
+    runner = Runner(study, work, data, call=InProcess(records_dir))
+    runner.make_data()
+    found = {run.name: run for run in runner.plan()}
+    assert list(found) == ["mlm.1", "readout.1", "mlm.2", "readout.2"]
+    for name, one in found.items():
+        assert one.config.task.train_data.seed == int(name[-1]) == one.seed
+        if own := one.config.task.objectives.quick_thought:
+            assert own.train_data.seed == one.seed
+            assert one.start == work / "models" / f"mlm.{one.seed}"
+    assert [run.name for run in runner.plan(["mlm"])] == ["mlm.1", "mlm.2"]
+    assert [run.name for run in runner.plan(["readout"])] == list(found)
+
+
+def test_records_of_another_recipe_are_refused(tmp_path, data, records_dir):
+    """Unfinished records are made again."""
+    work, call = tmp_path / "work", InProcess(records_dir)
+    runner = Runner(write_study(tmp_path), work, data, call=call)
+    runner.make_data()
+    (work / "data" / "books.json").unlink()
+    runner.make_data()
+    runner.make_data()
+    assert len(call.made) == 2
+    other = write_study(tmp_path, change_at("data", 0, "flags", "keep_text", True))
+    with pytest.raises(UserError, match=r"books was made by another version.*flags.keep_text was"):
+        Runner(other, work, data).make_data()
+
+
+def test_records_follow_what_they_are_made_of(tmp_path, data, records_dir):
+    """Steps that read another step's output, or the start's vocabulary, depend on its content."""
+    step = {"name": "more", "run": "create_documents"}
+    step["flags"] = {"vocab_file": "$start/vocab.txt", "input": "$books", "keep_text": True}
+    study = write_study(tmp_path, lambda study: study["data"].append(step))
+    commands = []
+
+    def make(word):
+        def call(command):
+            commands.append(command)
+            return InProcess(records_dir)(command)
+
+        words = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", word)
+        WordPieceVocabulary(words, True, 100).save(tmp_path)
+        Runner(study, tmp_path / "work", data, tmp_path, call).make_data()
+
+    make("cat")
+    assert {"--keep_text", f"--input={tmp_path}/work/data/books"} <= set(commands[1])
+    make("cat")
+    assert len(commands) == 2
+    with pytest.raises(UserError, match="more was made .*reads.start was"):
+        make("dog")
+    (tmp_path / "work" / "data" / "books" / "dataset.json").write_text("{}")
+    with pytest.raises(UserError, match="more was made .*reads.books was"):
+        make("cat")
+
+
+def test_another_architecture_is_refused_before_the_first_step(tmp_path, data, records_dir):
+    """Both arms are named."""
+    change = change_at("arms", 1, "params_override", {"task": {"encoder": {"num_layers": 2}}})
+    study, call = write_study(tmp_path, change), InProcess(records_dir)
+    with pytest.raises(UserError, match=r"arm readout: .*that of arm mlm: num_layers 1 \(here 2\)"):
+        Runner(study, tmp_path / "work", data, call=call).run()
+    assert not call.trained
+
+
+def test_missing_evaluation_files_are_named_before_the_first_step(tmp_path, data):
+    """Files that no column needs may be missing."""
+    runner = Runner(write_study(tmp_path), tmp_path / "work", data)
+    runner.check_evaluation()
+    (data / STS_B).unlink()
+    with pytest.raises(UserError, match="column sts/STS-B/spearman: cannot be scored: STS-B: "):
+        runner.check_evaluation()
+
+
+@pytest.mark.long
+def test_a_killed_study_goes_on(tmp_path, vocabulary):
+    """`kill -9` of everything in the middle of a training; the same command ends the study."""
+    data_folder = write_data(tmp_path)
+    vocabulary.save(data_folder)
+    documents = ["\n".join(document.paragraphs) for document in make_documents(120)]
+    (data_folder / "text.txt").write_text("\n\n".join(documents))
+
+    def change(study):
+        study["data"][0]["flags"] = {"input": "$data/text.txt", "vocab_file": "$data/vocab.txt"}
+        trainer = {"train_steps": 60, "checkpoint_interval": 2, "validation_interval": 60}
+        study["common"]["trainer"] |= trainer
+
+    write_study(tmp_path, change)
+    work = tmp_path / "work"
+    command = [sys.executable, "-m", "experiments.study", f"--study={tmp_path / 'study.yaml'}"]
+    command += [f"--work_dir={work}", f"--data_dir={data_folder}"]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
+    with subprocess.Popen(command, **pipes, cwd=ROOT, start_new_session=True) as first:
+        printed = b""
+        while not re.search(rb"\[3/4\].*train_and_eval on", printed, re.DOTALL):
+            printed += (line := first.stdout.readline())
+            assert line, printed.decode()
+        os.killpg(first.pid, signal.SIGKILL)
+    assert set(_results(work)) == {"mlm.1", "readout.1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert done.returncode == 0, done.stderr
+    assert "data books: as before" in done.stdout and "study.md" in done.stdout
+    found = _results(work)
+    assert sorted(found) == EVERYTHING
+    assert [line.rpartition(": ")[2] for line in done.stdout.splitlines()].count("as before") == 3
+    assert all(found[name]["examples"] > 0 for name in ("mlm.1", "mlm.2"))
+    again = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    assert again.stdout.count("as before") == 5
