@@ -76,9 +76,9 @@ def _inputs() -> tuple:
 
     params = registry.load(FLAGS.experiment, params_override=FLAGS.overrides)
     task = SentenceEncoderTask(params.task)
-    for names, data, view, augments in task.groups(is_training=True):
-        if FLAGS.objective in names.split("+"):
-            return data, task.manifest(data), view, augments
+    for group in task.train_groups:
+        if FLAGS.objective in group.objectives:
+            return group.data, task.manifest(group.data), group.view, group.augments
     raise ValueError(f"{FLAGS.experiment} has no {FLAGS.objective}")
 
 

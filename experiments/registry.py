@@ -56,7 +56,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       params_override: `a.b=1,c.d=2` or a YAML mapping.
       init_checkpoint: encoder directory to start from. Fields that describe its network are taken
         from there, so that the weights fit; of a sentence encoder also those of its vector, but for
-        what the experiment `needs`. See `official_cmlm.training.start`.
+        what the experiment `needs`. See `official_cmlm.training.inherited_fields`.
       notes: lines about these fields are appended to it, one for each that differs.
 
     Returns:
@@ -72,7 +72,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     from official_cmlm.validation import check_fields
 
     config = SentenceEncoderExperimentConfig()
-    from official_cmlm.training.start import read_start
+    from official_cmlm.training.inherited_fields import read_starting_encoder
 
     shipped = {path.resolve() for path in experiment_files().values()}
     needed: set[str] = set()
@@ -83,8 +83,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         _apply(config, values, str(where))
     start, experiment = None, config.task.encoder.replace()
     if init_checkpoint:
-        start = read_start(init_checkpoint)
-        task = {"init_checkpoint": init_checkpoint, "encoder": start.taken_over(needed, named)}
+        start = read_starting_encoder(init_checkpoint)
+        task = {"init_checkpoint": init_checkpoint, "encoder": start.inherited(needed, named)}
         _apply(config, {"task": task}, init_checkpoint)
     for file in map(Path, config_files or []):
         values = read_yaml(file)
@@ -92,7 +92,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     if params_override:
         _apply(config, parse_override(params_override), "--params_override")
     if start is not None:
-        _apply(config, {"task": {"encoder": start.without_leftovers(config.task.encoder)}}, "start")
+        _apply(config, {"task": {"encoder": start.reset_fields(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
@@ -183,15 +183,15 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
     A shipped file lists them under `needs`, where they are the method itself: an ablation of the
     pooling, say. Whatever a user's own file names of the sentence vector is meant.
     """
-    from official_cmlm.training.start import OF_THE_VECTOR
+    from official_cmlm.training.inherited_fields import VECTOR_FIELDS
 
-    named = [name for name in _encoder_fields(values) if name in OF_THE_VECTOR]
+    named = [name for name in _encoder_fields(values) if name in VECTOR_FIELDS]
     needs = values.pop("needs", None) if isinstance(values, dict) else None
     if needs is None:
         return named if is_own else []
-    if not isinstance(needs, list) or not set(map(str, needs)) <= set(OF_THE_VECTOR):
+    if not isinstance(needs, list) or not set(map(str, needs)) <= set(VECTOR_FIELDS):
         raise UserError(
-            f"{path}: needs must be a list of {', '.join(OF_THE_VECTOR)}, got {needs!r}"
+            f"{path}: needs must be a list of {', '.join(VECTOR_FIELDS)}, got {needs!r}"
         )
     return needs
 
@@ -199,14 +199,14 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
     """What a training keeps of the encoder that it starts from, and what it does not."""
     from official_cmlm.training.config import chosen_objectives
-    from official_cmlm.training.start import read_start
+    from official_cmlm.training.inherited_fields import read_starting_encoder
 
     folder = config.task.init_checkpoint
     if start is None:
         if not folder or folder.startswith("<"):
             return []
         try:
-            start = read_start(folder)
+            start = read_starting_encoder(folder)
         except UserError:
             # The training says so.
             return []

@@ -212,7 +212,10 @@ def _read_fields(
     hints = _hints(kind)
     names = [field.name for field in dataclasses.fields(kind) if field.init]
     fields = {}
+    removed = _removed_fields(kind)
     for key, value in values.items():
+        if key in removed and value in removed[key]:
+            continue
         if key not in names:
             near = difflib.get_close_matches(str(key), names, n=1, cutoff=0.4)
             hint = f"did you mean {_below(path, near[0])}?" if near else f"valid: {_list(names)}"
@@ -225,6 +228,17 @@ def _read_fields(
             found = reprlib.repr(fields["type"])
             raise UserError(f"{_below(path, 'type')} must be one of {_list(kinds)}; got {found}")
     return make(kind, fields, path)
+
+
+def _removed_fields(kind: type) -> dict[str, tuple]:
+    """Returns the fields that files of earlier versions may have, with the values that did nothing.
+
+    A class names them as `removed_fields`; those of its bases count too.
+    """
+    found: dict[str, tuple] = {}
+    for base in kind.__mro__:
+        found |= vars(base).get("removed_fields", {})
+    return found
 
 
 def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:

@@ -10,9 +10,9 @@ from official.modeling import performance
 
 from benchmarks.accelerators.cases import Case, overrides, write_records
 from experiments import registry
-from official_cmlm.training.gradients import optimizer_variables
 from official_cmlm.training.jax_loop import portable_step
 from official_cmlm.training.runtime import prepared
+from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 
 
@@ -42,11 +42,11 @@ def write_step(
         file = Path(folder) / "own.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(own), encoding="utf-8")
-        params = prepared(registry.load(case.experiment, [str(file)], params_override))
+        params, _ = prepared(registry.load(case.experiment, [str(file)], params_override))
         write_records(params, Path(folder))
         if params.runtime.mixed_precision_dtype:
             performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
-        task = SentenceEncoderTask(params.task)
+        task = SentenceEncoderTask(params.task, static_shapes=True)
         features = next(iter(task.build_inputs(params.task.train_data)))
         model = task.build_model()
     optimizer = task.create_optimizer(params.trainer.optimization(), params.runtime)

@@ -51,7 +51,7 @@ def work() -> dict[int, float]:
     """What a worker does: `TF_CONFIG` names the two of them."""
     import tensorflow as tf
 
-    from official_cmlm.training.gradients import summed_over_replicas
+    from official_cmlm.training.step import summed_over_replicas
 
     strategy = tf.distribute.MultiWorkerMirroredStrategy()
 

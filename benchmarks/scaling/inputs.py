@@ -43,8 +43,8 @@ def packed_cpu_seconds(records: str) -> tuple[float, float]:
     params = registry.load("cmlm/english_base", params_override=json.dumps({"task": values}))
     task = SentenceEncoderTask(params.task)
     dataset = task.build_inputs(params.task.train_data).map(lambda groups: groups["cmlm"])
-    ((_, data, view, _),) = task.groups(is_training=True)
-    plan = Plan.of(data.replace(streams=1), task.manifest(data), view)
+    (group,) = task.train_groups
+    plan = Plan.of(group.data.replace(streams=1), task.manifest(group.data), group.view)
     epoch = tf.constant(0, tf.int64)
     read, _ = _cpu_seconds_of(Blocks(plan.config, plan.manifest, plan.repetitions).epoch(epoch))
     viewed, pairs = _cpu_seconds_of(Reader(plan).epoch(epoch))

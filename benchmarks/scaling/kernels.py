@@ -89,13 +89,12 @@ def _stream() -> DropoutStream:
 
 
 def _hidden() -> Kernel:
-    mode = DropoutMode()
-    dropout = RepeatableDropout(0.1, mode)
+    dropout = RepeatableDropout(0.1, 0)
     norm = tf_keras.layers.LayerNormalization(epsilon=1e-12)
     norm.build([None, 32, _WIDTH])
 
     def sub_layer(rows: tf.Tensor, passed: tf.Tensor) -> tf.Tensor:
-        with mode.set(1, False, _stream()):
+        with DropoutMode(stream=_stream()).active():
             return norm(passed + dropout(rows, training=True))
 
     tensors = [tf.random.normal([ROWS // 32, 32, _WIDTH]) for _ in range(2)]
@@ -110,14 +109,13 @@ def _inner() -> Kernel:
 
 def _attention(length: int) -> Kernel:
     """What attention does between its products with kernels; units are its weights."""
-    mode = DropoutMode()
-    dropout = RepeatableDropout(0.1, mode)
+    dropout = RepeatableDropout(0.1, 0)
     pairs, heads = ROWS // length, _WIDTH // HEAD
     added = tf.zeros([pairs, 1, length, length])
 
     def attend(query: tf.Tensor, key: tf.Tensor, value: tf.Tensor) -> tf.Tensor:
         scores = tf.einsum("aecd,abcd->acbe", key, query * HEAD**-0.5)
-        with mode.set(1, False, _stream()):
+        with DropoutMode(stream=_stream()).active():
             weights = dropout(tf.nn.softmax(scores + added), training=True)
         return tf.einsum("acbe,aecd->abcd", weights, value)
 

@@ -217,15 +217,15 @@ def _seconds(call: Any) -> float:
 
 def _update(training: Training) -> tuple[Any, int]:
     """A call of the optimizer alone, clipping included, and the weights that it updates."""
-    from official_cmlm.training import gradients
+    from official_cmlm.training import step
 
     variables = training.model.trainable_variables
     given = [tf.fill(variable.shape, 1e-6) for variable in variables]
 
     @tf.function
     def apply() -> tf.Tensor:
-        clipped, norm = gradients.clipped(given, gradients.clip_norm_of(training.optimizer))
-        gradients.apply_summed(training.optimizer, clipped, variables)
+        clipped, norm = step.clipped(given, step.clip_norm_of(training.optimizer))
+        step.apply_summed(training.optimizer, clipped, variables)
         return norm
 
     apply()

@@ -40,10 +40,11 @@ class ScheduleConfig(base_config.Config):
         as one, as in Hugging Face's trainer; in `slanted_triangular` it does not, as in the paper.
       max_warmup_steps: a warm-up by `warmup_share` has no more steps than these; null (default): no
         bound. CMLM warms up over 10,000 steps, of 1 million (§3) as of 2 million (§4.4).
-      warmup_steps: steps of the warm-up, whatever the length of the training; null (default): by
-        `warmup_share`.
+      warmup_steps: steps of the warm-up, whatever the length of the training, e.g. the 10,000 of
+        Devlin et al. 2019, appendix A.2; null (default): by `warmup_share`.
       decay_steps: the step, counted from the first of the training, at which the rate is down at
-        the end; shares are of these steps. null (default): `trainer.train_steps`.
+        the end; shares are of these steps. null (default): `trainer.train_steps`. DeCLUTR §4.1,
+        read literally, decays over 497,868 steps, many more than it trains.
       end_share: the rate at the end as a share of `peak`. Default: 1/32 for `slanted_triangular`
         (Howard and Ruder's ratio is 32), otherwise 0. `constant` has none.
     """

@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_hard_negatives, not_negatives
 
 # Smaller than any similarity times a scale, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 
 
 def additive_margin_softmax(
@@ -18,7 +18,6 @@ def additive_margin_softmax(
     normalize: bool = True,
     anchor_texts: tf.Tensor | None = None,
     candidate_texts: tf.Tensor | None = None,
-    max_similarity: float | None = None,
     negatives: tf.Tensor | None = None,
     present: tf.Tensor | None = None,
     negative_texts: tf.Tensor | None = None,
@@ -48,7 +47,7 @@ def additive_margin_softmax(
         softmax.
       logit_scale: s, the inverse of a temperature.
       normalize: L2-normalise both sides first.
-      anchor_texts, candidate_texts, max_similarity: see `losses.negatives.not_negatives`.
+      anchor_texts, candidate_texts: see `losses.negatives.not_negatives`.
       negatives: h, float `[all, dim]`, gathered too; row `offset + i` is anchor i's own. None:
         there are none.
       present, negative_texts: see `losses.negatives.not_hard_negatives`.
@@ -65,18 +64,16 @@ def additive_margin_softmax(
     similarity = tf.matmul(anchors, candidates, transpose_b=True)
     labels = tf.range(tf.shape(anchors)[0]) + offset
     itself = tf.one_hot(labels, tf.shape(candidates)[0], on_value=True, off_value=False)
-    excluded = not_negatives(
-        itself, anchors, candidates, anchor_texts, candidate_texts, max_similarity
-    )
-    similarity = tf.where(tf.logical_and(excluded, ~itself), _NEVER, similarity)
+    excluded = not_negatives(itself, anchor_texts, candidate_texts)
+    similarity = tf.where(tf.logical_and(excluded, ~itself), _EXCLUDED, similarity)
     logits = logit_scale * (similarity - margin * tf.cast(itself, tf.float32))
     if negatives is not None:
         hard = tf.cast(negatives, tf.float32)
         hard = tf.math.l2_normalize(hard, axis=-1) if normalize else hard
         texts = (anchor_texts, candidate_texts, negative_texts)
-        excluded = not_hard_negatives(itself, anchors, hard, present, *texts, max_similarity)
+        excluded = not_hard_negatives(itself, present, *texts)
         of_hard = tf.matmul(anchors, hard, transpose_b=True)
-        of_hard = tf.where(excluded, _NEVER, of_hard)
+        of_hard = tf.where(excluded, _EXCLUDED, of_hard)
         own = negative_weight * tf.cast(itself, tf.float32)
         logits = tf.concat([logits, logit_scale * of_hard + own], axis=1)
         similarity = tf.concat([similarity, of_hard], axis=1)

@@ -16,23 +16,23 @@ Losses = Callable[..., tuple[tf.Tensor, tf.Tensor]]
 """(anchors [rows, dim], row of the first, *others [all, dim]) -> losses [rows], hits [rows]."""
 
 
-Summed = Callable[[Losses, tf.Tensor, tuple[tf.Tensor, ...]], tuple[tf.Tensor, tf.Tensor]]
+Reduction = Callable[[Losses, tf.Tensor, tuple[tf.Tensor, ...]], tuple[tf.Tensor, tf.Tensor]]
 """(losses, anchors, others) -> sum of all losses, sum of all hits: float32 scalars."""
 
 
-def summed_at_once(
+def sum_at_once(
     losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...]
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """As `summed_in_blocks`, in one block: for XLA, which cannot compile blocks of unequal size."""
+    """Sums as `sum_in_blocks` does, in one block: XLA cannot compile blocks of unequal size."""
     anchors, *others = (tf.cast(x, tf.float32) for x in (anchors, *others))
     found, hits = losses(anchors, tf.constant(0), *others)
     return tf.reduce_sum(found), tf.reduce_sum(hits)
 
 
-def summed_in_blocks(
+def sum_in_blocks(
     losses: Losses, anchors: tf.Tensor, others: tuple[tf.Tensor, ...], block: int = _BLOCK
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sum of the losses and of the hits of all anchors.
+    """Sums the losses and the hits of all anchors.
 
     Args:
       losses: function that compares a block of anchors with all others.

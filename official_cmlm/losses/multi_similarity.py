@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_negatives
 
 # Smaller than any similarity times a factor, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 
 
 def multi_similarity(
@@ -19,7 +19,6 @@ def multi_similarity(
     base: float,
     mining_margin: float,
     texts: tf.Tensor | None = None,
-    max_similarity: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Pushes mined pairs to their side of a similarity, the more the further they are off.
 
@@ -33,7 +32,7 @@ def multi_similarity(
     vectors of length 1. An anchor without one has the loss 0.
 
     Args:
-      anchors, own_view, other_view, offset, texts, max_similarity: see `losses.nt_xent`.
+      anchors, own_view, other_view, offset, texts: see `losses.nt_xent`.
       alpha, beta: factors of the similarities of positives and of negatives.
       base: λ, the cosine between alike and not alike.
       mining_margin: least difference of the two distances at which a triplet is not mined.
@@ -50,13 +49,13 @@ def multi_similarity(
     cosines, excluded = [], []
     for view in (other_view, own_view):
         cosines.append(tf.matmul(anchors, view, transpose_b=True))
-        excluded.append(not_negatives(itself, anchors, view, texts, texts, max_similarity))
+        excluded.append(not_negatives(itself, texts, texts))
     positives = tf.reduce_sum(tf.where(itself, cosines[0], 0.0), axis=1)
     cosines, excluded = tf.concat(cosines, axis=1), tf.concat(excluded, axis=1)
     distances = _distance(cosines) - _distance(positives)[:, tf.newaxis]
     mined = tf.logical_and(tf.stop_gradient(distances) <= mining_margin, ~excluded)
     any_mined = tf.reduce_any(mined, axis=1)
-    logits = tf.where(mined, beta * (cosines - base), _NEVER)
+    logits = tf.where(mined, beta * (cosines - base), _EXCLUDED)
     of_negatives = tf.reduce_logsumexp(tf.pad(logits, [[0, 0], [0, 1]]), axis=1)
     losses = tf.math.softplus(-alpha * (positives - base)) / alpha + of_negatives / beta
     hits = positives > tf.reduce_max(tf.where(excluded, -2.0, cosines), axis=1)
@@ -64,5 +63,5 @@ def multi_similarity(
 
 
 def _distance(cosines: tf.Tensor) -> tf.Tensor:
-    """Euclidean distance of vectors of length 1 with these cosines."""
+    """Returns the Euclidean distance of vectors of length 1 with these cosines."""
     return tf.sqrt(tf.maximum(2.0 - 2.0 * cosines, 0.0))

@@ -4,7 +4,7 @@ import tensorflow as tf
 
 
 def nli_features(premise: tf.Tensor, hypothesis: tf.Tensor) -> tf.Tensor:
-    """[u, v, |u − v|, u ∗ v], float32 `[batch, 4 · dim]`, of two vectors `[batch, dim]`."""
+    """Returns [u, v, |u − v|, u ∗ v], float32 `[batch, 4 · dim]`, for vectors `[batch, dim]`."""
     u, v = tf.cast(premise, tf.float32), tf.cast(hypothesis, tf.float32)
     return tf.concat([u, v, tf.abs(u - v), u * v], axis=-1)
 

@@ -5,7 +5,7 @@ import tensorflow as tf
 from official_cmlm.losses.negatives import not_negatives
 
 # Smaller than any similarity over a temperature, yet finite.
-_NEVER = -1e9
+_EXCLUDED = -1e9
 NEGATIVES = ("other_view", "both_views")
 
 
@@ -19,7 +19,6 @@ def nt_xent(
     negatives: str,
     positive_in_denominator: bool = True,
     texts: tf.Tensor | None = None,
-    max_similarity: float | None = None,
 ) -> tuple[tf.Tensor, tf.Tensor]:
     r"""Cross-entropy of finding each anchor's other view, in one direction.
 
@@ -41,12 +40,11 @@ def nt_xent(
       temperature: above 0.
       negatives: one of `NEGATIVES`.
       positive_in_denominator: see above.
-      texts: float32 `[all, 2]`, equal rows for equal texts: those of an anchor's own text are no
-        negatives. None: not compared.
-      max_similarity: what has a larger cosine with the anchor is no negative. None: not compared.
+      texts: float32 `[all, 2]`, equal rows for equal texts: candidates with an anchor's own text
+        are left out of its negatives. None: texts are not compared.
 
     Returns:
-      float32 `[batch]` losses in nats, 0 where there is no negative and the positive is left out;
+      float32 `[batch]` losses in nats, 0 where an anchor has neither a negative nor its positive;
       and float32 `[batch]`, 1 where the positive is the nearest of all candidates.
     """
     anchors, own_view, other_view = (
@@ -57,8 +55,8 @@ def nt_xent(
     itself = tf.one_hot(labels, tf.shape(other_view)[0], on_value=True, off_value=False)
 
     def negative_logits(view: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        excluded = not_negatives(itself, anchors, view, texts, texts, max_similarity)
-        return tf.where(excluded, _NEVER, logits)
+        excluded = not_negatives(itself, texts, texts)
+        return tf.where(excluded, _EXCLUDED, logits)
 
     logits = tf.matmul(anchors, other_view, transpose_b=True) / temperature
     positives = tf.reduce_sum(tf.where(itself, logits, 0.0), axis=1)
@@ -67,7 +65,7 @@ def nt_xent(
         same = tf.matmul(anchors, own_view, transpose_b=True) / temperature
         others = tf.concat([others, negative_logits(own_view, same)], axis=1)
     hits = tf.cast(positives > tf.reduce_max(others, axis=1), tf.float32)
-    any_negative = tf.reduce_max(others, axis=1) > _NEVER / 2
+    any_negative = tf.reduce_max(others, axis=1) > _EXCLUDED / 2
     if positive_in_denominator:
         others = tf.concat([others, positives[:, tf.newaxis]], axis=1)
     losses = tf.reduce_logsumexp(others, axis=1) - positives

@@ -14,7 +14,7 @@ def _context() -> tf.distribute.ReplicaContext | None:
 
 
 def global_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
-    """R · total / (sum of `weight` over the replicas); 0 where no replica has any weight.
+    """Returns R · total / (sum of `weight` over the replicas); 0 if all replicas have weight 0.
 
     Args:
       total: this replica's weighted sum, float scalar.
@@ -28,7 +28,7 @@ def global_mean(total: tf.Tensor, weight: tf.Tensor) -> tf.Tensor:
 
 
 def gather(rows: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-    """All replicas' rows, and the index of this replica's first row among them.
+    """Returns all replicas' rows, and the index of this replica's first row among them.
 
     Gradients flow back to every replica's rows: a row's gradient is the sum of its gradients on all
     replicas.

@@ -21,7 +21,7 @@ def cross_entropy_in_blocks(
     weights: tf.Tensor,
     block_size: int,
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """As `masked_cross_entropy` of the logits `hidden @ tableᵀ + bias`, never made whole.
+    """Computes `masked_cross_entropy` of the logits `hidden @ tableᵀ + bias`, never made whole.
 
     Products have the precision of their factors, as with whole logits; softmax, sums over the
     blocks and the bias's gradient are float32.
@@ -45,7 +45,7 @@ def cross_entropy_in_blocks(
 
         def gradient(of_losses: tf.Tensor, of_likely: tf.Tensor) -> tuple[tf.Tensor, ...]:
             del of_likely
-            # Of loss = scale − own logit, by each logit: softmax − (1 at the original token).
+            # The derivative of scale − own logit by each logit is softmax − (1 at the original).
             return _gradients(logits, hidden, table, bias, ids, scale, of_losses, block_size)
 
         return (scale - own, likely), gradient
@@ -62,7 +62,7 @@ def cross_entropy_in_blocks(
 def most_likely_in_blocks(
     hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor, block_size: int
 ) -> tf.Tensor:
-    """The entry of the largest logit, of equal ones the first: int32 `[k]`, without a gradient.
+    """Returns the entry of the largest logit, the first of equal ones: int32 `[k]`, no gradient.
 
     Args: see `cross_entropy_in_blocks`.
     """
@@ -72,7 +72,7 @@ def most_likely_in_blocks(
 
 
 def _logits(hidden: tf.Tensor, table: tf.Tensor, bias: tf.Tensor) -> Block:
-    """What computes the logits of a block."""
+    """Returns a function that computes the logits of a block."""
 
     def block(first: tf.Tensor, size: int) -> tf.Tensor:
         product = tf.matmul(hidden, _rows(table, first, size), transpose_b=True)
@@ -97,7 +97,7 @@ def _over_blocks(entries: int, block_size: int, body: Callable[..., list], state
         parallel_iterations=1,
     )
     if rest:
-        # Of another size, which is static as XLA requires; the table is not padded.
+        # The last block has another size, static as XLA requires; the table is not padded.
         state = body(tf.constant(whole), tf.constant(whole * block_size), rest, *state)
     return state
 
@@ -105,7 +105,7 @@ def _over_blocks(entries: int, block_size: int, body: Callable[..., list], state
 def _statistics(
     logits: Block, hidden: tf.Tensor, table: tf.Tensor, ids: tf.Tensor, block_size: int
 ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-    """log Σ exp of each row's logits, the logit of `ids`, and the entry of the largest: `[k]`."""
+    """Returns each row's log Σ exp of logits, logit of `ids` and entry of the largest: `[k]`."""
 
     def body(index, first, size, top, total, own, likely) -> list:  # noqa: ANN001
         del index
@@ -139,7 +139,7 @@ def _gradients(
     of_losses: tf.Tensor,
     block_size: int,
 ) -> tuple[tf.Tensor, ...]:
-    """Gradients of Σ `of_losses` · losses by hidden states, table and bias."""
+    """Returns the gradients of Σ `of_losses` · losses by hidden states, table and bias."""
     entries, width = table.shape
     size = min(block_size, entries)
     count = -(-entries // size)

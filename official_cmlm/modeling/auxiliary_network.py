@@ -6,7 +6,12 @@ from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import block_at, build_bert, get_activation
-from official_cmlm.modeling.dropout import DropoutMode, DropoutStream, replace_block_dropout
+from official_cmlm.modeling.dropout import (
+    NUMBERS_A_BLOCK,
+    DropoutMode,
+    DropoutStream,
+    replace_block_dropout,
+)
 from official_cmlm.modeling.rematerialisation import recompute_attention
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.modeling.variables import bert_variables
@@ -49,16 +54,19 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             )
             for index in range(fusion_layers)
         ]
-        self.dropout_mode = DropoutMode()
         tokens = tf.zeros([1, 2, config.hidden_size])
-        for block in self.fusion:
+        for index, block in enumerate(self.fusion):
             block([tokens, tf.ones([1, 2, 2])])
             replace_block_dropout(
-                block, config.dropout_rate, config.attention_dropout_rate, 0.0, self.dropout_mode
+                block,
+                config.dropout_rate,
+                config.attention_dropout_rate,
+                0.0,
+                NUMBERS_A_BLOCK * index,
             )
             if config.remat == "attention":
-                recompute_attention(block, self.dropout_mode)
-        self._recompute = self.dropout_mode if config.remat == "blocks" else None
+                recompute_attention(block)
+        self._recompute = config.remat == "blocks"
 
     def copy_from(self, encoder: SentenceEncoderModel) -> None:
         """Copies the encoder's current weights into the frozen extractor."""
@@ -91,7 +99,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         lexical = tf.stop_gradient(tf.cast(lexical, vectors.dtype))
         hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)
         mask = features["input_mask"][:, tf.newaxis]
-        with self.dropout_mode.set(1, False, stream):
+        with DropoutMode(stream=stream).active():
             for block in self.fusion:
                 positions = output_positions if block is self.fusion[-1] else None
                 hidden = block_at(block, hidden, mask, positions, training, self._recompute)

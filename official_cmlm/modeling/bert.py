@@ -7,7 +7,7 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.dropout import DropoutMode, replace_dropout
+from official_cmlm.modeling.dropout import DEFAULT_MODE, DropoutMode, replace_dropout
 from official_cmlm.modeling.relative_positions import RelativeAttentionBias
 from official_cmlm.modeling.rematerialisation import recompute_attention, recomputed
 
@@ -29,7 +29,7 @@ class OffsetPositionEmbedding(layers.PositionEmbedding):
         self._offset = offset
 
     def call(self, inputs: tf.Tensor) -> tf.Tensor:
-        """Position vectors for `inputs` `[batch, seq, hidden]`, of the same shape."""
+        """Returns position vectors for `inputs` `[batch, seq, hidden]`, of the same shape."""
         length = tf.shape(inputs)[1]
         rows = self._position_embeddings[self._offset : self._offset + length]
         return tf.broadcast_to(rows[tf.newaxis], tf.shape(inputs))
@@ -41,9 +41,9 @@ def block_at(
     mask: tf.Tensor,
     positions: tf.Tensor | None = None,
     training: bool | None = None,
-    recompute: DropoutMode | None = None,
+    recompute: bool = False,
 ) -> tf.Tensor:
-    """A Transformer block's outputs at some positions: their queries attend to the whole sequence.
+    """Computes a block's outputs at some positions, whose queries attend to the whole sequence.
 
     Args:
       block: Model Garden's Transformer block.
@@ -51,8 +51,8 @@ def block_at(
       mask: which inputs can be attended to, `[batch, 1, seq]`, 1 or 0.
       positions: int32 `[batch, n]`. Default: all of them.
       training: whether dropout is on.
-      recompute: state of the block's dropout layers, if its backward pass computes it again from
-        `hidden`. Default: what it computes is kept.
+      recompute: whether the backward pass computes the block again from `hidden`. Default: what it
+        computes is kept.
 
     Returns:
       float `[batch, n, hidden]`.
@@ -64,7 +64,7 @@ def block_at(
             inputs.insert(0, tf.gather(hidden, positions, batch_dims=1))
         return block(inputs, training=training)
 
-    return recomputed(outputs, recompute)(hidden) if recompute and training else outputs(hidden)
+    return recomputed(outputs)(hidden) if recompute and training else outputs(hidden)
 
 
 class ConditionedBertEncoder(networks.BertEncoderV2):
@@ -84,7 +84,6 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     trained only if the sentence vector uses it.
 
     Attributes:
-      dropout_mode: what all dropout layers share; see `modeling.dropout`.
       relative_bias: the bias on attention scores, where the encoder has one, else None.
       recomputes_blocks: whether the backward pass computes each block again.
     """
@@ -130,9 +129,24 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             )
 
     def call(
-        self, inputs: dict[str, tf.Tensor], training: bool | None = None
+        self,
+        inputs: dict[str, tf.Tensor],
+        training: bool | None = None,
+        dropout: DropoutMode = DEFAULT_MODE,
     ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-        """Computes the same as Model Garden's encoder, and supports `output_positions`."""
+        """Computes the same as Model Garden's encoder, and supports `output_positions`.
+
+        Args:
+          inputs: see the class.
+          training: whether dropout is on.
+          dropout: how its masks are drawn.
+        """
+        with dropout.active():
+            return self._encoded(inputs, training)
+
+    def _encoded(
+        self, inputs: dict[str, tf.Tensor], training: bool | None
+    ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         dense = inputs.get("dense_inputs")
         if dense is not None:
@@ -149,13 +163,12 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             hidden = self._embedding_projection(hidden)
         # Equal for every query, so it is broadcast to the shape of the attention weights.
         mask = mask[:, tf.newaxis]
-        recompute = self.dropout_mode if self.recomputes_blocks else None
         outputs = []
         for block in self._transformer_layers:
             last = block is self._transformer_layers[-1]
             positions = inputs.get("output_positions") if last else None
             with self._biased(word_ids, mask, positions):
-                hidden = block_at(block, hidden, mask, positions, training, recompute)
+                hidden = block_at(block, hidden, mask, positions, training, self.recomputes_blocks)
             outputs.append(hidden)
         return {
             "sequence_output": outputs[-1],
@@ -166,7 +179,7 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
     def _biased(
         self, word_ids: tf.Tensor, mask: tf.Tensor, positions: tf.Tensor | None
     ) -> contextlib.AbstractContextManager:
-        """In which a block adds the bias between its inputs and those at `positions`."""
+        """Returns a context in which a block adds the bias from `positions` to its inputs."""
         if self.relative_bias is None:
             return contextlib.nullcontext()
         tokens, elements = tf.shape(word_ids)[1], tf.shape(mask)[2]
@@ -224,14 +237,12 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
     bert.pooler_layer.trainable = config.pooling == "cls_pooler"
     ids = tf.zeros([1, 2], tf.int32)
     bert({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids})
-    bert.dropout_mode = replace_dropout(
-        bert, config.dropout_rate, config.attention_dropout_rate, config.drophead_rate
-    )
+    replace_dropout(bert, config.dropout_rate, config.attention_dropout_rate, config.drophead_rate)
     if bert.relative_bias is not None:
         for block in bert.transformer_layers:
             bert.relative_bias.attach(block)
     bert.recomputes_blocks = config.remat == "blocks"
     if config.remat == "attention":
         for block in bert.transformer_layers:
-            recompute_attention(block, bert.dropout_mode)
+            recompute_attention(block)
     return bert

@@ -20,7 +20,7 @@ PRECISIONS = ("float32", "bfloat16")
 # Added to the scores of padding; far below any score, yet finite.
 _MASKED = -1e9
 
-# What a query, key and value come from, in this order in a joined kernel.
+# The products of attention, in their order in a joined kernel.
 _ATTENTION_INPUTS = ("query", "key", "value")
 
 # Constants where a graph is exported with them.
@@ -28,7 +28,7 @@ Weights = dict[str, tf.Tensor | tf.Variable]
 
 
 def inference_weights(model: SentenceEncoderModel, precision: str) -> Weights:
-    """The weights that `embed` reads.
+    """Returns the weights that `embed` reads.
 
     Args:
       model: the encoder.
@@ -46,7 +46,7 @@ def inference_weights(model: SentenceEncoderModel, precision: str) -> Weights:
 
 
 def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict[str, np.ndarray]:
-    """Constant weights with one product for the query, key and value of a layer.
+    """Joins constant weights into one product for the query, key and value of a layer.
 
     The scale of the scores is multiplied into the query's part. A few larger operations take less
     time than many small ones where a request is one short text.
@@ -78,7 +78,7 @@ def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict
 
 
 def _scale(config: EncoderConfig) -> np.float32:
-    """What scores of attention are multiplied with."""
+    """Returns the factor of attention scores."""
     return np.float32((config.hidden_size // config.num_attention_heads) ** -0.5)
 
 
@@ -137,7 +137,7 @@ def embed(
 
 
 def _embeddings(weights: Weights, config: EncoderConfig, word_ids: tf.Tensor) -> tf.Tensor:
-    """float32 `[batch · seq, hidden]`."""
+    """Embeds tokens: float32 `[batch · seq, hidden]`."""
     start, length = config.position_offset, tf.shape(word_ids)[1]
     positions = weights["position_embedding/embeddings"][start : start + length]
     types = weights["type_embeddings/embeddings"][0]
@@ -218,7 +218,7 @@ class _Layer:
         return self._norm(hidden + tf.cast(outer, tf.float32), "output_layer_norm")
 
     def _dense(self, inputs: tf.Tensor, name: str) -> tf.Tensor:
-        """The layer's product as one 2-D product, so that it is computed with its bias."""
+        """Computes the layer as one 2-D product, so that its bias is added in the same pass."""
         kernel = tf.convert_to_tensor(self._weights[f"{self._scope}/{name}/kernel"])
         kernel = tf.reshape(kernel, [inputs.shape[-1], -1])
         bias = tf.reshape(self._weights[f"{self._scope}/{name}/bias"], [-1])
@@ -241,7 +241,7 @@ class _Layer:
 
 
 def _layer_norm(weights: Weights, config: EncoderConfig, name: str, inputs: tf.Tensor) -> tf.Tensor:
-    """Layer normalisation of `[rows, width]` as a batch normalisation whose channels are rows.
+    """Normalises `[rows, width]` by a batch normalisation whose channels are the rows.
 
     Keras uses the same formulation for larger epsilons; TensorFlow's CPU kernels compute this
     pattern in one pass. With constants they do not: what is left is a batch normalisation that

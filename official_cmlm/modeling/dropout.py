@@ -1,7 +1,7 @@
 """The encoder's dropout: of units and of whole attention heads, reproducible, shared by views.
 
 Model Garden's Transformer block is unchanged except for its dropout layers, which have no weights
-and are replaced by the layers of this file. The layer behind the attention output then has the rate
+and are replaced by the layers of this file. The layer after the attention output then has the rate
 of the other hidden units, as in BERT's release and in Hugging Face's library; Model Garden gives it
 the rate of the attention weights. In a training step every mask is a function of (seed,
 step, call, layer, row): it is the same after a restart, for any split of the batch into chunks, and
@@ -9,6 +9,7 @@ on any number of replicas.
 """
 
 import contextlib
+import contextvars
 import dataclasses
 from collections.abc import Iterator
 
@@ -20,6 +21,8 @@ _DRAWS = 4
 _PHILOX = 1
 # The counter's high word is the layer's number + _LAYERS · view.
 _LAYERS = 1 << 16
+# Numbers of the dropout layers of a Transformer block; that of attention has two.
+NUMBERS_A_BLOCK = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,44 +38,50 @@ class DropoutStream:
     first_row: tf.Tensor
 
 
-@dataclasses.dataclass
+@dataclasses.dataclass(frozen=True)
 class DropoutMode:
-    """State shared by all dropout layers of one encoder; set while a call is traced.
+    """How one call of an encoder draws its dropout masks.
 
     Attributes:
       views: number of views of the same examples that are concatenated in the batch.
       shared: all views have the same masks ("controlled dropout", Mirror-BERT §4.4 and Table 8).
       stream: see `DropoutStream`; None uses Keras's generator, which is not reproducible.
-      layers: how many layer numbers have been given out.
     """
 
     views: int = 1
     shared: bool = False
     stream: DropoutStream | None = None
-    layers: int = 0
 
     @contextlib.contextmanager
-    def set(self, views: int, shared: bool, stream: DropoutStream | None) -> Iterator[None]:
-        """Sets the state within a `with` block; the layers read it while they are traced."""
-        self.views, self.shared, self.stream = views, shared, stream
+    def active(self) -> Iterator[None]:
+        """Makes the mode the `current_mode` within a `with` block.
+
+        Model Garden's blocks, which call the dropout layers, have no argument for it.
+        """
+        token = _CURRENT.set(self)
         try:
             yield
         finally:
-            self.views, self.shared, self.stream = 1, False, None
+            _CURRENT.reset(token)
 
-    def new_layer(self) -> int:
-        """A number for the next dropout layer."""
-        self.layers += 1
-        return self.layers - 1
+
+# One view, whose masks Keras's generator draws.
+DEFAULT_MODE = DropoutMode()
+_CURRENT = contextvars.ContextVar("dropout_mode", default=DEFAULT_MODE)
+
+
+def current_mode() -> DropoutMode:
+    """Returns the mode of the encoder's call that is being traced in this thread."""
+    return _CURRENT.get()
 
 
 class RepeatableDropout(tf_keras.layers.Dropout):
-    """Keras dropout whose masks `DropoutMode` decides."""
+    """Keras dropout whose masks the `current_mode` decides."""
 
-    def __init__(self, rate: float, mode: DropoutMode, **kwargs) -> None:  # noqa: ANN003 - Keras'
+    def __init__(self, rate: float, number: int, **kwargs) -> None:  # noqa: ANN003 - Keras'
+        """Creates the layer; `number` separates its draws from those of the encoder's others."""
         super().__init__(rate, **kwargs)
-        self._mode = mode
-        self._number = mode.new_layer()
+        self._number = number
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Drops units of `[batch, …]`."""
@@ -87,17 +96,20 @@ class RepeatableDropout(tf_keras.layers.Dropout):
 
         `number` separates the draws of one call.
         """
-        views, shared = self._mode.views, self._mode.shared
+        mode = current_mode()
+        views, shared = mode.views, mode.shared
         by_view = tf.concat([[views, shape[0] // views], shape[1:]], axis=0)
         drawn = [
-            self._draw(by_view[1:], number, rate, view) for view in range(1 if shared else views)
+            self._draw(by_view[1:], number, rate, view, mode.stream)
+            for view in range(1 if shared else views)
         ]
         if len(drawn) == views == 1:
             return tf.reshape(drawn[0], shape)
         return tf.reshape(tf.broadcast_to(tf.stack(drawn), by_view), shape)
 
-    def _draw(self, shape: tf.Tensor, number: int, rate: float, view: int) -> tf.Tensor:
-        stream = self._mode.stream
+    def _draw(
+        self, shape: tf.Tensor, number: int, rate: float, view: int, stream: DropoutStream | None
+    ) -> tf.Tensor:
         if stream is None:
             return self._random_generator.random_uniform(shape) >= rate
         # A row starts at a new value of the counter, so its mask does not depend on other rows.
@@ -125,10 +137,10 @@ class AttentionDropout(RepeatableDropout):
     all heads are dropped, only the block's residual connection remains.
     """
 
-    def __init__(self, rate: float, drophead_rate: float, mode: DropoutMode, **kwargs) -> None:  # noqa: ANN003 - Keras'
-        super().__init__(rate, mode, **kwargs)
+    def __init__(self, rate: float, drophead_rate: float, number: int, **kwargs) -> None:  # noqa: ANN003 - Keras'
+        """Creates the layer, which draws weights by `number` and heads by `number` + 1."""
+        super().__init__(rate, number, **kwargs)
         self._drophead_rate = drophead_rate
-        self._head_number = mode.new_layer()
 
     def call(self, inputs: tf.Tensor, training: bool | None = None) -> tf.Tensor:
         """Args: `inputs`, attention weights `[batch, heads, queries, keys]`."""
@@ -136,7 +148,7 @@ class AttentionDropout(RepeatableDropout):
         if not training or not self._drophead_rate:
             return weights
         shape = tf.shape(weights)[:2]
-        kept = tf.cast(self._kept(shape, self._head_number, self._drophead_rate), tf.float32)
+        kept = tf.cast(self._kept(shape, self._number + 1, self._drophead_rate), tf.float32)
         scale = kept * tf.math.divide_no_nan(
             tf.cast(shape[1], tf.float32), tf.reduce_sum(kept, axis=1, keepdims=True)
         )
@@ -145,13 +157,12 @@ class AttentionDropout(RepeatableDropout):
 
 def replace_dropout(
     bert: tf_keras.Model, rate: float, attention_rate: float, drophead_rate: float
-) -> DropoutMode:
-    """Gives a built `BertEncoderV2` these dropout layers; returns what they share."""
-    mode = DropoutMode()
-    bert._embedding_dropout = RepeatableDropout(rate, mode, name="embedding_dropout")
-    for block in bert.transformer_layers:
-        replace_block_dropout(block, rate, attention_rate, drophead_rate, mode)
-    return mode
+) -> None:
+    """Gives a built `BertEncoderV2` these dropout layers."""
+    bert._embedding_dropout = RepeatableDropout(rate, 0, name="embedding_dropout")
+    for index, block in enumerate(bert.transformer_layers):
+        first = 1 + NUMBERS_A_BLOCK * index
+        replace_block_dropout(block, rate, attention_rate, drophead_rate, first)
 
 
 def replace_block_dropout(
@@ -159,9 +170,11 @@ def replace_block_dropout(
     rate: float,
     attention_rate: float,
     drophead_rate: float,
-    mode: DropoutMode,
+    first: int,
 ) -> None:
-    """The same for one built `TransformerEncoderBlock`."""
-    block._attention_dropout = RepeatableDropout(rate, mode)
-    block._output_dropout = RepeatableDropout(rate, mode)
-    block._attention_layer._dropout_layer = AttentionDropout(attention_rate, drophead_rate, mode)
+    """Gives a built `TransformerEncoderBlock` these layers, numbered from `first` on."""
+    block._attention_dropout = RepeatableDropout(rate, first)
+    block._output_dropout = RepeatableDropout(rate, first + 1)
+    block._attention_layer._dropout_layer = AttentionDropout(
+        attention_rate, drophead_rate, first + 2
+    )

@@ -11,7 +11,7 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 
 class LogitFactors(NamedTuple):
-    """What logits are made of: `hidden @ tableᵀ + bias`.
+    """Factors of logits: `hidden @ tableᵀ + bias`.
 
     Attributes:
       hidden: float `[k, width]`, one row a prediction.

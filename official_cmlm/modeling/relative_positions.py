@@ -13,10 +13,10 @@ _FARTHEST = 128
 
 
 def buckets_of_distances(buckets: int) -> np.ndarray:
-    """Bucket of each distance from −128 to 128: int32 `[257]`.
+    """Returns the bucket of each distance from −128 to 128: int32 `[257]`.
 
-    Half of the buckets are for what stands behind; of each half, half are for single distances, and
-    the others grow with the logarithm. Computed here once, as compilers round logarithms otherwise.
+    Half of the buckets are for keys after the query. Half of each half is for single distances, and
+    the others grow with the logarithm. NumPy computes them: compilers round logarithms otherwise.
     """
     half = buckets // 2
     exact = half // 2
@@ -29,7 +29,7 @@ def buckets_of_distances(buckets: int) -> np.ndarray:
 
 
 def relative_bias(table: tf.Tensor, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-    """The bias between positions.
+    """Returns the bias between positions.
 
     Args:
       table: float `[buckets, heads]`.
@@ -59,12 +59,12 @@ class RelativeAttentionBias(tf_keras.layers.Layer):
         self._current: tf.Tensor | None = None
 
     def call(self, queries: tf.Tensor, keys: tf.Tensor) -> tf.Tensor:
-        """See `relative_bias`."""
+        """Returns the `relative_bias` of the table."""
         return relative_bias(tf.convert_to_tensor(self.table), queries, keys)
 
     @contextlib.contextmanager
     def using(self, bias: tf.Tensor) -> Iterator[None]:
-        """Blocks that are called inside add this bias."""
+        """Makes the blocks that are called within a `with` block add this bias."""
         self._current = bias
         try:
             yield

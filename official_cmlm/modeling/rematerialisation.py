@@ -1,32 +1,35 @@
 """Rematerialisation: a part of a Transformer block is computed again in the backward pass.
 
-The backward pass needs most of what the forward pass computed. Kept are the inputs of a part alone;
-the rest is computed again when its gradient is due (Chen et al. 2016, "Training Deep Nets with
+The backward pass needs most results of the forward pass. Only the inputs of a part are kept; the
+rest is computed again when its gradient is due (Chen et al. 2016, "Training Deep Nets with
 Sublinear Memory Cost"). Dropout masks are a function of the call's stream, so both passes draw the
-same. `tf.recompute_grad` does not serve: when the gradient is due, the dropout layers' state and
-Keras's `training` are gone, and it does not separate the masks of both passes for XLA.
+same. `tf.recompute_grad` cannot be used: when the gradient is due, the mode of dropout and Keras's
+`training` are gone, and it does not separate the masks of both passes for XLA.
 """
 
+import dataclasses
 from collections.abc import Callable
 
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
+from official_cmlm.modeling.dropout import DropoutStream, current_mode
 
 
-def recomputed(function: Callable[..., tf.Tensor], mode: DropoutMode) -> Callable[..., tf.Tensor]:
-    """`function`, of which only the inputs are kept for the backward pass.
+def recomputed(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
+    """Returns `function` with a gradient for which only its inputs are kept.
+
+    While the `current_mode` of dropout has no stream, masks cannot be drawn again, and everything
+    is kept as without this function.
 
     Args:
       function: takes float tensors, returns one. It may read variables, and must compute the same
-        again: its dropout layers read `mode`, and `training` is passed to its layers by name.
-      mode: state of its dropout layers. While it has no stream, masks cannot be drawn again, and
-        everything is kept as without this function.
+        again: `training` is passed to its layers by name.
     """
 
     def call(*inputs: tf.Tensor) -> tf.Tensor:
-        views, shared, stream = mode.views, mode.shared, mode.stream
+        mode = current_mode()
+        stream = mode.stream
         if stream is None:
             return function(*inputs)
 
@@ -40,7 +43,7 @@ def recomputed(function: Callable[..., tf.Tensor], mode: DropoutMode) -> Callabl
                 later = DropoutStream(stream.key + late, stream.first_row + late)
                 with tf.GradientTape(watch_accessed_variables=False) as tape:
                     tape.watch([*again, *variables])
-                    with mode.set(views, shared, later):
+                    with dataclasses.replace(mode, stream=later).active():
                         outputs = function(*again)
                 found = tape.gradient(
                     outputs,
@@ -59,16 +62,16 @@ def recomputed(function: Callable[..., tf.Tensor], mode: DropoutMode) -> Callabl
 
 
 def _zero_after(tensor: tf.Tensor) -> tf.Tensor:
-    """int64 0 that is known only when `tensor` is.
+    """Returns an int64 0 that is known only when `tensor` is.
 
-    What is added to it is computed after `tensor`, and XLA does not find it equal to what was
-    computed before. Of a NaN it is 1, as no compiler may leave out the comparison then.
+    A sum with it is computed after `tensor`, and XLA does not find it equal to a value that was
+    computed before. For a NaN it is 1, so no compiler may leave out the comparison.
     """
     element = tf.reduce_sum(tf.reshape(tensor, [-1])[:1])
     return tf.cast(tf.not_equal(element, element), tf.int64)
 
 
-def recompute_attention(block: tf_keras.layers.Layer, mode: DropoutMode) -> None:
+def recompute_attention(block: tf_keras.layers.Layer) -> None:
     """Lets a built `TransformerEncoderBlock` compute its attention weights again in training.
 
     Queries, keys and values are kept; what has the size `[batch, heads, queries, keys]` is not
@@ -91,6 +94,6 @@ def recompute_attention(block: tf_keras.layers.Layer, mode: DropoutMode) -> None
             return attend(query, key, value, attention_mask, training)[0]
 
         # Nobody reads the weights themselves.
-        return recomputed(attended, mode)(query, key, value), None
+        return recomputed(attended)(query, key, value), None
 
     block._attention_layer._compute_attention = compute

@@ -5,7 +5,7 @@ import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import build_bert
-from official_cmlm.modeling.dropout import DropoutStream
+from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
 from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS, pad, sentence_vector, with_padding
 from official_cmlm.modeling.projection import Projection
 
@@ -109,8 +109,8 @@ class SentenceEncoderModel(tf_keras.Model):
             features["output_positions"] = inputs["output_positions"]
         elif vector_only and self.config.pooling in FIRST_TOKEN_POOLINGS:
             features["output_positions"] = tf.zeros_like(features["input_word_ids"][:, :1])
-        with self.bert.dropout_mode.set(views, shared_masks, stream):
-            outputs = self.bert(features, training=training)
+        mode = DropoutMode(views, shared_masks, stream)
+        outputs = self.bert(features, training=training, dropout=mode)
         if "output_positions" in inputs:
             return {"sequence_output": outputs["sequence_output"]}
         layers = outputs["encoder_outputs"]
@@ -139,7 +139,7 @@ class SentenceEncoderModel(tf_keras.Model):
         return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers}
 
     def _padded(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """The inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
+        """Returns the inputs, padded to `config.padded_length` at least; see `pooling.pad`."""
         ids, mask, types = (features[name] for name in INPUT_NAMES)
         length = self.config.padded_length
         ids, mask_of_ids = pad(ids, mask, length, self.config.padding_id)

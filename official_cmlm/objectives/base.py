@@ -2,7 +2,7 @@
 
 import abc
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Annotated, ClassVar, Protocol
 
 import tensorflow as tf
@@ -13,7 +13,6 @@ from official_cmlm.configs.data import DataConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds, View
-from official_cmlm.losses.blocks import Summed, summed_at_once, summed_in_blocks
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -43,7 +42,7 @@ class Encode(Protocol):
         shared_masks: bool = False,
         with_tokens: bool = False,
     ) -> dict[str, tf.Tensor]:
-        """The vectors or, with `output_positions` among the inputs, the outputs at these.
+        """Returns the vectors or, with `output_positions` among the inputs, the outputs at these.
 
         See `SentenceEncoderModel.call`.
 
@@ -55,7 +54,7 @@ class Encode(Protocol):
         """
 
     def stream(self, name: str) -> DropoutStream | None:
-        """The dropout stream for a call of another network."""
+        """Returns the dropout stream for a call of another network."""
 
 
 @dataclasses.dataclass
@@ -97,23 +96,16 @@ class ObjectiveConfig(base_config.Config):
         return False
 
     def needs_trained_head(self) -> bool:
-        """Whether the head of what the training starts from must be a trained one."""
+        """Whether the training must start from an encoder with a trained head."""
         return False
 
     def min_batch_size(self) -> int:
-        """Smallest global batch that gives a loss; 2 where examples are each other's negatives."""
+        """Returns the smallest global batch that gives a loss: 2 if examples are negatives."""
         return 1
 
     def extra_positions(self) -> int:
-        """Position ids that it needs in addition to those of the longest sequence."""
+        """Returns how many position ids it needs beside those of the longest sequence."""
         return 0
-
-    def comparison(self, summed: Summed) -> Summed:
-        """How the losses of `compare` are summed, of how the device sums them; see `InBatchConfig`.
-
-        Default: as the device does.
-        """
-        return summed
 
 
 @dataclasses.dataclass(frozen=True)
@@ -163,54 +155,55 @@ class Objective(tf_keras.layers.Layer):
       config_class: the dataclass of its settings, an `ObjectiveConfig`.
       metric_directions: for each key of its output's `metrics`, whether a `HIGHER` or a `LOWER`
         value is better.
-      static_shapes: whether no shape may depend on values, as XLA requires; set by the model.
+      in_batch_metrics: those of them that are measured among the examples of a batch, and so depend
+        on its size.
+      is_language_model: whether it trains no sentence vector.
+      head: the language-model head that all objectives share; None if none of them needs one.
+      static_shapes: whether no shape may depend on values, as XLA requires.
     """
 
     config_class: ClassVar[type[ObjectiveConfig]] = ObjectiveConfig
     metric_directions: ClassVar[dict[str, str]] = {}
+    in_batch_metrics: ClassVar[frozenset[str]] = frozenset()
+    is_language_model: ClassVar[bool] = False
 
     def __init__(
         self,
         config: ObjectiveConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
         # Float features are weights and counts: never cast to a half-precision policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
-        self.config = config
-        self.static_shapes = False
+        self.config, self.head = config, head
+        self.static_shapes = static_shapes
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
 
-    @property
-    def summed(self) -> Summed:
-        """The function that sums the losses of a comparison over the anchors."""
-        device = summed_at_once if self.static_shapes else summed_in_blocks
-        return self.config.comparison(device)
-
     def own_weights(self) -> list[tf.Variable]:
-        """The weights that are neither the encoder's nor the language-model head's."""
+        """Returns the weights that are neither the encoder's nor the language-model head's."""
         return [variable for variable in self.weights if id(variable) not in self._shared]
 
     def initialize(self, encoder: SentenceEncoderModel) -> None:
-        """Called before a training's first step, when `encoder` has its initial weights.
+        """Sets the initial weights before a training's first step, from those of `encoder`.
 
-        Not called if the objective's own weights are restored from `init_checkpoint`.
+        It is not called if the objective's own weights are restored from `init_checkpoint`.
         """
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Vectors of a part of the batch, for `compare` and `predict`. Default: none."""
+        """Returns the vectors of a part of the batch for `compare` and `predict`. Default: none."""
         return {}
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
-        """The loss among all examples, its factor included. Default: none."""
+        """Returns the loss among all examples, its factor included. Default: none."""
         return None
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
-        """The loss of single predictions, without its factor. Default: none."""
+        """Returns the loss of single predictions, without its factor. Default: none."""
         return None
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        """The weight that `predict` will return, computed from the features: float32 scalar."""
+        """Returns the weight that `predict` will return, from the features: float32 scalar."""
         return tf.constant(0.0)
 
     @property
@@ -218,24 +211,37 @@ class Objective(tf_keras.layers.Layer):
         """Factor of `predict`'s mean in the loss."""
         return 1.0
 
-    def call(self, features: dict, encode: Encode) -> ObjectiveOutput:
-        """Computes the loss of one batch of `view` and `augments` features."""
-        vectors = self.vectors(features, encode)
-        compared = self.compare(vectors)
-        predicted = self.predict(features, encode, vectors)
-        losses, metrics = [], self.no_metrics()
-        if compared is not None:
-            losses.append(compared.loss)
-            metrics |= compared.metrics
-        if predicted is not None:
-            mean = global_mean(predicted.total, predicted.weight)
-            losses.append(self.prediction_weight * mean)
-            metrics |= predicted.metrics
-        return ObjectiveOutput(tf.add_n(losses), metrics)
-
     def no_metrics(self) -> dict[str, tuple[tf.Tensor, tf.Tensor]]:
-        """Every metric with sum and weight 0."""
+        """Returns every metric with sum and weight 0."""
         return {name: (tf.constant(0.0), tf.constant(0.0)) for name in self.metric_directions}
+
+
+def combine(
+    objective: Objective, compared: ObjectiveOutput | None, predicted: Prediction | None
+) -> ObjectiveOutput:
+    """Returns an objective's output: its comparison plus the weighted mean over its predictions.
+
+    Args:
+      objective: the objective.
+      compared: what its `compare` returned.
+      predicted: what its `predict` returned, or the sums over the parts of a batch.
+    """
+    losses, metrics = [], objective.no_metrics()
+    if predicted is not None:
+        mean = global_mean(predicted.total, predicted.weight)
+        losses.append(objective.prediction_weight * mean)
+        metrics |= predicted.metrics
+    if compared is not None:
+        losses.append(compared.loss)
+        metrics |= compared.metrics
+    return ObjectiveOutput(tf.add_n(losses), metrics)
+
+
+def weighted_sum(
+    outputs: Mapping[str, ObjectiveOutput], chosen: Mapping[str, ObjectiveConfig]
+) -> tf.Tensor:
+    """Returns the task's loss, float32 scalar; both arguments are by the objective's name."""
+    return tf.add_n([chosen[name].weight * output.loss for name, output in outputs.items()])
 
 
 _OBJECTIVES: dict[str, type[Objective]] = {}
@@ -263,11 +269,6 @@ def _check_terms(objective: type[Objective], where: str) -> None:
     """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
     if getattr(objective.config_class.view, "__isabstractmethod__", False):
         raise UserError(f"{where}: its config_class does not say what it reads; override `view`")
-    if objective.call is not Objective.call:
-        raise UserError(
-            f"{where} overrides `call`, which batches in chunks never use; override `vectors` and "
-            "`compare`, or `predict` and `num_predictions`"
-        )
     predicts = objective.predict is not Objective.predict
     if predicts != (objective.num_predictions is not Objective.num_predictions):
         raise UserError(
@@ -275,9 +276,12 @@ def _check_terms(objective: type[Objective], where: str) -> None:
             "be zero; override both"
         )
     if not predicts and objective.compare is Objective.compare:
-        raise UserError(f"{where} has no loss; override `compare`, or `predict`")
+        raise UserError(
+            f"{where} has no loss; override `vectors` and `compare`, or `predict` and "
+            "`num_predictions`"
+        )
 
 
 def objectives() -> dict[str, type[Objective]]:
-    """All objectives by name, in order of registration."""
+    """Returns all objectives by name, in order of registration."""
     return dict(_OBJECTIVES)

@@ -31,12 +31,13 @@ class BitextRetrievalConfig(RetrievalConfig):
 
     Attributes:
       one_language: whether both texts of all pairs may be in one language, as questions and answers
-        are. Default false: such pairs are refused, as they are no translations.
+        are. Default false: such pairs are refused, as they cannot be translations.
       hard_negatives: whether the hard negatives of records that have some are candidates of all
         anchors of the global batch, first → second. Default true.
-      hard_negative_weight: added to the logit of an anchor's own hard negative, in nats: it counts
-        as e^weight candidates. From -100 to 100, beyond which it would drown all similarities.
-        Default 0, that of SimCSE's code; others need records with hard negatives.
+      hard_negative_weight: log α of Gao et al. 2021, appendix B: added to the logit of an anchor's
+        own hard negative, in nats, so that it counts as α candidates. From -100 to 100, beyond
+        which it would drown all similarities. Default 0, as in SimCSE's code; others need records
+        with hard negatives.
     """
 
     one_language: bool = False
@@ -77,6 +78,7 @@ class BitextRetrieval(Objective):
 
     config_class = BitextRetrievalConfig
     metric_directions = METRIC_DIRECTIONS
+    in_batch_metrics = frozenset(METRIC_DIRECTIONS)
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
         first = encode(features["first"], "first")["default"]
@@ -88,4 +90,5 @@ class BitextRetrieval(Objective):
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
         weight = self.config.hard_negative_weight
-        return retrieval_output(vectors, self.config, self.summed, weight)
+        reduction = self.config.reduction(self.static_shapes)
+        return retrieval_output(vectors, self.config, reduction, weight)

@@ -101,12 +101,15 @@ class Cmlm(Objective):
     metric_directions = MASKED_METRICS
 
     def __init__(
-        self, config: CmlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: CmlmConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         size, stddev = encoder.config.hidden_size, encoder.config.initializer_range
-        # With `sentence_vector: projected_mean` the projection is part of what is exported.
+        # With `sentence_vector: projected_mean` the encoder has the projection, and exports it.
         self.projection = encoder.projection or Projection(
             config.num_projections, size, stddev, config.projection_depth, config.projection_width
         )
@@ -130,7 +133,7 @@ class Cmlm(Objective):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["second_masked"])
+        return num_masked(features["second_masked"])
 
     def _with_skip(self, outputs: tf.Tensor, projected: tf.Tensor) -> tf.Tensor:
         """`[batch, slots, hidden]` from each output beside all N projected vectors."""

@@ -48,14 +48,14 @@ class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
 
     Attributes:
       mlm_weight: λ of the masked-token loss. Default 0.005 (§4.1, Table 5). With 0 the auxiliary
-        network is not computed, and the training is SimCSE's to the bit.
+        network is not computed, and the training equals SimCSE's bit for bit.
       contrastive_weight: factor of the contrastive loss. Default 1 (Eq. 6); 0 is the column "w/o
         contrastive loss" of Table 2.
       lexical_layers: frozen blocks of the starting encoder that read the masked sentence. Default 8
         of 12 (§4.1, Table 6).
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
       conditioning: which h the prediction sees: `projected` (default), the vector that the
-        contrastive loss compares, behind the projection head: the paper prints one h for both;
+        contrastive loss compares, after the projection head: the paper prints one h for both;
         `vector`, the sentence vector that is exported. Without a projection head they are one.
     """
 
@@ -85,10 +85,13 @@ class CmlmCse(Contrastive):
     metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
 
     def __init__(
-        self, config: CmlmCseConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: CmlmCseConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.auxiliary = None
         if config.mlm_weight:
             self.auxiliary = AuxiliaryNetwork(
@@ -121,7 +124,7 @@ class CmlmCse(Contrastive):
     def num_predictions(self, features: dict) -> tf.Tensor:
         if self.auxiliary is None:
             return tf.constant(0.0)
-        return num_masked(self, features["first_masked"])
+        return num_masked(features["first_masked"])
 
     @property
     def prediction_weight(self) -> float:

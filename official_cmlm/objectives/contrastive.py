@@ -9,7 +9,7 @@ Table 3), or not at all. Dropout and drophead are fields of the encoder.
 import dataclasses
 import functools
 from collections.abc import Callable
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 import tf_keras
@@ -19,7 +19,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import RecordFacts
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
@@ -42,6 +42,10 @@ LOSSES = ("nt_xent", "multi_similarity")
 TEMPERATURE = at_least(
     1e-4, "smaller values make gradients vanish or explode; the papers have 0.005 to 0.2"
 )
+# Share of the tokens that `token_mask` masks, of the words that `whole_word_mask` masks, or that
+# `word_reordering` permutes: BERT's masking rate (Devlin et al. 2019, §3.1). Mirror-BERT, whose
+# footnote 13 names these changes, gives none.
+AUGMENTATION_RATE = 0.15
 CONTRASTIVE_METRICS = {"contrastive_loss": LOWER, "recall_at_1": HIGHER}
 
 
@@ -61,10 +65,12 @@ class ContrastiveConfig(InBatchConfig):
         the second (default; SimCSE's code).
       positive_in_denominator: whether the softmax includes the positive. Default true, as all
         reference code; false is what Mirror-BERT prints as Eq. 1.
-      multi_similarity_alpha, multi_similarity_beta, multi_similarity_base: α, β and λ. Defaults 1,
-        60 and 0.5, those of Liu et al. 2021 (SapBERT), whom the footnote cites, in their code.
-      mining_margin: a negative further from the anchor than the positive, by more than this, is not
-        mined. Default 0.2, as in that code.
+      multi_similarity_alpha, multi_similarity_beta, multi_similarity_base: α, β and λ (Wang et al.
+        2019, Eq. 16). Defaults 1, 60 and 0.5, as in the code of Liu et al. 2021 (SapBERT), whom
+        Mirror-BERT's footnote 2 cites.
+      mining_margin: margin of the hard triplets of Liu et al. 2021 (SapBERT): a negative further
+        from the anchor than the positive, by more than this, is not mined. Default 0.2, as in their
+        code.
       augmentation: change of the second view: `none`, `span_mask`, `token_mask`,
         `whole_word_mask`, `word_reordering`, `word_repetition` or `word_deletion`; see
         `inputs.mirrored`.
@@ -73,13 +79,10 @@ class ContrastiveConfig(InBatchConfig):
       span_min_characters: shorter texts are not masked. Default 30, as the reference code.
       repetition_rate: share of the tokens that `word_repetition` doubles. Default 0.32 (CMLM-CSE
         §4.3.2, Table 3).
-      augmentation_rate: share of the tokens that `token_mask` masks, of the words that
-        `whole_word_mask` masks, or that `word_reordering` permutes. Default 0.15, BERT's rate:
-        Mirror-BERT gives none.
       controlled_dropout: both views draw the same dropout and drophead masks (Mirror-BERT Table 8).
       projection_head: `mlp`, a dense layer with tanh on the vector, in training only and not
-        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as behind the
-        head other components are the first.
+        exported (SimCSE's `mlp_only_train`); `none`, which `matryoshka_dims` need, as the head
+        mixes the components.
     """
 
     loss: Annotated[str, OneOf(LOSSES)] = "nt_xent"
@@ -95,9 +98,10 @@ class ContrastiveConfig(InBatchConfig):
     span_characters: Annotated[int, at_least(1, "augmentation: none masks nothing")] = 5
     span_min_characters: Annotated[int, at_least(0)] = 30
     repetition_rate: Annotated[float, between(0, 1, above_low=True)] = 0.32
-    augmentation_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     controlled_dropout: bool = False
     projection_head: Annotated[str, OneOf(PROJECTION_HEADS)] = "mlp"
+
+    removed_fields: ClassVar[dict[str, tuple]] = {"augmentation_rate": (AUGMENTATION_RATE,)}
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
@@ -121,7 +125,7 @@ class ContrastiveConfig(InBatchConfig):
             self.span_characters,
             self.span_min_characters,
             self.repetition_rate,
-            self.augmentation_rate,
+            AUGMENTATION_RATE,
             facts.vocabulary,
         )
 
@@ -132,14 +136,16 @@ class Contrastive(Objective):
 
     config_class = ContrastiveConfig
     metric_directions = CONTRASTIVE_METRICS
+    in_batch_metrics = frozenset(CONTRASTIVE_METRICS)
 
     def __init__(
         self,
         config: ContrastiveConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
+        super().__init__(config, encoder, head, static_shapes)
         self.projection_head = None
         if config.projection_head == "mlp":
             size = encoder.config.embedding_size
@@ -154,7 +160,7 @@ class Contrastive(Objective):
             self.projection_head.build([None, size])
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Both views' vectors as they are compared, and `sentence`, the first one's as exported."""
+        """Returns both views' vectors as compared, and `sentence`, the first one's as exported."""
         # One pass over both: each view draws its own dropout masks unless they are controlled.
         vectors = encode(
             [features["first"], features["second"]],
@@ -189,7 +195,8 @@ class Contrastive(Objective):
             )
             bidirectional = config.bidirectional
         both = vectors["first"], vectors["second"], vectors.get("texts")
-        return contrastive_output(*both, loss, config, bidirectional, self.summed)
+        reduction = config.reduction(self.static_shapes)
+        return contrastive_output(*both, loss, bidirectional, reduction)
 
 
 def check_weights(config: ObjectiveConfig, where: str, other: str = "mlm_weight") -> None:
@@ -205,19 +212,17 @@ def contrastive_output(
     second: tf.Tensor,
     texts: tf.Tensor | None,
     loss: Callable[..., tuple[tf.Tensor, tf.Tensor]],
-    config: InBatchConfig,
     bidirectional: bool,
-    summed: Summed,
+    reduction: Reduction,
 ) -> ObjectiveOutput:
-    """Mean loss over the anchors of one direction or of both; recall@1 is that of the first.
+    """Computes the mean loss over the anchors of one direction or both, and the first's recall@1.
 
     Args:
       first, second: float `[batch, dim]`, the two views in the same order.
       texts: see `InBatchConfig.texts`.
       loss: `nt_xent` or `multi_similarity` with its settings.
-      config: says which candidates are no negatives.
       bidirectional: whether the second view's rows are anchors too.
-      summed: how losses are summed over the anchors.
+      reduction: sums the losses over the anchors.
     """
     (all_first, offset), (all_second, _) = gather(first), gather(second)
     all_texts = gather_texts(texts)
@@ -225,12 +230,11 @@ def contrastive_output(
     def losses(
         part: tf.Tensor, start: tf.Tensor, own: tf.Tensor, other: tf.Tensor
     ) -> tuple[tf.Tensor, tf.Tensor]:
-        limit = config.max_negative_similarity
-        return loss(part, own, other, offset + start, texts=all_texts, max_similarity=limit)
+        return loss(part, own, other, offset + start, texts=all_texts)
 
-    total, hits = summed(losses, first, (all_first, all_second))
+    total, hits = reduction(losses, first, (all_first, all_second))
     if bidirectional:
-        total = (total + summed(losses, second, (all_second, all_first))[0]) / 2
+        total = (total + reduction(losses, second, (all_second, all_first))[0]) / 2
     count = tf.cast(tf.shape(first)[0], tf.float32)
     return ObjectiveOutput(
         loss=total / count,

@@ -10,7 +10,6 @@ import functools
 from typing import Annotated
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
@@ -19,7 +18,6 @@ from official_cmlm.inputs.document_spans import SAMPLINGS, Spans, least_tokens
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, SpecialIds
 from official_cmlm.losses.nt_xent import nt_xent
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,
@@ -152,15 +150,10 @@ class Declutr(Objective):
 
     config_class = DeclutrConfig
     metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
-
-    def __init__(
-        self, config: DeclutrConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
-    ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+    in_batch_metrics = frozenset(CONTRASTIVE_METRICS)
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Anchors, and the means of their positives, in the same order."""
+        """Returns anchors, and the means of their positives, in the same order."""
         if not self.config.contrastive_weight:
             return {}
         num_anchors, num_positives = self.config.num_anchors, self.config.num_positives
@@ -189,8 +182,9 @@ class Declutr(Objective):
         loss = functools.partial(
             nt_xent, temperature=self.config.temperature, negatives="both_views"
         )
+        reduction = self.config.reduction(self.static_shapes)
         spans = vectors["anchors"], vectors["positives"], vectors.get("texts")
-        contrast = contrastive_output(*spans, loss, self.config, True, self.summed)
+        contrast = contrastive_output(*spans, loss, True, reduction)
         return dataclasses.replace(contrast, loss=self.config.contrastive_weight * contrast.loss)
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
@@ -206,7 +200,7 @@ class Declutr(Objective):
     def num_predictions(self, features: dict) -> tf.Tensor:
         if not self.config.mlm_weight:
             return tf.constant(0.0)
-        return num_masked(self, *self._masked(features))
+        return num_masked(*self._masked(features))
 
     @property
     def prediction_weight(self) -> float:
@@ -219,7 +213,7 @@ class Declutr(Objective):
         return bool(both and config.contrastive_on_masked_anchors and encode.training)
 
     def _encode_masked(self, features: dict, encode: Encode) -> dict[str, tf.Tensor]:
-        """All masked anchors' outputs: at all tokens if their vectors are compared too."""
+        """Returns all masked anchors' outputs: at all tokens if their vectors are compared too."""
         both = self._compares_masked(encode)
         masked = self._masked(features)
         inputs = masked if both else [at_predictions(m) for m in masked]
@@ -230,5 +224,5 @@ class Declutr(Objective):
 
 
 def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Several batches of the same features as one."""
+    """Joins several batches of the same features into one."""
     return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

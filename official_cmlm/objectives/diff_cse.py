@@ -71,7 +71,7 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         check_lexical_layers(self, encoder_config, where)
 
     def needs_language_model_head(self) -> bool:
-        # The generator is a copy of what the training starts from, its head included.
+        # The generator is a copy of the starting encoder and of its head.
         return bool(self.replaced_token_weight)
 
     def needs_trained_head(self) -> bool:
@@ -93,9 +93,9 @@ class DiffCse(Contrastive):
         config: DiffCseConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.auxiliary = None
         if not config.replaced_token_weight:
             return
@@ -150,7 +150,7 @@ class DiffCse(Contrastive):
         return Prediction(total, weight, metrics)
 
     def fill_in(self, original: dict, masked: dict) -> tf.Tensor:
-        """The sentences with the generator's most likely token at each masked place.
+        """Fills each masked place of the sentences with the generator's most likely token.
 
         Args:
           original: the encoder's inputs, int32 `[batch, seq]`.
@@ -191,6 +191,6 @@ class DiffCse(Contrastive):
 
 
 def _judged(features: dict) -> tf.Tensor:
-    """1 for each real token but the first, whose place h has: float32 `[batch, seq]`."""
+    """Returns 1 for each real token but the first, which h replaces: float32 `[batch, seq]`."""
     real = tf.cast(features["first"]["input_mask"], tf.float32)
     return tf.concat([tf.zeros_like(real[:, :1]), real[:, 1:]], axis=1)

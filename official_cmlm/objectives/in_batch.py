@@ -1,19 +1,19 @@
-"""What all losses share whose negatives are the other examples of the batch."""
+"""Settings and helpers of losses whose negatives are the other examples of the batch."""
 
 import dataclasses
 import itertools
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.hashing import row_identity
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction, sum_at_once, sum_in_blocks
 from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import ObjectiveConfig
-from official_cmlm.validation import above, at_least, between
+from official_cmlm.validation import above, at_least
 
 
 @dataclasses.dataclass
@@ -21,10 +21,9 @@ class InBatchConfig(ObjectiveConfig):
     """Settings of a loss with in-batch negatives.
 
     Attributes:
-      ignore_equal_texts: texts of the batch that equal the anchor's or its positive's are no
-        negatives. Default false, as in the papers.
-      max_negative_similarity: what has a larger cosine with the anchor is no negative, as it may be
-        a paraphrase or a translation. Default null: no limit, as in the papers.
+      ignore_equal_texts: whether texts of the batch that equal the anchor's or its positive's are
+        left out of the negatives, for records in which texts repeat, e.g. several answers to one
+        question. Default false, as in the papers.
       matryoshka_dims: numbers of first components of the sentence vector that shall serve as
         vectors of their own, ascending, at most the encoder's hidden size, e.g. [64, 128]. The loss
         is then the sum of the same loss over them and over the whole vector (Kusupati et al. 2022,
@@ -37,9 +36,10 @@ class InBatchConfig(ObjectiveConfig):
     """
 
     ignore_equal_texts: bool = False
-    max_negative_similarity: Annotated[float, between(-1, 1)] | None = None
     matryoshka_dims: Annotated[list[int], at_least(1)] = dataclasses.field(default_factory=list)
     matryoshka_weights: Annotated[list[float], above(0)] = dataclasses.field(default_factory=list)
+
+    removed_fields: ClassVar[dict[str, tuple]] = {"max_negative_similarity": (None,)}
 
     def check(self, encoder_config: EncoderConfig, where: str) -> None:
         super().check(encoder_config, where)
@@ -60,22 +60,24 @@ class InBatchConfig(ObjectiveConfig):
                 "matryoshka_dims; give one for each, or none"
             )
 
-    def comparison(self, summed: Summed) -> Summed:
+    def reduction(self, static_shapes: bool) -> Reduction:
+        """Returns the function that sums the losses of a comparison over the anchors."""
+        reduction = sum_at_once if static_shapes else sum_in_blocks
         if not self.matryoshka_dims:
-            return summed
+            return reduction
         weights = self.matryoshka_weights or [1.0] * len(self.matryoshka_dims)
-        return with_shorter_vectors(summed, dict(zip(self.matryoshka_dims, weights)))
+        return with_shorter_vectors(reduction, dict(zip(self.matryoshka_dims, weights)))
 
     def min_batch_size(self) -> int:
         return 2
 
     def texts(self, sequence: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-        """`{"texts": …}`, float32 `[batch, 2]`, for `Objective.vectors`; empty if not compared."""
+        """Returns `{"texts": …}`, float32 `[batch, 2]`, for `vectors`; empty if not compared."""
         if not self.ignore_equal_texts:
             return {}
         return {"texts": row_identity(sequence["input_word_ids"], sequence["input_mask"])}
 
 
 def gather_texts(texts: tf.Tensor | None) -> tf.Tensor | None:
-    """All replicas' `texts`, float32 `[all, 2]`."""
+    """Returns all replicas' `texts`, float32 `[all, 2]`."""
     return None if texts is None else tf.stop_gradient(gather(texts)[0])

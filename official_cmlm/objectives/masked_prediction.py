@@ -1,11 +1,12 @@
 """The masked-token loss that several objectives share: logits at masked positions only.
 
 A batch has as many prediction slots per row as its longest row can need. Most rows use fewer, and
-the logits of a slot cost as much as one or two layers of a small encoder.
+the logits of a slot cost as much as one or two layers of a small encoder. Only where shapes must be
+static (XLA, TPUs) are logits computed at all slots.
 """
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 import tensorflow as tf
 
@@ -27,10 +28,6 @@ class MaskingConfig(ObjectiveConfig):
       masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15
         (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
-      max_predictions_share: with static shapes (`task.static_shapes`), the share of a batch's
-        prediction slots at which logits are computed; masked tokens beyond it are ignored. With
-        `task.chunk_size`, of a chunk's: a chunk may ignore tokens that the whole batch would not.
-        Default 1: all slots.
       vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
         and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
         `[predictions, vocabulary]` are never in memory whole. The backward pass computes them
@@ -39,11 +36,12 @@ class MaskingConfig(ObjectiveConfig):
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     max_predictions: Annotated[int, between(1, 1 << 20)] = 76
-    max_predictions_share: Annotated[float, between(0, 1, above_low=True)] = 1.0
     vocabulary_block_size: Annotated[int, between(0, 1 << 24)] = 0
 
+    removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
+
     def masked_copy(self, sequence: str, special: SpecialIds, stream: int = 0) -> MaskTokens:
-        """What adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
+        """Returns what adds `SEQUENCE_masked` to a batch; equal streams mask equally."""
         return MaskTokens(
             sequence,
             f"{sequence}_masked",
@@ -55,22 +53,23 @@ class MaskingConfig(ObjectiveConfig):
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
-    """The encoder's inputs for features of `MaskTokens`: outputs are read at the slots only."""
+    """Returns the encoder's inputs for features of `MaskTokens`: only slots' outputs are read."""
     return {**masked, "output_positions": masked["masked_lm_positions"]}
 
 
 def predict_masked(objective: Objective, outputs: tf.Tensor, masked: dict) -> Prediction:
-    """Loss and accuracy per masked token.
+    """Computes loss and accuracy per masked token.
 
     Args:
-      objective: its `head` is a `LanguageModelHead`; where it must have static shapes, its config's
-        `max_predictions_share` says at how many slots logits are computed, and its
-        `vocabulary_block_size` of how many entries at a time.
+      objective: its `head` is a `LanguageModelHead`; its config's `vocabulary_block_size` says of
+        how many entries of the vocabulary logits are computed at a time.
       outputs: what the slots are predicted from, float `[batch, slots, hidden]`.
       masked: features that `MaskTokens` made.
     """
     weights = tf.reshape(masked["masked_lm_weights"], [-1])
-    slots = _slots(objective, weights)
+    slots = tf.range(tf.size(weights))
+    if not objective.static_shapes:
+        slots = tf.cast(tf.where(weights > 0)[:, 0], tf.int32)
     flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
     ids = tf.gather(tf.reshape(masked["masked_lm_ids"], [-1]), slots)
     weights = tf.gather(weights, slots)
@@ -85,18 +84,6 @@ def predict_masked(objective: Objective, outputs: tf.Tensor, masked: dict) -> Pr
     return Prediction(total, weight, metrics)
 
 
-def num_masked(objective: Objective, *masked: dict) -> tf.Tensor:
-    """How many tokens `predict_masked` predicts of these features end to end: float32 scalar."""
-    weights = tf.concat([tf.reshape(part["masked_lm_weights"], [-1]) for part in masked], axis=0)
-    return tf.reduce_sum(tf.gather(weights, _slots(objective, weights)))
-
-
-def _slots(objective: Objective, weights: tf.Tensor) -> tf.Tensor:
-    """Which of the flat slots `[batch · slots]` get logits: int32 `[k]`."""
-    if not objective.static_shapes:
-        return tf.cast(tf.where(weights > 0)[:, 0], tf.int32)
-    share = objective.config.max_predictions_share
-    if share == 1:
-        return tf.range(tf.size(weights))
-    count = tf.cast(tf.math.ceil(share * tf.cast(tf.size(weights), tf.float64)), tf.int32)
-    return tf.argsort(weights, direction="DESCENDING", stable=True)[:count]
+def num_masked(*masked: dict) -> tf.Tensor:
+    """Returns the number of masked tokens of these features: float32 scalar."""
+    return tf.add_n([tf.reduce_sum(part["masked_lm_weights"]) for part in masked])

@@ -3,12 +3,10 @@
 import dataclasses
 
 import tensorflow as tf
-import tf_keras
 
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.inputs.pipeline import Augment
 from official_cmlm.inputs.views import RecordFacts, Segments, SpecialIds
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.base import (
     Encode,
     Objective,
@@ -45,12 +43,7 @@ class Mlm(Objective):
 
     config_class = MlmConfig
     metric_directions = MASKED_METRICS
-
-    def __init__(
-        self, config: MlmConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
-    ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+    is_language_model = True
 
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction:
         masked = features["segment_masked"]
@@ -58,4 +51,4 @@ class Mlm(Objective):
         return predict_masked(self, outputs, masked)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["segment_masked"])
+        return num_masked(features["segment_masked"])

@@ -87,8 +87,9 @@ class Nli(Objective):
         config: NliConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
+        super().__init__(config, encoder, head, static_shapes)
         self.classifier = tf_keras.layers.Dense(
             NUM_CLASSES,
             kernel_initializer=tf_keras.initializers.TruncatedNormal(

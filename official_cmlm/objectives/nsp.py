@@ -101,12 +101,16 @@ class Nsp(Objective):
         "nsp_accuracy": HIGHER,
         **MASKED_METRICS,
     }
+    is_language_model = True
 
     def __init__(
-        self, config: NspConfig, encoder: SentenceEncoderModel, head: tf_keras.layers.Layer
+        self,
+        config: NspConfig,
+        encoder: SentenceEncoderModel,
+        head: tf_keras.layers.Layer,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
-        self.head = head
+        super().__init__(config, encoder, head, static_shapes)
         self.pooler = encoder.bert.pooler_layer
         self.pooler.trainable = True
         self.classifier = tf_keras.layers.Dense(
@@ -120,7 +124,7 @@ class Nsp(Objective):
         self.classifier.build([None, encoder.config.hidden_size])
 
     def _outputs(self, features: dict, encode: Encode) -> tf.Tensor:
-        """The first token's output, then those of the prediction slots; encoded once."""
+        """Returns the first token's output, then those of the prediction slots; encoded once."""
         return encode(features["pair_masked"], "pair_masked")["sequence_output"]
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
@@ -138,4 +142,4 @@ class Nsp(Objective):
         return predict_masked(self, outputs[:, 1:], features["pair_masked"])
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return num_masked(self, features["pair_masked"])
+        return num_masked(features["pair_masked"])

@@ -60,14 +60,16 @@ class QuickThought(Objective):
 
     config_class = QuickThoughtConfig
     metric_directions = METRIC_DIRECTIONS
+    in_batch_metrics = frozenset(METRIC_DIRECTIONS)
 
     def __init__(
         self,
         config: QuickThoughtConfig,
         encoder: SentenceEncoderModel,
         head: tf_keras.layers.Layer | None,
+        static_shapes: bool = False,
     ) -> None:
-        super().__init__(config, encoder, head)
+        super().__init__(config, encoder, head, static_shapes)
         self.context_encoder = None
         if config.encoders == "separate":
             self.context_encoder = SentenceEncoderModel(encoder.config)
@@ -88,4 +90,4 @@ class QuickThought(Objective):
         return retrieval_vectors(first, second, features, self.config)
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
-        return retrieval_output(vectors, self.config, self.summed)
+        return retrieval_output(vectors, self.config, self.config.reduction(self.static_shapes))

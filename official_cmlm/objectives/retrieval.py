@@ -6,7 +6,7 @@ from typing import Annotated
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import Summed
+from official_cmlm.losses.blocks import Reduction
 from official_cmlm.losses.replicas import gather
 from official_cmlm.objectives.base import HIGHER, LOWER, ObjectiveOutput, Vectors
 from official_cmlm.objectives.in_batch import InBatchConfig, gather_texts
@@ -40,7 +40,7 @@ def retrieval_vectors(
     config: RetrievalConfig,
     negative: tf.Tensor | None = None,
 ) -> Vectors:
-    """What `retrieval_output` compares: all sides' vectors, and their texts if these count.
+    """Returns what `retrieval_output` compares: all sides' vectors, and their texts if these count.
 
     Args:
       first, second: float `[batch, dim]`.
@@ -61,9 +61,9 @@ def retrieval_vectors(
 
 
 def retrieval_output(
-    vectors: Vectors, config: RetrievalConfig, summed: Summed, negative_weight: float = 0.0
+    vectors: Vectors, config: RetrievalConfig, reduction: Reduction, negative_weight: float = 0.0
 ) -> ObjectiveOutput:
-    """Loss and recall@1 of finding row i of one side from row i of the other.
+    """Computes loss and recall@1 of finding row i of one side from row i of the other.
 
     Candidates are those of the whole global batch; first → second, its hard negatives too. Recall
     is that of first → second.
@@ -71,7 +71,7 @@ def retrieval_output(
     Args:
       vectors: see `retrieval_vectors`.
       config: see `RetrievalConfig`.
-      summed: how losses are summed over the anchors.
+      reduction: sums the losses over the anchors.
       negative_weight: see `additive_margin_softmax`.
     """
     hard = "negative" in vectors
@@ -81,7 +81,7 @@ def retrieval_output(
         anchor_texts = gather_texts(vectors.get(f"{of_anchors}_texts"))
         candidate_texts = gather_texts(vectors.get(f"{of_candidates}_texts"))
         others, more = (all_candidates,), {}
-        # As in sentence-transformers and SimCSE, they are no candidates of second → first.
+        # As in sentence-transformers and SimCSE, second → first does not compare them.
         if hard and of_anchors == "first":
             others += (gather(vectors["negative"])[0],)
             more = {
@@ -105,12 +105,11 @@ def retrieval_output(
                 normalize=config.normalize,
                 anchor_texts=anchor_texts,
                 candidate_texts=candidate_texts,
-                max_similarity=config.max_negative_similarity,
                 negatives=all_negatives,
                 **more,
             )
 
-        return summed(losses, vectors[of_anchors], others)
+        return reduction(losses, vectors[of_anchors], others)
 
     total, hits = direction("first", "second")
     if config.bidirectional:

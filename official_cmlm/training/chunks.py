@@ -9,8 +9,8 @@ the encoder. Dropout masks are functions of the row, so both passes draw the sam
 A loss that is a mean over predictions is accumulated: the chunks' losses are summed and divided by
 the number of predictions, which is counted beforehand.
 
-All chunks but the last have one size and share a loop; the last one stands before the loop, unless
-it is known to have that size too. So no shape depends on a loop's index, as XLA requires.
+All chunks but the last have one size and share a loop; the last one is computed before the loop,
+unless it is known to have that size too. So no shape depends on a loop's index, as XLA requires.
 """
 
 import dataclasses
@@ -20,9 +20,11 @@ import tensorflow as tf
 
 from official_cmlm.losses.replicas import global_mean
 from official_cmlm.objectives import Objective, ObjectiveOutput
-from official_cmlm.objectives.base import Prediction, Vectors
-from official_cmlm.training.gradients import Gradients
+from official_cmlm.objectives.base import Prediction, Vectors, combine, weighted_sum
 from official_cmlm.training.model import MultiObjectiveModel, own_first_row
+
+Gradients = list[tf.Tensor | None]
+"""A gradient for each trainable variable; None for one that the loss does not depend on."""
 
 Parts = dict[str, Vectors]
 """Objective -> name -> vectors of a batch, or the loss's gradients with respect to them."""
@@ -44,19 +46,19 @@ class _Chunk:
     size: tf.Tensor | int
 
     def first_of(self, vectors: tf.Tensor) -> tf.Tensor:
-        """How many vectors of the batch precede the chunk's; a row may have several."""
+        """Returns how many vectors of the batch precede the chunk's; a row may have several."""
         return self.begin * (tf.shape(vectors)[0] // self.size)
 
     def places_of(self, vectors: tf.Tensor) -> tf.Tensor:
-        """Places of the chunk's vectors among those of the batch: int32 `[vectors]`."""
+        """Returns the places of the chunk's vectors among those of the batch: int32 `[vectors]`."""
         return self.first_of(vectors) + tf.range(tf.shape(vectors)[0])
 
 
 class _Chunks:
     """The chunks of a group's batch, of at most `chunk_size` examples each and nearly equal."""
 
-    def __init__(self, names: str, batch: dict, chunk_size: int) -> None:
-        self._names, self._batch = names, batch
+    def __init__(self, group: str, batch: dict, chunk_size: int) -> None:
+        self._group, self._batch = group, batch
         self._start = own_first_row(batch)
         rows = batch["key"].shape[0]
         known = rows is not None
@@ -69,7 +71,7 @@ class _Chunks:
         self._all_equal = known and self._rest == self._size
 
     def last(self) -> _Chunk:
-        """The last chunk, which may be the smallest."""
+        """Returns the last chunk, which may be the smallest."""
         return self._chunk(self._before * self._size, self._rest)
 
     def add(self, body: Callable[..., list], state: list) -> list:
@@ -79,7 +81,7 @@ class _Chunks:
         return self.add_to_last(body, body(self.last(), *state))
 
     def add_to_last(self, body: Callable[..., list], state: list) -> list:
-        """As `add`, but for each chunk except the last."""
+        """Calls as `add` does, but for each chunk except the last."""
         return self._loop(body, state, self._before)
 
     def _loop(self, body: Callable[..., list], state: list, count: tf.Tensor | int) -> list:
@@ -96,7 +98,7 @@ class _Chunks:
         rows = begin + tf.range(size)
         part = tf.nest.map_structure(lambda value: tf.gather(value, rows), self._batch)
         first_row = self._start + tf.cast(begin, tf.int64)
-        return _Chunk({self._names: part}, {self._names: first_row}, begin, size)
+        return _Chunk({self._group: part}, {self._group: first_row}, begin, size)
 
 
 def chunked_gradients(
@@ -118,8 +120,8 @@ def chunked_gradients(
     """
     found: Gradients = [None] * len(model.trainable_variables)
     outputs = {}
-    for names, batch in features.items():
-        chunks = _Chunks(names, batch, chunk_size)
+    for group, batch in features.items():
+        chunks = _Chunks(group, batch, chunk_size)
         vectors = _all_vectors(model, chunks, step_key)
         compared, caches = _compare(model, vectors, factor)
         totals = _num_predictions(model, chunks, list(vectors))
@@ -127,12 +129,16 @@ def chunked_gradients(
         shares = {name: global_mean(tf.constant(1.0), total) for name, total in totals.items()}
         found, sums = _accumulate(model, chunks, step_key, factor, caches, shares, found)
         outputs |= {
-            name: _output(model.objectives[name], compared[name], sums[name], shares[name])
+            name: combine(
+                model.objectives[name],
+                compared[name],
+                Prediction(sums[name]["total"], totals[name], sums[name]["metrics"]),
+            )
             for name in vectors
         }
     outputs = {name: outputs[name] for name in model.objectives}
-    loss = tf.add_n([model.objectives[n].config.weight * out.loss for n, out in outputs.items()])
-    return loss, found, outputs
+    chosen = {name: objective.config for name, objective in model.objectives.items()}
+    return weighted_sum(outputs, chosen), found, outputs
 
 
 def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tensor) -> Parts:
@@ -159,7 +165,7 @@ def _all_vectors(model: MultiObjectiveModel, chunks: _Chunks, step_key: tf.Tenso
 def _compare(
     model: MultiObjectiveModel, vectors: Parts, factor: tf.Tensor
 ) -> tuple[dict[str, ObjectiveOutput | None], Parts]:
-    """The objectives' comparisons, and the vectors' gradients of `factor` times the loss."""
+    """Computes the objectives' comparisons, and the gradients of `factor` times their loss."""
     with tf.GradientTape() as tape:
         tape.watch(tf.nest.flatten(vectors))
         compared = {name: model.objectives[name].compare(vectors[name]) for name in vectors}
@@ -176,7 +182,7 @@ def _compare(
 def _num_predictions(
     model: MultiObjectiveModel, chunks: _Chunks, names: list[str]
 ) -> dict[str, tf.Tensor]:
-    """How many predictions the chunks make together: objective -> float32 scalar."""
+    """Counts the predictions of all chunks together: objective -> float32 scalar."""
 
     def body(chunk: _Chunk, *state: tf.Tensor) -> list[tf.Tensor]:
         (part,) = chunk.features.values()
@@ -227,13 +233,13 @@ def _accumulate(
         for variable, gradient in zip(variables, found)
     ]
     gradients, sums = chunks.add(body, [zeros, tf.nest.flatten(structure)])
-    # What no chunk has a gradient for must not be updated, not even by weight decay.
+    # A variable without a gradient in any chunk must not be updated, not even by weight decay.
     gradients = [each if i in learning else None for i, each in enumerate(gradients)]
     return gradients, tf.nest.pack_sequence_as(structure, sums)
 
 
 def _added(total: tf.Tensor, gradient: tf.Tensor | tf.IndexedSlices | None) -> tf.Tensor:
-    """The sum; of a table's gradient only the rows that a chunk has read are added."""
+    """Returns the sum; a table's gradient has only the rows that a chunk has read."""
     if gradient is None:
         return total
     if isinstance(gradient, tf.IndexedSlices):
@@ -247,23 +253,9 @@ def _weight(objective: Objective) -> float:
 
 
 def _sums(objective: Objective, prediction: Prediction | None) -> dict:
-    """Total loss and metrics of a prediction; zeros if there is no prediction."""
+    """Returns total loss and metrics of a prediction; zeros if it is None."""
     metrics = objective.no_metrics()
     total = tf.constant(0.0)
     if prediction is not None:
         metrics, total = metrics | prediction.metrics, prediction.total
     return {"total": total, "metrics": metrics}
-
-
-def _output(
-    objective: Objective,
-    compared: ObjectiveOutput | None,
-    sums: dict,
-    share: tf.Tensor,
-) -> ObjectiveOutput:
-    loss = objective.prediction_weight * share * sums["total"]
-    metrics = dict(sums["metrics"])
-    if compared is not None:
-        loss += compared.loss
-        metrics |= compared.metrics
-    return ObjectiveOutput(loss, metrics)

@@ -1,7 +1,7 @@
 """The configuration of a whole experiment."""
 
 import dataclasses
-from typing import Annotated
+from typing import Annotated, ClassVar
 
 from official.core import config_definitions as cfg
 from official.modeling import optimization
@@ -16,7 +16,7 @@ from official_cmlm.validation import at_least, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
-    """The objectives that an `ObjectivesConfig` sets, by name; those that are null are left out."""
+    """Returns the objectives that an `ObjectivesConfig` sets, by name, without those of null."""
     return {
         name: getattr(config, name) for name in objectives() if getattr(config, name) is not None
     }
@@ -35,7 +35,7 @@ ObjectivesConfig = dataclasses.make_dataclass(
 
 @dataclasses.dataclass
 class SentenceEncoderTaskConfig(cfg.TaskConfig):
-    """What is trained, on which records, by which objectives.
+    """Settings of a training: the encoder, the objectives and their records.
 
     Attributes:
       init_checkpoint: an encoder directory, a model directory or a checkpoint to start from; empty
@@ -50,10 +50,6 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         Memory Limited Setup"), and means over predictions are accumulated. Memory then grows with
         `chunk_size` instead of the batch size; examples that are compared are encoded twice. Chunks
         are nearly equal. Where XLA compiles the step, sizes that divide the batch compile faster.
-      static_shapes: let no tensor shape of a training step depend on values, as XLA requires
-        (TPUs, `jit_compile`). Default false: no logits are computed for unused prediction slots.
-      static_validation: also pad the random batches of a validation to `seq_length`, and leave out
-        its incomplete batches, as TPUs need, where it is always true. Default false.
       train_data, validation_data: the records of every objective without records of its own.
       sts_file: sentence pairs with human scores, in the format of STS-B's `sts-dev.csv`. With it,
         every validation also reports `sts_spearman`, 100 times Spearman's correlation of the
@@ -69,15 +65,19 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
     vocab_file: str = ""
     sts_file: str = ""
     chunk_size: Annotated[int, at_least(0)] = 0
-    static_shapes: bool = False
-    static_validation: bool = False
     train_data: DataConfig = dataclasses.field(default_factory=DataConfig)
     validation_data: DataConfig = dataclasses.field(
         default_factory=lambda: DataConfig(is_training=False)
     )
 
+    # The runtime decides them now.
+    removed_fields: ClassVar[dict[str, tuple]] = {
+        "static_shapes": (False, True),
+        "static_validation": (False, True),
+    }
+
     def data_of(self, objective: ObjectiveConfig, is_training: bool) -> DataConfig:
-        """The records that an objective reads."""
+        """Returns the records that an objective reads."""
         split = "train_data" if is_training else "validation_data"
         data = getattr(objective, split) or getattr(self, split)
         return data.replace(is_training=is_training)
@@ -98,7 +98,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         return used
 
     def longest_sequence(self) -> int:
-        """Longest sequence of the training data, in tokens."""
+        """Returns the longest sequence of the training data, in tokens."""
         chosen = chosen_objectives(self.objectives).values()
         return max(self.data_of(each, is_training=True).seq_length for each in chosen)
 
@@ -146,7 +146,7 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
     schedule: ScheduleConfig | None = None
 
     def optimization(self) -> optimization.OptimizationConfig:
-        """The optimizer's settings, learning rate and warm-up included; see `with_schedule`."""
+        """Returns the optimizer's settings, learning rate and warm-up included."""
         return with_schedule(self)
 
 
@@ -158,7 +158,7 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
       num_gpus: GPUs to use. Default -1: all of the machine. Model Garden's default, 0, means the
         CPU even on a machine with GPUs.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null
-        (default): where it pays, see `training.compilation`; the training prints what was decided.
+        (default): where it pays, see `training.runtime`; the training prints what was decided.
     """
 
     num_gpus: int = ALL_GPUS

@@ -1,8 +1,7 @@
 """The training curve: `training_curve.png` in the model directory, drawn from `history.jsonl`.
 
-A panel shows one quantity. Validation is drawn beside training where both measure the same: what is
-found in a batch depends on how many others are in it, so it is comparable only if batches are made
-alike.
+A panel shows one metric in training and in validation. A metric among the examples of a batch
+depends on the batch's size, so it has a panel for each of the two, and so has a sum that holds it.
 """
 
 import contextlib
@@ -14,31 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.errors import UserError
+from official_cmlm.objectives import objectives
 from official_cmlm.training.progress import HISTORY_NAME
 
 CURVE_NAME = "training_curve.png"
-# Measured among the examples of a batch.
-IN_BATCH = frozenset({"retrieval_loss", "contrastive_loss", "recall_at_1"})
-# Last part of a metric's name -> (its axis, factor).
-_AXES = {
-    "training_loss": ("sum of losses", 1.0),
-    "masked_token_loss": ("loss, nats a token", 1.0),
-    "masked_token_accuracy": ("masked tokens found, %", 100.0),
-    "replaced_token_loss": ("loss, nats a token", 1.0),
-    "replaced_token_accuracy": ("replaced tokens seen, %", 100.0),
-    "retrieval_loss": ("loss, nats a pair", 1.0),
-    "contrastive_loss": ("loss, nats an example", 1.0),
-    "recall_at_1": ("found first in the batch, %", 100.0),
-    "nli_loss": ("loss, nats a pair", 1.0),
-    "nli_accuracy": ("accuracy, %", 100.0),
-    "nsp_loss": ("loss, nats a pair", 1.0),
-    "nsp_accuracy": ("accuracy, %", 100.0),
-    "sts_spearman": ("Spearman's ρ × 100", 1.0),
-    "learning_rate": ("learning rate", 1.0),
-    "gradient_norm": ("gradient norm", 1.0),
-}
-# What the progress bar shows, and no figure needs.
+# Numbers of a history that the progress bar shows and no panel needs.
 _LEFT_OUT = frozenset(
     {
         *("split", "step", "seconds", "seconds_left", "steps_per_second", "tokens_per_second"),
@@ -46,9 +25,11 @@ _LEFT_OUT = frozenset(
     }
 )
 _LAST = ("learning_rate", "gradient_norm")
-# What decides how many examples a batch has, and of which length.
-_BATCHES = ("global_batch_size", "bucket_boundaries", "max_bucket_batch_size", "seq_length")
-_NAMES = {"training_loss": "all objectives", "sts_spearman": "similarity of sentences"}
+_LABELS = {"train": "training, mean of the steps before", "validation": "validation"}
+_STYLES = {
+    "train": {"color": "C0"},
+    "validation": {"color": "C1", "marker": "o", "markersize": 3.5},
+}
 _COLUMNS = 2
 # A curve of fewer points says nothing.
 _FEWEST = 5
@@ -58,7 +39,7 @@ Lines = dict[tuple[str, str], list[tuple[int, float]]]
 
 
 def read_history(path: Path) -> list[dict[str, Any]]:
-    """The lines of a `history.jsonl`; of a step that was reported twice the last ones.
+    """Reads a `history.jsonl`; of a step that was reported twice only the last report counts.
 
     A training that goes on after an interruption repeats some steps. Incomplete lines, which a
     killed process leaves, are left out.
@@ -71,40 +52,24 @@ def read_history(path: Path) -> list[dict[str, Any]]:
     return [lines[key] for key in sorted(lines, key=lambda key: key[1])]
 
 
-def comparable(params: Mapping[str, Any], metrics: Iterable[str]) -> set[str]:
-    """The metrics that measure the same in training and validation.
+def comparable(metrics: Iterable[str]) -> set[str]:
+    """Returns the metrics that measure the same in training and validation.
 
     Args:
-      params: content of `params.yaml`.
       metrics: names as in the history, e.g. `quick_thought/recall_at_1`, `training_loss`.
     """
-    metrics = list(metrics)
-    same = {
-        name
-        for name in metrics
-        if "/" in name
-        and (name.rpartition("/")[2] not in IN_BATCH or _same_batches(params, name.split("/")[0]))
-    }
-    # A sum compares if all that is added does.
-    if all(name in same for name in metrics if "/" in name):
-        same.add("training_loss")
-    return same
+    known = objectives()
+    of_objectives = {name for name in metrics if "/" in name}
+    same = set()
+    for name in of_objectives:
+        objective, _, metric = name.partition("/")
+        if objective not in known or metric not in known[objective].in_batch_metrics:
+            same.add(name)
+    return same | {"training_loss"} if same == of_objectives else same
 
 
-def _same_batches(params: Mapping[str, Any], objective: str) -> bool:
-    task = params.get("task") or {}
-    own = (task.get("objectives") or {}).get(objective) or {}
-    train, validation = (
-        own.get(part) or task.get(part) or {} for part in ("train_data", "validation_data")
-    )
-    # The last batches of a pass, one of each bucket, are smaller unless they are left out.
-    whole = validation.get("drop_remainder") or task.get("static_validation")
-    alike = all(train.get(name) == validation.get(name) for name in _BATCHES)
-    return alike and bool(whole or not validation.get("bucket_boundaries"))
-
-
-def panels(history: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> list[Lines]:
-    """The lines of each panel: a quantity in training, and in validation where that compares."""
+def panels(history: Sequence[Mapping[str, Any]]) -> list[Lines]:
+    """Returns the lines of each panel: a metric in training, and in validation if it compares."""
     lines: Lines = {}
     for line in history:
         for name, value in line.items():
@@ -114,93 +79,62 @@ def panels(history: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> l
             metric = "training_loss" if name == "validation_loss" else name
             lines.setdefault((line["split"], metric), []).append((int(line["step"]), value))
     metrics = list(dict.fromkeys(metric for _, metric in lines))
-    together = comparable(params, metrics)
-    order = sorted(metrics, key=lambda name: (name in _LAST, name != "training_loss"))
+    together = comparable(metrics)
     found: list[Lines] = []
-    for metric in order:
+    for metric in sorted(metrics, key=lambda name: (name in _LAST, name != "training_loss")):
         own = [key for key in lines if key[1] == metric]
         groups = [own] if metric in together else [[key] for key in own]
         found += [{key: lines[key] for key in group} for group in groups]
     return found
 
 
-def chart(history: Sequence[Mapping[str, Any]], params: Mapping[str, Any]) -> Any:
-    """The training curve, a `figures.Chart`; None for a history of fewer than five points."""
-    from official_cmlm.evaluation.report import figures
-
-    found = panels(history, params)
-    if max((len(line) for panel in found for line in panel.values()), default=0) < _FEWEST:
-        return None
+def draw(figure: Any, found: Sequence[Lines]) -> None:
+    """Draws panels into a Matplotlib figure."""
     last = max(step for panel in found for line in panel.values() for step, _ in line)
     rows = math.ceil(len(found) / _COLUMNS)
-    styles = {
-        "train": {"color": figures.FIRST, "lw": 1.4},
-        "validation": {"color": figures.SECOND, "marker": "o", "ms": 3.5, "lw": 1.4},
-    }
-    labels = {"train": "training, mean of the steps before", "validation": "validation"}
-
-    def draw(figure: Any) -> None:
-        grid = figure.subplots(rows, _COLUMNS, squeeze=False).flatten()
-        drawn: dict[str, Any] = {}
-        for axes, panel in zip(grid, found):
-            for (split, metric), line in panel.items():
-                label, factor = _AXES.get(metric.rpartition("/")[2], (metric, 1.0))
-                drawn[labels.get(split, split)] = axes.plot(
-                    [step for step, _ in line],
-                    [factor * value for _, value in line],
-                    **styles.get(split, {"color": figures.MUTED}),
-                )[0]
-                # A single point of validation is a point, of training a short line.
-                if len(line) == 1:
-                    drawn[labels.get(split, split)].set_marker("o")
-            axes.set_title(_title(panel, found))
-            axes.set_ylabel(label)
-            axes.set_xlim(0, 1.02 * last)
-            axes.locator_params(axis="x", nbins=5)
-            if label.endswith("%"):
-                axes.set_ylim(bottom=0)
-        for axes in grid[len(found) :]:
-            axes.set_visible(False)
-        figure.supxlabel("step", fontsize=9)
-        figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
-
-    return figures.Chart("Training", 0.7 + 1.75 * rows, draw, width=6.0)
-
-
-def _title(panel: Lines, panels: Sequence[Lines]) -> str:
-    (split, metric), *_ = panel
-    objective, _, _ = metric.rpartition("/")
-    name = objective or _NAMES.get(metric, "")
-    # What does not compare has two panels, beside each other.
-    alone = sum(metric == key[1] for other in panels for key in other) > 1 and len(panel) == 1
-    return f"{name}, {'other batches' if split == 'validation' else 'training'}" if alone else name
+    figure.set_size_inches(6.0, 0.7 + 1.75 * rows)
+    grid = figure.subplots(rows, _COLUMNS, squeeze=False).flatten()
+    drawn: dict[str, Any] = {}
+    for axes, panel in zip(grid, found):
+        for (split, _), line in panel.items():
+            # A single point has no line.
+            marker = {"marker": "o"} if len(line) == 1 else {}
+            style = {"linewidth": 1.4, **_STYLES.get(split, {"color": "0.5"}), **marker}
+            drawn[_LABELS.get(split, split)] = axes.plot(*zip(*line), **style)[0]
+        _, metric = next(iter(panel))
+        objective, _, name = metric.rpartition("/")
+        axes.set_title(objective or "all objectives", fontsize=9)
+        axes.set_ylabel(name.replace("_", " "), fontsize=8)
+        axes.tick_params(labelsize=8)
+        axes.set_xlim(0, 1.02 * last)
+        axes.locator_params(axis="x", nbins=5)
+        axes.grid(alpha=0.3)
+    for axes in grid[len(found) :]:
+        axes.set_visible(False)
+    figure.supxlabel("step", fontsize=9)
+    figure.legend(drawn.values(), drawn.keys(), loc="outside upper left", ncols=2, fontsize=8)
 
 
 def write_curve(model_dir: str | Path) -> Path | None:
     """Writes `training_curve.png` beside a history; returns its path.
 
-    None without Matplotlib, which training does not need, and where there is nothing to draw. A
-    figure that cannot be drawn or written prevents nothing: a line says why.
+    Returns None without Matplotlib, which training does not need, and where there is nothing to
+    draw. A figure that cannot be drawn or written prevents nothing: a line says why.
     """
-    from official_cmlm.configs.yaml_loading import read_yaml
-
     folder = Path(model_dir)
     if importlib.util.find_spec("matplotlib") is None or not (folder / HISTORY_NAME).is_file():
         return None
-    from official_cmlm.evaluation.report import figures
+    from matplotlib.figure import Figure
 
+    path = folder / CURVE_NAME
     try:
-        params: Any = {}
-        with contextlib.suppress(UserError, OSError):
-            params = read_yaml(folder / "params.yaml")
-        drawing = chart(
-            read_history(folder / HISTORY_NAME), params if isinstance(params, dict) else {}
-        )
-        if drawing is None:
+        found = panels(read_history(folder / HISTORY_NAME))
+        if max((len(line) for panel in found for line in panel.values()), default=0) < _FEWEST:
             return None
-        path = folder / CURVE_NAME
-        path.write_bytes(figures.image(drawing, "png", "white", 160))
+        figure = Figure(layout="constrained")
+        draw(figure, found)
+        figure.savefig(path, dpi=160)
         return path
     except (OSError, ValueError, TypeError, AttributeError) as error:
-        print(f"{folder / CURVE_NAME}: not drawn ({error})", file=sys.stderr)
+        print(f"{path}: not drawn ({error})", file=sys.stderr)
         return None

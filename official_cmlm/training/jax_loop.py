@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tqdm import tqdm
 
 from official_cmlm.errors import UserError
 from official_cmlm.training.step_module import StepModule, lower
@@ -74,7 +75,7 @@ class _Jax:
         return names
 
     def devices(self) -> list[Any]:
-        """All devices of JAX's default backend.
+        """Returns all devices of JAX's default backend.
 
         Raises:
           UserError: if there is none.
@@ -88,7 +89,7 @@ class _Jax:
 
 
 def describe_device() -> str:
-    """Readable name of the device that runs the steps, e.g. `NVIDIA H100 by JAX 0.10.2`.
+    """Returns a readable name of the device that runs the steps, e.g. `NVIDIA H100 by JAX 0.10.2`.
 
     Raises:
       UserError: if JAX or its device is missing.
@@ -116,6 +117,7 @@ class JaxLoop:
     the device once, and back by `pull`.
 
     Attributes:
+      device: readable name of the device.
       waited: seconds in which the device was idle because the next batch had not arrived.
       compiling: seconds spent on lowering and compiling steps.
     """
@@ -139,6 +141,7 @@ class JaxLoop:
         """
         self._jax = _Jax.load()
         self._device = self._jax.devices()[0]
+        self.device = describe_device()
         self._step, self._variables = step, variables
         self._host_variables = list(host_variables)
         self._host = {variable.ref() for variable in self._host_variables}
@@ -235,7 +238,7 @@ class JaxLoop:
             ref.deref().assign(value)
 
     def _executable(self, batch: Any) -> _Executable:
-        """The compiled step for a batch's shapes, with its variables on the device."""
+        """Returns the compiled step for a batch's shapes, with its variables on the device."""
         shapes = tuple((tuple(t.shape), t.dtype) for t in tf.nest.flatten(batch))
         if shapes not in self._executables:
             started = time.monotonic()
@@ -269,8 +272,19 @@ class JaxLoop:
         )
 
 
+def loop_of(trainer: Any) -> JaxLoop:
+    """Makes the loop of a `Trainer`: its `make_device_loop` where the strategy is `pjrt`."""
+    return JaxLoop(
+        trainer.step_on_replicas,
+        trainer.host_variables(),
+        trainer.all_variables,
+        # Above the progress bar.
+        lambda line: tqdm.write(line, file=sys.stderr),
+    )
+
+
 def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
-    """Indices in `captured`: of the variables that a step updates, and of those it only reads."""
+    """Returns indices in `captured` of the variables that a step updates and that it only reads."""
     updated = list(module.updated)
     read = [
         i
@@ -281,7 +295,7 @@ def _updated_and_read(module: StepModule) -> tuple[list[int], list[int]]:
 
 
 def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int, Any]) -> Any:
-    """The step as a compiled function that reuses the memory of the variables that it updates.
+    """Returns the step as a compiled function that reuses the memory of updated variables.
 
     Its arguments are three lists: values of the updated variables, of those that are only read, and
     the tensors of the batch. It returns the updated values, and an array that becomes ready when
@@ -304,7 +318,7 @@ def _donating(jax: _Jax, module: StepModule, exported: Any, constants: dict[int,
 
 @dataclasses.dataclass(frozen=True)
 class CompiledMemory:
-    """What a compiled step needs of the device's memory, by XLA's account, in bytes.
+    """Memory of the device that a compiled step needs, by XLA's account, in bytes.
 
     Attributes:
       arguments: batch and variables, which stay on the device.
@@ -340,10 +354,10 @@ def portable_step(
     variables: Callable[[], Iterable[tf.Variable]] = tuple,
     platform: str = "tpu",
 ) -> bytes:
-    """A step as `jax.export.deserialize` reads it, to be compiled for a device that is not here.
+    """Serialises a step for `jax.export.deserialize`, to be compiled for another kind of device.
 
-    The function is that of `JaxLoop`: its three arguments are lists of arrays, those of the first
-    one (the variables that it updates) are to be donated.
+    It is the function that `JaxLoop` calls: its three arguments are lists of arrays, and those of
+    the first one, the variables that it updates, are to be donated.
 
     Args:
       step, batch, variables: see `step_module.lower`.
@@ -374,7 +388,7 @@ def _shape_of(jax: _Jax, value: tf.Tensor | tf.Variable | np.ndarray) -> Any:
 def _as_exported(
     jax: _Jax, module: StepModule, batch: list[tf.Tensor], platforms: list[str] | None = None
 ) -> Any:
-    """A step as a `jax.export.Exported`, which JAX can call inside its own functions.
+    """Returns a step as a `jax.export.Exported`, which JAX can call inside its own functions.
 
     JAX exports a placeholder with the same arguments and results; its code is then replaced by the
     step's. `platforms`: JAX's names of the devices that it may be compiled for; default: this one.
@@ -391,7 +405,7 @@ def _as_exported(
 
 
 def _sizes(batch: dict[str, dict]) -> str:
-    """The shapes of a batch's token ids, e.g. `64 × 128 tokens`."""
+    """Returns the shapes of a batch's token ids, e.g. `64 × 128 tokens`."""
     shapes = {
         tuple(feature["input_word_ids"].shape)
         for features in batch.values()

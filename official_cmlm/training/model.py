@@ -2,7 +2,8 @@
 
 import dataclasses
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 import tensorflow as tf
 import tf_keras
@@ -12,7 +13,7 @@ from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
-from official_cmlm.objectives.base import Encode, Prediction, Vectors
+from official_cmlm.objectives.base import Encode, Prediction, Vectors, combine
 from official_cmlm.training.data_positions import NAME, DataPositions
 from official_cmlm.training.non_finite import FiniteGuard
 
@@ -33,6 +34,7 @@ class MultiObjectiveModel(tf_keras.Model):
         chosen: dict[str, ObjectiveConfig],
         static_shapes: bool = False,
         data_positions: DataPositions | None = None,
+        groups: Mapping[str, Sequence[str]] | None = None,
     ) -> None:
         """Builds the objectives.
 
@@ -41,6 +43,8 @@ class MultiObjectiveModel(tf_keras.Model):
           chosen: settings by objective name, already checked.
           static_shapes: whether no tensor shape may depend on values, as XLA requires.
           data_positions: those of the training data. Default: none.
+          groups: group of features -> the objectives that read it. Default: each objective is a
+            group of its own.
         """
         super().__init__(name="multi_objective_model", autocast=False)
         self.encoder = encoder
@@ -52,10 +56,11 @@ class MultiObjectiveModel(tf_keras.Model):
             else None
         )
         self.objectives = {
-            name: classes[name](config, encoder, self.head) for name, config in chosen.items()
+            name: classes[name](config, encoder, self.head, static_shapes=static_shapes)
+            for name, config in chosen.items()
         }
-        for objective in self.objectives.values():
-            objective.static_shapes = static_shapes
+        # A plain dict would be tracked by Keras, and saved in checkpoints.
+        self._groups = MappingProxyType(dict(groups or {name: (name,) for name in chosen}))
         self.guard = FiniteGuard()
 
     @tf.autograph.experimental.do_not_convert
@@ -64,7 +69,6 @@ class MultiObjectiveModel(tf_keras.Model):
         features: dict[str, dict],
         training: bool | None = None,
         step_key: tf.Tensor | None = None,
-        first_rows: dict[str, tf.Tensor] | None = None,
     ) -> dict[str, ObjectiveOutput]:
         """Maps group -> features, see `build_inputs` of the task, to objective name -> output.
 
@@ -73,47 +77,58 @@ class MultiObjectiveModel(tf_keras.Model):
           training: whether dropout is on.
           step_key: int64 scalar, a hash of seed and step that decides the dropout masks. Default:
             masks come from Keras's generator.
-          first_rows: group -> row in the global batch of its first example, int64 scalar. Default:
-            the first row of this replica's share.
         """
+        vectors, predicted = self.parts(features, step_key, training=training)
         return {
-            name: self.objectives[name](batch, encode=encode)
-            for name, batch, encode in self._each(features, training, step_key, first_rows)
+            name: combine(objective, objective.compare(vectors[name]), predicted[name])
+            for name, objective in self.objectives.items()
+            if name in vectors
         }
 
     def vectors(
         self, features: dict[str, dict], step_key: tf.Tensor, first_rows: dict[str, tf.Tensor]
     ) -> dict[str, Vectors]:
-        """Objective name -> the vectors that it compares, of a part of a training batch."""
+        """Returns objective name -> the vectors that it compares, of a part of a training batch."""
         return {
             name: self.objectives[name].vectors(batch, encode)
-            for name, batch, encode in self._each(features, True, step_key, first_rows)
+            for name, batch, encode in self._by_objective(features, True, step_key, first_rows)
         }
 
     def parts(
-        self, features: dict[str, dict], step_key: tf.Tensor, first_rows: dict[str, tf.Tensor]
+        self,
+        features: dict[str, dict],
+        step_key: tf.Tensor | None,
+        first_rows: dict[str, tf.Tensor] | None = None,
+        training: bool | None = True,
     ) -> tuple[dict[str, Vectors], dict[str, Prediction | None]]:
-        """The vectors, as `vectors` returns them, and each objective's predictions."""
+        """Returns each objective's vectors and predictions, of a batch or of a part of it.
+
+        Args:
+          features, step_key, training: see `call`.
+          first_rows: group -> row in the global batch of its first example, int64 scalar. Default:
+            the first row of this replica's share.
+        """
         vectors, predicted = {}, {}
-        for name, batch, encode in self._each(features, True, step_key, first_rows):
+        for name, batch, encode in self._by_objective(features, training, step_key, first_rows):
             vectors[name] = self.objectives[name].vectors(batch, encode)
             predicted[name] = self.objectives[name].predict(batch, encode, vectors[name])
         return vectors, predicted
 
-    def _each(
+    def _by_objective(
         self,
         features: dict[str, dict],
         training: bool | None,
         step_key: tf.Tensor | None,
         first_rows: dict[str, tf.Tensor] | None,
     ) -> Iterator[tuple[str, dict, Encode]]:
-        """(name, features, encoder) of each objective; the encoder caches its outputs."""
-        encode = _Memo(self.encoder, training)
-        for names, batch in features.items():
+        """Yields (name, features, encoder) of each objective; a group shares one `EncodeCache`."""
+        for group, batch in features.items():
+            stream = None
             if step_key is not None:
-                first_row = first_rows[names] if first_rows else own_first_row(batch)
-                encode.streams = DropoutStream(step_key, first_row)
-            for name in names.split("+"):
+                first_row = first_rows[group] if first_rows else own_first_row(batch)
+                stream = DropoutStream(step_key, first_row)
+            encode = EncodeCache(self.encoder, training, stream)
+            for name in self._groups[group]:
                 yield name, batch, encode
 
     @property
@@ -126,33 +141,36 @@ class MultiObjectiveModel(tf_keras.Model):
 
 
 def own_first_row(batch: dict) -> tf.Tensor:
-    """Row in the global batch of this replica's first example: int64 scalar."""
+    """Returns the row in the global batch of this replica's first example: int64 scalar."""
     context = tf.distribute.get_replica_context()
     replica = 0 if context is None else context.replica_id_in_sync_group
     return tf.cast(replica, tf.int64) * tf.cast(tf.shape(batch["key"])[0], tf.int64)
 
 
-class _Memo:
-    """Calls the encoder and caches its outputs by input tensors.
+class EncodeCache:
+    """Encoder of one group's batch that caches its outputs by input tensors; see `Encode`.
 
     CMLM and retrieval both encode s1 of a pair. With the cache they share one pass, and so one
     dropout mask: the weighted sum of their losses is then a loss of one sentence vector.
     """
 
-    def __init__(self, encoder: SentenceEncoderModel, training: bool | None) -> None:
-        self._encoder = encoder
+    def __init__(
+        self,
+        encoder: SentenceEncoderModel,
+        training: bool | None,
+        dropout: DropoutStream | None,
+    ) -> None:
+        self._encoder, self._dropout = encoder, dropout
         self.training = training
-        # The dropout stream of the group that is being computed.
-        self.streams: DropoutStream | None = None
         # The tensors are kept with the outputs: an id is unique only while its object is alive.
         self._known: dict[tuple, tuple[list, dict]] = {}
 
     def stream(self, name: str) -> DropoutStream | None:
-        """See `objectives.base.Encode`."""
-        if self.streams is None:
+        """Returns the dropout stream of the call `name`; see `objectives.base.Encode`."""
+        if self._dropout is None:
             return None
-        key = fold(self.streams.key, zlib.crc32(name.encode()))
-        return dataclasses.replace(self.streams, key=key)
+        key = fold(self._dropout.key, zlib.crc32(name.encode()))
+        return dataclasses.replace(self._dropout, key=key)
 
     def __call__(
         self,
@@ -162,6 +180,7 @@ class _Memo:
         shared_masks: bool = False,
         with_tokens: bool = False,
     ) -> dict[str, tf.Tensor]:
+        """Encodes inputs, or returns the outputs of an earlier call with the same tensors."""
         parts = inputs if isinstance(inputs, list) else [inputs]
         extra = [part for part in ("dense_inputs", "output_positions") if part in parts[0]]
         names = [*INPUT_NAMES, *extra]

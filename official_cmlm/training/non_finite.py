@@ -7,7 +7,6 @@ callbacks, no strings and only static shapes.
 import dataclasses
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +33,7 @@ class Failure:
       step: counted from 1.
       loss, gradient_norm: of the global batch; the norm is that before clipping.
       keys: group -> int64 `[examples]`, example keys of this host's replicas, see `inputs.hashing`.
-      left_out: examples of these replicas whose keys were not stored, see `MOST_KEYS`.
+      left_out: number of examples whose keys were not stored, see `MOST_KEYS`.
     """
 
     step: int
@@ -71,7 +70,7 @@ class FiniteGuard:
         iterations: tf.Tensor,
         features: dict[str, dict],
     ) -> tf.Tensor:
-        """Whether this step may be applied: bool scalar, equal on all replicas.
+        """Returns whether this step may be applied: bool scalar, equal on all replicas.
 
         Args:
           loss: of the global batch, float32 scalar.
@@ -110,7 +109,7 @@ class FiniteGuard:
         self._left_out.assign(left_out)
 
     def failure(self) -> Failure | None:
-        """The stored failure, read by the host; None if all steps were finite."""
+        """Returns the stored failure, read by the host; None if all steps were finite."""
         step = int(_values_of(self._step)[0])
         if step == _NONE:
             return None
@@ -122,38 +121,6 @@ class FiniteGuard:
             keys[group] = own[own != _NONE]
         left_out = sum(int(value) for value in _values_of(self._left_out))
         return Failure(step, float(loss), float(norm), keys, left_out)
-
-
-def apply_if(
-    condition: tf.Tensor, apply: Callable[[list[tf.Tensor]], None], values: list[tf.Tensor]
-) -> None:
-    """Calls `apply(values)` where `condition` holds, in a replica's context.
-
-    Args:
-      condition: bool scalar, equal on all replicas.
-      apply: may use merge calls, as optimizers do, which a plain `tf.cond` does not allow.
-      values: this replica's tensors; all else that `apply` uses must be equal on all replicas.
-    """
-
-    def across(
-        strategy: tf.distribute.Strategy, condition: tf.Tensor, values: list[tf.Tensor]
-    ) -> None:
-        def every_replica() -> tf.Tensor:
-            strategy.extended.call_for_each_replica(apply, args=(values,))
-            return tf.constant(True)
-
-        one = strategy.experimental_local_results(condition)[0]
-        tf.cond(one, every_replica, lambda: tf.constant(False))
-
-    def here() -> tf.Tensor:
-        apply(values)
-        return tf.constant(True)
-
-    # Several GPUs under XLA have no merge calls; optimizers update each replica separately.
-    if not tf.distribute.get_strategy().extended._use_merge_call():
-        tf.cond(condition, here, lambda: tf.constant(False))
-        return
-    tf.distribute.get_replica_context().merge_call(across, args=(condition, values))
 
 
 def _own_variable(value: tf.Tensor) -> tf.Variable:
@@ -233,7 +200,7 @@ def failed_step(
 
 
 def _worker(strategy: Any) -> int:
-    """This worker's number; 0 is the chief."""
+    """Returns this worker's number; 0 is the chief."""
     resolver = strategy.cluster_resolver
     if is_chief(strategy) or resolver is None:
         return 0
@@ -242,7 +209,7 @@ def _worker(strategy: Any) -> int:
 
 
 def _records(keys: np.ndarray, config: DataConfig, epoch: int) -> list[str]:
-    """`folder/shard#number (id)` of each record, once; `key N` for keys without a known record."""
+    """Returns `folder/shard#number (id)` of each record, once; `key N` for an unknown record."""
     names = record_names(keys, config, load_folders(config.folders()), epoch)
     ids = document_ids(name for name in names if name is not None)
     lines = []

@@ -1,4 +1,4 @@
-"""What a training reports: a progress bar, `history.jsonl` and `train_summary.json`."""
+"""Reports of a training: a progress bar, `history.jsonl` and `train_summary.json`."""
 
 import contextlib
 import importlib.metadata
@@ -18,7 +18,7 @@ from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.process_memory import peak_mib
 
 HISTORY_NAME = "history.jsonl"
-# Metrics shown behind the bar, which itself shows steps, steps per second and the time left.
+# Metrics shown after the bar, which itself shows steps, steps per second and the time left.
 _SHOWN = {
     "loss": ("training_loss", "{:.3f}"),
     "lr": ("learning_rate", "{:.1e}"),
@@ -53,7 +53,7 @@ class TrainingProgress:
         global_step: Any,
         started: float | None = None,
     ) -> None:
-        """Starts the clock.
+        """Starts measuring the time of the run.
 
         Args:
           total_steps: steps of the whole training.
@@ -77,19 +77,19 @@ class TrainingProgress:
         self._bar = progress.bar(self._total_steps, "step", "training", initial=done)
 
     def on_train(self, output: dict[str, Any]) -> None:
-        """Called with the metrics of each loop of `steps_per_loop` steps."""
+        """Reports the metrics of a loop of `steps_per_loop` steps."""
         values = self.last = _floats(output)
         self._write("train", int(self._global_step.numpy()), values)
         self._show(values)
 
     def on_first_step(self, seconds: float) -> None:
-        """Called after the first step of the run, which took `seconds`, tracing it included."""
+        """Reports the first step of the run, which took `seconds`, tracing it included."""
         whole = self.seconds_to_first_step = time.monotonic() - self._run_started
         line = f"first step after {whole:.1f} s, {seconds:.1f} s of it for tracing and computing it"
         tqdm.write(line, file=sys.stderr)
 
     def on_piece(self, values: dict[str, float]) -> None:
-        """Called every few seconds with the metrics of a loop so far; see `Trainer.on_piece`."""
+        """Shows the metrics of a loop so far, every few seconds; see `Trainer.on_piece`."""
         self._show(values)
         if not self._estimated and values.get("seconds", -1.0) >= _ESTIMATE_SECONDS:
             self._estimated = True
@@ -105,7 +105,7 @@ class TrainingProgress:
         self._bar.update(int(self._global_step.numpy()) - self._bar.n)
 
     def on_eval(self, output: dict[str, Any]) -> None:
-        """Called with the metrics of each evaluation."""
+        """Reports the metrics of an evaluation."""
         values = _floats(output)
         step = int(self._global_step.numpy())
         self._write("validation", step, values)
@@ -229,7 +229,7 @@ def write_summary(
 
 
 def _finite(value: float | None) -> float | None:
-    """The value; None if it is non-finite, which JSON cannot represent."""
+    """Returns the value; None if it is non-finite, which JSON cannot represent."""
     return value if value is not None and math.isfinite(value) else None
 
 
@@ -259,7 +259,7 @@ def total_counts(model_dir: Path, steps: int) -> dict[str, float | None]:
 
 
 def versions() -> dict[str, str]:
-    """The versions of Python and of the packages that results depend on."""
+    """Returns the versions of Python and of the packages that results depend on."""
     packages = [*_PACKAGES, *(["jax"] if "jax" in sys.modules else [])]
     found = {name: importlib.metadata.version(name) for name in packages}
     return {"python": sys.version.split()[0], **found}

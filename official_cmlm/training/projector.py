@@ -2,8 +2,8 @@
 
 In the model directory, `projector/` holds the embeddings, a row of numbers a sentence, and the
 metadata, a row of text a sentence, separated by tabs. `projector_config.pbtxt`, which names them,
-stands in each folder that TensorBoard shows as a run: for all of them it lists the checkpoint's
-weights, and shows first what has metadata.
+is in each folder that TensorBoard shows as a run: for all of them it lists the checkpoint's
+weights, and first the embeddings, which have metadata.
 """
 
 import io
@@ -38,7 +38,7 @@ Sentence = tuple[str, str]
 
 
 def validation_folders(task: "SentenceEncoderTaskConfig") -> list[str]:
-    """The folders of validation records.
+    """Returns the folders of validation records.
 
     Raises:
       UserError: if there are none.
@@ -99,7 +99,7 @@ def write_projector(
 
 
 def sample(folders: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Sentence]:
-    """Distinct sentences of the folders' first ones, drawn with a fixed seed, in their order."""
+    """Draws distinct sentences from the folders' first ones with a fixed seed, in their order."""
     found: dict[Sentence, None] = {}
     for folder in folders:
         enough = len(found) + _READ_FOR_ONE * most
@@ -113,7 +113,7 @@ def sample(folders: Sequence[str], vocabulary: Vocabulary, most: int) -> list[Se
 
 
 def read_sentences(folder: str | os.PathLike, vocabulary: Vocabulary) -> Iterator[Sentence]:
-    """The sentences of records, documents or pairs, with their languages."""
+    """Yields the sentences of records, documents or pairs, with their languages."""
     import tensorflow as tf
 
     manifest = load_folders([os.fspath(folder)])
@@ -135,7 +135,7 @@ def read_sentences(folder: str | os.PathLike, vocabulary: Vocabulary) -> Iterato
 
 
 def _spelled(ids: Sequence[int], lengths: Iterable[int], vocabulary: Vocabulary) -> Iterator[str]:
-    """The sentences of a record that has no text, of their tokens."""
+    """Yields the sentences of a record without text, spelled with their tokens."""
     start = 0
     for length in lengths:
         yield spelled(ids[start : start + length], vocabulary)
@@ -143,7 +143,7 @@ def _spelled(ids: Sequence[int], lengths: Iterable[int], vocabulary: Vocabulary)
 
 
 def spelled(ids: Sequence[int], vocabulary: Vocabulary) -> str:
-    """Token ids as text: exact for byte-level BPE; the others have forgotten some spaces."""
+    """Returns token ids as text: exact for byte-level BPE; other vocabularies lose some spaces."""
     from official_cmlm.tokenization.byte_pair import BytePairVocabulary, bare_tokenizer
 
     if isinstance(vocabulary, BytePairVocabulary):
@@ -156,7 +156,7 @@ def spelled(ids: Sequence[int], vocabulary: Vocabulary) -> str:
 
 
 def metadata(sentences: Sequence[Sentence]) -> str:
-    """The rows of the metadata, below a heading: a sentence and its language.
+    """Returns the rows of the metadata, below a heading: a sentence and its language.
 
     A tab or a line break in a text would shift all that follows to other points, so that white
     space becomes single spaces, and control characters are left out.
@@ -173,7 +173,7 @@ def _shown(text: str) -> str:
 
 
 def _runs(model_dir: Path) -> Iterator[tuple[Path, str]]:
-    """The folders that TensorBoard shows as runs, and the path to the embeddings from each."""
+    """Yields the folders that TensorBoard shows as runs, and each one's path to the embeddings."""
     yield model_dir, FOLDER
     for name in ("train", "validation"):
         if any((model_dir / name).glob("events.out.tfevents.*")):

@@ -2,13 +2,16 @@
 
 import atexit
 import contextlib
+import dataclasses
 import functools
 import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numpy as np
 import tensorflow as tf
 import tf_keras
 from official.core import train_lib, train_utils
@@ -43,7 +46,14 @@ from official_cmlm.training.config import (
     chosen_objectives,
 )
 from official_cmlm.training.curve import write_curve
+from official_cmlm.training.data_positions import read_positions
+from official_cmlm.training.inherited_fields import (
+    encoding_length,
+    is_for_sentences,
+    read_starting_encoder,
+)
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
+from official_cmlm.training.jax_loop import loop_of as jax_loop_of
 from official_cmlm.training.non_finite import failed_step
 from official_cmlm.training.progress import (
     TrainingProgress,
@@ -56,13 +66,18 @@ from official_cmlm.training.runtime import (
     create_strategy,
     devices,
     is_chief,
+    is_compiled,
     prepared,
-    xla_decision,
 )
 from official_cmlm.training.signals import StopRequest, watching
-from official_cmlm.training.start import for_sentences, length, read_start
 from official_cmlm.training.task import STS_METRIC, SentenceEncoderTask
-from official_cmlm.training.trainer import Controller, GivenUp, StepFailed, Trainer, WeightsFailed
+from official_cmlm.training.trainer import (
+    Controller,
+    StepFailed,
+    StopRequested,
+    Trainer,
+    WeightsFailed,
+)
 from official_cmlm.validation import check_fields
 
 
@@ -86,73 +101,267 @@ def run(
         a non-finite loss; for a full disk.
       Stopped: after SIGTERM or SIGINT; the training is saved in a checkpoint.
     """
-    stop = StopRequest()
+    stop, started = StopRequest(), time.monotonic()
     # An evaluation may end at once: it leaves no incomplete files.
     with watching(stop) if "train" in mode else contextlib.nullcontext():
-        _run(params, mode, model_dir, stop, projector_sentences)
+        check_start(params.task.init_checkpoint)
+        shown = validation_folders(params.task) if projector_sentences else []
+        prepared_run = prepare(params, mode, model_dir)
+        with prepared_run.guarded():
+            if "train" in mode:
+                prepared_run.train(stop, started)
+            else:
+                prepared_run.evaluate()
+            if shown and prepared_run.chief:
+                where = write_projector(
+                    model_dir, shown, prepared_run.task.vocabulary, projector_sentences
+                )
+                print(f"projector: tensorboard --logdir={model_dir} shows {where}", file=sys.stderr)
 
 
-def _run(
-    params: SentenceEncoderExperimentConfig,
-    mode: str,
-    model_dir: str,
-    stop: StopRequest,
-    projector_sentences: int,
-) -> None:
-    check_start(params.task.init_checkpoint)
-    shown = validation_folders(params.task) if projector_sentences else []
-    started = time.monotonic()
-    decision = None
-    if params.runtime.enable_xla is None:
-        decision = xla_decision(params, model_dir if "train" in mode else "")
-        params = params.replace(runtime=params.runtime.replace(enable_xla=decision.compiled))
-    params = prepared(params)
+def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) -> "Run":
+    """Checks a run and builds its strategy and task; prints what the run will do.
+
+    Raises:
+      UserError: for an invalid configuration, invalid records or an unsuitable model directory.
+    """
+    trains = "train" in mode
+    params, xla_choice = prepared(params, model_dir if trains else "")
     strategy = create_strategy(params.runtime)
     if is_chief(strategy):
         check_writable(model_dir, is_folder=True)
     if params.runtime.mixed_precision_dtype:
         performance.set_mixed_precision_policy(params.runtime.mixed_precision_dtype)
-    # For the initial weights; data and dropout are functions of the seed by themselves.
+    # It decides the initial weights; data and dropout are functions of the seed themselves.
     tf_keras.utils.set_random_seed(params.task.train_data.seed)
     with strategy.scope():
-        task = SentenceEncoderTask(params.task, logging_dir=model_dir)
+        task = SentenceEncoderTask(
+            params.task,
+            logging_dir=model_dir,
+            static_shapes=is_compiled(params.runtime),
+            # A TPU compiles validation too.
+            static_validation=params.runtime.distribution_strategy == "tpu",
+        )
     check_run(params, task, mode, strategy.num_replicas_in_sync)
-    on_jax = "train" in mode and params.runtime.distribution_strategy == PJRT
+    on_jax = trains and params.runtime.distribution_strategy == PJRT
     print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
-    if decision and "train" in mode:
-        print(decision, file=sys.stderr)
-    for line in (*task.notes(), *schedule_notes(params.trainer)) if "train" in mode else ():
-        print(line, file=sys.stderr)
+    if trains:
+        choice = [str(xla_choice)] if xla_choice else []
+        for line in (*choice, *task.notes(), *schedule_notes(params.trainer)):
+            print(line, file=sys.stderr)
     check_description(model_dir, task.encoder_config, task.vocabulary)
     _check_best_checkpoint(params, model_dir)
-    is_writer = "train" in mode and is_chief(strategy)
-    with contextlib.ExitStack() as held:
-        if is_writer:
-            held.enter_context(_sole_training(model_dir))
-        checkpoint = _checkpoint(model_dir, mode)
-        if is_writer:
-            clean_up(model_dir, checkpoint)
-        if checkpoint and "train" in mode:
-            for line in task.resume_data(checkpoint, strategy.num_replicas_in_sync):
+    return Run(params, task, mode, model_dir, strategy)
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """A training or an evaluation whose settings and records are checked.
+
+    Attributes:
+      params: the experiment, with the settings of this machine, see `runtime.prepared`.
+      task: the task of `params`.
+      mode: e.g. `train_and_eval`.
+      model_dir: the folder.
+      strategy: the distribution strategy.
+    """
+
+    params: SentenceEncoderExperimentConfig
+    task: SentenceEncoderTask
+    mode: str
+    model_dir: str
+    strategy: tf.distribute.Strategy
+
+    @property
+    def chief(self) -> bool:
+        """Whether this process writes checkpoints and reports."""
+        return is_chief(self.strategy)
+
+    @contextlib.contextmanager
+    def guarded(self) -> Iterator[None]:
+        """Locks the folder for a training; turns damaged shards and full disks into `UserError`."""
+        is_writer = "train" in self.mode and self.chief
+        with contextlib.ExitStack() as held:
+            if is_writer:
+                held.enter_context(_sole_training(self.model_dir))
+            held.enter_context(report_damaged_shard(self.task.input_folders()))
+            held.enter_context(
+                report_write_errors(self.model_dir, lambda: _remedy(self.model_dir, is_writer))
+            )
+            yield
+
+    def train(self, stop: StopRequest, started: float) -> None:
+        """Trains, and evaluates as `mode` says; resumes from the newest good checkpoint.
+
+        Args:
+          stop: whether a stop was requested.
+          started: time by `time.monotonic` at which the run began.
+
+        Raises:
+          UserError: at a non-finite step; no checkpoint is written then.
+          Stopped: if a stop was requested.
+        """
+        checkpoint, reached = latest_good_checkpoint(self.model_dir), {}
+        if self.chief:
+            clean_up(self.model_dir, checkpoint)
+        if checkpoint:
+            reached = read_positions(checkpoint, self.task.training_data())
+            replicas = self.strategy.num_replicas_in_sync
+            for line in self.task.resume_notes(reached, replicas):
                 print(line, file=sys.stderr)
-        held.enter_context(report_damaged_shard(task.input_folders()))
-        held.enter_context(report_write_errors(model_dir, lambda: _remedy(model_dir, is_writer)))
-        with strategy.scope():
-            trainer = _create_trainer(params, task, mode, model_dir, stop)
+        trainer = self._trainer(checkpoint, lambda: bool(stop), reached)
+        step, total = int(trainer.global_step.numpy()), self.params.trainer.train_steps
+        if self.chief:
+            if checkpoint:
+                _report_new_rate(self.params, self.model_dir, step)
+            describe_run(self.params, self.task, self.mode, self.model_dir)
+            if step >= total:
+                print(f"{self.model_dir}: all {total} steps are trained already", file=sys.stderr)
+        history = self.model_dir if self.chief else None
+        with progress_reports(total, history, trainer, started) as reports:
+            runner = self._runner(trainer, reports, checkpoint)
+            with self._step_errors(trainer):
+                stopped = _run_until_stop(runner, trainer)
+        checkpoint = runner.checkpoint_manager.latest_checkpoint
+        if self.chief:
+            first, seed = reports.seconds_to_first_step, self.params.task.train_data.seed
+            write_summary(self.model_dir, trainer, reports.last, first, seed, checkpoint)
+            write_curve(self.model_dir)
+        if stopped:
+            raise self._stopped(int(trainer.global_step.numpy()), checkpoint)
+
+    def evaluate(self) -> None:
+        """Evaluates the newest checkpoint.
+
+        Raises:
+          UserError: if there is none, or it is damaged.
+        """
+        known = checkpoints_of(self.model_dir)
+        if not known:
+            raise UserError(f"{self.model_dir}: no checkpoint to evaluate; run --mode=train first")
+        refuse_damage(known[0])
+        self._runner(self._trainer(known[0])).run()
+
+    def _trainer(
+        self,
+        checkpoint: str | None,
+        stop: Callable[[], bool] = lambda: False,
+        reached: dict[str, np.ndarray] | None = None,
+    ) -> Trainer:
+        """Builds the trainer, and reads the checkpoint into it.
+
+        Raises:
+          UserError: if the checkpoint does not fit.
+        """
+        params, on_jax = self.params, self.params.runtime.distribution_strategy == PJRT
+        optimization = params.trainer.replace(optimizer_config=params.trainer.optimization())
+        with self.strategy.scope():
+            try:
+                trainer = train_utils.create_trainer(
+                    params.replace(trainer=optimization),
+                    self.task,
+                    train="train" in self.mode,
+                    evaluate="eval" in self.mode,
+                    checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(
+                        params, self.model_dir
+                    ),
+                    trainer_cls=functools.partial(
+                        Trainer,
+                        stop=stop,
+                        reached=reached,
+                        make_device_loop=jax_loop_of if on_jax else None,
+                    ),
+                )
+            except UserError as error:
+                # Gin, which calls the constructor, appends the place of the call to the message.
+                raise UserError(str(error).split("\n  In call to configurable")[0]) from None
             # The optimizers create this variable lazily; the step function must not create it.
             _ = trainer.optimizer.iterations
         _check_checkpoint(checkpoint, trainer)
-        if "train" in mode:
-            if is_chief(strategy):
-                if checkpoint:
-                    _report_new_rate(params, model_dir, int(trainer.global_step.numpy()))
-                describe_run(params, task, mode, model_dir)
-            train(params, task, mode, model_dir, trainer, checkpoint, started)
-        else:
-            runner_of(params, task, mode, model_dir, trainer).run()
-        if shown and is_chief(strategy):
-            where = write_projector(model_dir, shown, task.vocabulary, projector_sentences)
-            print(f"projector: tensorboard --logdir={model_dir} shows {where}", file=sys.stderr)
+        return trainer
+
+    def _runner(
+        self,
+        trainer: Trainer,
+        reports: TrainingProgress | None = None,
+        checkpoint: str | None = None,
+    ) -> train_lib.OrbitExperimentRunner:
+        """Builds Model Garden's runner, which restores the newest checkpoint or initialises."""
+        chief, model_dir = self.chief, self.model_dir
+        if reports and chief:
+            trainer.on_piece, trainer.on_first_step = reports.on_piece, reports.on_first_step
+        runner = train_lib.OrbitExperimentRunner(
+            distribution_strategy=self.strategy,
+            task=self.task,
+            mode=self.mode,
+            params=self.params,
+            model_dir=model_dir,
+            trainer=trainer,
+            save_summary=chief,
+            train_actions=[reports.on_train, trainer.check_stop] if reports else None,
+            eval_actions=[reports.on_eval] if reports else None,
+            # Only the chief knows; all workers must make the same decision.
+            controller_cls=functools.partial(
+                Controller,
+                unevaluated=lambda step: trainer.any_worker(
+                    chief and step not in evaluated_steps(model_dir)
+                ),
+                before_saving=trainer.check_weights,
+            ),
+        )
+        if not chief:
+            # Non-chief workers save to a throw-away folder.
+            folder = runner.checkpoint_manager.directory
+            atexit.register(shutil.rmtree, folder, ignore_errors=True)
+            if checkpoint:
+                # The runner found no checkpoint in that folder: restore the chief's. All workers
+                # must save at the same steps.
+                trainer.checkpoint.restore(checkpoint)
+                runner.checkpoint_manager._last_checkpoint_step = int(trainer.global_step.numpy())
+        return runner
+
+    @contextlib.contextmanager
+    def _step_errors(self, trainer: Trainer) -> Iterator[None]:
+        """Turns the failure of a step into a `UserError` that says how to go on."""
+        again = "run the same command to resume"
+        try:
+            yield
+        except StepFailed as error:
+            data = self.task.training_data()
+            raise failed_step(error.failure, trainer, data, self.model_dir) from None
+        except WeightsFailed as error:
+            advice = f"lower the learning rate, then {again}"
+            raise UserError(f"{error}; {last_checkpoint(self.model_dir)}; {advice}") from None
+        except DeviceFailed as error:
+            advice = again
+            if "RESOURCE_EXHAUSTED" in str(error):
+                advice = f"lower task.train_data.global_batch_size, then {again}"
+            raise UserError(f"{error}; {last_checkpoint(self.model_dir)}; {advice}") from None
+
+    def _stopped(self, step: int, checkpoint: str | None) -> Stopped:
+        """Returns the error that ends a run which was stopped after `step` steps."""
+        total = self.params.trainer.train_steps
+        where = f"saved as {checkpoint}" if self.chief else "saved by the chief worker"
+        how = "run the same command to resume"
+        if not step:
+            where, how = "nothing to save", "run the same command to start again"
+        if step >= total:
+            how = "the training is complete, run the same command to evaluate it"
+        return Stopped(f"stopped at step {step} of {total}, {where}; {how}")
+
+
+def _run_until_stop(runner: train_lib.OrbitExperimentRunner, trainer: Trainer) -> bool:
+    """Runs to the end, or saves where a stop was requested; returns whether one was."""
+    try:
+        # A stop may have been requested while everything was built.
+        trainer.check_stop({})
+        runner.run()
+    except StopRequested:
+        # Before the first step there is nothing to save.
+        if trainer.global_step.numpy():
+            runner.controller.save_checkpoint()
+        return True
+    return False
 
 
 def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
@@ -171,7 +380,7 @@ def _sole_training(model_dir: str) -> contextlib.AbstractContextManager:
 
 
 def _remedy(model_dir: str, is_writer: bool) -> str:
-    """What to do about a full disk; the writer removes its incomplete checkpoint files first."""
+    """Says what to do about a full disk; the writer removes its incomplete checkpoint first."""
     if is_writer:
         with contextlib.suppress(OSError, tf.errors.OpError, UserError):
             remove_leftovers(model_dir)
@@ -196,7 +405,7 @@ def _report_new_rate(params: SentenceEncoderExperimentConfig, model_dir: str, st
     """Prints a line if the run that is resumed at `step` had planned another learning rate."""
     path = Path(model_dir) / "params.yaml"
     before = SentenceEncoderTrainerConfig()
-    # It is only a remark: a file of other code, or a damaged one, prevents no training.
+    # The line is only a remark, so a damaged file, or one of other code, is ignored.
     with contextlib.suppress(UserError, OSError):
         values = read_yaml(path)
         override(before, values.get("trainer") if isinstance(values, dict) else None, str(path))
@@ -210,13 +419,14 @@ def describe_run(
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
     config = task.encoder_config
     if (Path(model_dir) / CONFIG_NAME).exists() and checkpoints_of(model_dir):
-        # Resumed: what it started from may be gone.
-        known = read_start(model_dir)
+        # The training is resumed; the encoder that it started from may be gone.
+        known = read_starting_encoder(model_dir)
         kept = (max(known.max_seq_length, task.trained_length), known.for_sentences)
     else:
-        start = read_start(params.task.init_checkpoint) if params.task.init_checkpoint else None
+        initial = params.task.init_checkpoint
+        start = read_starting_encoder(initial) if initial else None
         trained = chosen_objectives(params.task.objectives)
-        kept = (length(start, task.trained_length), for_sentences(start, trained))
+        kept = (encoding_length(start, task.trained_length), is_for_sentences(start, trained))
     describe(model_dir, config, task.vocabulary, *kept)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)
@@ -275,43 +485,6 @@ def check_best_metric(params: SentenceEncoderExperimentConfig) -> None:
         )
 
 
-def _checkpoint(model_dir: str, mode: str) -> str | None:
-    """The checkpoint that a run starts from: in training the newest good one.
-
-    Raises:
-      UserError: if all are damaged; in evaluation also if there is none, or the newest is damaged.
-    """
-    if "train" in mode:
-        return latest_good_checkpoint(model_dir)
-    known = checkpoints_of(model_dir)
-    if not known:
-        raise UserError(f"{model_dir}: no checkpoint to evaluate; run --mode=train first")
-    refuse_damage(known[0])
-    return known[0]
-
-
-def _create_trainer(
-    params: SentenceEncoderExperimentConfig,
-    task: SentenceEncoderTask,
-    mode: str,
-    model_dir: str,
-    stop: StopRequest,
-) -> Trainer:
-    try:
-        trainer = params.trainer.replace(optimizer_config=params.trainer.optimization())
-        return train_utils.create_trainer(
-            params.replace(trainer=trainer),
-            task,
-            train="train" in mode,
-            evaluate="eval" in mode,
-            checkpoint_exporter=train_lib.maybe_create_best_ckpt_exporter(params, model_dir),
-            trainer_cls=functools.partial(Trainer, stop=lambda: bool(stop)),
-        )
-    except UserError as error:
-        # Gin, which calls the constructor, appends the place of the call to the message.
-        raise UserError(str(error).split("\n  In call to configurable")[0]) from None
-
-
 def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
     """Raises `UserError` if a checkpoint cannot be read into this run's model."""
     if prefix is None:
@@ -323,112 +496,6 @@ def _check_checkpoint(prefix: str | None, trainer: Trainer) -> None:
             f"{prefix}: does not fit this experiment ({str(error)[:160]}); use the settings that "
             "it was written with, or another --model_dir"
         ) from None
-
-
-def runner_of(
-    params: SentenceEncoderExperimentConfig,
-    task: SentenceEncoderTask,
-    mode: str,
-    model_dir: str,
-    trainer: Trainer,
-    reports: TrainingProgress | None = None,
-    checkpoint: str | None = None,
-) -> train_lib.OrbitExperimentRunner:
-    """Model Garden's runner; it restores the newest checkpoint, or initialises the model."""
-    chief = is_chief(trainer.strategy)
-    runner = train_lib.OrbitExperimentRunner(
-        distribution_strategy=trainer.strategy,
-        task=task,
-        mode=mode,
-        params=params,
-        model_dir=model_dir,
-        trainer=trainer,
-        save_summary=chief,
-        train_actions=[reports.on_train, trainer.give_up] if reports else None,
-        eval_actions=[reports.on_eval] if reports else None,
-        # Only the chief knows; all workers must make the same decision.
-        controller_cls=functools.partial(
-            Controller,
-            unevaluated=lambda step: trainer.anywhere(
-                chief and step not in evaluated_steps(model_dir)
-            ),
-            before_saving=trainer.check_weights,
-        ),
-    )
-    if not chief:
-        # Non-chief workers save to a throw-away folder.
-        folder = runner.checkpoint_manager.directory
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        if checkpoint:
-            # The runner found no checkpoint in that folder: restore the chief's. All workers must
-            # save at the same steps.
-            trainer.checkpoint.restore(checkpoint)
-            runner.checkpoint_manager._last_checkpoint_step = int(trainer.global_step.numpy())
-    return runner
-
-
-def train(
-    params: SentenceEncoderExperimentConfig,
-    task: SentenceEncoderTask,
-    mode: str,
-    model_dir: str,
-    trainer: Trainer,
-    checkpoint: str | None,
-    started: float,
-) -> None:
-    """Trains, and evaluates as `mode` says; resumes from `checkpoint` if it is not None.
-
-    `started` is the time by `time.monotonic` at which the run began.
-
-    Raises:
-      UserError: at a non-finite step; no checkpoint is written then.
-      Stopped: if a stop was requested.
-    """
-    total, chief = params.trainer.train_steps, is_chief(trainer.strategy)
-    with progress_reports(total, model_dir if chief else None, trainer, started) as reports:
-        runner = runner_of(params, task, mode, model_dir, trainer, reports, checkpoint)
-        trainer.on_piece = reports.on_piece if chief else None
-        trainer.on_first_step = reports.on_first_step if chief else None
-        if chief and trainer.global_step.numpy() >= total:
-            print(f"{model_dir}: all {total} steps are trained already", file=sys.stderr)
-        stopped = False
-        try:
-            try:
-                # A stop may have been requested while everything was built.
-                trainer.give_up({})
-                runner.run()
-            except GivenUp:
-                stopped = True
-                # Before the first step there is nothing to save.
-                if trainer.global_step.numpy():
-                    runner.controller.save_checkpoint()
-        except StepFailed as error:
-            raise failed_step(error.failure, trainer, task.training_data(), model_dir) from None
-        except WeightsFailed as error:
-            raise UserError(
-                f"{error}; {last_checkpoint(model_dir)}; lower the learning rate, then run the "
-                "same command to resume"
-            ) from None
-        except DeviceFailed as error:
-            advice = "run the same command to resume"
-            if "RESOURCE_EXHAUSTED" in str(error):
-                advice = f"lower task.train_data.global_batch_size, then {advice}"
-            raise UserError(f"{error}; {last_checkpoint(model_dir)}; {advice}") from None
-    checkpoint = runner.checkpoint_manager.latest_checkpoint
-    if chief:
-        first = reports.seconds_to_first_step
-        seed = params.task.train_data.seed
-        write_summary(model_dir, trainer, reports.last, first, seed, checkpoint)
-        write_curve(model_dir)
-    if stopped:
-        step = int(trainer.global_step.numpy())
-        where = f"saved as {checkpoint}" if chief else "saved by the chief worker"
-        how = "run the same command to resume"
-        if not step:
-            where, how = "nothing to save", "run the same command to start again"
-        if step >= total:
-            how = "the training is complete, run the same command to evaluate it"
-        raise Stopped(f"stopped at step {step} of {total}, {where}; {how}")
 
 
 def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
@@ -448,7 +515,7 @@ def check_trainer(params: SentenceEncoderExperimentConfig) -> None:
             f"trainer.steps_per_loop {trainer.steps_per_loop}; set it to "
             f"{-(-trainer.summary_interval // trainer.steps_per_loop) * trainer.steps_per_loop}"
         )
-    # By Keras' name too, as `runtime.prepared` may not have been called.
+    # Keras's name is here where `runtime.prepared` has not been called.
     half = params.runtime.mixed_precision_dtype in ("float16", "mixed_float16")
     if half and trainer.optimizer_config.ema:
         raise UserError(

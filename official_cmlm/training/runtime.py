@@ -1,19 +1,35 @@
-"""The devices and the precision of a run, and whether XLA compiles its step."""
+"""The devices and the precision of a run, and whether XLA compiles its steps.
+
+Where `runtime.enable_xla` is null, XLA's choice is a function of the configuration and of the kind
+of device, never of a measured time: XLA changes the last bits of a step, and random batches are
+padded to another length with it, where dropout draws other masks. So a training that is repeated or
+resumed must choose alike: a resumed one keeps the choice in its folder.
+"""
+
+import contextlib
+import dataclasses
+import math
+from pathlib import Path
 
 import tensorflow as tf
 from official.common import distribute_utils
 from official.core import config_definitions as cfg
 
+from official_cmlm.checkpoints.integrity import checkpoints_of
+from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
-from official_cmlm.training.compilation import Decision, decide, resumed
 from official_cmlm.training.config import ALL_GPUS, PJRT, SentenceEncoderExperimentConfig
 
 _SEVERAL = ("mirrored", "multi_worker_mirrored")
 _PRECISIONS = ("float32", "bfloat16", "float16")
+# Steps on a GPU after which the compilation of a shape, which takes tens of seconds, is repaid if
+# each saves some tens of milliseconds. An estimate, not measured.
+_STEPS_A_SHAPE = 1000
 
 
 def num_replicas(runtime: cfg.RuntimeConfig) -> int:
-    """Number of replicas of a run, as far as its configuration tells.
+    """Returns the number of replicas of a run, as far as its configuration tells.
 
     TPU cores and other workers are known only when the run starts, which checks again.
     """
@@ -21,7 +37,7 @@ def num_replicas(runtime: cfg.RuntimeConfig) -> int:
 
 
 def num_gpus(runtime: cfg.RuntimeConfig) -> int:
-    """Number of GPUs of this machine that a run uses; 0: its CPU."""
+    """Returns the number of GPUs of this machine that a run uses; 0: its CPU."""
     if runtime.distribution_strategy == PJRT:
         if runtime.num_gpus > 1:
             raise UserError(
@@ -36,55 +52,133 @@ def num_gpus(runtime: cfg.RuntimeConfig) -> int:
     return min(found, 1) if runtime.distribution_strategy == "one_device" else found
 
 
-def xla_decision(params: SentenceEncoderExperimentConfig, model_dir: str) -> Decision:
-    """Whether XLA compiles the steps if `runtime.enable_xla` is null; see `compilation`.
+@dataclasses.dataclass(frozen=True)
+class XlaChoice:
+    """Whether XLA compiles the steps, and why.
+
+    Attributes:
+      compiled: whether it does.
+      reason: in words.
+      possible: whether it could.
+    """
+
+    compiled: bool
+    reason: str
+    possible: bool = True
+
+    def __str__(self) -> str:
+        """Returns the line that a training prints."""
+        return f"XLA: {'on' if self.compiled else 'off'}, {self.reason} (runtime.enable_xla)"
+
+
+def choose_xla(
+    params: SentenceEncoderExperimentConfig, num_gpus: int, model_dir: str = ""
+) -> XlaChoice:
+    """Chooses whether XLA compiles the steps of a training whose `runtime.enable_xla` is null.
 
     Args:
       params: the experiment.
-      model_dir: its folder; a training that goes on there keeps its decision. Empty: none.
+      num_gpus: GPUs of this machine that it uses.
+      model_dir: its folder; a training that goes on there keeps its choice. Empty: none.
     """
-    found = decide(params, num_gpus(params.runtime))
-    kept = resumed(model_dir) if model_dir else None
+    found = _choice_of_new(params, num_gpus)
+    kept = _stored_choice(model_dir) if model_dir else None
     # On other devices it may not be possible.
     return kept if kept and (found.possible or not kept.compiled) else found
 
 
-def prepared(params: SentenceEncoderExperimentConfig) -> SentenceEncoderExperimentConfig:
+def _choice_of_new(params: SentenceEncoderExperimentConfig, num_gpus: int) -> XlaChoice:
+    runtime, task = params.runtime, params.task
+    data = [config for _, where, config in task.used_data() if where.endswith("train_data")]
+    if runtime.distribution_strategy in ("tpu", PJRT):
+        return XlaChoice(
+            False, f"{runtime.distribution_strategy} compiles every step itself", False
+        )
+    if not num_gpus:
+        several = runtime.distribution_strategy == "multi_worker_mirrored"
+        return XlaChoice(False, "on CPUs compiled steps are slower", not several)
+    if not all(config.bucket_boundaries for config in data):
+        # Random batches would all be padded to seq_length, and their last ones left out.
+        return XlaChoice(False, "random batches have no fixed shapes (bucket_boundaries)")
+    shapes = step_shapes(data)
+    if params.trainer.train_steps < _STEPS_A_SHAPE * shapes:
+        return XlaChoice(
+            False,
+            f"{params.trainer.train_steps} steps do not repay compiling {shapes} "
+            f"shape{'s' if shapes > 1 else ''}",
+        )
+    return XlaChoice(
+        True, f"each of {shapes} shapes is compiled once" if shapes > 1 else "one shape"
+    )
+
+
+def step_shapes(data: list[DataConfig]) -> int:
+    """Returns the most shapes that a step is compiled for: a bucket of each pipeline.
+
+    Args:
+      data: records of each objective; equal ones share a pipeline.
+    """
+    different = {repr(config.as_dict()): config for config in data}
+    return math.prod(max(1, len(config.bucket_boundaries)) for config in different.values())
+
+
+def _stored_choice(model_dir: str) -> XlaChoice | None:
+    """Returns the choice that an earlier run stored in model_dir, or None without a checkpoint."""
+    # A damaged or foreign file is reported where it is used.
+    with contextlib.suppress(UserError, OSError):
+        if checkpoints_of(model_dir):
+            values = read_yaml(Path(model_dir) / "params.yaml")
+            runtime = values.get("runtime") if isinstance(values, dict) else None
+            known = runtime.get("enable_xla") if isinstance(runtime, dict) else None
+            if isinstance(known, bool):
+                return XlaChoice(known, f"as {model_dir} was begun")
+    return None
+
+
+def prepared(
+    params: SentenceEncoderExperimentConfig, model_dir: str = ""
+) -> tuple[SentenceEncoderExperimentConfig, XlaChoice | None]:
     """Resolves the settings that depend on this machine.
 
-    The number of GPUs, the precision and whether XLA compiles the step are made explicit. Shapes
-    become static where it does, as always on a TPU.
+    The number of GPUs, the precision and whether XLA compiles the step are made explicit.
+
+    Args:
+      params: the experiment.
+      model_dir: see `choose_xla`.
+
+    Returns:
+      The experiment, and the choice where `runtime.enable_xla` was null.
 
     Raises:
       UserError: if the step cannot be compiled, or the precision is unknown.
     """
-    runtime = params.runtime
+    runtime, choice = params.runtime, None
     runtime = runtime.replace(num_gpus=num_gpus(runtime), mixed_precision_dtype=_precision(runtime))
     name = runtime.distribution_strategy
     if runtime.enable_xla is None:
-        runtime = runtime.replace(enable_xla=decide(params, runtime.num_gpus).compiled)
-    if not (runtime.enable_xla or name in ("tpu", PJRT)):
-        return params.replace(runtime=runtime)
+        choice = choose_xla(params, runtime.num_gpus, model_dir)
+        runtime = runtime.replace(enable_xla=choice.compiled)
     if name == PJRT:
         # JAX compiles the whole step; TensorFlow must not compile parts of it.
         runtime = runtime.replace(enable_xla=False)
-    elif name == "mirrored" and runtime.num_gpus <= 1:
+    elif runtime.enable_xla and name == "mirrored" and runtime.num_gpus <= 1:
         # One device needs no merging of replicas, which XLA cannot compile on a CPU.
         runtime = runtime.replace(distribution_strategy="one_device")
-    elif name == "multi_worker_mirrored" and not runtime.num_gpus:
+    elif runtime.enable_xla and name == "multi_worker_mirrored" and not runtime.num_gpus:
         raise UserError(
             f"runtime.enable_xla: XLA cannot compile a step of {name} on CPUs; set it to false, or "
             "runtime.distribution_strategy to one_device"
         )
-    task = params.task.replace(static_shapes=True)
-    if name == "tpu":
-        # It compiles validation too.
-        task = task.replace(static_validation=True)
-    return params.replace(runtime=runtime, task=task)
+    return params.replace(runtime=runtime), choice
+
+
+def is_compiled(runtime: cfg.RuntimeConfig) -> bool:
+    """Returns whether XLA compiles training steps, whose shapes must then be static."""
+    return bool(runtime.enable_xla) or runtime.distribution_strategy in ("tpu", PJRT)
 
 
 def _precision(runtime: cfg.RuntimeConfig) -> str | None:
-    """Model Garden's name of a precision; Keras's `mixed_…` names are accepted too."""
+    """Returns Model Garden's name of a precision; Keras's `mixed_…` names are accepted too."""
     dtype, scale = runtime.mixed_precision_dtype, runtime.loss_scale
     if not dtype:
         return None
@@ -99,7 +193,7 @@ def _precision(runtime: cfg.RuntimeConfig) -> str | None:
 
 
 def devices(strategy: tf.distribute.Strategy) -> str:
-    """Readable description of a strategy's devices, e.g. `8 GPUs`."""
+    """Returns a readable description of a strategy's devices, e.g. `8 GPUs`."""
     kinds = [tf.DeviceSpec.from_string(d).device_type for d in strategy.extended.worker_devices]
     workers = strategy.num_replicas_in_sync // len(kinds)
     text = f"{len(kinds)} {kinds[0]}{'s' if len(kinds) > 1 else ''}"

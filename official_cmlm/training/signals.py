@@ -90,7 +90,7 @@ def call(command: list[str], keep: Sequence[int] = ()) -> int:
 
     def pass_on(signum: int) -> None:
         asked.append(signum)
-        # Ctrl-C reaches all programs of the terminal by itself.
+        # The terminal sends Ctrl-C to all of its programs.
         if started and not (signum == signal.SIGINT and _in_foreground()):
             started[0].send_signal(signum)
 

@@ -75,7 +75,7 @@ def lower(
             f"them updated variables; expected {first} tensors of the batch, {len(captured)} "
             "captured ones, and updated variables only"
         )
-    # The runtime decides by itself which buffers to reuse.
+    # The runtime decides which buffers to reuse.
     module.ClearField("input_output_alias")
     _remove_copies(module)
     _remove_names(module)
@@ -90,7 +90,7 @@ def _remove_copies(module: hlo_pb2.HloModuleProto) -> None:
     """Replaces each copy by its original: StableHLO has no copy operation."""
     for computation in module.computations:
         original: dict[int, int] = {}
-        # Operands stand before their users.
+        # Operands precede their users.
         for instruction in computation.instructions:
             for name in ("operand_ids", "control_predecessor_ids"):
                 ids = [original.get(each, each) for each in getattr(instruction, name)]

@@ -1,5 +1,8 @@
 """The Model Garden task: builds the model and the inputs, and sums the objectives' losses."""
 
+import dataclasses
+import functools
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +28,7 @@ from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.views import RecordFacts, View
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveOutput, objectives
+from official_cmlm.objectives.base import weighted_sum
 from official_cmlm.records.corruption import report_damaged_shard
 from official_cmlm.records.manifest import (
     Manifest,
@@ -36,21 +40,40 @@ from official_cmlm.records.manifest import (
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
-from official_cmlm.training.data_positions import DataPositions, read_positions
+from official_cmlm.training.data_positions import DataPositions
+from official_cmlm.training.inherited_fields import encoding_length, read_starting_encoder
 from official_cmlm.training.model import MultiObjectiveModel
-from official_cmlm.training.start import length, read_start
 from official_cmlm.training.step import (
     GRADIENT_NORM,
     FiniteMean,
     batch_counts,
     count_metrics,
     train_step,
-    weighted_sum,
 )
 
 STS_METRIC = "sts_spearman"
-# Objectives that share a pipeline: their names joined with `+`, data config, view and augments.
-Group = tuple[str, DataConfig, View, list[Augment]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Group:
+    """Objectives that read the same view of the same records, and so share a pipeline.
+
+    Attributes:
+      objectives: their names.
+      data: the records.
+      view: the view.
+      augments: functions that add features to a batch, of all objectives, each once.
+    """
+
+    objectives: tuple[str, ...]
+    data: DataConfig
+    view: View
+    augments: tuple[Augment, ...]
+
+    @property
+    def name(self) -> str:
+        """The key of its batches, and of its data position in checkpoints."""
+        return "+".join(self.objectives)
 
 
 @task_factory.register_task_cls(SentenceEncoderTaskConfig)
@@ -62,8 +85,17 @@ class SentenceEncoderTask(base_task.Task):
         params: SentenceEncoderTaskConfig,
         logging_dir: str | None = None,
         name: str | None = None,
+        static_shapes: bool = False,
+        static_validation: bool = False,
     ) -> None:
         """Checks the whole configuration and opens the records' manifests.
+
+        Args:
+          params, logging_dir, name: as in the base class.
+          static_shapes: whether no tensor shape of a training step may depend on values, as XLA
+            requires. Default: no logits are computed for unused prediction slots.
+          static_validation: whether the random batches of a validation are padded to `seq_length`,
+            and its incomplete batches left out, as TPUs need.
 
         Raises:
           UserError: for the first invalid setting.
@@ -71,6 +103,7 @@ class SentenceEncoderTask(base_task.Task):
         super().__init__(params, logging_dir=logging_dir, name=name)
         params.check()
         self.chosen = chosen_objectives(params.objectives)
+        self._static_shapes, self._static_validation = static_shapes, static_validation
         for _, where, data in params.used_data():
             data.check(where)
         # Folders -> their manifest: those of large folders take a second to read.
@@ -83,10 +116,6 @@ class SentenceEncoderTask(base_task.Task):
                 f"entries; set it to {len(self.vocabulary)}, or to 0 to take the records' own"
             )
         self._sts_pairs = self._open_sts()
-        self._scored: SentenceEncoder | None = None
-        self._reached: dict[str, np.ndarray] = {}
-        # Objective -> the sequences of its view.
-        self._sequences: dict[str, tuple[str, ...]] = {}
         for name, where, data in params.used_data():
             manifest = self.manifest(data)
             facts = self._facts(manifest)
@@ -96,7 +125,7 @@ class SentenceEncoderTask(base_task.Task):
             check_text(data, manifest, view)
 
     def manifest(self, data: DataConfig, kind: str = "") -> Manifest:
-        """The manifest of what a pipeline reads, which is loaded once; see `load_folders`."""
+        """Returns the manifest of the records of a pipeline, loaded once; see `load_folders`."""
         folders = tuple(data.folders())
         if folders not in self._manifests:
             self._manifests[folders] = load_folders(folders, kind)
@@ -125,12 +154,12 @@ class SentenceEncoderTask(base_task.Task):
         )
 
     def _open_vocabulary(self) -> Vocabulary:
-        """The encoder's vocabulary, after checking that all records were made with it."""
+        """Returns the encoder's vocabulary, after checking that all records were made with it."""
         params = self.task_config
         vocabulary = load_vocabulary(params.vocab_file) if params.vocab_file else None
         for name, _, data in params.used_data():
             manifest = self.manifest(data, self.chosen[name].record_kind)
-            # That of the first folder is that of all.
+            # All folders must have one vocabulary, so the first one's is read.
             folder = data.folders()[0]
             if vocabulary is None:
                 vocabulary = load_records_vocabulary(folder, manifest)
@@ -151,24 +180,14 @@ class SentenceEncoderTask(base_task.Task):
         """
         return self.task_config.longest_sequence()
 
-    @property
-    def _encoding_length(self) -> int:
-        """Length for encoding of the encoder that the training leaves, in tokens."""
-        try:
-            start = read_start(self.task_config.init_checkpoint)
-        except UserError:
-            # There is none, or a resumed training's start is gone.
-            start = None
-        return length(start, self.trained_length)
-
     def input_folders(self) -> list[str]:
-        """All record folders that the task reads, each once."""
+        """Returns all record folders that the task reads, each once."""
         used = self.task_config.used_data()
         return list(dict.fromkeys(folder for _, _, data in used for folder in data.folders()))
 
     def training_data(self) -> dict[str, DataConfig]:
-        """Group, as in `build_inputs`, -> the records that its batches are read from."""
-        return {name: data for name, data, *_ in self.groups(is_training=True)}
+        """Returns group, as in `build_inputs`, -> the records of its batches."""
+        return {group.name: group.data for group in self.train_groups}
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
@@ -196,18 +215,17 @@ class SentenceEncoderTask(base_task.Task):
         Calls `inputs.checks.check_examples` for everything that the objectives read.
         """
         with report_damaged_shard(self.input_folders()):
-            for _, data, view, _ in self.groups(is_training):
-                manifest = self.manifest(data)
-                check_examples(data, manifest, view)
-                check_batches(data, manifest, view, num_replicas, self._static(is_training))
+            for group in self.groups(is_training):
+                manifest = self.manifest(group.data)
+                check_examples(group.data, manifest, group.view)
+                static = self._static(is_training)
+                check_batches(group.data, manifest, group.view, num_replicas, static)
 
     def _static(self, is_training: bool) -> bool:
-        """Whether batches have no shapes that depend on values."""
-        params = self.task_config
-        return params.static_shapes if is_training else params.static_validation
+        return self._static_shapes if is_training else self._static_validation
 
     def notes(self) -> list[str]:
-        """Lines to print before training: how many records an objective cannot use."""
+        """Returns lines to print before training: how many records an objective cannot use."""
         lines = []
         for name, where, data in self.task_config.used_data():
             manifest = self.manifest(data)
@@ -230,43 +248,34 @@ class SentenceEncoderTask(base_task.Task):
                     )
         return lines
 
-    def resume_data(self, prefix: str, num_replicas: int) -> list[str]:
-        """Makes training inputs that are built from now on resume at a checkpoint's data position.
+    def resume_notes(self, reached: dict[str, np.ndarray], num_replicas: int) -> list[str]:
+        """Returns lines to print: the groups whose data restart from the beginning, and why.
 
         Args:
-          prefix: the checkpoint.
+          reached: data positions of a checkpoint by group, see `read_positions`.
           num_replicas: number of replicas that share each batch.
-
-        Returns:
-          Lines to print: the objectives whose data restart from the beginning, and why.
         """
-        groups = {name: rest for name, *rest in self.groups(is_training=True)}
-        self._reached = read_positions(prefix, groups)
         lines = []
-        for name, (data, view, _) in groups.items():
-            reached = self._reached.get(name)
-            if reached is None:
+        for group in self.train_groups:
+            data, position = group.data, reached.get(group.name)
+            if position is None:
                 reason = "the checkpoint has no data position for it"
-            elif not Plan.of(data, self.manifest(data), view, num_replicas, reached).resumes:
+            elif not Plan.of(data, self.manifest(data), group.view, num_replicas, position).resumes:
                 reason = "records, settings or batch sizes differ from those of the checkpoint"
             else:
                 continue
-            lines.append(f"{name}: its data restart from the beginning, {reason}")
+            lines.append(f"{group.name}: its data restart from the beginning, {reason}")
         return lines
 
     def build_model(self) -> MultiObjectiveModel:
-        config = self.encoder_config
-        groups = self.groups(is_training=True)
-        self._sequences = {
-            name: view.sequences for names, _, view, _ in groups for name in names.split("+")
-        }
-        positions = DataPositions(names for names, *_ in groups)
-        model = MultiObjectiveModel(
-            SentenceEncoderModel(config), self.chosen, self.task_config.static_shapes, positions
+        """Builds the encoder and the objectives with initial weights."""
+        return MultiObjectiveModel(
+            SentenceEncoderModel(self.encoder_config),
+            self.chosen,
+            self._static_shapes,
+            DataPositions(group.name for group in self.train_groups),
+            {group.name: group.objectives for group in self.train_groups},
         )
-        if self._sts_pairs is not None:
-            self._scored = SentenceEncoder(model.encoder, self.vocabulary, self._encoding_length)
-        return model
 
     def initialize(self, model: MultiObjectiveModel) -> None:
         """Loads `init_checkpoint` into a new model."""
@@ -285,39 +294,55 @@ class SentenceEncoderTask(base_task.Task):
                 objective.initialize(model.encoder)
 
     def build_inputs(
-        self, params: DataConfig, input_context: tf.distribute.InputContext | None = None
+        self,
+        params: DataConfig,
+        input_context: tf.distribute.InputContext | None = None,
+        reached: dict[str, np.ndarray] | None = None,
     ) -> tf.data.Dataset:
-        """Returns batches by group: the objectives' names joined with `+` -> features.
+        """Returns batches by group: `Group.name` -> features; see `check_inputs`.
 
-        Objectives that read the same view of the same records form a group and share a pipeline.
         With several groups, each step takes one batch of each group, and a validation pass ends
         with the shortest group.
+
+        Args:
+          params: says whether the batches are for training.
+          input_context: the replicas of this host. Default: one replica.
+          reached: group -> data position at which a resumed training goes on. Default: none.
         """
-        replicas = Replicas.of(input_context)
-        static = self._static(params.is_training)
-        found = {}
-        for name, data, view, augments in self.groups(params.is_training):
-            reached = self._reached.get(name)
-            plan = Plan.of(data, self.manifest(data), view, replicas.total, reached, static)
-            found[name] = build_dataset(plan, augments, replicas)
-        return tf.data.Dataset.zip(found)
+        replicas, static = Replicas.of(input_context), self._static(params.is_training)
+        batches = {}
+        for group in self.groups(params.is_training):
+            position = (reached or {}).get(group.name)
+            manifest = self.manifest(group.data)
+            plan = Plan.of(group.data, manifest, group.view, replicas.total, position, static)
+            batches[group.name] = build_dataset(plan, group.augments, replicas)
+        return tf.data.Dataset.zip(batches)
+
+    @functools.cached_property
+    def train_groups(self) -> list[Group]:
+        """The groups of the training data."""
+        return self.groups(is_training=True)
 
     def groups(self, is_training: bool) -> list[Group]:
-        """What is read, by pipeline; see `Group`."""
-        groups: list[tuple[list[str], DataConfig, View, list[Augment]]] = []
+        """Divides the objectives into groups that share a pipeline."""
+        groups: list[Group] = []
         for name, config in self.chosen.items():
             data = self.task_config.data_of(config, is_training)
             facts = self._facts(self.manifest(data))
             view = config.view(data, facts)
             augments = config.augments(facts.special)
-            for names, other, known, all_augments in groups:
-                if known == view and other.as_dict() == data.as_dict():
-                    all_augments.extend(a for a in augments if a not in all_augments)
-                    names.append(name)
+            for i, other in enumerate(groups):
+                if other.view == view and other.data.as_dict() == data.as_dict():
+                    more = tuple(a for a in augments if a not in other.augments)
+                    groups[i] = dataclasses.replace(
+                        other,
+                        objectives=(*other.objectives, name),
+                        augments=(*other.augments, *more),
+                    )
                     break
             else:
-                groups.append(([name], data, view, augments))
-        return [("+".join(names), *rest) for names, *rest in groups]
+                groups.append(Group((name,), data, view, tuple(augments)))
+        return groups
 
     def build_losses(
         self,
@@ -325,7 +350,7 @@ class SentenceEncoderTask(base_task.Task):
         model_outputs: dict[str, ObjectiveOutput],
         aux_losses: list[tf.Tensor] | None = None,
     ) -> tf.Tensor:
-        """The weighted sum; float32 scalar whose mean over replicas is the global loss."""
+        """Returns the weighted sum: float32 scalar whose mean over replicas is the global loss."""
         return weighted_sum(model_outputs, self.chosen)
 
     # Nothing below branches on tensors; AutoGraph's conversion would dominate the start-up time.
@@ -337,12 +362,12 @@ class SentenceEncoderTask(base_task.Task):
         optimizer: tf_keras.optimizers.Optimizer,
         metrics: list[tf_keras.metrics.Metric] | None = None,
     ) -> dict[str, tf.Tensor]:
-        """See `training.step.train_step`."""
-        inputs = model.data_positions.take(inputs)
+        """Computes a step and updates the metrics; see `training.step.train_step`."""
         loss, norm, outputs = train_step(
             model, optimizer, inputs, self.task_config.train_data.seed, self.task_config.chunk_size
         )
-        values = {GRADIENT_NORM: norm, **batch_counts(inputs, self._sequences)}
+        sequences = {group.name: group.view.sequences for group in self.train_groups}
+        values = {GRADIENT_NORM: norm, **batch_counts(inputs, sequences)}
         for metric in metrics or []:
             if metric.name in values:
                 metric.update_state(values[metric.name])
@@ -375,12 +400,25 @@ class SentenceEncoderTask(base_task.Task):
                     tf.math.divide_no_nan(total, weight), sample_weight=weight
                 )
 
-    def aggregate_logs(self, state: bool | None, step_logs: dict) -> bool | None:
-        """Keeps no logs of single steps; true makes the trainer call `reduce_aggregated_logs`."""
-        return self._scored is not None or None
+    def sts_scorer(self, model: MultiObjectiveModel) -> Callable[[], float] | None:
+        """Returns a function that scores `sts_file` with the model's current weights, if it is set.
+
+        It encodes at the length of the encoder that the training leaves.
+        """
+        if self._sts_pairs is None:
+            return None
+        try:
+            start = read_starting_encoder(self.task_config.init_checkpoint)
+        except UserError:
+            # There is none, or a resumed training's start is gone.
+            start = None
+        encoder = SentenceEncoder(
+            model.encoder, self.vocabulary, encoding_length(start, self.trained_length)
+        )
+        return lambda: similarity_spearman(encoder.encode, self._sts_pairs)
 
     def reduce_aggregated_logs(
-        self, aggregated_logs: bool, global_step: tf.Tensor | None = None
+        self, aggregated_logs: Callable[[], float], global_step: tf.Tensor | None = None
     ) -> dict[str, float]:
-        """Called once per validation: scores `sts_file` with the current weights."""
-        return {STS_METRIC: similarity_spearman(self._scored.encode, self._sts_pairs)}
+        """Adds the score of `sts_file` to a validation; `Trainer.eval_end` hands in the scorer."""
+        return {STS_METRIC: aggregated_logs()}

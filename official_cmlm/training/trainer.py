@@ -7,24 +7,21 @@ The controller evaluates and saves at the same steps whether a training was inte
 import dataclasses
 import functools
 import math
-import sys
 import time
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Protocol
 
+import numpy as np
 import orbit
 import tensorflow as tf
 from official.core import base_trainer
 from official.modeling.optimization import ema_optimizer
-from tqdm import tqdm
 
 from official_cmlm.checkpoints.encoder_directory import named
 from official_cmlm.checkpoints.integrity import non_finite
-from official_cmlm.training.config import PJRT
-from official_cmlm.training.gradients import optimizer_variables
-from official_cmlm.training.jax_loop import JaxLoop, describe_device
 from official_cmlm.training.non_finite import Failure
-from official_cmlm.training.step import NAMES
+from official_cmlm.training.runtime import is_compiled
+from official_cmlm.training.step import NAMES, optimizer_variables
 
 
 @dataclasses.dataclass
@@ -53,7 +50,7 @@ class Totals:
         return Totals(*(a - b for a, b in pairs))
 
     def rates(self) -> dict[str, float]:
-        """Per second, and shares between 0 and 1."""
+        """Returns numbers per second, and shares between 0 and 1."""
         seconds = max(self.seconds, 1e-9)
         return {
             "steps_per_second": self.steps / seconds,
@@ -89,7 +86,7 @@ class Stopwatch:
     def next(self, iterator: Any) -> Any:
         """Returns the next batch; the time until it is available counts as waiting.
 
-        Runs on the host, inside the loop's graph but outside of what XLA compiles.
+        It runs on the host, inside the loop's graph but not in the part that XLA compiles.
         """
         before = self._timestamp()
         with tf.control_dependencies([before]):
@@ -105,7 +102,7 @@ class Stopwatch:
         self._started += left_out
 
     def read(self) -> tuple[float, float]:
-        """(seconds, waited) since `start`."""
+        """Returns (seconds, waited) since `start`."""
         return self._now() - self._started, float(self._waited.numpy())
 
 
@@ -133,8 +130,31 @@ class WeightsFailed(Exception):
     """A weight became non-finite; the message names the step and the weight."""
 
 
-class GivenUp(Exception):
+class StopRequested(Exception):
     """A training or evaluation ends early because a stop was requested."""
+
+
+class DeviceLoop(Protocol):
+    """Loop that runs training steps outside of TensorFlow; `jax_loop.JaxLoop` is the only one.
+
+    Attributes:
+      device: readable name of the device that computes the steps.
+      waited: seconds in which the device was idle because the next batch had not arrived.
+      compiling: seconds spent on lowering and compiling steps.
+    """
+
+    device: str
+    waited: float
+    compiling: float
+
+    def run(self, iterator: Any, num_steps: int) -> None:
+        """Runs `num_steps` steps on the batches of an iterator."""
+
+    def pull(self) -> None:
+        """Copies the device's variables to TensorFlow, if they are newer."""
+
+    def forget(self) -> None:
+        """Discards the device's variables; the next step starts from TensorFlow's."""
 
 
 class Trainer(base_trainer.Trainer):
@@ -142,6 +162,7 @@ class Trainer(base_trainer.Trainer):
 
     Attributes:
       totals: totals of this run so far.
+      device_loop: runs the steps in place of TensorFlow's loop; None (default): TensorFlow does.
       on_first_step: called after the first step of this run with the seconds that it took, tracing
         and compiling included; None (default): not called.
       on_piece: called with the metrics of the current loop, after the first step and every
@@ -150,14 +171,31 @@ class Trainer(base_trainer.Trainer):
 
     on_first_step: Callable[[float], None] | None = None
     on_piece: Callable[[dict[str, float]], None] | None = None
-    # When a training that has no checkpoint yet should get one; None once it has.
-    _checkpoint_due: float | None = None
 
-    def __init__(self, *args: Any, stop: Callable[[], bool], **kwargs: Any) -> None:
-        """Args: `stop`, which returns whether a stop was requested; others as in the base class."""
+    def __init__(
+        self,
+        config: Any,
+        task: Any,
+        *,
+        stop: Callable[[], bool],
+        reached: dict[str, np.ndarray] | None = None,
+        make_device_loop: Callable[["Trainer"], DeviceLoop] | None = None,
+        train: bool = True,
+        evaluate: bool = True,
+        **kwargs: Any,
+    ) -> None:
+        """Builds the datasets and the metrics.
+
+        Args:
+          config, task, train, evaluate, **kwargs: as in the base class.
+          stop: returns whether a stop was requested.
+          reached: data positions at which a resumed training goes on, see `build_inputs`.
+          make_device_loop: makes the `device_loop` of a training. Default: it has none.
+        """
         self._stop = stop
         self._reported = -math.inf
-        # Time at which a training without a checkpoint should save its first; None once it is due.
+        # Time at which a training without a checkpoint saves its first one; None if it has one, or
+        # has stopped its loop to save it.
         self._checkpoint_due: float | None = None
         self.totals = Totals()
         # Totals of the run's first piece; rates exclude it, as it includes tracing and compiling.
@@ -165,22 +203,22 @@ class Trainer(base_trainer.Trainer):
         self._after_first = Totals()
         self._piece = 1
         self._evaluated = 0
-        super().__init__(*args, **kwargs)
-        self._watch = Stopwatch()
-        self._jax_loop: JaxLoop | None = None
-        if kwargs["train"] and self.config.runtime.distribution_strategy == PJRT:
-            variables = self._variables_of_the_host()
-            self._jax_loop = JaxLoop(
-                self._step,
-                variables,
-                lambda: [*self.model.variables, *optimizer_variables(self.optimizer)],
-                _print_above_the_bar,
+        if train:
+            kwargs["train_dataset"] = orbit.utils.make_distributed_dataset(
+                tf.distribute.get_strategy(),
+                task.build_inputs,
+                config.task.train_data,
+                reached=reached,
             )
+        super().__init__(config, task, train=train, evaluate=evaluate, **kwargs)
+        self._watch = Stopwatch()
+        self._sts_scorer = task.sts_scorer(self.model) if evaluate else None
+        self.device_loop = make_device_loop(self) if train and make_device_loop else None
         # Workers must run the same number of steps, so they have to stop together.
-        self._several = self.strategy.extended._in_multi_worker_mode()
+        self._several_workers = self.strategy.extended._in_multi_worker_mode()
 
-    def _variables_of_the_host(self) -> list[tf.Variable]:
-        """Variables that the host reads or resets between two pieces of a loop."""
+    def host_variables(self) -> list[tf.Variable]:
+        """Returns the variables that the host reads or resets between two pieces of a loop."""
         metrics = [self._train_loss, *self.train_metrics]
         return [
             self.global_step,
@@ -190,23 +228,21 @@ class Trainer(base_trainer.Trainer):
             *self.model.data_positions.all(),
         ]
 
+    def all_variables(self) -> list[tf.Variable]:
+        """Returns the variables of the model and of the optimizer, slots included."""
+        return [*self.model.variables, *optimizer_variables(self.optimizer)]
+
     @property
     def devices(self) -> list[str]:
         """Names of the devices that compute the steps."""
-        if self._jax_loop:
-            return [describe_device()]
+        if self.device_loop:
+            return [self.device_loop.device]
         return list(self.strategy.extended.worker_devices)
 
     @property
     def compiled(self) -> bool:
         """Whether XLA compiles the steps."""
-        runtime = self.config.runtime
-        return bool(runtime.enable_xla) or runtime.distribution_strategy in ("tpu", PJRT)
-
-    def pull(self) -> None:
-        """Copies the newest variables from JAX to TensorFlow, if steps run on JAX."""
-        if self._jax_loop:
-            self._jax_loop.pull()
+        return is_compiled(self.config.runtime)
 
     def check_weights(self) -> None:
         """Raises `WeightsFailed` if the update of a step has made a weight non-finite.
@@ -214,8 +250,9 @@ class Trainer(base_trainer.Trainer):
         The guard of a step sees its loss and gradients; an update can fail all the same, e.g. with
         a learning rate that is not finite. Nothing is evaluated or saved then.
         """
-        self.pull()
-        wrong = non_finite([*self.model.variables, *optimizer_variables(self.optimizer)])
+        if self.device_loop:
+            self.device_loop.pull()
+        wrong = non_finite(self.all_variables())
         if wrong:
             raise WeightsFailed(
                 f"step {int(self.global_step.numpy())}: an update made weights non-finite "
@@ -223,11 +260,11 @@ class Trainer(base_trainer.Trainer):
             )
 
     def create_train_loop_fn(self) -> Callable:
-        loop = self._loop_on_jax if self._jax_loop else super().create_train_loop_fn()
+        loop = self._run_device_loop if self.device_loop else super().create_train_loop_fn()
         return functools.partial(self._in_pieces, loop)
 
-    def _loop_on_jax(self, iterator: Any, num_steps: tf.Tensor) -> None:
-        loop = self._jax_loop
+    def _run_device_loop(self, iterator: Any, num_steps: tf.Tensor) -> None:
+        loop = self.device_loop
         waited, compiling = loop.waited, loop.compiling
         loop.run(iterator, int(num_steps))
         self._watch.correct(loop.waited - waited, loop.compiling - compiling)
@@ -257,21 +294,21 @@ class Trainer(base_trainer.Trainer):
             fitting = piece * PIECE_SECONDS / max(time.monotonic() - started, 1e-6)
             self._piece = max(1, min(2 * piece, int(fitting), _MOST_STEPS))
             self._report()
-            ends = self._stop() or self._first_checkpoint_is_due()
-            asked, self._piece = self._together(ends, self._piece)
-            if asked:
+            local = self._stop() or self._first_checkpoint_is_due()
+            any_worker, self._piece = self._all_workers(local, self._piece)
+            if any_worker:
                 return
 
     def _report(self) -> None:
         # Reading metrics would be a collective operation of all workers.
-        if self.on_piece is None or self._several:
+        if self.on_piece is None or self._several_workers:
             return
         if time.monotonic() - self._reported >= REPORT_SECONDS:
             self.on_piece(self._so_far())
             self._reported = time.monotonic()
 
     def _so_far(self) -> dict[str, float]:
-        """Metrics of the current loop; rates only from the second piece of the run on."""
+        """Returns metrics of the current loop; rates only from the second piece of the run on."""
         found = {m.name: float(m.result()) for m in [self._train_loss, *self.train_metrics]}
         loop = self._since_begin({name: found.pop(name) for name in NAMES})
         found["learning_rate"] = float(tf.convert_to_tensor(self._last_rate()))
@@ -288,15 +325,16 @@ class Trainer(base_trainer.Trainer):
         return True
 
     def train_step(self, iterator: Any) -> None:
-        """As the base class, but with XLA on every device, not on GPUs only."""
-        self._step(self.next_train_inputs(iterator))
+        """Computes a step as the base class does, but with XLA on all devices, not only on GPUs."""
+        self.step_on_replicas(self.next_train_inputs(iterator))
 
-    def _step(self, inputs: Any) -> None:
+    def step_on_replicas(self, inputs: Any) -> None:
+        """Computes a step of one batch, each replica its share."""
         self.strategy.run(self._replica_step, args=(inputs,), options=self._runtime_options)
 
     def _replica_step(self, inputs: Any) -> None:
         step = self.task.train_step
-        # A TPU compiles everything by itself.
+        # A TPU compiles every step anyway.
         if self.config.runtime.enable_xla and self.config.runtime.tpu is None:
             step = tf.function(step, jit_compile=True)
         logs = step(inputs, model=self.model, optimizer=self.optimizer, metrics=self.train_metrics)
@@ -304,7 +342,7 @@ class Trainer(base_trainer.Trainer):
         self.global_step.assign_add(1)
 
     def next_train_inputs(self, iterator: Any) -> Any:
-        """The next batch; see `Stopwatch.next`."""
+        """Returns the next batch; see `Stopwatch.next`."""
         return self._watch.next(iterator)
 
     def train_loop_begin(self) -> None:
@@ -315,7 +353,7 @@ class Trainer(base_trainer.Trainer):
         self._watch.start()
 
     def train_loop_end(self) -> dict[str, Any]:
-        """The metrics of the loop, with rates instead of the counts."""
+        """Returns the metrics of the loop, with rates instead of the counts."""
         logs = super().train_loop_end()
         logs["learning_rate"] = self._last_rate()
         loop = self._since_begin({name: logs.pop(name) for name in NAMES})
@@ -329,44 +367,41 @@ class Trainer(base_trainer.Trainer):
         return logs
 
     def _last_rate(self) -> Any:
-        """The learning rate of the last step; Model Garden logs that of the next one."""
+        """Returns the learning rate of the last step; Model Garden logs that of the next one."""
         rate = self.optimizer.learning_rate
         return rate(tf.maximum(self.optimizer.iterations - 1, 0)) if callable(rate) else rate
 
     def _since_begin(self, counts: dict[str, Any]) -> Totals:
-        """Totals of the current loop; `counts` has the keys `step.NAMES`."""
+        """Returns the totals of the current loop; `counts` has the keys `step.NAMES`."""
         steps = int(self.global_step.numpy()) - self._began
         return Totals(steps, *(int(counts[name]) for name in NAMES), *self._watch.read())
 
     def rates(self) -> dict[str, float]:
-        """`Totals.rates` of this run, without its first piece if there are others."""
+        """Returns `Totals.rates` of this run, without its first piece if there are others."""
         return (self._after_first if self._after_first.steps else self.totals).rates()
 
-    def asked(self) -> bool:
-        """Whether a stop of any worker was requested; all workers call this at the same step."""
-        return self.anywhere(self._stop())
-
-    def give_up(self, output: dict[str, Any]) -> None:
-        """A train action: raises `GivenUp` if a stop was requested before the last step.
+    def check_stop(self, output: dict[str, Any]) -> None:
+        """Raises `StopRequested` if a stop was requested before the last step; a train action.
 
         All workers stop together, whichever of them received the request.
         """
-        if self.asked() and int(self.global_step.numpy()) < self.config.trainer.train_steps:
-            raise GivenUp
+        unfinished = int(self.global_step.numpy()) < self.config.trainer.train_steps
+        if self.any_worker(self._stop()) and unfinished:
+            raise StopRequested
 
-    def anywhere(self, holds: bool) -> bool:
-        """Whether `holds` is true on any worker; all workers call this at the same step."""
-        return self._together(holds, 1)[0]
+    def any_worker(self, local: bool) -> bool:
+        """Returns whether `local` is true on any worker; all workers call this at the same step."""
+        return self._all_workers(local, 1)[0]
 
-    def _together(self, asked: bool, piece: int) -> tuple[bool, int]:
-        """Whether `asked` is true on any worker, and the workers' mean `piece`.
+    def _all_workers(self, local: bool, piece: int) -> tuple[bool, int]:
+        """Returns whether `local` is true on any worker, and the workers' mean `piece`.
 
         The result is equal on all workers: float sums of small integers are exact in any order.
         """
-        if not self._several:
-            return bool(asked), piece
+        if not self._several_workers:
+            return bool(local), piece
         mine = self.strategy.experimental_distribute_values_from_function(
-            lambda _: tf.constant([float(bool(asked)), float(piece)])
+            lambda _: tf.constant([float(bool(local)), float(piece)])
         )
         total = self.strategy.reduce(tf.distribute.ReduceOp.SUM, mine, axis=None).numpy()
         return bool(total[0] > 0), max(1, int(total[1]) // self.strategy.num_replicas_in_sync)
@@ -377,26 +412,24 @@ class Trainer(base_trainer.Trainer):
         return super().eval_begin()
 
     def eval_end(self, logs: Any = None) -> Any:
-        if self._jax_loop:
+        """Returns the metrics of a validation, with the score of `task.sts_file` if it is set."""
+        if self.device_loop:
             # An evaluation may swap the weights for their average and back.
-            self._jax_loop.forget()
-        return super().eval_end(logs)
+            self.device_loop.forget()
+        # The base class hands it to `task.reduce_aggregated_logs`, where it is not None.
+        return super().eval_end(self._sts_scorer)
 
     def eval_reduce(self, state: Any = None, step_outputs: Any = None) -> Any:
         # An evaluation that is traced into one graph cannot stop early.
         if tf.executing_eagerly():
             self._evaluated += 1
-            together = not self._several or self._evaluated % _EVALUATION_STEPS == 0
-            if together and self.asked():
+            all_check = not self._several_workers or self._evaluated % _EVALUATION_STEPS == 0
+            if all_check and self.any_worker(self._stop()):
                 if isinstance(self.optimizer, ema_optimizer.ExponentialMovingAverage):
                     # During evaluation the moving average is in the place of the weights.
                     self.optimizer.swap_weights()
-                raise GivenUp
+                raise StopRequested
         return super().eval_reduce(state, step_outputs)
-
-
-def _print_above_the_bar(line: str) -> None:
-    tqdm.write(line, file=sys.stderr)
 
 
 class Controller(orbit.Controller):
@@ -425,7 +458,7 @@ class Controller(orbit.Controller):
 
     @property
     def steps_per_loop(self) -> int:
-        """Steps to the end of the loop that the current step is in."""
+        """Number of steps to the end of the loop that the current step is in."""
         return self._steps_per_loop - int(self.global_step.numpy()) % self._steps_per_loop
 
     def train_and_evaluate(

@@ -156,13 +156,13 @@ def test_every_objective_compiles_for_a_tpu(name, folders, tmp_path, libtpu):
     """Its whole step with an optimizer, and with what saves memory."""
     from official.modeling import optimization
 
-    from official_cmlm.training.gradients import optimizer_variables
     from official_cmlm.training.jax_loop import portable_step
+    from official_cmlm.training.step import optimizer_variables
 
     config = SETTINGS[name]
     block = {"vocabulary_block_size": 50} if hasattr(config, "vocabulary_block_size") else {}
-    task = task_of(folders, name, {"dropout_rate": 0.1, "remat": "blocks"}, **block)
-    task.task_config.static_shapes = True
+    remedies = {"dropout_rate": 0.1, "remat": "blocks"}
+    task = task_of(folders, name, remedies, static_shapes=True, **block)
     model = task.build_model()
     optimizer = task.create_optimizer(
         optimization.OptimizationConfig(

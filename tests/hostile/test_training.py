@@ -70,14 +70,14 @@ def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
 
 def test_a_stop_after_such_an_update(records_dir, tmp_path, monkeypatch):
     """What a stop would save is checked as well."""
-    from official_cmlm.training.trainer import GivenUp, Trainer
+    from official_cmlm.training.trainer import StopRequested, Trainer
 
     def stopped(trainer, output):
         if trainer.global_step.numpy():
             trainer.model.encoder.bert.weights[0][0, 0].assign(np.nan)
-            raise GivenUp
+            raise StopRequested
 
-    monkeypatch.setattr(Trainer, "give_up", stopped)
+    monkeypatch.setattr(Trainer, "check_stop", stopped)
     config = params(str(records_dir), steps=9, checkpoint_interval=9)
     _refused(
         lambda: run(config, "train", str(tmp_path / "model")),

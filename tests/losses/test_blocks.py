@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import summed_in_blocks
+from official_cmlm.losses.blocks import sum_in_blocks
 from official_cmlm.losses.nt_xent import nt_xent
 
 
@@ -35,7 +35,7 @@ def test_blocks_equal_the_whole(case, block, graph):
     def blocks(anchors, *others):
         with tf.GradientTape() as tape:
             tape.watch([anchors, *others])
-            total, hits = summed_in_blocks(losses, anchors, others, block)
+            total, hits = sum_in_blocks(losses, anchors, others, block)
             scaled = 0.25 * total
         return [total, hits, *tape.gradient(scaled, [anchors, *others])]
 

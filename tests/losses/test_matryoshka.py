@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.losses.additive_margin_softmax import additive_margin_softmax
-from official_cmlm.losses.blocks import summed_at_once, summed_in_blocks
+from official_cmlm.losses.blocks import sum_at_once, sum_in_blocks
 from official_cmlm.losses.matryoshka import with_shorter_vectors
 from official_cmlm.losses.nt_xent import nt_xent
 from tests.oracles import contrastive_numpy as oracle
@@ -27,7 +27,7 @@ def _margin(part, start, other):
 
 
 def _blocks(losses, anchors, others):
-    return summed_in_blocks(losses, anchors, others, block=14)
+    return sum_in_blocks(losses, anchors, others, block=14)
 
 
 CASES = {
@@ -41,7 +41,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("summed", [summed_at_once, _blocks])
+@pytest.mark.parametrize("summed", [sum_at_once, _blocks])
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("whole", [None, 0.25])
 def test_loss_equals_the_reference(case, summed, whole):
@@ -62,9 +62,9 @@ def test_loss_equals_the_reference(case, summed, whole):
 @pytest.mark.parametrize("way", ["eager", "graph", "compiled"])
 @pytest.mark.parametrize("case", CASES)
 def test_gradient_is_the_sum_over_sizes(case, way):
-    """Of all that is compared: the last components get that of whole vectors alone."""
+    """Each compared vector: its last components get the gradient of whole vectors alone."""
     losses, others, _ = CASES[case]
-    summed = summed_at_once if way == "compiled" else _blocks
+    summed = sum_at_once if way == "compiled" else _blocks
 
     def gradients(anchors, *others):
         with tf.GradientTape() as tape:

@@ -21,7 +21,7 @@ def _unit(vector):
 
 
 def _expected(anchor, i, own_view, other_view, alpha, beta, base, margin):
-    """One anchor's loss, and how many negatives were mined."""
+    """Returns one anchor's loss, and how many negatives were mined."""
     positive = other_view[i]
     to_positive = np.linalg.norm(_unit(anchor) - _unit(positive))
     mined = [

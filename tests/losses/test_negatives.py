@@ -1,4 +1,4 @@
-"""What is no negative: the losses equal those of a batch without such candidates."""
+"""Excluded negatives: the losses equal those of a batch without these candidates."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ def _vectors(rows=len(NAMES), seed=2):
 
 
 def _texts(names):
-    """The rows that equal names share."""
+    """Returns the rows of `row_identity`, equal for equal names."""
     ids = tf.constant([[ord(name), 7, 0] for name in names])
     return row_identity(ids, tf.constant([[1, 1, 0]] * len(names)))
 
@@ -29,10 +29,9 @@ def _cross_entropy(positive, negatives):
 
 
 @pytest.mark.parametrize("both", [False, True])
-@pytest.mark.parametrize("limit", [None, 0.3])
 @pytest.mark.parametrize("names", [None, NAMES])
-def test_nt_xent(both, limit, names):
-    """An anchor's candidates, one by one: its positive, and who is neither like it nor its text."""
+def test_nt_xent(both, names):
+    """An anchor's candidates, one by one: its positive, and all that are not its text."""
     first, second = _vectors()
     losses, hits = nt_xent(
         first,
@@ -41,7 +40,6 @@ def test_nt_xent(both, limit, names):
         temperature=0.3,
         negatives="both_views" if both else "other_view",
         texts=None if names is None else _texts(names),
-        max_similarity=limit,
     )
     left_out = 0
     for i, anchor in enumerate(first):
@@ -50,18 +48,17 @@ def test_nt_xent(both, limit, names):
             for j, candidate in enumerate(view):
                 similarity = cosine(anchor, candidate)
                 same = names is not None and names[i] == names[j]
-                if j == i or same or (limit is not None and similarity > limit):
+                if j == i or same:
                     left_out += j != i
                     continue
                 negatives.append(similarity / 0.3)
         positive = cosine(anchor, second[i]) / 0.3
         assert float(losses[i]) == pytest.approx(_cross_entropy(positive, negatives), rel=1e-4)
         assert float(hits[i]) == float(positive > max(negatives))
-    assert left_out > 0 or (names is None and limit is None)
+    assert (left_out > 0) == (names is not None)
 
 
-@pytest.mark.parametrize("limit", [None, 0.3])
-def test_retrieval(limit):
+def test_retrieval():
     """An equal candidate, a candidate of an equal anchor, the anchor itself as a candidate."""
     anchors, candidates = _vectors()
     of_anchors, of_candidates = list("abcaef"), list("uvwxva")
@@ -72,16 +69,11 @@ def test_retrieval(limit):
         logit_scale=4.0,
         anchor_texts=_texts(of_anchors),
         candidate_texts=_texts(of_candidates),
-        max_similarity=limit,
     )
     pairs = {(0, 3), (3, 0), (1, 4), (4, 1), (0, 5), (3, 5)}
     for i, anchor in enumerate(anchors):
         similarities = {j: cosine(anchor, c) for j, c in enumerate(candidates)}
-        kept = [
-            s
-            for j, s in similarities.items()
-            if j != i and (i, j) not in pairs and (limit is None or s <= limit)
-        ]
+        kept = [s for j, s in similarities.items() if j != i and (i, j) not in pairs]
         expected = _cross_entropy(4.0 * (similarities[i] - 0.1), [4.0 * s for s in kept])
         assert float(losses[i]) == pytest.approx(expected, rel=1e-4)
         assert float(hits[i]) == float(similarities[i] >= max([similarities[i], *kept]))

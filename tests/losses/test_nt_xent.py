@@ -101,7 +101,7 @@ def test_two_examples_by_hand():
             losses, [math.log(1 + others * math.exp(-x)) for x in logits], rtol=1e-5
         )
         losses, _ = nt_xent(first, first, second, **_settings(negatives, False, 0.2))
-        # What Mirror-BERT prints has no lower bound at 0.
+        # The loss that Mirror-BERT prints has no lower bound at 0.
         np.testing.assert_allclose(losses, [math.log(others) - x for x in logits], rtol=1e-5)
         np.testing.assert_array_equal(hits, [1.0, 1.0])
 

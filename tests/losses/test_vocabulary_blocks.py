@@ -13,7 +13,7 @@ BLOCKS = (1, 10, 101 // 2, 100, 101, 1000)
 
 
 def _factors(dtype=tf.float32, scale=1.0):
-    """Hidden states, table and bias as float32 variables, read in the given precision."""
+    """Returns hidden states, table and bias as float32 variables, read in the given precision."""
     rng = np.random.default_rng(0)
     shapes = ([ROWS, WIDTH], [ENTRIES, WIDTH], [ENTRIES])
     variables = [tf.Variable(scale * rng.normal(size=s).astype(np.float32)) for s in shapes]
@@ -62,7 +62,7 @@ def test_blocks_equal_the_whole(block, function):
 
 
 def test_large_logits_do_not_overflow():
-    """Logits of hundreds, whose exponentials are no numbers."""
+    """Logits of hundreds, whose exponentials overflow."""
     found, expected = _both(tf.float32, 10, scale=10.0)
     for got, value in zip(found, expected, strict=True):
         assert np.isfinite(got).all()

@@ -1,4 +1,4 @@
-"""What the tests of encoder, objectives and task share: weights for the oracle, small batches."""
+"""Helpers of the tests of encoder, objectives and task: weights for the oracle, small batches."""
 
 import numpy as np
 import tensorflow as tf
@@ -41,7 +41,7 @@ def _named(layer):
 
 
 def oracle_encoder(model):
-    """The weights of a `SentenceEncoderModel` as `bert_encode` takes them."""
+    """Returns the weights of a `SentenceEncoderModel` as `bert_encode` takes them."""
     named = _named(model.bert)
     narrow = model.config.embedding_width
     return {
@@ -60,7 +60,7 @@ def oracle_encoder(model):
 
 
 def oracle_projection(projection):
-    """The N − 1 networks of a `Projection` as `project` takes them."""
+    """Returns the N − 1 networks of a `Projection` as `project` takes them."""
     return [
         [(k.numpy()[n], b.numpy()[n]) for k, b in zip(projection.kernels, projection.biases)]
         for n in range(projection.num_projections - 1)
@@ -68,7 +68,7 @@ def oracle_projection(projection):
 
 
 def oracle_head(head):
-    """The weights of the language-model head as `masked_lm_log_probs` takes them."""
+    """Returns the weights of the language-model head as `masked_lm_log_probs` takes them."""
     named = _named(head)
     return {
         "dense_kernel": named["language_model_head/transform/dense/kernel"],
@@ -80,7 +80,7 @@ def oracle_head(head):
 
 
 def make_tokens(lengths, padded, seed=0, types=False):
-    """Rows of random tokens; what stands in the padding is random too, and must not matter."""
+    """Returns rows of random tokens; the padding is random too, and must not matter."""
     rng, noise = np.random.default_rng(seed), np.random.default_rng(1000 + padded)
     ids = noise.integers(0, VOCAB_SIZE, [len(lengths), padded])
     type_ids = noise.integers(0, 2 if types else 1, [len(lengths), padded])
@@ -127,7 +127,7 @@ def make_pairs(padded=12, first=(5, 9, 3), second=(7, 4, 10), counts=(3, 1, 4)):
 
 
 def oracle_pairs(features):
-    """The same features as `cmlm_loss` takes them, one dict an example."""
+    """Returns the same features as `cmlm_loss` takes them, one dict an example."""
     first, second = features["first"], features["second_masked"]
     rows = {
         "first_word_ids": first["input_word_ids"],
@@ -141,24 +141,33 @@ def oracle_pairs(features):
 
 
 def pooled_by(pooling, length=9):
-    """The fields of an encoder with a pooling; `mean_padded` pads to `length` tokens."""
+    """Returns the fields of an encoder with a pooling; `mean_padded` pads to `length` tokens."""
     if pooling != "mean_padded":
         return {"pooling": pooling}
     return {"pooling": pooling, "padded_length": length, "padding_id": 3}
 
 
 def with_row(variable, row, change=0.5):
-    """The variable's value with noise added to one row; noise, as a norm removes a constant."""
+    """Returns the variable's value with noise in one row; a norm would remove a constant."""
     value = variable.numpy()
     value[row] += change * np.random.default_rng(row).normal(size=value.shape[1:])
     return value
 
 
-def build(objectives, **encoder):
-    """A `MultiObjectiveModel` with a tiny encoder and random weights."""
+def build(objectives, groups=None, **encoder):
+    """Returns a `MultiObjectiveModel` with a tiny encoder and random weights."""
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.training.model import MultiObjectiveModel
     from tests.conftest import tiny_encoder_config
 
-    model = MultiObjectiveModel(SentenceEncoderModel(tiny_encoder_config(**encoder)), objectives)
-    return randomize(model)
+    encoder = SentenceEncoderModel(tiny_encoder_config(**encoder))
+    return randomize(MultiObjectiveModel(encoder, objectives, groups=groups))
+
+
+def output_of(objective, features, encode):
+    """Returns an objective's output for features, with an encoder of the test's choice."""
+    from official_cmlm.objectives.base import combine
+
+    vectors = objective.vectors(features, encode)
+    predicted = objective.predict(features, encode, vectors)
+    return combine(objective, objective.compare(vectors), predicted)

@@ -19,7 +19,7 @@ ON = {"dropout_rate": 0.3, "attention_dropout_rate": 0.3, "drophead_rate": 0.3}
 
 
 def _build(lexical_layers=2, fusion_layers=2, **overrides):
-    """An encoder of three layers, and the network as it is copied from it."""
+    """Returns an encoder of three layers, and the network that is copied from it."""
     encoder = randomize(SentenceEncoderModel(tiny_encoder_config(num_layers=3, **overrides)))
     auxiliary = AuxiliaryNetwork(encoder.config, lexical_layers, fusion_layers)
     randomize(auxiliary, seed=7)
@@ -32,7 +32,7 @@ def _vectors(seed=3):
 
 
 def _fusion_input(auxiliary, tokens, vectors, training=False):
-    """What the first fusion block gets: `[batch, seq, hidden]` and the attention mask."""
+    """Returns what the first fusion block gets: `[batch, seq, hidden]` and the attention mask."""
     seen, block = [], auxiliary.fusion[0]
     original = block.call
 
@@ -61,7 +61,7 @@ def _fusion_input(auxiliary, tokens, vectors, training=False):
     ids=str,
 )
 def test_extractor_is_the_first_layers_of_the_encoder(lexical_layers, overrides):
-    """After `copy_from` it has the encoder's outputs of that layer, to the bit."""
+    """After `copy_from` it has exactly the encoder's outputs of that layer."""
     encoder, auxiliary = _build(lexical_layers, 1, **overrides)
     tokens = make_tokens(LENGTHS, 9)
     expected = encoder(tokens, training=False)["encoder_outputs"][lexical_layers - 1].numpy()

@@ -108,7 +108,7 @@ def test_rows_of_dense_inputs_do_not_move_plain_encoding(model, table):
 
 
 def _change_by_dense_inputs(encode, tokens):
-    """How much the token outputs change when the dense inputs do."""
+    """Returns how much the token outputs change with the dense inputs."""
     ones = tf.ones([2, N], tf.int32)
     extra = {"dense_mask": ones, "dense_type_ids": tf.zeros_like(ones)}
     one, other = (

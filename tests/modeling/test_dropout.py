@@ -1,4 +1,4 @@
-"""The dropout layers by themselves: units, whole attention heads, masks that two views share."""
+"""The dropout layers alone: units, whole attention heads, masks that two views share."""
 
 import math
 
@@ -15,9 +15,15 @@ HEADS = 4
 
 
 def _attention(batch, queries=5, keys=6):
-    """Random attention weights `[batch, heads, queries, keys]`; none of them is 0."""
+    """Returns random attention weights `[batch, heads, queries, keys]`; none of them is 0."""
     logits = np.random.default_rng(0).normal(size=[batch, HEADS, queries, keys])
     return tf.nn.softmax(tf.constant(logits, tf.float32))
+
+
+def _of_views(layer, inputs, views, training=True):
+    """Returns a layer's outputs for a batch of `views` that share their masks."""
+    with DropoutMode(views, shared=True).active():
+        return layer(inputs, training=training)
 
 
 def _twice(x):
@@ -29,13 +35,13 @@ def _halves(x):
 
 
 def _within(count, total, probability):
-    """Whether a binomial count is within five standard deviations of what is expected."""
+    """Returns whether a binomial count is within five standard deviations of its expectation."""
     deviation = math.sqrt(total * probability * (1 - probability))
     return abs(count - total * probability) < 5 * deviation
 
 
 def _kept_heads(dropped):
-    """Bool `[batch, heads]`, after checking that each head is there with every weight or none."""
+    """Returns bool `[batch, heads]`, after checking that each head has every weight or none."""
     there = np.asarray(dropped) != 0
     kept = there.any(axis=(2, 3))
     np.testing.assert_array_equal(there, np.broadcast_to(kept[..., None, None], there.shape))
@@ -46,7 +52,7 @@ def _kept_heads(dropped):
 def test_heads_are_dropped_whole_and_survivors_scaled(rate):
     """A head loses all weights or none, at the rate; the others gain heads / survivors."""
     weights = _attention(1000)
-    dropped = AttentionDropout(0.0, rate, DropoutMode())(weights, training=True)
+    dropped = AttentionDropout(0.0, rate, 0)(weights, training=True)
     kept = _kept_heads(dropped)
     assert _within((~kept).sum(), kept.size, rate)
     survivors = kept.sum(axis=1, keepdims=True)
@@ -58,8 +64,8 @@ def test_heads_are_dropped_whole_and_survivors_scaled(rate):
 
 
 def test_heads_are_dropped_independently():
-    """Which head and which example makes no difference, and no two go together."""
-    kept = _kept_heads(AttentionDropout(0.0, 0.4, DropoutMode())(_attention(2000), training=True))
+    """Every head of every example is dropped at the rate, and no two go together."""
+    kept = _kept_heads(AttentionDropout(0.0, 0.4, 0)(_attention(2000), training=True))
     for head in range(HEADS):
         assert _within(kept[:, head].sum(), 2000, 0.6)
         for other in range(head):
@@ -71,7 +77,7 @@ def test_heads_are_dropped_independently():
 def test_without_a_survivor_the_context_is_zero():
     """An example that loses every head attends to nothing: weights 0, never NaN."""
     weights = _attention(200)
-    dropped = AttentionDropout(0.0, 0.7, DropoutMode())(weights, training=True).numpy()
+    dropped = AttentionDropout(0.0, 0.7, 0)(weights, training=True).numpy()
     empty = ~_kept_heads(dropped).any(axis=1)
     assert 10 < empty.sum() < 190
     values = np.random.default_rng(1).normal(size=[200, HEADS, 6, 3])
@@ -94,7 +100,7 @@ def test_context_equals_that_of_zeroed_heads():
             seen.append((inputs.numpy(), outputs.numpy()))
             return outputs
 
-    layer._dropout_layer = Spy(0.0, 0.5, DropoutMode())
+    layer._dropout_layer = Spy(0.0, 0.5, 0)
     got = layer(x, x, training=True).numpy()
     ((weights, dropped),) = seen
     kept = _kept_heads(dropped)
@@ -117,22 +123,17 @@ def test_context_equals_that_of_zeroed_heads():
     [((0.5, 0.5), False), ((0.5, 0.5), None), ((0.0, 0.0), True)],
 )
 def test_nothing_happens_outside_training_or_at_rate_0(views, rates, training):
-    """What comes in goes out, to the bit."""
+    """The outputs are exactly the inputs."""
     weights = _attention(4)
-    dropped = AttentionDropout(*rates, DropoutMode(views, shared=True))(weights, training=training)
-    np.testing.assert_array_equal(dropped, weights)
-    dropped = RepeatableDropout(rates[0], DropoutMode(views, shared=True))(
-        weights, training=training
-    )
-    np.testing.assert_array_equal(dropped, weights)
+    for layer in (AttentionDropout(*rates, 0), RepeatableDropout(rates[0], 0)):
+        dropped = _of_views(layer, weights, views, training)
+        np.testing.assert_array_equal(dropped, weights)
 
 
 @pytest.mark.parametrize("views", [1, 2])
 def test_units_are_dropped_at_the_rate_without_bias(views):
     """1 − rate of the units stay, multiplied by 1 / (1 − rate); their mean stays the same."""
-    dropped = RepeatableDropout(0.3, DropoutMode(views, shared=True))(
-        tf.ones([200, 10, 16]), training=True
-    ).numpy()
+    dropped = _of_views(RepeatableDropout(0.3, 0), tf.ones([200, 10, 16]), views).numpy()
     kept = dropped != 0
     np.testing.assert_allclose(dropped[kept], 1 / 0.7, rtol=1e-6)
     # The halves of two views are the same draws.
@@ -143,9 +144,9 @@ def test_units_are_dropped_at_the_rate_without_bias(views):
 
 
 def test_weights_and_heads_together():
-    """Of the heads that stay, single weights are dropped at their own rate and scaled as well."""
+    """Single weights of the heads that stay are dropped at their own rate and scaled as well."""
     weights = _attention(1000)
-    dropped = AttentionDropout(0.25, 0.5, DropoutMode())(weights, training=True).numpy()
+    dropped = AttentionDropout(0.25, 0.5, 0)(weights, training=True).numpy()
     kept = (dropped != 0).any(axis=(2, 3))
     assert _within(kept.sum(), kept.size, 0.5)
     inside = dropped[kept] != 0
@@ -155,37 +156,33 @@ def test_weights_and_heads_together():
     np.testing.assert_allclose(dropped, expected, rtol=1e-5)
 
 
-def _layers(mode):
-    return [
-        RepeatableDropout(0.4, mode),
-        AttentionDropout(0.4, 0.0, mode),
-        AttentionDropout(0.0, 0.4, mode),
-        AttentionDropout(0.3, 0.3, mode),
-    ]
+LAYERS = [
+    lambda: RepeatableDropout(0.4, 0),
+    lambda: AttentionDropout(0.4, 0.0, 0),
+    lambda: AttentionDropout(0.0, 0.4, 0),
+    lambda: AttentionDropout(0.3, 0.3, 0),
+]
 
 
 @pytest.mark.parametrize("index", range(4))
 def test_two_views_share_their_masks(index):
     """Both halves lose the same units and heads; the examples of a half lose different ones."""
-    mode = DropoutMode(shared=True)
-    layer, weights = _layers(mode)[index], _attention(1)
+    layer, weights = LAYERS[index](), _attention(1)
     same = tf.repeat(weights, 24, axis=0)
-    mode.views = 2
-    first, second = _halves(layer(_twice(same), training=True))
+    first, second = _halves(_of_views(layer, _twice(same), 2))
     np.testing.assert_array_equal(first, second)
     # 24 draws: among few sets of heads, or many sets of weights.
     assert len(np.unique(first.reshape(24, -1), axis=0)) > (1 if index == 2 else 20)
-    again, _ = _halves(layer(_twice(same), training=True))
+    again, _ = _halves(_of_views(layer, _twice(same), 2))
     assert (again != first).any()
-    mode.views = 1
-    first, second = _halves(layer(_twice(same), training=True))
+    first, second = _halves(_of_views(layer, _twice(same), 1))
     assert (first != second).any()
 
 
 def test_views_need_not_be_equal():
     """Shared is the mask, not the input."""
     inputs = tf.constant(np.random.default_rng(3).normal(size=[20, 7, 16]), tf.float32)
-    dropped = RepeatableDropout(0.4, DropoutMode(2, shared=True))(inputs, training=True)
+    dropped = _of_views(RepeatableDropout(0.4, 0), inputs, 2)
     first, second = (half != 0 for half in _halves(dropped))
     np.testing.assert_array_equal(first, second)
     np.testing.assert_allclose(
@@ -195,14 +192,12 @@ def test_views_need_not_be_equal():
 
 @pytest.mark.parametrize("index", range(4))
 def test_in_a_graph_of_unknown_shape(index):
-    """A traced layer draws anew in every call, and keeps the mode that it was traced with."""
-    mode = DropoutMode(2, shared=True)
-    layer = _layers(mode)[index]
+    """A traced layer draws anew in every call, in the mode that it was traced with."""
+    layer = LAYERS[index]()
     spec = tf.TensorSpec([None] * 4)
-    graph = tf.function(lambda x: layer(x, training=True), input_signature=[spec])
+    graph = tf.function(lambda x: _of_views(layer, x, 2), input_signature=[spec])
     weights = _twice(_attention(30))
     graph(weights)
-    mode.views = 1
     results = [graph(weights) for _ in range(2)]
     for result in results:
         np.testing.assert_array_equal(*_halves(result))
@@ -216,8 +211,8 @@ def test_in_a_graph_of_unknown_shape(index):
 def test_in_half_precision(bfloat16, views):
     """Under bfloat16 the layers stay in it; heads are dropped whole and scaled to its digits."""
     weights = tf.cast(_attention(300), tf.bfloat16)
-    layer = AttentionDropout(0.0, 0.4, DropoutMode(views, shared=True))
-    dropped = layer(weights, training=True)
+    layer = AttentionDropout(0.0, 0.4, 0)
+    dropped = _of_views(layer, weights, views)
     assert layer.compute_dtype == "bfloat16" and dropped.dtype == tf.bfloat16
     dropped = tf.cast(dropped, tf.float32)
     kept = _kept_heads(dropped)
@@ -225,7 +220,4 @@ def test_in_half_precision(bfloat16, views):
     scale = kept * HEADS / np.maximum(kept.sum(axis=1, keepdims=True), 1)
     expected = tf.cast(weights, tf.float32) * scale[..., None, None]
     np.testing.assert_allclose(dropped, expected, rtol=2**-7)
-    assert (
-        RepeatableDropout(0.4, DropoutMode(views, shared=True))(weights, training=True).dtype
-        == tf.bfloat16
-    )
+    assert _of_views(RepeatableDropout(0.4, 0), weights, views).dtype == tf.bfloat16

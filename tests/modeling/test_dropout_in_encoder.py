@@ -30,7 +30,7 @@ def _encoder(**overrides):
 
 
 def _same_rows(count, length=6):
-    """One sentence, `count` times."""
+    """Returns one sentence, `count` times."""
     return {name: tf.repeat(x, count, axis=0) for name, x in make_tokens([length], 9).items()}
 
 
@@ -55,13 +55,13 @@ def _layers_of(model, kind):
 
 
 def test_every_dropout_layer_is_replaced():
-    """One on the embeddings, three in each block, all of one mode; no other has a rate."""
+    """One on the embeddings, three in each block, each with numbers of its own; no other drops."""
     model = _encoder(**ON)
     layers = _layers_of(model, tf_keras.layers.Dropout)
     ours = _layers_of(model, RepeatableDropout)
     assert len(ours) == 1 + 3 * 2
     assert [layer.rate for layer in layers if layer not in ours] == [0.0] * 2
-    assert {id(layer._mode) for layer in ours} == {id(model.bert.dropout_mode)}
+    assert len({layer._number for layer in ours}) == len(ours)
     attention = _layers_of(model, AttentionDropout)
     assert [block._attention_layer._dropout_layer for block in model.bert.transformer_layers] == (
         attention
@@ -105,7 +105,7 @@ def _recorded(monkeypatch, layer, seen):
 
 
 def _dropped(before, after):
-    """Share of the zeros, and the factor of all others, between two arrays."""
+    """Returns the share of zeros, and the factor of all others, between two arrays."""
     ratio = np.asarray(after, np.float64) / np.asarray(before, np.float64)
     kept = np.abs(ratio) > 1e-3
     factors = ratio[kept]
@@ -114,7 +114,7 @@ def _dropped(before, after):
 
 
 def _blocks_of(kind):
-    """A model and its blocks, with unequal rates of dropout in training."""
+    """Returns a model and its blocks, with unequal rates of dropout in training."""
     rates = {"dropout_rate": 0.25, "attention_dropout_rate": 0.6}
     tokens = make_tokens([20] * 64, 20)
     model = randomize(SentenceEncoderModel(tiny_encoder_config(**rates)))
@@ -164,7 +164,7 @@ def test_each_rate_acts_where_bert_has_it(monkeypatch, kind):
 
 
 def _model_garden(config):
-    """The encoder that Model Garden builds from the same settings, dropout included."""
+    """Returns the encoder that Model Garden builds from the same settings, dropout included."""
     bert = networks.BertEncoderV2(
         vocab_size=config.vocab_size,
         hidden_size=config.hidden_size,
@@ -245,7 +245,7 @@ def test_two_views_of_equal_examples_are_equal(rates):
         np.testing.assert_array_equal(*_halves(output))
         # Four heads in two layers can be dropped alike by chance.
         assert _distinct(output[:8]) >= (8 if rates["drophead_rate"] == 0 else 3)
-    # One view: each row by itself.
+    # There is one view, so each row is drawn separately.
     outputs = _all_outputs(model(tokens, training=True, views=1))
     for first, second in map(_halves, outputs):
         assert (first != second).any()
@@ -274,7 +274,7 @@ def test_dense_inputs_of_two_views():
 
 
 def _pooler_output(model, tokens):
-    """A call of the network inside, which knows no views."""
+    """Calls the network inside, which knows no views."""
     return model.bert(tokens, training=True)["pooled_output"]
 
 

@@ -9,6 +9,7 @@ from official_cmlm.modeling.dropout import (
     DropoutMode,
     DropoutStream,
     RepeatableDropout,
+    current_mode,
 )
 
 
@@ -16,33 +17,31 @@ def _stream(key, first_row=0):
     return DropoutStream(tf.constant(key, tf.int64), tf.constant(first_row, tf.int64))
 
 
-def _dropped(layer, mode, inputs, stream, views=1, shared=False):
-    with mode.set(views, shared, stream):
+def _dropped(layer, inputs, stream, views=1, shared=False):
+    with DropoutMode(views, shared, stream).active():
         return layer(inputs, training=True).numpy()
 
 
 def _layers():
-    mode = DropoutMode()
-    layers = {
-        "units": RepeatableDropout(0.4, mode),
-        "attention": AttentionDropout(0.4, 0.0, mode),
-        "heads": AttentionDropout(0.0, 0.4, mode),
-        "both": AttentionDropout(0.3, 0.3, mode),
+    return {
+        "units": RepeatableDropout(0.4, 0),
+        "attention": AttentionDropout(0.4, 0.0, 1),
+        "heads": AttentionDropout(0.0, 0.4, 3),
+        "both": AttentionDropout(0.3, 0.3, 5),
     }
-    return layers, mode
 
 
-# The last two dimensions' product is no multiple of four, as with padded lengths of any kind.
+# The last two dimensions' product is not a multiple of four, as with any padded length.
 INPUTS = tf.constant(np.random.default_rng(0).uniform(0.5, 1, [12, 3, 5, 5]), tf.float32)
 
 
 @pytest.mark.parametrize("name", ["units", "attention", "heads", "both"])
 def test_a_row_has_the_same_mask_in_any_chunk(name):
     """The masks of rows 4 to 8 are those rows of the whole batch's."""
-    layers, mode = _layers()
-    whole = _dropped(layers[name], mode, INPUTS, _stream(7))
+    layers = _layers()
+    whole = _dropped(layers[name], INPUTS, _stream(7))
     for start, stop in ((0, 12), (4, 8), (11, 12)):
-        part = _dropped(layers[name], mode, INPUTS[start:stop], _stream(7, start))
+        part = _dropped(layers[name], INPUTS[start:stop], _stream(7, start))
         np.testing.assert_array_equal(part, whole[start:stop])
     assert len(np.unique(whole.reshape(12, -1) == 0, axis=0)) > 3
 
@@ -50,27 +49,27 @@ def test_a_row_has_the_same_mask_in_any_chunk(name):
 @pytest.mark.parametrize("name", ["units", "attention", "heads", "both"])
 def test_views_in_chunks(name):
     """Each view draws for itself, row by row; shared ones draw once."""
-    layers, mode = _layers()
+    layers = _layers()
     both = tf.concat([INPUTS, INPUTS], axis=0)
     for shared in (False, True):
-        whole = _dropped(layers[name], mode, both, _stream(7), 2, shared)
+        whole = _dropped(layers[name], both, _stream(7), 2, shared)
         first, second = np.split(whole, 2)
         assert np.array_equal(first, second) == shared
         chunk = tf.concat([INPUTS[4:8], INPUTS[4:8]], axis=0)
-        part = _dropped(layers[name], mode, chunk, _stream(7, 4), 2, shared)
+        part = _dropped(layers[name], chunk, _stream(7, 4), 2, shared)
         np.testing.assert_array_equal(part, np.concatenate([first[4:8], second[4:8]]))
 
 
 def test_keys_and_layers_differ():
     """The same key gives the same mask; another key, or another layer, another one."""
-    layers, mode = _layers()
+    layers = _layers()
     ones = tf.ones([8, 16, 16])
-    first = _dropped(layers["units"], mode, ones, _stream(1))
-    np.testing.assert_array_equal(_dropped(layers["units"], mode, ones, _stream(1)), first)
+    first = _dropped(layers["units"], ones, _stream(1))
+    np.testing.assert_array_equal(_dropped(layers["units"], ones, _stream(1)), first)
     others = [
-        _dropped(layers["units"], mode, ones, _stream(2)),
-        _dropped(layers["units"], mode, ones, _stream(-1)),
-        _dropped(RepeatableDropout(0.4, mode), mode, ones, _stream(1)),
+        _dropped(layers["units"], ones, _stream(2)),
+        _dropped(layers["units"], ones, _stream(-1)),
+        _dropped(RepeatableDropout(0.4, 7), ones, _stream(1)),
     ]
     for other in others:
         # Independent masks agree where both keep or both drop: 0.36 + 0.16.
@@ -78,9 +77,8 @@ def test_keys_and_layers_differ():
 
 
 def test_rate_and_scale():
-    """Of 40,000 units 40 % are dropped, within four standard errors; the others are scaled."""
-    mode = DropoutMode()
-    dropped = _dropped(RepeatableDropout(0.4, mode), mode, tf.ones([40, 1000]), _stream(3))
+    """40 % of 40,000 units are dropped, within four standard errors; the others are scaled."""
+    dropped = _dropped(RepeatableDropout(0.4, 7), tf.ones([40, 1000]), _stream(3))
     assert np.mean(dropped == 0) == pytest.approx(0.4, abs=4 * (0.24 / 40000) ** 0.5)
     np.testing.assert_allclose(dropped[dropped != 0], 1 / 0.6, rtol=1e-6)
     # Neither rows nor columns are alike.
@@ -90,25 +88,23 @@ def test_rate_and_scale():
 
 def test_in_a_graph_of_unknown_shape():
     """Traced once, a layer follows the key and the row that it is given."""
-    mode = DropoutMode()
-    layer = RepeatableDropout(0.4, mode)
+    layer = RepeatableDropout(0.4, 0)
 
     @tf.function(input_signature=[tf.TensorSpec([None, None, None]), tf.TensorSpec([], tf.int64)])
     def run(inputs, first_row):
-        with mode.set(1, False, DropoutStream(tf.constant(5, tf.int64), first_row)):
+        with DropoutMode(stream=DropoutStream(tf.constant(5, tf.int64), first_row)).active():
             return layer(inputs, training=True)
 
     inputs = tf.ones([6, 3, 7])
     whole = run(inputs, tf.constant(0, tf.int64)).numpy()
     np.testing.assert_array_equal(run(inputs[2:], tf.constant(2, tf.int64)), whole[2:])
-    assert mode.stream is None
+    assert current_mode() == DropoutMode()
 
 
 def test_gradients_have_the_mask():
-    """What was dropped has no gradient, what was kept the scale."""
-    mode = DropoutMode()
-    layer, inputs = RepeatableDropout(0.4, mode), tf.ones([4, 9])
-    with tf.GradientTape() as tape, mode.set(1, False, _stream(1)):
+    """A dropped unit has no gradient, a kept one the scale."""
+    layer, inputs = RepeatableDropout(0.4, 0), tf.ones([4, 9])
+    with tf.GradientTape() as tape, DropoutMode(stream=_stream(1)).active():
         tape.watch(inputs)
         outputs = layer(inputs, training=True)
     np.testing.assert_allclose(tape.gradient(outputs, inputs), outputs, rtol=1e-6)

@@ -25,7 +25,7 @@ def _encoder(length, **overrides):
 
 
 def _reference(weights, ids, length, padding_id):
-    """The mean over the outputs of real tokens and of padding, which no token attends to."""
+    """Computes the mean over outputs of real tokens and of padding, which no token attends to."""
     real = len(ids)
     ids = [*ids, *[padding_id] * (length - real)]
     embedded = weights["word_embeddings"][ids] + weights["position_embeddings"][: len(ids)]
@@ -90,7 +90,7 @@ def test_differs_from_the_mean_of_real_tokens():
 
 
 def test_token_outputs_keep_the_shape_of_the_batch():
-    """What is padded inside is cut off again, and outputs at positions need no padding."""
+    """Padding that the encoder adds is cut off again; outputs at positions need none."""
     model, tokens = _encoder(25), make_tokens(LENGTHS, 12)
     plain = randomize(SentenceEncoderModel(tiny_encoder_config()))(tokens)
     outputs = model(tokens)

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
-from tests.modeling.helpers import build, make_pairs, make_tokens
+from tests.modeling.helpers import build, make_pairs, make_tokens, output_of
 
 
 @pytest.fixture(scope="module", params=["mean", "max", "cls"])
@@ -17,7 +17,7 @@ def model(request):
 
 @pytest.fixture(scope="module")
 def large_model():
-    """The paper's position table: 256 tokens and 15 projected vectors."""
+    """Returns the paper's position table: 256 tokens and 15 projected vectors."""
     return build({"cmlm": CmlmConfig()}, max_position_embeddings=271)
 
 
@@ -65,7 +65,7 @@ def test_order_of_the_batch(model):
         model.encoder(permuted["first"])["default"], embeddings[order], rtol=0, atol=1e-5
     )
     cmlm = model.objectives["cmlm"]
-    losses = [cmlm(f, encode=model.encoder).loss for f in (features, permuted)]
+    losses = [output_of(cmlm, f, model.encoder).loss for f in (features, permuted)]
     assert float(losses[1]) == pytest.approx(float(losses[0]), abs=1e-5)
 
 
@@ -74,11 +74,11 @@ def test_company_in_the_batch(model):
     features = make_pairs()
     together = model.encoder(features["first"])["default"].numpy()
     cmlm = model.objectives["cmlm"]
-    whole, _ = cmlm(features, encode=model.encoder).metrics["masked_token_loss"]
+    whole, _ = output_of(cmlm, features, model.encoder).metrics["masked_token_loss"]
     parts = 0.0
     for row in range(3):
         alone = tf.nest.map_structure(lambda x, row=row: x[row : row + 1], features)
         embedding = model.encoder(alone["first"])["default"][0]
         np.testing.assert_allclose(embedding, together[row], rtol=0, atol=1e-5)
-        parts += float(cmlm(alone, encode=model.encoder).metrics["masked_token_loss"][0])
+        parts += float(output_of(cmlm, alone, model.encoder).metrics["masked_token_loss"][0])
     assert parts == pytest.approx(float(whole), abs=1e-4)

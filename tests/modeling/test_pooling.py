@@ -36,7 +36,7 @@ EXPECTED = {
     "cls": lambda first, last, pooled: last[0],
     "cls_pooler": lambda first, last, pooled: pooled,
     "first_last": lambda first, last, pooled: (_mean(first) + _mean(last)) / 2,
-    # Of what the mask says; `test_mean_padded` has the encoder with this pooling.
+    # The mean is over the mask; `test_mean_padded` has the encoder with this pooling.
     "mean_padded": lambda first, last, pooled: _mean(last),
 }
 # Poolings of real tokens alone.
@@ -161,7 +161,7 @@ def test_pooling_leaves_the_weights_alone():
 
 @pytest.mark.parametrize("pooling", OF_REAL)
 def test_dense_inputs_are_not_pooled(pooling):
-    """Extra elements move the vector through attention alone; they are no part of the pool."""
+    """Extra elements move the vector through attention alone; they are not pooled."""
     model, tokens = _encoder(**pooled_by(pooling)), make_tokens(LENGTHS, 9)
     outputs = model({**tokens, "dense_inputs": tf.constant(_random(3, 4, 2, 16))})
     assert [layer.shape for layer in outputs["encoder_outputs"]] == [[4, 9, 16]] * 3

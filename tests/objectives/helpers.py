@@ -1,4 +1,4 @@
-"""What the tests of single objectives share: tasks of one objective, batches, refusals, steps."""
+"""Helpers of the tests of single objectives: tasks of one objective, batches, refusals, steps."""
 
 import re
 
@@ -22,40 +22,40 @@ _ADAMW = {
 
 
 def make_task(folder, name, config, encoder=None, **overrides):
-    """A task of one objective over the records."""
+    """Returns a task of one objective over the records."""
     config = task_config(folder, {name: config}, encoder, **overrides)
     return SentenceEncoderTask(config)
 
 
 def first_batch(task):
-    """The first training batch of the task's only objective, as it reads it."""
+    """Returns the first training batch of the task's only objective, as it reads it."""
     (batch,) = by_objective(next(iter(task.build_inputs(task.task_config.train_data)))).values()
     return batch
 
 
 def random_model(task, seed=0):
-    """The task's model with random weights, biases and all."""
+    """Returns the task's model with random weights, biases and all."""
     return randomize(task.build_model(), seed)
 
 
 def embed(model, features):
-    """The exported sentence vectors of one sequence's features."""
+    """Returns the exported sentence vectors of one sequence's features."""
     return model.encoder(features)["default"].numpy()
 
 
 def words_with_gradient(model, tape, loss):
-    """bool `[vocabulary]`: whose embeddings the loss moves."""
+    """Returns bool `[vocabulary]`: true where the loss moves the embedding."""
     (table,) = (w for w in model.encoder.bert.weights if "word_embeddings" in w.name)
     return np.abs(tf.convert_to_tensor(tape.gradient(loss, table))).max(axis=1) > 1e-7
 
 
 def words_of(features):
-    """The ids of one sequence's features, without padding."""
+    """Returns the ids of one sequence's features, without padding."""
     return tf.boolean_mask(features["input_word_ids"], features["input_mask"] > 0).numpy()
 
 
 def value(output, name):
-    """A metric of one output: sum over weight."""
+    """Returns a metric of one output: sum over weight."""
     total, weight = output.metrics[name]
     return float(total) / float(weight)
 
@@ -107,7 +107,7 @@ def train(task, steps, batch=None, start=None, seed=7):
 
 
 def masked_tokens_reference(model, batches, sequences):
-    """Mean loss per masked token and share of right ones, predicted from given outputs.
+    """Computes the mean loss per masked token and the share of right ones from given outputs.
 
     Args:
       model: whose language-model head and word embeddings predict.
@@ -134,7 +134,7 @@ def masked_tokens_reference(model, batches, sequences):
 
 
 def oracle_block(block):
-    """The weights of one Transformer block as the reference takes them."""
+    """Returns the weights of one Transformer block as the reference takes them."""
     named = {}
     for weight in block.weights:
         for name, ending in helpers._BLOCK.items():
@@ -146,7 +146,7 @@ def oracle_block(block):
 
 
 def end_to_end(inputs):
-    """Several batches as one; one as it is."""
+    """Joins several batches into one."""
     batches = inputs if isinstance(inputs, list) else [inputs]
     return {name: tf.concat([batch[name] for batch in batches], axis=0) for name in batches[0]}
 
@@ -168,10 +168,10 @@ class Spy:
 
 
 def check_everything_learns(model, name, features, count):
-    """Each of the `count` trainable variables gets a gradient from the objective's loss.
+    """Checks that each of the `count` trainable variables gets a gradient from the loss.
 
-    But for the bias of attention keys, which adds the same to all scores of a query: softmax does
-    not see it.
+    The bias of attention keys has none: it adds the same to all scores of a query, which softmax
+    does not see.
     """
     with tf.GradientTape() as tape:
         loss = model({name: features})[name].loss

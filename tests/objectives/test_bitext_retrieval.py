@@ -26,7 +26,7 @@ NAN, INF = float("nan"), float("inf")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
-    """60 pairs of two languages."""
+    """Returns 60 pairs of two languages."""
     path = tmp_path_factory.mktemp("bitext") / "records"
     write_pairs(path, bitext(60), vocabulary)
     return path
@@ -117,7 +117,7 @@ def test_beside_cmlm(folder, records_dir):
 
 @pytest.fixture(scope="module")
 def hard(tmp_path_factory, vocabulary):
-    """60 pairs, two of three with a hard negative."""
+    """Returns 60 pairs, two of three with a hard negative."""
     path = tmp_path_factory.mktemp("hard") / "records"
     write_pairs(path, triples(60), vocabulary)
     return path
@@ -125,7 +125,7 @@ def hard(tmp_path_factory, vocabulary):
 
 @pytest.mark.parametrize("bidirectional", [False, True])
 def test_hard_negatives_are_candidates_of_all(hard, bidirectional):
-    """First → second, the other direction has none; rows without one stand beside rows with."""
+    """First → second has hard negatives, the other direction none; some rows lack one."""
     task = _task(hard, logit_scale=5.0, hard_negative_weight=1.0, bidirectional=bidirectional)
     batch, model = first_batch(task), random_model(task)
     there = batch["has_negative"].numpy()
@@ -177,7 +177,7 @@ def test_settings_without_meaning_are_refused(folder, field, wrong):
 
 
 def test_documents_are_refused(records_dir):
-    """Records of documents are no pairs; the message names both kinds and the folder."""
+    """Records of documents are refused; the message names both kinds and the folder."""
     refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")
 
 

@@ -34,7 +34,7 @@ def models():
 
 
 def _log_probs(model, example):
-    """Log probabilities of an example's used predictions; the skip layer in NumPy."""
+    """Returns log probabilities of an example's used predictions; the skip layer is in NumPy."""
     weights, cmlm = oracle_encoder(model.encoder), model.objectives["cmlm"]
     encoded = oracle.bert_encode(
         weights,

@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.objectives.cmlm_cse import CmlmCseConfig
 from official_cmlm.objectives.contrastive import ContrastiveConfig
-from tests.modeling.helpers import NUM_HEADS, randomize
+from tests.modeling.helpers import NUM_HEADS, output_of, randomize
 from tests.objectives.helpers import (
     Spy,
     embed,
@@ -35,7 +35,7 @@ def batch(records_dir):
 
 
 def _model(folder, encoder=None, **settings):
-    """A model whose extractor holds its encoder's weights, all of them random."""
+    """Returns a model whose extractor holds its encoder's weights, all of them random."""
     task = _task(folder, encoder, **settings)
     model = random_model(task)
     task.initialize(model)
@@ -43,13 +43,13 @@ def _model(folder, encoder=None, **settings):
 
 
 def _lexical(model, masked):
-    """What the encoder's own first layers make of the masked sentences."""
+    """Returns the outputs of the encoder's own first layers on the masked sentences."""
     layers = model.objectives["cmlm_cse"].config.lexical_layers
     return model.encoder(masked)["encoder_outputs"][layers - 1].numpy()
 
 
 def _reference(model, batch, vectors=None):
-    """Masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
+    """Computes masked-token loss, accuracy and count; [h; h'] and the fusion blocks in NumPy."""
     masked = batch["first_masked"]
     vectors = embed(model, batch["first"]) if vectors is None else vectors
     blocks = [oracle_block(block) for block in model.objectives["cmlm_cse"].auxiliary.fusion]
@@ -162,7 +162,7 @@ def test_contrastive_inputs_are_not_masked(records_dir, batch):
     assert mask in batch["first_masked"]["input_word_ids"].numpy()
     model = random_model(task)
     spy = Spy(model.encoder)
-    model.objectives["cmlm_cse"](batch, encode=spy)
+    output_of(model.objectives["cmlm_cse"], batch, spy)
     ((inputs, _, _),) = spy.calls
     views = [batch[name]["input_word_ids"] for name in ("first", "second")]
     np.testing.assert_array_equal(inputs["input_word_ids"], np.concatenate(views))

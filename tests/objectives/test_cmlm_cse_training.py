@@ -18,13 +18,13 @@ def _trained(folder, name, config, **options):
 
 @pytest.fixture(scope="module")
 def simcse(records_dir):
-    """The model and the losses of three steps of plain contrastive learning."""
+    """Returns the model and the losses of three steps of plain contrastive learning."""
     return _trained(records_dir, "contrastive", ContrastiveConfig())
 
 
 @pytest.fixture(scope="module")
 def with_words(records_dir):
-    """The same with λ = 1, and the weights that the encoder had before."""
+    """Returns the same with λ = 1, and the weights that the encoder had before."""
     kept = {}
 
     def start(model):
@@ -39,7 +39,7 @@ def _weights(model):
 
 
 def test_without_masked_words_it_is_simcse(records_dir, simcse):
-    """λ = 0: the losses and the weights of three steps with dropout are SimCSE's to the bit."""
+    """λ = 0: the losses and the weights of three steps with dropout are exactly SimCSE's."""
     config = CmlmCseConfig(mlm_weight=0.0, **SHAPE)
     model, losses = _trained(records_dir, "cmlm_cse", config)
     expected_model, expected = simcse
@@ -85,7 +85,7 @@ def test_extractor_does_not_move(with_words):
 
 @pytest.fixture(scope="module")
 def batch(records_dir):
-    """A batch without masked copies."""
+    """Returns a batch without masked copies."""
     return first_batch(make_task(records_dir, "cmlm_cse", CmlmCseConfig(mlm_weight=0.0, **SHAPE)))
 
 

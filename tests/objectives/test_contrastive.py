@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.contrastive import ContrastiveConfig
+from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
     Spy,
     check_everything_learns,
@@ -35,7 +36,7 @@ def batch(records_dir):
 
 
 def _views(model, batch):
-    """Both views' vectors as the loss sees them; the projection head in NumPy."""
+    """Returns both views' vectors as the loss sees them; the projection head is in NumPy."""
     views = [embed(model, batch[name]) for name in ("first", "second")]
     head = model.objectives["contrastive"].projection_head
     if head is None:
@@ -45,7 +46,7 @@ def _views(model, batch):
 
 
 def _reference(first, second, config):
-    """Mean loss over all anchors and recall@1 of the first view."""
+    """Computes the mean loss over all anchors and recall@1 of the first view."""
     settings = (config.temperature, config.positive_in_denominator)
     if config.negatives == "both_views":
         losses = oracle.info_nce(first, second, *settings)
@@ -122,7 +123,7 @@ def test_both_views_are_one_pass(records_dir, batch):
     """The encoder is called once, with the first views before the second ones."""
     model = random_model(_task(records_dir))
     spy = Spy(model.encoder)
-    model.objectives["contrastive"](batch, encode=spy)
+    output_of(model.objectives["contrastive"], batch, spy)
     ((inputs, views, _),) = spy.calls
     assert views == 2
     for name, values in inputs.items():
@@ -140,7 +141,7 @@ def test_controlled_dropout(records_dir, mirrored, controlled):
     )
     model = random_model(task)
     spy = Spy(model.encoder, training=True)
-    output = model.objectives["contrastive"](mirrored, encode=spy)
+    output = output_of(model.objectives["contrastive"], mirrored, spy)
     ((_, views, outputs),) = spy.calls
     assert views == 2
     first, second = np.split(outputs["default"].numpy(), 2)

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from official_cmlm.inputs.views import SpecialIds
 from official_cmlm.objectives.declutr import DeclutrConfig
+from tests.modeling.helpers import output_of
 from tests.objectives.helpers import (
     Spy,
     check_everything_learns,
@@ -48,12 +49,12 @@ def _task(folder, encoder=None, global_batch_size=4, seq_length=10, **settings):
 
 @pytest.fixture(scope="module")
 def batch(records_dir):
-    """4 documents with 2 anchors of 3 positives each."""
+    """Returns 4 documents with 2 anchors of 3 positives each."""
     return first_batch(_task(records_dir, num_positives=3))
 
 
 def _spans(encode, batch, num_anchors, num_positives, masked=False):
-    """e_1 … e_AN and their mean positives, numbered as §3.1 does; anchors as they are or masked."""
+    """Returns e_1 … e_AN and their mean positives, numbered as in §3.1; anchors masked or not."""
     anchors = [f"anchor_{a}{'_masked' * masked}" for a in range(num_anchors)]
     positives = [f"positive_{a}_{p}" for p in range(num_positives) for a in range(num_anchors)]
     anchors, positives = (
@@ -64,7 +65,7 @@ def _spans(encode, batch, num_anchors, num_positives, masked=False):
 
 
 def _masked(model, batch, num_anchors):
-    """The masked anchors' loss, accuracy and count from the encoder's outputs."""
+    """Computes the masked anchors' loss, accuracy and count from the encoder's outputs."""
     masked = [batch[f"anchor_{a}_masked"] for a in range(num_anchors)]
     sequences = [model.encoder(features)["sequence_output"].numpy() for features in masked]
     return masked_tokens_reference(model, masked, sequences)
@@ -149,7 +150,7 @@ def test_positives_are_averaged_before_they_are_normalised(records_dir, batch):
         ids, mask = (inputs[f"input_{name}"].numpy() for name in ("word_ids", "mask"))
         return {"default": tf.constant((table[ids] * mask[..., np.newaxis]).sum(1), tf.float32)}
 
-    output = random_model(task).objectives["declutr"](batch, encode=encode)
+    output = output_of(random_model(task).objectives["declutr"], batch, encode)
     expected = oracle.nt_xent_mean(*_spans(encode, batch, 2, 3), 1.0)
     assert float(output.loss) == pytest.approx(expected, rel=1e-5)
 
@@ -159,7 +160,7 @@ def test_contrastive_inputs_are_not_masked(records_dir, batch):
     task = _task(records_dir)
     model = random_model(task)
     spy = Spy(model.encoder)
-    model.objectives["declutr"](batch, encode=spy)
+    output_of(model.objectives["declutr"], batch, spy)
     (anchors, _, _), (positives, _, _), (masked, _, _) = spy.calls
     names = ["anchor_0", "anchor_1"]
     spans = names + [f"positive_{a}_{p}" for a in range(2) for p in range(2)]
@@ -260,7 +261,7 @@ def test_masked_words_alone(records_dir, batch):
     assert results["declutr/masked_token_loss"] == pytest.approx(predicted, rel=1e-4)
     assert results["declutr/contrastive_loss"] == results["declutr/recall_at_1"] == 0.0
     spy = Spy(model.encoder)
-    model.objectives["declutr"](batch, encode=spy)
+    output_of(model.objectives["declutr"], batch, spy)
     assert len(spy.calls) == 1
     # Words to predict need no other documents.
     one = _task(records_dir, global_batch_size=1, num_anchors=1, contrastive_weight=0.0)

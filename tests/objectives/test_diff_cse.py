@@ -32,7 +32,7 @@ def batch(records_dir):
 
 
 def _model(folder, encoder=None, **settings):
-    """A model whose generator holds the weights that it starts with, all of them random."""
+    """Returns a model whose generator holds the starting weights, all of them random."""
     task = _task(folder, encoder, **settings)
     model = random_model(task)
     task.initialize(model)
@@ -40,7 +40,7 @@ def _model(folder, encoder=None, **settings):
 
 
 def _filled(model, batch):
-    """The most likely token at each masked place, by the model's own encoder and head."""
+    """Fills each masked place with the most likely token of the model's own encoder and head."""
     masked = batch["first_masked"]
     states = model.encoder(masked)["sequence_output"]
     filled = batch["first"]["input_word_ids"].numpy().copy()
@@ -53,7 +53,7 @@ def _filled(model, batch):
 
 
 def _reference(model, batch, vectors):
-    """Mean loss a token, and the share of right answers."""
+    """Computes the mean loss a token, and the share of right answers."""
     objective = model.objectives["diff_cse"]
     filled, first = _filled(model, batch), batch["first"]
     layers = objective.config.lexical_layers

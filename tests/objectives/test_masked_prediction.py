@@ -1,7 +1,5 @@
 """Logits at masked positions only: the loss of all slots, for shapes that move and that do not."""
 
-import math
-
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -11,17 +9,15 @@ from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.masked_prediction import num_masked, predict_masked
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.step import whole_gradients
-from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import build, make_masked, make_pairs
-from tests.objectives.helpers import refuses
 
-# Of 3 rows of 5 slots each; 8 are used.
+# Used slots of 3 rows of 5 slots each: 8 in all.
 COUNTS = (3, 1, 4)
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
 
 
-def _mlm(static, share=1.0, **encoder):
-    model = build({"mlm": MlmConfig(max_predictions_share=share)}, **encoder)
+def _mlm(static, **encoder):
+    model = build({"mlm": MlmConfig()}, **encoder)
     model.objectives["mlm"].static_shapes = static
     return model.objectives["mlm"], model
 
@@ -46,36 +42,7 @@ def test_equals_logits_at_all_slots(static):
     got = predict_masked(objective, outputs, masked)
     accuracy, _ = got.metrics["masked_token_accuracy"]
     np.testing.assert_allclose([got.total, accuracy, got.weight], expected, rtol=1e-5)
-    assert float(num_masked(objective, masked)) == float(got.weight) == 8.0
-
-
-@pytest.mark.parametrize("share", [0.2, 0.5, 0.6, 1.0])
-def test_share_leaves_out_what_is_beyond(share):
-    """⌈share · 15⌉ slots, used ones first and in order; logits are computed at no others."""
-    masked = make_masked((6, 2, 9), 11, COUNTS)
-    objective, _ = _mlm(static=True, share=share)
-    outputs = _outputs(masked)
-    sizes, head = [], objective.head
-    objective.head = lambda x, masked_positions: (
-        sizes.append(masked_positions.shape) or head(x, masked_positions=masked_positions)
-    )
-    got = predict_masked(objective, outputs, masked)
-    assert [tuple(size) for size in sizes] == [(1, math.ceil(share * 15))]
-    kept, left = np.zeros([3, 5], np.float32), min(8, math.ceil(share * 15))
-    for row, slot in zip(*np.nonzero(masked["masked_lm_weights"].numpy())):
-        kept[row, slot], left = float(left > 0), left - 1
-    objective.head, objective.static_shapes = head, False
-    expected = predict_masked(objective, outputs, {**masked, "masked_lm_weights": kept})
-    assert float(got.total) == pytest.approx(float(expected.total), rel=1e-5)
-    objective.static_shapes = True
-    assert float(num_masked(objective, masked)) == float(got.weight) == kept.sum()
-
-
-@pytest.mark.parametrize("share", [0.0, -1.0, 1.5, float("nan")])
-def test_refuses_shares(share):
-    """A share that cannot be, in one line."""
-    config = MlmConfig(max_predictions_share=share)
-    refuses(lambda: config.check(tiny_encoder_config(), "there"), "there", share)
+    assert float(num_masked(masked)) == float(got.weight) == 8.0
 
 
 def _step(model, features):

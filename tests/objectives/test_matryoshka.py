@@ -25,7 +25,7 @@ def _task(folders, name, **settings):
 
 
 def _compared(task, name, weights=None):
-    """The objective, its vectors of a batch, and the loss that compares them."""
+    """Returns the objective, its vectors of a batch, and the loss that compares them."""
     model = randomize(task.build_model())
     if weights is not None:
         model.set_weights(weights)

@@ -18,7 +18,7 @@ ACTIVATIONS = {"gelu": oracle.gelu_tanh, "gelu_exact": oracle.gelu_erf, "relu": 
 
 
 def _reference(model, masked, activation):
-    """Log probabilities and ids of all used predictions."""
+    """Returns log probabilities and ids of all used predictions."""
     weights, head = oracle_encoder(model.encoder), oracle_head(model.head)
     rows, ids = [], []
     for i, word_ids in enumerate(masked["input_word_ids"].numpy()):

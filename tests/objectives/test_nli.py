@@ -27,7 +27,7 @@ INF = float("inf")
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
-    """30 labelled rows in three languages."""
+    """Returns 30 labelled rows in three languages."""
     path = tmp_path_factory.mktemp("nli") / "records"
     write_pairs(path, nli_rows(30), vocabulary)
     return path
@@ -110,7 +110,7 @@ def test_premise_and_hypothesis_are_trained(folder, batch):
 
 
 def test_classifier_is_not_exported(folder):
-    """The classifier is no part of the encoder."""
+    """The classifier does not belong to the encoder."""
     model = _task(folder).build_model()
     own = {id(weight) for weight in model.objectives["nli"].classifier.weights}
     assert not own & {id(weight) for weight in model.encoder.weights}
@@ -159,7 +159,7 @@ def test_one_language_needs_pairs_of_one_language(vocabulary, tmp_path):
 
 
 def test_only_languages_that_are_read_count(vocabulary, tmp_path):
-    """Of a mixed folder, `languages` chooses the pairs that fit."""
+    """`languages` chooses the pairs that fit from a mixed folder."""
     tags = ["en-en", "en-de", "zh-Hans-zh-Hans"]
     rows = [(labelled(tag, NLI_LABELS[i % 3]),) for i in range(6) for tag in tags]
     write_pairs(tmp_path / "nli", rows, vocabulary)
@@ -175,7 +175,7 @@ def test_only_languages_that_are_read_count(vocabulary, tmp_path):
 
 
 def labelled(tag, label):
-    """A pair whose languages may have hyphens."""
+    """Returns a pair whose languages may have hyphens."""
     from data_prep.readers.document import Pair
 
     parts = tag.split("-")
@@ -185,5 +185,5 @@ def labelled(tag, label):
 
 
 def test_documents_are_refused(records_dir):
-    """Records of documents are no pairs; the message names both kinds and the folder."""
+    """Records of documents are refused; the message names both kinds and the folder."""
     refuses(lambda: _task(records_dir), records_dir, "documents", "pairs")

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
-from tests.modeling.helpers import randomize
+from tests.modeling.helpers import output_of, randomize
 from tests.objectives.helpers import (
     check_everything_learns,
     embed,
@@ -125,11 +125,11 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
     first = {"default": tf.constant(embed(random_model(task), batch["first"]))}
 
     def losses(training):
-        """Of the same first side."""
+        """Returns both have the same first side."""
         encode = lambda inputs, name: first  # noqa: E731
         encode.training = training
         encode.stream = lambda name: None
-        return [float(objective(batch, encode=encode).loss) for _ in range(2)]
+        return [float(output_of(objective, batch, encode).loss) for _ in range(2)]
 
     trained, evaluated = losses(True), losses(False)
     assert trained[0] != trained[1]
@@ -137,7 +137,7 @@ def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
 
 
 def test_second_encoder_is_not_exported(records_dir):
-    """What a checkpoint names for others is the encoder f alone."""
+    """The encoder that a checkpoint names for others is f alone."""
     model = _task(records_dir).build_model()
     assert set(model.checkpoint_items) == {"encoder", "data_positions"}
     assert model.checkpoint_items["encoder"] is model.encoder

@@ -1,4 +1,4 @@
-"""What `register` refuses: objectives whose loss would silently be another one in chunks."""
+"""Objectives that `register` refuses: in chunks their loss would silently be another one."""
 
 import pytest
 
@@ -49,7 +49,7 @@ class _Compares(_Viewed):
     [
         (_Predicts, "overrides one of `predict` and `num_predictions`"),
         (_Counts, "overrides one of `predict` and `num_predictions`"),
-        (_Calls, "overrides `call`, which batches in chunks never use"),
+        (_Calls, "has no loss; override `vectors` and `compare`"),
         (_Viewed, "has no loss"),
         (_Viewless, "config_class does not say what it reads"),
     ],

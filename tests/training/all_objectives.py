@@ -60,15 +60,18 @@ def write_folders(folder: Path, vocabulary) -> Path:
 
 
 def records_of(folder: Path, name: str) -> Path:
-    """The folder of records that an objective reads."""
+    """Returns the folder of records that an objective reads."""
     return folder / _RECORDS.get(name, "documents")
 
 
-def task_of(folder: Path, name: str, encoder=None, **settings) -> SentenceEncoderTask:
-    """A task of one objective over its records, with a weight that is not 1."""
+def task_of(
+    folder: Path, name: str, encoder=None, static_shapes=False, **settings
+) -> SentenceEncoderTask:
+    """Returns a task of one objective over its records, with a weight that is not 1."""
     config = SETTINGS[name].replace(weight=0.5, **settings)
     encoder = {"num_layers": 1, **(encoder or {})}
-    return SentenceEncoderTask(task_config(records_of(folder, name), {name: config}, encoder))
+    config = task_config(records_of(folder, name), {name: config}, encoder)
+    return SentenceEncoderTask(config, static_shapes=static_shapes)
 
 
 def batch_of(task: SentenceEncoderTask, name: str, count: int = 8, start: int = 0) -> dict:
@@ -126,7 +129,7 @@ def unequal_batch(task: SentenceEncoderTask, name: str) -> dict:
 
 @functools.cache
 def _examples(folder: str, view: View) -> dict:
-    """All examples of a folder of records, which the tests write once; a view takes a second."""
+    """Returns all examples of a folder of records, cached: a view takes a second."""
     manifest = load_manifest(folder)
     paths = [str(Path(folder) / shard.name) for shard in manifest.shards]
     serialized = tf.stack([*tf.data.TFRecordDataset(paths)])

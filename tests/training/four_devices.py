@@ -16,7 +16,7 @@ _DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2}
 
 
 def _trained(folder: Path, name: str, strategy: tf.distribute.Strategy) -> list[np.ndarray]:
-    """The loss and the weights after a step of plain gradient descent."""
+    """Returns the loss and the weights after a step of plain gradient descent."""
     tf_keras.utils.set_random_seed(1)
     count = strategy.num_replicas_in_sync
     with strategy.scope():

@@ -11,7 +11,7 @@ def data(folder, is_training=True, **overrides):
 
 
 def task_config(folder, objectives, encoder=None, **overrides):
-    """A task over the records, whose vocabulary the encoder takes."""
+    """Returns a task over the records, whose vocabulary the encoder takes."""
     from official_cmlm.training.config import ObjectivesConfig, SentenceEncoderTaskConfig
 
     values = {
@@ -24,5 +24,5 @@ def task_config(folder, objectives, encoder=None, **overrides):
 
 
 def by_objective(element):
-    """A batch of `build_inputs`, seen as each objective sees it: name -> features."""
+    """Returns a batch of `build_inputs`, seen as each objective sees it: name -> features."""
     return {name: batch for names, batch in element.items() for name in names.split("+")}

@@ -14,7 +14,7 @@ from official_cmlm.training.task import SentenceEncoderTask
 
 @contextlib.contextmanager
 def unchecked_inputs() -> Iterator[None]:
-    """Inputs are taken to be checked, until it is left: a check builds each pipeline once more."""
+    """Skips the check of inputs within a `with` block: it builds each pipeline once more."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(SentenceEncoderTask, "check_inputs", lambda *_: None)
         yield
@@ -22,7 +22,7 @@ def unchecked_inputs() -> Iterator[None]:
 
 @contextlib.contextmanager
 def quick_runs() -> Iterator[None]:
-    """That, and steps are computed eagerly: to trace one takes longer than to compute some ten."""
+    """Skips the check, and computes steps eagerly: tracing one takes longer than ten steps."""
     tf.config.run_functions_eagerly(True)
     try:
         with unchecked_inputs():

@@ -4,8 +4,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.training.chunks import chunked_gradients
-from official_cmlm.training.gradients import summed_over_replicas
-from official_cmlm.training.step import whole_gradients
+from official_cmlm.training.step import summed_over_replicas, whole_gradients
 from tests.conftest import mirrored_strategy
 
 KEY = 1234

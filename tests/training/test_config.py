@@ -1,4 +1,4 @@
-"""What a task refuses before anything is built: one line that names the field."""
+"""Settings that a task refuses before anything is built, in one line that names the field."""
 
 import dataclasses
 import re
@@ -6,12 +6,14 @@ import re
 import pytest
 
 from official_cmlm.configs.data import DataConfig
+from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.tokenization import load_vocabulary
+from official_cmlm.training.config import SentenceEncoderTaskConfig
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, tiny_encoder_config, write_records
 from tests.training.helpers import data, task_config
@@ -39,6 +41,17 @@ def test_good_configuration_is_accepted(records_dir):
     """The configuration that the others deviate from; the encoder takes the vocabulary's size."""
     task = _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)})
     assert task.build_model().encoder.config.vocab_size == len(task.vocabulary)
+
+
+def test_files_of_earlier_versions_are_read():
+    """A field that is gone may be there with its default, which did nothing; else it is unknown."""
+    config = SentenceEncoderTaskConfig()
+    override(
+        config, {"static_shapes": True, "objectives": {"mlm": {"max_predictions_share": 1}}}, ""
+    )
+    assert config.objectives.mlm == MlmConfig()
+    values = {"objectives": {"mlm": {"max_predictions_share": 0.5}}}
+    _refuses(lambda: override(config, values, "f"), "unknown key", "max_predictions_share")
 
 
 @pytest.mark.parametrize(
@@ -99,7 +112,7 @@ def test_encoder_settings(records_dir, field, value):
 
 
 def test_projections_of_encoder_and_objective_differ(records_dir):
-    """What `projected_mean` exports is what CMLM trains; both numbers are named."""
+    """`projected_mean` exports the projection that CMLM trains; both numbers are named."""
     encoder = {"sentence_vector": "projected_mean", "num_projections": 4}
     _refuses(
         lambda: _task(records_dir, {"cmlm": CmlmConfig(num_projections=3)}, encoder),
@@ -123,7 +136,7 @@ def test_position_table_too_small(records_dir):
 
 
 def test_unused_validation_data_is_not_checked(records_dir):
-    """Without validation records, the defaults of their settings cannot stand in the way."""
+    """Without validation records, the defaults of their settings do not matter."""
     task = _task(records_dir, {"mlm": MlmConfig()}, validation_data=DataConfig(is_training=False))
     task.check_batch_sizes(1)
 

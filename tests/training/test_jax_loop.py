@@ -11,8 +11,8 @@ import tf_keras
 from official.modeling import optimization
 
 from official_cmlm.errors import UserError
-from official_cmlm.training.gradients import optimizer_variables
 from official_cmlm.training.jax_loop import JaxLoop
+from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling.helpers import randomize
 from tests.training.all_objectives import SETTINGS, batch_of, records_of
@@ -43,10 +43,9 @@ def _trained(folders, names, kind, rate, on_jax, steps=_STEPS, **task):
         for name in names
     }
     encoder = {"num_layers": 1, **_DROPOUT}
-    task = {"static_shapes": True, **task}
     config = task_config(records_of(folders, names[0]), settings, encoder, **task)
     tf_keras.utils.set_random_seed(3)
-    task = SentenceEncoderTask(config)
+    task = SentenceEncoderTask(config, static_shapes=True)
     model = randomize(task.build_model())
     optimizer = task.create_optimizer(_optimizer(kind, rate))
     _ = optimizer.iterations
@@ -197,7 +196,7 @@ def test_one_state_for_batches_of_all_shapes():
 
 
 def test_waiting_is_the_time_between_a_step_and_the_next_batch():
-    """By clocks that are given: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
+    """The given clocks say: batches arrive at 3 and 10, steps end at 2, 5 and 12."""
     loop = _counting_loop(tf.Variable(0.0), tf.Variable([0.0]))
 
     def ended(at):

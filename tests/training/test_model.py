@@ -7,12 +7,13 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.objectives.bitext_retrieval import BitextRetrievalConfig
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents, write_records
-from tests.modeling.helpers import build, make_pairs
+from tests.modeling.helpers import build, make_pairs, output_of
 from tests.training.helpers import by_objective, data, task_config
 
 
@@ -43,18 +44,20 @@ def passes(monkeypatch):
 
 
 def _pair_objectives():
-    return build({name: config for name, config in _three().items() if name != "mlm"})
+    """Returns CMLM and QuickThought, which read the same pairs."""
+    objectives = {name: config for name, config in _three().items() if name != "mlm"}
+    return build(objectives, groups={"pairs": tuple(objectives)})
 
 
 def test_shared_sentence_is_encoded_once(passes):
     """CMLM and QuickThought need s1, s2 and s2 masked: three passes, not four."""
     model, pairs = _pair_objectives(), make_pairs()
     passes.clear()
-    model({"cmlm": pairs, "quick_thought": pairs})
+    model({"pairs": pairs})
     assert len(passes) == 3
     assert sum("dense_inputs" in inputs for inputs in passes) == 1
     # The next batch is encoded anew.
-    model({"cmlm": pairs, "quick_thought": pairs})
+    model({"pairs": pairs})
     assert len(passes) == 6
 
 
@@ -62,31 +65,31 @@ def test_shared_sentence_is_encoded_once_in_a_graph(passes):
     """The same holds for what a traced step contains."""
     model, pairs = _pair_objectives(), make_pairs()
     passes.clear()
-    model_loss = lambda x: model({name: x for name in model.objectives})["cmlm"].loss  # noqa: E731
-    tf.function(model_loss)(pairs)
+    tf.function(lambda x: model({"pairs": x})["cmlm"].loss)(pairs)
     assert len(passes) == 3
 
 
 def test_sharing_changes_no_loss():
     """Together, two objectives have the losses that each has alone."""
     model, pairs = _pair_objectives(), make_pairs()
-    together = model({"cmlm": pairs, "quick_thought": pairs})
+    together = model({"pairs": pairs})
+    assert set(together) == {"cmlm", "quick_thought"}
     for name, objective in model.objectives.items():
-        alone = objective(pairs, encode=model.encoder)
+        alone = output_of(objective, pairs, model.encoder)
         assert float(together[name].loss) == pytest.approx(float(alone.loss), rel=1e-6)
 
 
 def test_shared_dropout():
     """With dropout on, both objectives see one and the same encoding of s1."""
-    pair = {"a": QuickThoughtConfig(), "b": QuickThoughtConfig(margin=0.0)}
-    model = build({"quick_thought": pair["a"]}, dropout_rate=0.5)
-    other = build({"quick_thought": pair["b"]}, dropout_rate=0.5).objectives["quick_thought"]
-    model.objectives["other"] = other
-    other.config.margin = pair["a"].margin
+    retrieval = {"margin": 0.3, "logit_scale": 100.0}
+    objectives = {
+        "quick_thought": QuickThoughtConfig(**retrieval),
+        "bitext_retrieval": BitextRetrievalConfig(**retrieval),
+    }
+    model = build(objectives, groups={"pairs": tuple(objectives)}, dropout_rate=0.5)
     pairs = make_pairs()
-    outputs = model({"quick_thought": pairs, "other": pairs}, training=True)
-    assert float(outputs["quick_thought"].loss) == float(outputs["other"].loss)
-    again = model({"quick_thought": pairs, "other": pairs}, training=True)
+    outputs, again = (model({"pairs": pairs}, training=True) for _ in range(2))
+    assert float(outputs["quick_thought"].loss) == float(outputs["bitext_retrieval"].loss)
     assert float(outputs["quick_thought"].loss) != float(again["quick_thought"].loss)
 
 
@@ -135,7 +138,7 @@ def _same(one, other):
 
 @pytest.fixture(scope="module")
 def step(records_dir):
-    """A task of three objectives and a batch of its pipeline."""
+    """Returns a task of three objectives and a batch of its pipeline."""
     task = _task(records_dir, **_three())
     return task, next(iter(task.build_inputs(task.task_config.train_data)))
 

@@ -72,7 +72,7 @@ def _two_workers(records, model_dir, steps, steps_per_loop=1, signalled_at=(0, 0
     arguments = [[records, model_dir, steps, steps_per_loop, at] for at in signalled_at]
     processes = _started("tests.training.tiny_training", model_dir, arguments)
     printed = _finish(processes)
-    # What the second worker saved for nobody.
+    # The second worker saved checkpoints that nobody needs.
     left = [path for index in range(2) for path in model_dir.parent.glob(f"temporary{index}/*")]
     assert not [path for path in left if path.is_dir()]
     return printed

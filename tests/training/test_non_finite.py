@@ -1,4 +1,4 @@
-"""A step whose loss is no number changes nothing, stops what follows, and names its records."""
+"""A non-finite step changes nothing, stops the training, and names its records."""
 
 import dataclasses
 import json
@@ -22,7 +22,7 @@ _ADAM = {
     "optimizer": {"type": "adamw", "adamw": {"weight_decay_rate": 0.01}},
     "learning_rate": {"type": "constant", "constant": {"learning_rate": 0.01}},
 }
-# No language-model head: an embedding that is no number matters only where its token is.
+# Without a language-model head, a NaN embedding matters only where its token is.
 NAME = "contrastive"
 
 
@@ -31,7 +31,7 @@ RARE = 1
 
 
 def _with_rare_token(batch):
-    """The batch with another second token in its last row."""
+    """Returns the batch with another second token in its last row."""
 
     def changed(ids):
         ids = ids.numpy()
@@ -111,7 +111,7 @@ def _equal(one, other):
 
 
 def _spied(monkeypatch):
-    """The names of all functions that replicas merge for from now on."""
+    """Collects the names of all functions that replicas merge for from now on."""
     merged, original = [], tf.distribute.ReplicaContext.merge_call
 
     def spy(context, merge_fn, *args, **kwargs):
@@ -123,7 +123,7 @@ def _spied(monkeypatch):
 
 
 def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
-    """As several GPUs under XLA: each replica applies, or does not apply, by itself."""
+    """Each replica decides separately, as several GPUs under XLA do."""
     merged, states = _spied(monkeypatch), []
     for merging in (True, False):
         merged.clear()
@@ -196,7 +196,7 @@ def test_gradients_that_a_loss_scale_overflows_are_no_failure(folders):
     scale = float(training.optimizer.loss_scale)
     weights = [v.numpy() for v in training.model.variables]
     training.train(training.good)
-    # It is the only step yet, and its norm is no number that a report could hold.
+    # It is the only step yet, and a report cannot hold its norm.
     norm = next(m for m in training.metrics if m.name == "gradient_norm")
     assert np.isnan(norm.result())
     assert float(training.optimizer.loss_scale) < scale
@@ -217,7 +217,7 @@ def test_the_guard_is_in_no_checkpoint(folders, tmp_path):
 
 @pytest.fixture(scope="module")
 def two_folders(tmp_path_factory, vocabulary):
-    """Group -> settings, both with the default seed; the second folder has more records."""
+    """Returns group -> settings, both with the default seed; the second folder has more records."""
     folder = tmp_path_factory.mktemp("two")
     found = {}
     for group, count in (("cmlm", 20), ("mlm", 60)):
@@ -231,7 +231,7 @@ def two_folders(tmp_path_factory, vocabulary):
 
 
 def _trainer(epochs, resolver=None, chief=True):
-    """What `failed_step` looks at of a trainer."""
+    """Stands for a trainer in `failed_step`."""
     extended = SimpleNamespace(
         should_checkpoint=chief, _in_multi_worker_mode=lambda: resolver is not None
     )
@@ -243,7 +243,7 @@ def _trainer(epochs, resolver=None, chief=True):
 
 
 def _keys(epoch, numbers):
-    """The keys of example 1 of records, read with seed 0."""
+    """Returns the keys of example 1 of records, read with seed 0."""
     epoch_key = hashing.fold(tf.constant(0, tf.int64), epoch)
     return hashing.fold(hashing.fold(epoch_key, tf.constant(numbers)), 1).numpy()
 

@@ -7,8 +7,8 @@ from official.modeling import optimization
 
 from experiments import registry
 from official_cmlm.errors import UserError
-from official_cmlm.training.gradients import apply_summed, optimizer_variables
 from official_cmlm.training.run import check_trainer
+from official_cmlm.training.step import apply_summed, optimizer_variables
 from tests.conftest import mirrored_strategy
 
 SHAPES = {"table": (40, 6), "kernel": (6, 2, 3), "bias": (6,)}
@@ -56,7 +56,7 @@ def _train(optimizer, variables, steps, apply=apply_summed):
 
 
 def _adafactor(values, steps):
-    """Shazeer and Stern 2018, algorithms 4 and 5 with §6's relative steps: sums, not means."""
+    """Computes Shazeer and Stern 2018, algorithms 4 and 5 with §6's relative steps, by sums."""
     values = [value.astype(np.float64) for value in values]
     state = [{} for _ in values]
     for step in range(steps):

@@ -24,7 +24,7 @@ _STEPS = 6
 
 @pytest.fixture(scope="module", autouse=True)
 def compiled_once(tmp_path_factory):
-    """All runs here are of one program."""
+    """Skips the checks of inputs: all runs here are of one program."""
     settings = {
         "jax_compilation_cache_dir": str(tmp_path_factory.mktemp("compiled")),
         "jax_persistent_cache_min_compile_time_secs": 0.5,
@@ -39,7 +39,7 @@ def compiled_once(tmp_path_factory):
 
 
 def _params(records, strategy, **task):
-    """QuickThought with dropout, batches of one length, a checkpoint every second step."""
+    """Returns QuickThought with dropout, batches of one length, a checkpoint every second step."""
     often = {"steps_per_loop": 1, "summary_interval": 1}
     params = tiny_run(records, None, _STEPS, "quick_thought", **often)
     data = params.task.train_data.replace(bucket_boundaries=[32])
@@ -69,7 +69,7 @@ def _stopped(folder, records, strategy, monkeypatch, step=3):
 
 
 def _values(folder):
-    """Every number of the last checkpoint but the count of its saves."""
+    """Returns every number of the last checkpoint except the count of its saves."""
     reader = tf.train.load_checkpoint(str(folder / f"ckpt-{_STEPS}"))
     names = set(reader.get_variable_to_shape_map())
     names -= {"_CHECKPOINTABLE_OBJECT_GRAPH", "save_counter/.ATTRIBUTES/VARIABLE_VALUE"}
@@ -98,7 +98,7 @@ def test_a_run_leaves_what_every_run_leaves(undisturbed):
 
 
 def _assert_equal(folder, undisturbed):
-    """Bit for bit."""
+    """Checks equality bit for bit."""
     expected, found = _values(undisturbed), _values(folder)
     assert found.keys() == expected.keys()
     for name, value in expected.items():
@@ -106,7 +106,7 @@ def _assert_equal(folder, undisturbed):
 
 
 def _assert_near(folder, undisturbed):
-    """But for the rounding of another compiler."""
+    """Checks equality up to the rounding of another compiler."""
     expected, found = _values(undisturbed), _values(folder)
     assert found.keys() == expected.keys()
     for name, value in expected.items():

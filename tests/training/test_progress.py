@@ -1,4 +1,4 @@
-"""What the progress bar makes of a loop's metrics."""
+"""The progress bar and a loop's metrics."""
 
 import json
 import time

@@ -35,7 +35,7 @@ from tests.training.tiny_training import params
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory):
-    """An encoder directory with the folders of a training's summaries."""
+    """Returns an encoder directory with the folders of a training's summaries."""
     folder = tmp_path_factory.mktemp("projector") / "model"
     import_checkpoint(PUBLIC, folder)
     for name in ("train", "validation"):
@@ -45,7 +45,7 @@ def model_dir(tmp_path_factory):
 
 
 def served(logdir):
-    """A client of a TensorBoard that has the projector alone."""
+    """Returns a client of a TensorBoard that has the projector alone."""
     multiplexer = plugin_event_multiplexer.EventMultiplexer()
     multiplexer.AddRunsFromDirectory(str(logdir))
     multiplexer.Reload()

@@ -11,8 +11,8 @@ from official_cmlm.checkpoints.encoder_directory import describe, differences, r
 from official_cmlm.configs.encoder import REMATS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.mlm import MlmConfig
+from official_cmlm.training.inherited_fields import StartingEncoder
 from official_cmlm.training.model import MultiObjectiveModel
-from official_cmlm.training.start import Start
 from official_cmlm.training.step import whole_gradients
 from tests.conftest import mirrored_strategy, tiny_encoder_config
 from tests.modeling.helpers import make_masked, make_tokens, randomize
@@ -25,7 +25,7 @@ KINDS = [kind for kind in REMATS if kind != "none"]
 
 
 def _model(folders, name, kind, static_shapes=False):
-    """A model with all dropouts, the same for every `kind`."""
+    """Returns a model with all dropouts, the same for every `kind`."""
     task = task_of(folders, name, {**DROPOUT, "num_layers": 2, "remat": kind})
     model = randomize(task.build_model())
     for objective in model.objectives.values():
@@ -130,14 +130,14 @@ def test_names_of_weights_and_checkpoints_are_the_same(tmp_path):
 
 
 def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
-    """How a training saved memory is no property of the encoder that it left."""
+    """The encoder that a training leaves does not remember how memory was saved."""
     config = tiny_encoder_config(vocab_size=len(vocabulary), remat="blocks")
     describe(tmp_path, config, vocabulary)
     found, _, _ = read_description(tmp_path)
     assert found == config.replace(remat="none")
     assert differences(found, config) == []
-    start = Start(str(tmp_path), found, 24, for_sentences=True)
-    assert "remat" not in start.taken_over((), ())
+    start = StartingEncoder(str(tmp_path), found, 24, for_sentences=True)
+    assert "remat" not in start.inherited((), ())
     assert start.notes(config, config, ()) == []
 
 
@@ -147,7 +147,7 @@ def test_refuses_unknown_kinds():
 
 @pytest.mark.long
 def test_the_compiled_step_needs_less_memory():
-    """By XLA's own account, which sees whether both computations were made one."""
+    """XLA's own account sees whether both computations were made one."""
     pytest.importorskip("jax", reason="needs JAX: pip install jax")
     needed = {kind: _temporaries(kind) for kind in REMATS}
     assert needed["blocks"] < 0.5 * needed["none"], json.dumps(needed)

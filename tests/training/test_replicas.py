@@ -46,7 +46,7 @@ def strategy():
 
 @pytest.fixture(scope="module")
 def models(task, strategy):
-    """The same random weights on one device and on two."""
+    """Returns the same random weights on one device and on two."""
     single = randomize(task.build_model())
     with strategy.scope():
         mirrored = task.build_model()
@@ -56,7 +56,7 @@ def models(task, strategy):
 
 @pytest.fixture(scope="module")
 def batches(task):
-    """A global batch and the two replicas' shares of it, from the task's own pipeline."""
+    """Returns a global batch and the two replicas' shares of it, from the task's own pipeline."""
     whole = next(iter(task.build_inputs(task.task_config.train_data)))
     context = tf.distribute.InputContext(1, 0, num_replicas_in_sync=2)
     shares = list(task.build_inputs(task.task_config.train_data, context).take(2))
@@ -70,7 +70,7 @@ def _distribute(strategy, shares):
 
 
 def _losses_and_gradients(task, model, features):
-    """Each objective's loss and the task's, as a trainer sees them, with their gradients."""
+    """Computes each objective's loss and the task's, as a trainer sees them, and the gradients."""
     replicas = tf.distribute.get_strategy().num_replicas_in_sync
     with tf.GradientTape(persistent=True) as tape:
         outputs = model(features, training=True)

@@ -7,7 +7,7 @@ import tf_keras
 from official.modeling import optimization
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.training.data_positions import NAME, DataPositions
+from official_cmlm.training.data_positions import NAME, DataPositions, read_positions
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import SETTINGS, records_of
@@ -57,12 +57,14 @@ class _Run:
         self.checkpoint = tf.train.Checkpoint(
             model=self.model, optimizer=self.optimizer, **self.model.checkpoint_items
         )
+        reached = {}
         if prefix:
-            assert not self.task.resume_data(prefix, strategy.num_replicas_in_sync)
+            reached = read_positions(prefix, self.task.training_data())
+            assert not self.task.resume_notes(reached, strategy.num_replicas_in_sync)
             self.checkpoint.read(prefix)
         params = self.task.task_config.train_data
         inputs = strategy.distribute_datasets_from_function(
-            lambda context: self.task.build_inputs(params, context)
+            lambda context: self.task.build_inputs(params, context, reached)
         )
         self._iterator, self._strategy = iter(inputs), strategy
 
@@ -102,17 +104,18 @@ def test_goes_on_to_the_same_weights(folders, tmp_path, names, before, after):
 
 
 def test_begins_anew_with_a_word(folders, tmp_path):
-    """Of other data or settings, or with a checkpoint that knows no position."""
+    """Other data or settings, or a checkpoint without a position, begin anew."""
     config = task_config(records_of(folders, "mlm"), {"mlm": SETTINGS["mlm"]})
     task = SentenceEncoderTask(config)
     batch = next(iter(task.build_inputs(config.train_data)))
-    positions = DataPositions({"mlm": 1})
+    positions = DataPositions(["mlm"])
     positions.take(batch)
     prefix = tf.train.Checkpoint(**{NAME: positions.variables}).write(str(tmp_path / "one"))
-    assert task.resume_data(prefix, 1) == []
+    reached = read_positions(prefix, ["mlm"])
+    assert task.resume_notes(reached, 1) == []
     config.train_data.seed = 6
-    (line,) = task.resume_data(prefix, 1)
+    (line,) = SentenceEncoderTask(config).resume_notes(reached, 1)
     assert line.startswith("mlm: ") and "batch sizes differ from those of the checkpoint" in line
     bare = tf.train.Checkpoint(step=tf.Variable(1)).write(str(tmp_path / "bare"))
-    (line,) = task.resume_data(bare, 1)
+    (line,) = task.resume_notes(read_positions(bare, ["mlm"]), 1)
     assert "the checkpoint has no data position" in line

@@ -45,7 +45,7 @@ TINY = {
 
 
 def tiny_run(records_dir, tmp_path, steps=4, only=None, **trainer):
-    """The demo's experiment at a tiny size; tracing both of its objectives is most of a run."""
+    """Returns the demo's experiment at a tiny size; tracing both objectives is most of a run."""
     values = json.loads(json.dumps(TINY))
     if only:
         values["objectives"] = {n: None for n in ("cmlm", "quick_thought") if n != only}
@@ -216,7 +216,7 @@ def test_another_pooling_or_projection_on_resume(trained, records_dir, tmp_path)
 
 @pytest.mark.long
 def test_a_longer_training_says_that_its_rate_changes(trained, records_dir, tmp_path, capfd):
-    """Of four steps the last would have been at a rate of 0; of six it is not."""
+    """The last of four steps would have been at a rate of 0; the fourth of six is not."""
     folder = shutil.copytree(trained, tmp_path / "model")
     run(tiny_run(records_dir, tmp_path, steps=6, only="cmlm"), "train", str(folder))
     printed = capfd.readouterr().err
@@ -242,7 +242,7 @@ def test_a_failed_start_does_not_claim_the_model_directory(records_dir, tmp_path
     ],
 )
 def test_input_mistakes_are_one_line(records_dir, tmp_path, mode, split, values, message):
-    """Nothing of the machinery that builds the trainer stands behind the message."""
+    """The message has nothing of the machinery that builds the trainer."""
     params = tiny_run(records_dir, tmp_path)
     params = params.replace(task={split: values})
     with pytest.raises(UserError, match=message) as caught:

@@ -1,4 +1,4 @@
-"""The same seed gives the same training, to the bit, whatever is trained."""
+"""The same seed gives the same training, bit for bit, whatever is trained."""
 
 import numpy as np
 import pytest
@@ -19,7 +19,7 @@ _ADAM = {
 
 
 def _train(task, batches, seed, start=None, graph=False):
-    """A model made and trained with the seed, one step a batch, and its initial weights.
+    """Returns a model made and trained with the seed, one step a batch, and its initial weights.
 
     Args:
       task: of one objective.

@@ -46,7 +46,7 @@ def test_other_threads_only_run_the_block():
 
 
 def test_the_second_signal_ends_the_process(monkeypatch):
-    """What arrives twice within a moment was sent once."""
+    """A signal that arrives twice within a moment was sent once."""
     codes, now = [], [100.0]
     monkeypatch.setattr(signals.os, "_exit", codes.append)
     monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])

@@ -1,4 +1,4 @@
-"""What TensorFlow hands to another runtime: arguments, results and their variables."""
+"""The module for another runtime: arguments, results and their variables."""
 
 import numpy as np
 import pytest

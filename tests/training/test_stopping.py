@@ -57,7 +57,7 @@ def _damage(path):
 
 @pytest.mark.long
 def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeypatch, capfd):
-    """Of a million steps a few are taken; the same command goes on, past a damaged checkpoint."""
+    """A few of a million steps are taken; the same command goes on, past a damaged checkpoint."""
     folder = tmp_path / "model"
     with monkeypatch.context() as patch:
         # Asked for after each piece of the loop.
@@ -102,9 +102,9 @@ def test_a_signal_inside_a_long_loop_and_going_on(records_dir, tmp_path, monkeyp
 
 @pytest.mark.long
 def test_a_stop_during_the_evaluation(records_dir, tmp_path, monkeypatch):
-    """What was trained before it is saved; the next run begins with the evaluation.
+    """The steps before it are saved; the next run begins with the evaluation.
 
-    With an average of the weights, which stands in their place while it is evaluated.
+    Here an average of the weights is evaluated, which then replaces them in the model.
     """
     from official_cmlm.training.trainer import Trainer
 
@@ -155,7 +155,7 @@ def _history(folder):
 
 @pytest.mark.usefixtures("quick")
 def test_a_stop_before_the_first_step(records_dir, tmp_path, monkeypatch):
-    """While the model is built: there is nothing to save, and it is no crash."""
+    """A stop while the model is built saves nothing and does not look like a crash."""
     from official_cmlm.training.task import SentenceEncoderTask
 
     _at_call(monkeypatch, SentenceEncoderTask, "build_model", 1, _signal)

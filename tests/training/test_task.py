@@ -1,4 +1,4 @@
-"""What holds for every objective: a sum is the sum of its parts, one example is no batch."""
+"""Properties of every objective: a sum is the sum of its parts, one example is too few."""
 
 import re
 from pathlib import Path
@@ -35,7 +35,7 @@ def test_every_objective_has_settings():
 
 @pytest.fixture(scope="module")
 def weighted_sum(folders):
-    """CMLM, and 0.2 times bitext retrieval on records of its own: the task and a batch."""
+    """Returns a task of CMLM and 0.2 times bitext retrieval on records of its own, and a batch."""
     own = data(records_of(folders, "bitext_retrieval"), seq_length=16, global_batch_size=6)
     chosen = {
         "cmlm": SETTINGS["cmlm"],
@@ -130,7 +130,7 @@ IN_BATCH = ["bitext_retrieval", "cmlm_cse", "contrastive", "diff_cse", "quick_th
 
 
 def _sized(folders, name, size, own=False, **settings):
-    """A task of one objective with the given training batch, the task's or the objective's own."""
+    """Returns a task of one objective whose own or shared training data have this batch size."""
     folder, config = records_of(folders, name), SETTINGS[name].replace(**settings)
     train = data(folder, global_batch_size=size)
     overrides = {"train_data": train}

@@ -1,12 +1,15 @@
 """The trainer's clocks and sums, and on which steps it evaluates, without any training."""
 
+import functools
 from types import SimpleNamespace
 
 import orbit
 import pytest
 import tensorflow as tf
-from official.core import base_trainer
+import tf_keras
 
+from official_cmlm.training import trainer as trainer_module
+from official_cmlm.training.config import SentenceEncoderExperimentConfig
 from official_cmlm.training.step import count_metrics
 from official_cmlm.training.trainer import Controller, Stopwatch, Totals, Trainer
 
@@ -69,42 +72,56 @@ def test_sums_and_differences():
     assert one + other - one == other
 
 
+class _Task:
+    """Counts 2 examples, 30 tokens and 40 positions a step, each of which takes a second."""
+
+    loss = "loss"
+
+    def __init__(self, clock):
+        self._clock, self._traced = clock, False
+
+    def build_inputs(self, params, input_context=None, reached=None):
+        return tf.data.Dataset.from_tensors(0).repeat()
+
+    def build_metrics(self, training=True):
+        return count_metrics()
+
+    def train_step(self, inputs, model, optimizer, metrics):
+        # Tracing takes a minute.
+        self._clock.passes(1.0 if self._traced else 61.0)
+        self._traced = True
+        for metric, value in zip(metrics, (2.0, 30.0, 40.0)):
+            metric.update_state(value)
+        return {"loss": tf.constant(1.0)}
+
+
 @pytest.mark.parametrize("steps_per_loop", [1, 4])
 def test_the_first_piece_says_nothing_of_the_rates(monkeypatch, steps_per_loop):
-    """Tracing takes a minute here, each step a second; the sums have both."""
-    clock = _Clock()
-    trainer = Trainer.__new__(Trainer)
-    trainer.totals, trainer._after_first, trainer._first = Totals(), Totals(), None
-    trainer._stop, trainer._several, trainer._piece = (lambda: False), False, 1
-    trainer._watch = Stopwatch(lambda: clock.now, lambda: tf.constant(clock.now, tf.float64))
-    trainer._global_step, trainer._train_metrics = tf.Variable(0), count_metrics()
-    trainer._config = SimpleNamespace(trainer=SimpleNamespace(train_steps=12))
-    trainer._model = SimpleNamespace(guard=SimpleNamespace(failure=lambda: None))
-    trainer._optimizer = SimpleNamespace(learning_rate=0.5)
-
-    def metrics_of_the_loop(self):
-        logs = {metric.name: metric.result() for metric in self.train_metrics}
-        for metric in self.train_metrics:
-            metric.reset_state()
-        return logs
-
-    monkeypatch.setattr(base_trainer.Trainer, "train_loop_begin", lambda self: None)
-    monkeypatch.setattr(base_trainer.Trainer, "train_loop_end", metrics_of_the_loop)
-
-    def loop(iterator, count):
-        if not int(trainer.global_step):
-            clock.passes(60.0)
-        for _ in range(int(count)):
-            clock.passes(1.0)
-            trainer.global_step.assign_add(1)
-            for metric, value in zip(trainer.train_metrics, (2.0, 30.0, 40.0)):
-                metric.update_state(value)
-
-    rates = []
-    for _ in range(8 // steps_per_loop):
-        trainer.train_loop_begin()
-        trainer._in_pieces(loop, None, tf.constant(steps_per_loop))
-        rates.append(trainer.train_loop_end()["steps_per_second"])
+    """The first step is traced, which no rate includes if there is another; the sums have both."""
+    clock, config = _Clock(), SentenceEncoderExperimentConfig()
+    watch = functools.partial(
+        Stopwatch, lambda: clock.now, lambda: tf.constant(clock.now, tf.float64)
+    )
+    monkeypatch.setattr(trainer_module, "Stopwatch", watch)
+    config.trainer.train_steps = 12
+    model = tf.Module()
+    model.guard = SimpleNamespace(failure=lambda: None)
+    tf.config.run_functions_eagerly(True)
+    try:
+        trainer = Trainer(
+            config,
+            _Task(clock),
+            model=model,
+            optimizer=tf_keras.optimizers.SGD(0.5),
+            stop=lambda: False,
+            evaluate=False,
+        )
+        rates = [
+            trainer.train(tf.constant(steps_per_loop))["steps_per_second"]
+            for _ in range(8 // steps_per_loop)
+        ]
+    finally:
+        tf.config.run_functions_eagerly(False)
     # A loop of nothing but the first piece has no other rate.
     assert rates == [1 / 61 if steps_per_loop == 1 else 1.0] + [1.0] * (len(rates) - 1)
     assert trainer.rates()["steps_per_second"] == 1.0

@@ -25,7 +25,7 @@ def params(
     optimizer: dict | None = None,
     **runtime,
 ):
-    """CMLM with dropout on one layer × 16, a checkpoint every second step by default.
+    """Returns CMLM with dropout on one layer × 16, with a checkpoint every second step.
 
     `optimizer` overrides settings of the optimizer. With `second`, MLM on these other records too,
     in batches of another size.
@@ -74,7 +74,7 @@ def _signal_at(piece: int) -> None:
 
 
 def main() -> None:
-    """One of several workers, as TF_CONFIG says.
+    """Runs one of several workers, as TF_CONFIG says.
 
     Args: records, model directory, steps, steps per loop, and after which piece of the loop this
     worker is sent SIGTERM, 0 for never.

@@ -1,9 +1,9 @@
-"""What a training keeps of the encoder that it starts from.
+"""Fields of `task.encoder` that a training inherits from the encoder that it starts from.
 
-The network is always the start's, or its weights would not fit. What a sentence vector is, and up
-to which length, is the start's too if it was made for sentences: imported with a pooling of its
-own, or trained by an objective of sentences. Of a plain language model these say nothing, and the
-experiment decides.
+The network is always inherited, or the weights would not fit. The definition of the sentence vector
+and the length for encoding are inherited too if the encoder was made for sentences: imported with a
+pooling of its own, or trained by an objective of sentences. A plain language model does not define
+them, and the experiment decides.
 """
 
 import dataclasses
@@ -19,8 +19,8 @@ from official_cmlm.checkpoints.encoder_directory import (
 )
 from official_cmlm.configs.encoder import EncoderConfig
 
-# Fields of `task.encoder` that say what a sentence vector is.
-OF_THE_VECTOR = (
+# Fields of `task.encoder` that define the sentence vector.
+VECTOR_FIELDS = (
     "pooling",
     "padded_length",
     "padding_id",
@@ -30,16 +30,16 @@ OF_THE_VECTOR = (
     "projection_width",
     "normalize",
 )
-# Fields that are the experiment's, whatever it starts from; and those that are if it names them.
-_OF_THE_TRAINING = ("drophead_rate",)
-_OF_THE_TRAINING_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
-# The experiment's too; what is trained does not depend on it, so nothing is said.
-_OF_THE_MEMORY = ("remat",)
+# Fields that the experiment always decides, and fields that it decides if it names them.
+_TRAINING_FIELDS = ("drophead_rate",)
+_TRAINING_FIELDS_IF_NAMED = ("dropout_rate", "attention_dropout_rate")
+# The experiment decides it too; the result does not depend on it, so no line is printed.
+_MEMORY_FIELDS = ("remat",)
 
 
 @dataclasses.dataclass(frozen=True)
-class Start:
-    """The encoder that a training starts from.
+class StartingEncoder:
+    """Encoder that a training starts from.
 
     Attributes:
       folder: its encoder directory.
@@ -53,21 +53,21 @@ class Start:
     max_seq_length: int
     for_sentences: bool
 
-    def taken_over(self, needed: Collection[str], named: Collection[str]) -> dict:
-        """The fields of `task.encoder` that a training takes over.
+    def inherited(self, needed: Collection[str], named: Collection[str]) -> dict:
+        """Returns the fields of `task.encoder` that a training inherits.
 
         Args:
           needed: fields of the vector that the experiment says its method needs.
           named: all fields of the encoder that the experiment sets.
         """
-        own = {*_OF_THE_TRAINING, *_OF_THE_MEMORY, *needed}
-        own |= {name for name in _OF_THE_TRAINING_IF_NAMED if name in named}
+        own = {*_TRAINING_FIELDS, *_MEMORY_FIELDS, *needed}
+        own |= {name for name in _TRAINING_FIELDS_IF_NAMED if name in named}
         if not self.for_sentences:
-            own |= set(OF_THE_VECTOR)
+            own |= set(VECTOR_FIELDS)
         return {name: value for name, value in self.encoder.as_dict().items() if name not in own}
 
-    def without_leftovers(self, result: EncoderConfig) -> dict:
-        """What goes with a vector of the start, where a setting has chosen another one.
+    def reset_fields(self, result: EncoderConfig) -> dict:
+        """Returns fields to reset: they belong to an inherited vector that a setting replaced.
 
         Args:
           result: the encoder after all settings.
@@ -83,15 +83,15 @@ class Start:
     def notes(
         self, experiment: EncoderConfig, result: EncoderConfig, needed: Collection[str]
     ) -> list[str]:
-        """Lines to print: each field where the start, the experiment and the result differ.
+        """Returns lines to print: each field where the start, the experiment and the result differ.
 
         Args:
           experiment: the encoder as the experiment's files have it.
           result: the encoder that is trained.
-          needed: see `taken_over`.
+          needed: see `inherited`.
         """
         lines = []
-        for name in (*OF_THE_VECTOR, *_OF_THE_TRAINING, *_OF_THE_TRAINING_IF_NAMED):
+        for name in (*VECTOR_FIELDS, *_TRAINING_FIELDS, *_TRAINING_FIELDS_IF_NAMED):
             theirs, own, now = (
                 getattr(config, name) for config in (self.encoder, experiment, result)
             )
@@ -99,16 +99,16 @@ class Start:
                 why = "as is set"
                 if now == own:
                     why = "which the method needs" if name in needed else "the experiment's"
-                if now == own and name in OF_THE_VECTOR and not self.for_sentences:
+                if now == own and name in VECTOR_FIELDS and not self.for_sentences:
                     why = "the experiment's, as that is no sentence encoder"
                 lines.append(f"task.encoder.{name}: {now}, {why}; {self.folder} has {theirs}")
-            elif now != own and name in OF_THE_VECTOR:
+            elif now != own and name in VECTOR_FIELDS:
                 lines.append(f"task.encoder.{name}: {now}, kept from {self.folder}, not {own}")
         return lines
 
     def length_notes(self, longest: int) -> list[str]:
-        """A line where the length for encoding and that of the training differ; see `length`."""
-        now = length(self, longest)
+        """Returns a line if the length for encoding and that of the training differ."""
+        now = encoding_length(self, longest)
         if longest == now == self.max_seq_length:
             return []
         kept = f"kept from {self.folder}" if now == self.max_seq_length else "that of the training"
@@ -117,8 +117,8 @@ class Start:
         return [f"length for encoding: {now} tokens, {kept}{rest}"]
 
 
-def read_start(path: str) -> Start:
-    """Reads what is kept of an encoder directory, or of that of a checkpoint in one.
+def read_starting_encoder(path: str) -> StartingEncoder:
+    """Reads the starting encoder from an encoder directory, or from that of a checkpoint.
 
     Raises:
       UserError: if there is none.
@@ -128,14 +128,14 @@ def read_start(path: str) -> Start:
     config, _, max_seq_length = read_description(
         folder if (Path(folder) / CONFIG_NAME).exists() else path
     )
-    return Start(folder, config, max_seq_length, is_sentence_encoder(folder))
+    return StartingEncoder(folder, config, max_seq_length, is_sentence_encoder(folder))
 
 
-def length(start: Start | None, longest: int) -> int:
-    """Length for encoding of a trained encoder, in tokens.
+def encoding_length(start: StartingEncoder | None, longest: int) -> int:
+    """Returns the length for encoding of a trained encoder, in tokens.
 
     Args:
-      start: what it started from; None: random weights.
+      start: the encoder that it started from; None: random weights.
       longest: longest sequence of the training.
     """
     if start is not None and start.for_sentences:
@@ -144,8 +144,8 @@ def length(start: Start | None, longest: int) -> int:
     return longest
 
 
-def for_sentences(start: Start | None, objectives: Collection[str]) -> bool:
-    """Whether an encoder that these objectives have trained is one of sentences."""
+def is_for_sentences(start: StartingEncoder | None, objectives: Collection[str]) -> bool:
+    """Returns whether an encoder that these objectives have trained is one of sentences."""
     return not set(objectives) <= LANGUAGE_MODEL_OBJECTIVES or (
         start is not None and start.for_sentences
     )
