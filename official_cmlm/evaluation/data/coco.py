@@ -8,7 +8,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.data.pickled_arrays import Refused, array, read_pickle, shown
+from official_cmlm.evaluation.data.pickled_arrays import Refused, read_pickle
 
 CAPTIONS = 5
 HINT = (
@@ -70,7 +70,7 @@ def _captioned(found: Any, size: int) -> Captioned:
         raise Refused(f"found a {type(found).__name__}")
     wanted = ("features", "captions", "image_to_caption_ids")
     if lacking := [key for key in wanted if key not in found]:
-        keys = ", ".join(map(shown, list(found)[:5]))
+        keys = ", ".join(map(_shown, list(found)[:5]))
         raise Refused(f"found keys {keys or 'none'}, but not {', '.join(lacking)}")
     images = _images(found["features"], size)
     ids, captions = (_plain(found[key]) for key in ("image_to_caption_ids", "captions"))
@@ -85,9 +85,13 @@ def _captioned(found: Any, size: int) -> Captioned:
 
 
 def _plain(value: Any) -> Any:
-    """An array as a list, and anything else as it is."""
-    numbers = array(value)
-    return value if numbers is None else numbers.tolist()
+    """Returns an array as a list, and anything else as it is."""
+    return value.tolist() if isinstance(value, np.ndarray) else value
+
+
+def _shown(value: Any) -> str:
+    """Returns the first characters of a string or number, else the name of its type."""
+    return str(value)[:40] if isinstance(value, str | int) else f"<{type(value).__name__}>"
 
 
 def _item(container: Any, key: Any, name: str) -> Any:
@@ -97,22 +101,23 @@ def _item(container: Any, key: Any, name: str) -> Any:
             return container[key]
         if isinstance(container, list | tuple) and 0 <= key < len(container):
             return container[key]
-    raise Refused(f"{name} has no entry {shown(key)}")
+    raise Refused(f"{name} has no entry {_shown(key)}")
 
 
 def _images(features: Any, size: int) -> np.ndarray:
-    images = array(features)
-    if images is None:
+    images = features
+    if not isinstance(images, np.ndarray):
         if not isinstance(features, list | tuple) or not features:
             raise Refused(f"features is a {type(features).__name__}, not rows of numbers")
-        rows = [array(row) for row in features]
-        shapes = {None if row is None else row.shape for row in rows}
+        shapes = {getattr(row, "shape", None) for row in features}
         if None in shapes or len(shapes) > 1:
             raise Refused("features is no list of arrays of one shape")
-        # Whoever names one row many times makes more of it than a file can hold.
-        if len(rows) * rows[0].nbytes > size:
-            raise Refused(f"features has {len(rows)} rows, more than its file holds")
-        images = np.stack(rows)
+        # A file that names one row many times makes more of it than it can hold.
+        if len(features) * features[0].nbytes > size:
+            raise Refused(f"features has {len(features)} rows, more than its file holds")
+        images = np.stack(features)
+    if images.dtype.kind not in "biuf":
+        raise Refused(f"features has values of type {images.dtype}, not numbers")
     if images.ndim != 2 or not images.size:
         raise Refused(f"features has the shape {images.shape}, not [images, width]")
     with np.errstate(over="ignore"):

@@ -82,7 +82,7 @@ def test_other_contents(tmp_path):
         (coco_files.pickled(["a"]), "found a list"),
         (coco_files.pickled({"images": 1}), "found keys images, but not features, captions"),
         (b"cposix\nsystem\n(S'id'\ntR.", "the name 'posix.system', which is not admitted"),
-        (b"version https://git-lfs.github.com/spec/v1\n", "instruction b'v'"),
+        (b"version https://git-lfs.github.com/spec/v1\n", "damaged or truncated"),
     ):
         path.write_bytes(content)
         with pytest.raises(UserError, match=f"train.pkl: {message}"):
