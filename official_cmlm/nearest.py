@@ -24,15 +24,18 @@ _TRAINED_PER_CELL, _PROBED = 64, 32
 _DECODED = 1024
 
 
-def unit(vectors: np.ndarray, in_place: bool = False) -> np.ndarray:
-    """Rows scaled to length 1, float32; a zero row stays zero.
+def unit(
+    vectors: np.ndarray, dtype: type[np.floating] = np.float32, in_place: bool = False
+) -> np.ndarray:
+    """Returns the rows scaled to length 1; a zero row stays zero.
 
     Args:
       vectors: float `[n, dim]`.
-      in_place: overwrite `vectors`, which must be float32; saves the memory of a copy.
+      dtype: of the result; float64 where precision matters more than memory.
+      in_place: overwrite `vectors`, which must have that type; saves the memory of a copy.
     """
-    scaled = vectors if in_place else np.array(vectors, np.float32)
-    norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled, dtype=np.float32))
+    scaled = vectors if in_place else np.array(vectors, dtype)
+    norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled, dtype=dtype))
     norms[norms == 0] = 1.0
     scaled /= norms[:, np.newaxis]
     return scaled

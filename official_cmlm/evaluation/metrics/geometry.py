@@ -3,7 +3,7 @@
 import numpy as np
 from scipy.special import logsumexp
 
-from official_cmlm.evaluation.metrics.nearest import unit, unit64
+from official_cmlm.evaluation.metrics.nearest import unit
 
 # Rows of one block of distances; with 10,000 vectors a block takes 40 MB.
 _ROWS = 1024
@@ -56,7 +56,7 @@ def alignment(first: np.ndarray, second: np.ndarray) -> float:
     """
     if np.shape(first) != np.shape(second):
         raise ValueError(f"need pairs, got {np.shape(first)} and {np.shape(second)}")
-    difference = unit64(_checked(first)) - unit64(_checked(second))
+    difference = unit(_checked(first), np.float64) - unit(_checked(second), np.float64)
     return float(np.mean(np.sum(difference**2, axis=1)))
 
 
@@ -97,7 +97,7 @@ def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarra
     Raises:
       ValueError: for fewer than two vectors or non-finite values.
     """
-    scaled = unit64(_checked(vectors))
+    scaled = unit(_checked(vectors), np.float64)
     if len(scaled) < 2:
         raise ValueError(f"need at least 2 vectors, got {len(scaled)}")
     generator = np.random.default_rng(seed)

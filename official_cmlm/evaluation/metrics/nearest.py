@@ -7,14 +7,7 @@ import numpy as np
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.nearest import BLOCK_BYTES, blocks, nearest, unit
 
-__all__ = ["finds_own_row", "mean_of_nearest", "nearest", "next_sentence_recall", "unit", "unit64"]
-
-
-def unit64(vectors: np.ndarray) -> np.ndarray:
-    """`unit` in float64, where precision matters more than memory."""
-    vectors = np.asarray(vectors, np.float64)
-    norms = np.linalg.norm(vectors, axis=1, keepdims=True)
-    return np.divide(vectors, norms, out=np.zeros_like(vectors), where=norms > 0)
+__all__ = ["finds_own_row", "mean_of_nearest", "nearest", "next_sentence_recall", "unit"]
 
 
 def mean_of_nearest(
@@ -76,7 +69,7 @@ def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[
     """
     if len(first) != len(second) or not len(first):
         raise ValueError(f"need as many first as second sentences, got {len(first)}, {len(second)}")
-    queries, candidates = (unit64(encode(list(texts))) for texts in (first, second))
+    queries, candidates = (unit(encode(list(texts)), np.float64) for texts in (first, second))
     similarity = queries @ candidates.T
     best = similarity.max(axis=1, keepdims=True)
     tied = np.isclose(similarity, best, rtol=0.0, atol=1e-6)

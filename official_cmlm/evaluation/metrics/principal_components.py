@@ -16,7 +16,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode
-from official_cmlm.evaluation.metrics.nearest import unit64
+from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 SIDES = ("both", "queries")
@@ -97,28 +97,6 @@ class PrincipalComponentRemoval:
         """`encode` followed by the removal; usable wherever an evaluation takes an encoder."""
         return lambda sentences: self(encode(sentences), language)
 
-    def retrieval(
-        self,
-        queries: np.ndarray,
-        candidates: np.ndarray,
-        query_language: str,
-        candidate_language: str,
-        sides: str = "both",
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """Queries and candidates of a retrieval, with the components removed.
-
-        Args:
-          queries, candidates: float `[n, dim]` and `[m, dim]`.
-          query_language, candidate_language: their languages.
-          sides: `both` (default), or `queries` only, as the formula of §5.2 has it.
-        """
-        if sides not in SIDES:
-            raise ValueError(f"sides must be one of {', '.join(SIDES)}, got {sides!r}")
-        removed = self(queries, query_language)
-        if sides == "queries":
-            return removed, np.asarray(candidates, np.float32)
-        return removed, self(candidates, candidate_language)
-
     def save(self, path: str | os.PathLike) -> None:
         """Writes an `.npz` file; `load` reads it."""
         languages = sorted(self.components)
@@ -191,4 +169,4 @@ def fit_removal(
 
 
 def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:
-    return unit64(vectors) if normalize else np.asarray(vectors, np.float64)
+    return unit(vectors, np.float64) if normalize else np.asarray(vectors, np.float64)

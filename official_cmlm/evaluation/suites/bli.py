@@ -66,7 +66,7 @@ class Options:
       mapping: `procrustes` scores with and without the map, `none` without it only. Default
         `procrustes` (Mirror-BERT §3: "the standard mapping-based BLI setup").
       retrieval: `csls` or `cosine`. Default `csls` (Mirror-BERT §3).
-      csls_k: number of neighbours in CSLS. Default 10 (Conneau et al. 2018; MUSE).
+      csls_k: number of neighbours in CSLS (Conneau et al. 2018, section 2.3). Default 10 (MUSE).
       pairs: directions, e.g. `en-fr`, which is not `fr-en`. Default: all found; where each language
         has an encoder, those between the encoders' languages.
     """

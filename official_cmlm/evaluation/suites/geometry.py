@@ -24,7 +24,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.sts import ScoredPairs, parse_sts_benchmark
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics import geometry
-from official_cmlm.evaluation.metrics.nearest import unit64
+from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
@@ -35,7 +35,7 @@ from official_cmlm.evaluation.suite import (
     Task,
     TextsByRole,
 )
-from official_cmlm.validation import SEED, at_least, between, check_fields
+from official_cmlm.validation import at_least, check_fields
 
 _TEXT_HINT = (
     "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "
@@ -48,6 +48,8 @@ _QUESTIONS_HINT = (
     "columns question1, question2 and is_duplicate named in a header"
 )
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
+# Bins of a histogram, from -1 to 1; random pairs of texts in it; the seed that draws pairs.
+_BINS, _RANDOM_PAIRS, _SEED = 50, 10_000, 0
 _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "STSBenchmark", ".")
 
 
@@ -59,19 +61,13 @@ class Options:
       max_texts: number of lines of a file to use, from the first. Default 10000 (Mirror-BERT,
         footnote 15: "10k items for each task type").
       min_score: STS-B pairs with a larger score are positive pairs. Default 4 (SimCSE, section 3).
-      random_pairs: number of random pairs of texts in the histogram. Default 10000.
       question_pairs: number of QQP's pairs, drawn at random. Default 1000 (Mirror-BERT, section
         4.4).
-      bins: of the histogram, from -1 to 1. Default 50.
-      seed: of the random pairs and of QQP's. Default 0.
     """
 
     max_texts: Annotated[int, at_least(2)] = 10000
     min_score: float = 4.0
-    random_pairs: Annotated[int, between(1, 10**8)] = 10000
     question_pairs: Annotated[int, at_least(2)] = 1000
-    bins: Annotated[int, between(1, 10**5)] = 50
-    seed: Annotated[int, SEED] = 0
 
     def __post_init__(self) -> None:
         check_fields(self, "")
@@ -117,7 +113,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     to 1). None is times 100. Figure `cosine_histogram`: task -> `edges` of the bins, shares of
     `random` pairs, of `positive` (`sts-dev`, `qqp`) and of `negative` ones (`qqp`).
     """
-    report.seeds = [options.seed]
+    report.seeds = [_SEED]
     report.figures["cosine_histogram"] = {}
     paths: list[Path] = []
     with report.task("texts"):
@@ -145,7 +141,7 @@ class _Texts(Task):
         return {"": self._texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        _measure(self.name, encode(self._texts), np.zeros(0), self.options, report)
+        _measure(self.name, encode(self._texts), np.zeros(0), report)
 
 
 @dataclasses.dataclass(eq=False)
@@ -168,7 +164,7 @@ class _PositivePairs(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         texts, positive = self._read
-        _measure(self.name, encode(texts), cosines(encode, positive), self.options, report)
+        _measure(self.name, encode(texts), cosines(encode, positive), report)
         alignment = geometry.alignment(encode(positive.first), encode(positive.second))
         report.add(self.name, "alignment", alignment, len(positive.first))
 
@@ -186,7 +182,7 @@ class _Questions(Task):
         pairs, skipped = parse_questions(self.data.lines(path, _QUESTIONS_HINT), str(path))
         if skipped:
             self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
-        rows = np.random.default_rng(self.options.seed).permutation(len(pairs.gold))
+        rows = np.random.default_rng(_SEED).permutation(len(pairs.gold))
         rows = rows[: self.options.question_pairs]
         gold = pairs.gold[rows]
         if len(set(gold.tolist())) < 2:
@@ -197,12 +193,12 @@ class _Questions(Task):
         return {"": self._pairs.texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        found, bins = cosines(encode, self._pairs), self.options.bins
-        histograms: dict[str, Any] = {"edges": np.linspace(-1.0, 1.0, bins + 1).tolist()}
+        found = cosines(encode, self._pairs)
+        histograms: dict[str, Any] = {"edges": _edges()}
         for kind, label in (("positive", 1), ("negative", 0)):
             mine = found[self._pairs.gold == label]
             report.add(self.name, f"cosine_{kind}", float(mine.mean()), len(mine))
-            histograms[kind] = geometry.histogram(mine, bins)
+            histograms[kind] = geometry.histogram(mine, _BINS)
         report.figures["cosine_histogram"][self.name] = histograms
 
 
@@ -252,6 +248,10 @@ def _text_files(folder: Path) -> list[Path]:
     return paths
 
 
+def _edges() -> list[float]:
+    return np.linspace(-1.0, 1.0, _BINS + 1).tolist()
+
+
 def _enough(task: str, texts: list[str], options: Options) -> list[str]:
     """Returns the texts to use; raises `UserError` for fewer than two."""
     if len(texts) < 2:
@@ -260,22 +260,18 @@ def _enough(task: str, texts: list[str], options: Options) -> list[str]:
 
 
 def _measure(
-    task: str,
-    vectors: np.ndarray,
-    positive_cosines: np.ndarray,
-    options: Options,
-    report: SuiteReport,
+    task: str, vectors: np.ndarray, positive_cosines: np.ndarray, report: SuiteReport
 ) -> None:
     metrics = {
         "isotropy": geometry.isotropy_score(vectors),
-        "isotropy_unit": geometry.isotropy_score(unit64(vectors)),
+        "isotropy_unit": geometry.isotropy_score(unit(vectors, np.float64)),
         "mean_vector_norm": geometry.mean_vector_norm(vectors),
         "uniformity": geometry.uniformity(vectors),
     }
     report.add_all(task, metrics, len(vectors))
-    chance = geometry.random_pair_cosines(vectors, options.random_pairs, options.seed)
+    chance = geometry.random_pair_cosines(vectors, _RANDOM_PAIRS, _SEED)
     report.figures["cosine_histogram"][task] = {
-        "edges": np.linspace(-1.0, 1.0, options.bins + 1).tolist(),
-        "random": geometry.histogram(chance, options.bins),
-        "positive": geometry.histogram(positive_cosines, options.bins),
+        "edges": _edges(),
+        "random": geometry.histogram(chance, _BINS),
+        "positive": geometry.histogram(positive_cosines, _BINS),
     }

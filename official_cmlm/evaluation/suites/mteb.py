@@ -74,11 +74,12 @@ class MtebEncoder:
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Cosines of all rows of `[n, dim]` with all rows of `[m, dim]`: float32 `[n, m]`."""
-        return _unit_rows(embeddings1) @ _unit_rows(embeddings2).T
+        return unit(np.atleast_2d(embeddings1)) @ unit(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
         """Cosine of row i of one array `[n, dim]` with row i of the other: float32 `[n]`."""
-        return np.einsum("nd,nd->n", _unit_rows(embeddings1), _unit_rows(embeddings2))
+        first, second = (unit(np.atleast_2d(side)) for side in (embeddings1, embeddings2))
+        return np.einsum("nd,nd->n", first, second)
 
 
 def role_names(kwargs: Mapping[str, Any]) -> list[str]:
@@ -208,7 +209,3 @@ def _description() -> Any:
         return importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
     except (ImportError, AttributeError):
         return None
-
-
-def _unit_rows(embeddings: np.ndarray) -> np.ndarray:
-    return unit(np.atleast_2d(np.asarray(embeddings, np.float32)))

@@ -20,7 +20,6 @@ TABLES = paper_tables()
 # Fewer trainings than by default; tasks and metrics are the same.
 SETTINGS = (
     "amazon.seeds=1",
-    "geometry.random_pairs=10",
     "sts.split=both",
     f"senteval.tasks={','.join(senteval_suite.TASKS)}",
 )

@@ -30,17 +30,16 @@ def _encode(texts):
     return np.array([[len(t), t.count("a"), 1.0] for t in texts], np.float32)
 
 
-def test_suite(tmp_path):
+def test_suite(tmp_path, monkeypatch):
     """Each file is a task named after it, cut to max_texts; STS-B has the alignment."""
+    monkeypatch.setattr(geometry_suite, "_BINS", 4)
     (tmp_path / "mirror_bert").mkdir()
     (tmp_path / "mirror_bert/words.txt").write_text("a\naa\n\nbbb\ncccc\n")
     (tmp_path / "mirror_bert/LICENSE.txt").write_text("a\nb\n")
     rows = ["g\tf\ty\t1\t5\taa\tbb", "g\tf\ty\t2\t4\tc\tddd", "g\tf\ty\t3\t4.5\ta\taa"]
     (tmp_path / "sts-dev.csv").write_text("\n".join(rows))
     report, data = SuiteReport(), DataFolder(tmp_path)
-    toy.evaluate(
-        geometry_suite, _encode, data, Options(max_texts=3, bins=4, random_pairs=50), report
-    )
+    toy.evaluate(geometry_suite, _encode, data, Options(max_texts=3), report)
     assert not report.failures
     vectors = _encode(["a", "aa", "bbb"])
     assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)
@@ -75,8 +74,9 @@ def test_one_text(tmp_path):
     assert "need at least 2" in report.failures[0] and report.get("two", "uniformity") is not None
 
 
-def test_question_pairs(tmp_path):
+def test_question_pairs(tmp_path, monkeypatch):
     """Mean cosines and shares of both kinds, by hand; malformed lines are counted."""
+    monkeypatch.setattr(geometry_suite, "_BINS", 4)
     vectors = {"a": [1.0, 0.0], "b": [0.6, 0.8], "c": [0.0, 1.0]}
     rows = ["1\t1\t2\ta\tb\t1", "2\t1\t2\ta\tc\t0", "3\t1\t2\tb\tc\t0", "4\ta\tb\t1"]
     header = "id\tqid1\tqid2\tquestion1\tquestion2\tis_duplicate"
@@ -86,7 +86,7 @@ def test_question_pairs(tmp_path):
         geometry_suite,
         lambda texts: np.array([vectors[text] for text in texts], np.float32),
         DataFolder(tmp_path),
-        Options(bins=4),
+        Options(),
         report,
     )
     assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
@@ -110,7 +110,7 @@ def test_question_files_of_another_form(lines, message):
         parse_questions(lines, "x")
 
 
-@pytest.mark.parametrize("name", ["max_texts", "random_pairs", "bins"])
+@pytest.mark.parametrize("name", ["max_texts", "question_pairs"])
 def test_options(name):
     """What would leave nothing to measure is refused."""
     with pytest.raises(ValueError, match=name):
