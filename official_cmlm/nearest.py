@@ -49,7 +49,7 @@ def nearest(
     exclude: np.ndarray | None = None,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k candidates with the largest inner product of each query, best first.
+    """Returns the k candidates with the largest inner product of each query, best first.
 
     Beside the arguments, one block of similarities (queries × candidates) is in memory at a time: a
     million candidates of 768 dimensions take their own 3 GB and less than 1 GB more.
@@ -104,7 +104,7 @@ def nearest_int8(
 def nearest_bits(
     queries: np.ndarray, codes: np.ndarray, k: int = 1, block_bytes: int = BLOCK_BYTES
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k codes with the fewest signs that differ from those of each query, nearest first.
+    """Returns the k codes with the fewest signs unlike those of each query, nearest first.
 
     It is a first choice: `rescored` puts a larger number of these into the order of their products.
 
@@ -136,7 +136,7 @@ def nearest_bits(
 def rescored(
     queries: np.ndarray, chosen: np.ndarray, vectors_of: Callable[[np.ndarray], np.ndarray], k: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The k of each query's chosen candidates with the largest inner product, best first.
+    """Returns the k of each query's chosen candidates with the largest inner product, best first.
 
     Args:
       queries: float `[n, dim]`.
@@ -153,7 +153,7 @@ def rescored(
     _check_k(k, chosen.shape[1])
     indices = np.empty([len(queries), k], np.int64)
     values = np.empty([len(queries), k], np.float32)
-    # By index, for the order of ties, and so that a file is read from its beginning to its end.
+    # Candidates are sorted by index, for the order of ties, and so that a file is read in order.
     for i, candidates in enumerate(np.sort(chosen, axis=1)):
         scores = vectors_of(candidates) @ np.asarray(queries[i], np.float32)
         best = _top(scores[np.newaxis], k)[0]
@@ -173,7 +173,7 @@ def _nearest(
     penalties: np.ndarray | None = None,
     exclude: np.ndarray | None = None,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """The best k of `count` queries, whose blocks of similarities come one after the other."""
+    """Returns the best k of `count` queries from blocks of their similarities."""
     indices = np.empty([count, k], np.int64)
     values = np.empty([count, k], np.float32)
     for rows, similarity in found:
@@ -189,7 +189,7 @@ def _nearest(
 
 
 def import_faiss() -> ModuleType:
-    """The package faiss.
+    """Imports the package faiss.
 
     Raises:
       UserError: if it is not installed.
@@ -230,10 +230,10 @@ class CellIndex:
 
     @classmethod
     def from_bytes(cls, data: np.ndarray, probed: int = _PROBED) -> "CellIndex":
-        """The index of `to_bytes`; give it only bytes that come from a trusted place.
+        """Reads the index that `to_bytes` returned; the bytes must come from a trusted place.
 
         Raises:
-          UserError: if the package faiss is not installed, or the bytes are no such index.
+          UserError: if the package faiss is not installed, or the bytes hold something else.
         """
         faiss = import_faiss()
         made = cls.__new__(cls)
@@ -256,11 +256,11 @@ class CellIndex:
 
     @property
     def width(self) -> int:
-        """Of the vectors."""
+        """The width of the vectors."""
         return self._index.d
 
     def to_bytes(self) -> np.ndarray:
-        """All of the index: uint8 `[bytes]`."""
+        """Returns all of the index: uint8 `[bytes]`."""
         return import_faiss().serialize_index(self._index)
 
     def add(self, candidates: np.ndarray) -> None:
@@ -268,7 +268,7 @@ class CellIndex:
         self._index.add(np.ascontiguousarray(candidates, np.float32))
 
     def vectors(self) -> np.ndarray:
-        """All candidates: float32 `[m, dim]`."""
+        """Returns all candidates: float32 `[m, dim]`."""
         self._index.make_direct_map()
         found = self._index.reconstruct_n(0, len(self))
         # It takes memory, and candidates are added without it.
@@ -276,7 +276,7 @@ class CellIndex:
         return found
 
     def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        """As the function `nearest`; the index is -1 where fewer than k were found."""
+        """Finds neighbours as the function `nearest`; an index is -1 where fewer were found."""
         values, indices = self._index.search(np.ascontiguousarray(queries, np.float32), k)
         return indices, values
 

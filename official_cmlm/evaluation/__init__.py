@@ -1,6 +1,6 @@
 """Evaluation of anything that has `encode(list of str) -> float array [n, dim]`.
 
-    encoding.py         that protocol, and the checks of what an encoder returns
+    encoding.py         that protocol, and the checks of an encoder's vectors
     embedding_cache.py  an encoder that embeds no text twice
     scores.py           what a suite writes into: `SuiteReport`
     suite.py            the parts of a suite: `Task`, `Metric`, `SuiteResults`

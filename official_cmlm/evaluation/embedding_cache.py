@@ -226,7 +226,7 @@ def _split(names: bytes) -> Iterator[bytes]:
 
 
 def _key(text: str, role: str = "") -> bytes:
-    # Of another role, the same text has another vector.
+    # The same text has another vector in another role.
     secret = hashlib.sha256(role.encode("utf-8", "surrogatepass")).digest() if role else b""
     content = text.encode("utf-8", "surrogatepass")
     return hashlib.blake2b(content, digest_size=_KEY_BYTES, key=secret).digest()

@@ -1,4 +1,4 @@
-"""The protocol of an encoder, the checks of what it returns, and its fingerprint."""
+"""The protocol of an encoder, the checks of its vectors, and its fingerprint."""
 
 import dataclasses
 import hashlib
@@ -37,17 +37,17 @@ class Role:
 
 
 def prompted(encode: Encode, prompt: str) -> Role:
-    """The role of texts that get a prompt: a string before each of them."""
+    """Returns the role of texts that get a prompt: a string before each of them."""
     return Role(lambda texts: encode([prompt + text for text in texts]), prompt)
 
 
 def roles_of(encode: Encode) -> Mapping[str, Role]:
-    """Name -> role of an encoder: its attribute `roles`; nothing for a plain function."""
+    """Returns name -> role of an encoder: its attribute `roles`; nothing for a plain function."""
     return getattr(encode, "roles", {})
 
 
 def for_role(encode: Encode, name: str) -> Encode:
-    """The function for texts of a role; `encode` itself if the encoder has no such role."""
+    """Returns the function for texts of a role; `encode` itself if the encoder has no such role."""
     roles = roles_of(encode)
     return roles[name].encode if name in roles else encode
 
@@ -67,7 +67,7 @@ class OpenedEncoder:
       count_tokens: lengths of texts in the encoder's own tokens, without any prompt; None if it
         cannot say them.
       workers: number of processes among which `encode` divides its texts.
-      prompt: what `encode` puts before each text by itself; empty if that is not known.
+      prompt: the text that `encode` itself puts before each; empty if unknown.
     """
 
     name: str
@@ -115,7 +115,7 @@ class LanguageEncoders:
         self.languages = tuple(encoders)
 
     def of(self, language: str) -> Encode:
-        """A language's encoder.
+        """Returns a language's encoder.
 
         Raises:
           UserError: if there is none.
@@ -139,7 +139,7 @@ class EncoderError(UserError):
 
 
 def checked(encode: Encode) -> Encode:
-    """Wraps `encode` with checks of what it returns; the result is a float32 copy.
+    """Wraps `encode` with checks of its vectors; the result is a float32 copy.
 
     The returned function raises `EncoderError` for a wrong number of rows, a width that changes
     between calls, or non-finite values.
@@ -195,7 +195,7 @@ PROBES = (
 
 
 def fingerprint(encode: Encode) -> str:
-    """Sixteen hexadecimal digits computed from an encoder's vectors of a few dozen texts.
+    """Returns sixteen hexadecimal digits computed from an encoder's vectors of a few dozen texts.
 
     For encoders that exist only as Python objects; for a folder use a digest of its files. If the
     encoder fails on a text, its error message enters the digest instead.

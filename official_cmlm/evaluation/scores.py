@@ -1,4 +1,4 @@
-"""What a suite reports: scores, data of figures, notes and failures."""
+"""The report of a suite: scores, data of figures, notes and failures."""
 
 import contextlib
 import dataclasses
@@ -80,7 +80,7 @@ class SuiteReport:
       seeds: the random seeds used.
       finished: the scores and notes of each finished task that takes long.
       keep: called after each of these tasks. Default: does nothing.
-      configuration: settings of trainings on which every score depends, to stand beside the scores
+      configuration: settings of trainings on which every score depends, shown with the scores
         where they are compared with published ones; empty: none.
       encoder_languages: languages that have an encoder of their own; empty: one embeds all.
       traces: stack traces of unexpected exceptions, for developers.
@@ -121,13 +121,13 @@ class SuiteReport:
             self.add(task, metric, value, count)
 
     def get(self, task: str, metric: str) -> float | None:
-        """The value of a score, or None if it was not added."""
+        """Returns the value of a score, or None if it was not added."""
         found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
         return found[0] if found else None
 
     @property
     def unscored(self) -> list[str]:
-        """What has no data and what failed, one line each."""
+        """The tasks without data and those that failed, one line each."""
         lines = [f"{one.task}: {one.what}: missing; {one.hint}" for one in self.missing]
         return lines + self.failures
 
@@ -212,7 +212,7 @@ class TextLengths:
                 counts.tokens_cut += int(excess.sum())
 
     def notes(self) -> list[str]:
-        """One line on what was cut, the task with the most first; nothing if nothing was."""
+        """Returns a line on the texts that were cut, the most affected task first; none without."""
         cut = {task: found for task, found in self.tasks.items() if found.cut}
         if not cut:
             return []

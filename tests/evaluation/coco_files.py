@@ -4,7 +4,7 @@ import numpy as np
 
 
 def binary(value):
-    """A value in protocol 2, as `cPickle` of Python 2 wrote it, without the header and stop."""
+    """Returns a value in protocol 2, as Python 2 wrote it, without the header and stop."""
     if isinstance(value, np.ndarray):
         shape = b"".join(binary(n) for n in value.shape)
         return (
@@ -26,7 +26,7 @@ def binary(value):
 
 
 def text(value):
-    """A value in protocol 0, which `cPickle.dump` of Python 2 wrote unless told otherwise."""
+    """Returns a value in protocol 0, the default of Python 2's `cPickle.dump`."""
     if isinstance(value, np.ndarray):
         shape = b"".join(map(text, value.shape))
         return (
@@ -47,12 +47,12 @@ def text(value):
 
 
 def pickled(value, protocol=2):
-    """A whole pickle of protocol 0 or 2."""
+    """Returns a whole pickle of protocol 0 or 2."""
     return text(value) + b"." if protocol == 0 else b"\x80\x02" + binary(value) + b"."
 
 
 def part(count, seed=0, width=6):
-    """The content of one file: images and captions that say which of their values is largest."""
+    """Returns the content of one file: images, and captions that name their largest values."""
     rng = np.random.default_rng(seed)
     features = rng.normal(size=[count, width]).astype(np.float32)
     words = ("cat", "dog", "ship", "tree", "moon", "cup")[:width]

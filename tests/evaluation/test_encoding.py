@@ -16,7 +16,7 @@ from official_cmlm.evaluation.encoding import (
 
 
 def _encode(texts):
-    """Length and code points."""
+    """Returns the length and code points of each text."""
     return np.array([[len(t), sum(map(ord, t)), 1.0] for t in texts])
 
 

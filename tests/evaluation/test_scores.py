@@ -124,7 +124,7 @@ def test_other_errors_are_passed_on(error):
 
 
 def _counting(longest):
-    """An encoder whose texts say how many tokens they have."""
+    """Returns an encoder whose texts say how many tokens they have."""
     return OpenedEncoder(
         *("toy", "python", "0" * 16, toy.encode),
         roles={"query": prompted(toy.encode, "9 ")},

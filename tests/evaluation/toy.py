@@ -15,7 +15,7 @@ def evaluate(suite, encode, data, options, report):
 
 
 def encode(texts, dim=64):
-    """Hashed words and letter trigrams: similar strings get similar vectors."""
+    """Counts hashed words and letter trigrams: similar strings get similar vectors."""
     vectors = np.zeros([len(texts), dim], np.float32)
     for row, text in zip(vectors, texts):
         padded = f" {text} "
@@ -35,7 +35,7 @@ GOOD, BAD = ("fine lovely film", "great warm film"), ("dull awful film", "poor c
 
 
 def sentences(count, offset=0):
-    """Alternately good and bad sentences, no two alike, with their labels."""
+    """Returns alternately good and bad sentences, all different, with their labels."""
     labels = [i % 2 for i in range(count)]
     texts = [
         f"{(GOOD if label else BAD)[i // 2 % 2]} number {i + offset}"
@@ -45,7 +45,7 @@ def sentences(count, offset=0):
 
 
 def write_senteval(root, count=60):
-    """SentEval's tasks in their own formats, `count` rows a class or part; TREC is Latin-1."""
+    """Writes SentEval's tasks in their formats, `count` rows a class or part; TREC in Latin-1."""
     texts, labels = sentences(2 * count)
     good = [t for t, label in zip(texts, labels) if label]
     bad = [t for t, label in zip(texts, labels) if not label]
@@ -93,7 +93,7 @@ def write_senteval(root, count=60):
 
 
 def write_year(folder, gold):
-    """The subsets of an STS year: four pairs each, with these scores."""
+    """Writes the subsets of an STS year: four pairs each, with these scores."""
     for subset in SUBSETS[folder.name.partition("-")[0]]:
         texts = [f"{sentence}\t{GOOD[0]}" for sentence in (*GOOD, *BAD)]
         write(folder / f"STS.input.{subset}.txt", texts)

@@ -37,7 +37,7 @@ class Reviews:
     skipped: int
 
     def take(self, rows: np.ndarray) -> "Reviews":
-        """The reviews with these indices, in this order."""
+        """Returns the reviews with these indices, in this order."""
         return Reviews([self.texts[i] for i in rows], self.labels[rows], self.skipped)
 
 
@@ -60,7 +60,7 @@ def read(data: DataFolder, folder: Path, language: str, part: str) -> Reviews:
       part: `train` or `test`.
 
     Raises:
-      UserError: if there is no file or no review in it.
+      UserError: without a file, or without a review in it.
     """
     table = folder / language / f"{part}.tsv"
     records = folder / f"dataset_{language}_{part}.json"
@@ -80,13 +80,13 @@ Rows = list[tuple[float, str] | None]
 
 
 def parse_table(lines: Sequence[str]) -> Rows:
-    """(stars, text) of each line `stars<TAB>text`; None for a malformed line."""
+    """Reads (stars, text) of each line `stars<TAB>text`; None for a malformed line."""
     split = (line.split("\t") for line in lines if line.strip())
     return [_row(*cells) if len(cells) == 2 else None for cells in split]
 
 
 def parse_records(lines: Sequence[str]) -> Rows:
-    """(stars, text) of JSON lines with `stars` and `review_body`; None for a malformed line."""
+    """Reads (stars, text) of JSON lines with `stars` and `review_body`; None if malformed."""
     rows: Rows = []
     for line in lines:
         if not line.strip():
@@ -103,7 +103,7 @@ def parse_records(lines: Sequence[str]) -> Rows:
 
 
 def parse_markup(lines: Sequence[str]) -> Rows:
-    """(stars, text) from `<rating>` and `<text>` of each `<item>`; None if malformed.
+    """Reads (stars, text) from `<rating>` and `<text>` of each `<item>`; None if malformed.
 
     The files are not well-formed XML, so items are found by pattern. Of entities, only HTML's
     character references are replaced.

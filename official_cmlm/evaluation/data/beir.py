@@ -48,7 +48,7 @@ class Collection:
 
 
 def collections_in(root: Path) -> dict[str, Path]:
-    """Name -> folder of each data set: below `beir` or `nanobeir`, or else below `root`, or `root`.
+    """Returns name -> folder of the data sets below `beir` or `nanobeir`, else below or in `root`.
 
     One that has parts is a folder of theirs (BEIR's CQADupStack: `cqadupstack/android` …).
     """
@@ -59,7 +59,7 @@ def collections_in(root: Path) -> dict[str, Path]:
     for base in bases or [root]:
         for path in sorted([*base.glob("*"), *base.glob("*/*")]):
             name = path.relative_to(base).as_posix()
-            # A folder inside of a data set is no data set.
+            # A folder inside of a data set is not a data set.
             if name.partition("/")[0] not in found and _is_collection(path):
                 found[name] = path
     return found
@@ -113,7 +113,7 @@ class _Reader:
         self.notes: list[str] = []
 
     def texts(self, part: str) -> dict[str, str]:
-        """Id -> text of `corpus` or `queries`; of equal ids the last counts, as in BEIR."""
+        """Returns id -> text of `corpus` or `queries`; of equal ids the last counts, as in BEIR."""
         found: dict[str, str] = {}
         malformed = repeated = total = 0
         for path, row in self._rows(self._text_files(part)):
@@ -137,7 +137,7 @@ class _Reader:
         return found
 
     def judgements(self, split: str) -> dict[str, dict[str, int]]:
-        """Id of a query -> id of a document -> score."""
+        """Returns id of a query -> id of a document -> score."""
         found: dict[str, dict[str, int]] = collections.defaultdict(dict)
         malformed = total = 0
         for _, row in self._rows(self._judgement_files(split)):
@@ -182,7 +182,7 @@ class _Reader:
         raise MissingData(self._folder / "qrels" / f"{split}.tsv", have)
 
     def _rows(self, paths: Sequence[Path]) -> Iterator[tuple[Path, Mapping[str, Any]]]:
-        """(file, row) of all files; an empty mapping for a line that is no row."""
+        """Yields (file, row) of all files; an empty mapping for a line without a row."""
         for path in paths:
             for row in _ROWS[path.suffix](self._data.file(path, HINT)):
                 yield path, row
@@ -245,7 +245,7 @@ def _parquet_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _id(value: object) -> str | None:
-    """An id as text; numbers are as good, other values are none."""
+    """Returns an id as text; numbers are accepted, other values give None."""
     if isinstance(value, bool) or not isinstance(value, str | int):
         return None
     try:
@@ -256,7 +256,7 @@ def _id(value: object) -> str | None:
 
 
 def _whole(value: object) -> int | None:
-    """A whole number of at most 32 bits, as trec_eval's relevance; None if it is none."""
+    """Returns a whole number of at most 32 bits, as trec_eval's relevance; else None."""
     try:
         number = float(value)
     except (TypeError, ValueError, OverflowError):

@@ -45,10 +45,10 @@ class Direction:
 
 
 def discover(folder: Path) -> list[Direction]:
-    """All directions below a folder, sorted by name; of files with the same name the first is used.
+    """Finds all directions below a folder, sorted by name; the first file of each name counts.
 
     Raises:
-      UserError: if there is no dictionary.
+      UserError: without a dictionary.
     """
     found: dict[str, Direction] = {}
     seen: set[str] = set()

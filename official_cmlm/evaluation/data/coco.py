@@ -38,7 +38,7 @@ def read_coco(data: DataFolder, root: Path) -> dict[str, Captioned]:
 
     Raises:
       MissingData: if a file is missing.
-      UserError: if it is no pickle of arrays, lists and strings, or has another structure.
+      UserError: if it is not a pickle of arrays, lists and strings, or has another structure.
     """
     parts = {
         part: _read(data, root / "COCO" / f"{name}.pkl")
@@ -65,7 +65,7 @@ def _read(data: DataFolder, path: Path) -> Captioned:
 
 
 def _captioned(found: Any, size: int) -> Captioned:
-    """The part that a pickle of `size` bytes holds."""
+    """Returns the part that a pickle of `size` bytes holds."""
     if not isinstance(found, dict):
         raise Refused(f"found a {type(found).__name__}")
     wanted = ("features", "captions", "image_to_caption_ids")
@@ -128,7 +128,7 @@ def _images(features: Any, size: int) -> np.ndarray:
 
 
 def _caption(entry: Any) -> str:
-    """The toolkit's sentence: the cleaned caption and a full stop, words separated by spaces."""
+    """Returns the toolkit's sentence: the cleaned caption and a full stop, single spaces."""
     text = entry.get("cleaned_caption") if isinstance(entry, dict) else None
     if not isinstance(text, str) or len(text) > _LONGEST_CAPTION:
         raise Refused("a caption without a string cleaned_caption of at most 10,000 characters")

@@ -53,7 +53,7 @@ class Mention:
 
 
 def split_ids(text: str) -> frozenset[str]:
-    """The ids in a cell, separated by `|` or `+`."""
+    """Returns the ids in a cell, separated by `|` or `+`."""
     return frozenset(part.strip() for part in re.split(r"[|+]", text)) - {""}
 
 
@@ -76,7 +76,7 @@ class Queries:
     cased: bool = False
 
     def read(self, data: DataFolder) -> tuple[list[list[Mention]], Counter[str]]:
-        """(mentions of each fold, number of lines left out by reason); without folds, of one.
+        """Reads (mentions of each fold, number of lines left out by reason); one fold by default.
 
         Raises:
           UserError: if a fold has no mention.
@@ -122,7 +122,7 @@ def find_folders(root: Path) -> list[Path]:
 
 
 def find_dictionary(folder: Path, split: str) -> Path:
-    """The file of a folder's names.
+    """Returns the file of a folder's names.
 
     Raises:
       MissingData: if there is none.
@@ -135,7 +135,7 @@ def find_dictionary(folder: Path, split: str) -> Path:
 
 
 def find_queries(folder: Path, split: str) -> list[Queries]:
-    """What a folder has of a part of its data: `test`, `dev` or `train`.
+    """Finds the files of a part of a folder's data: `test`, `dev` or `train`.
 
     Raises:
       MissingData: if it has nothing of that part. Another part is never taken for it.
@@ -188,7 +188,7 @@ def _without_path(
 def parse_dictionary(
     lines: Sequence[str], source: str
 ) -> tuple[list[str], list[frozenset[str]], int]:
-    """(names, ids of each name, number of malformed lines) of a dictionary.
+    """Parses a dictionary: (names, ids of each name, number of malformed lines).
 
     Raises:
       UserError: if no line is well-formed.
@@ -212,7 +212,7 @@ def parse_dictionary(
 
 
 def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """(mentions, number of lines left out by reason) of a file in PubTator format.
+    """Reads (mentions, lines left out by reason) of a file in PubTator format.
 
     Its lines are `pmid|t|title`, `pmid|a|abstract`, relations (four columns) and mentions: pmid,
     start, end, text, type, ids, and for composite mentions a seventh column with the parts,
@@ -236,7 +236,7 @@ def parse_pubtator(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
 
 
 def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """(mentions, number of lines left out by reason) of a file with columns mention and ids.
+    """Reads (mentions, lines left out by reason) of a file with columns mention and ids.
 
     In a mention with several ids, `|` and `+` separate the parts of a composite mention; with a
     single id they belong to the name ("CD4+").
@@ -253,7 +253,7 @@ def parse_table(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
 
 
 def parse_concepts(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """(mentions, number of lines left out by reason) of BioSyn's `*.concept` files.
+    """Reads (mentions, lines left out by reason) of BioSyn's `*.concept` files.
 
     Lines are `pmid||start|end||type||mention||ids`; the parts of a composite mention are separated
     by `|`, and punctuation is gone from all of them, so that `|` and `+` are separators only.
@@ -269,7 +269,7 @@ def parse_concepts(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
 
 
 def parse_id_mention(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]:
-    """(mentions, number of lines left out by reason) of lines `id||mention`, or with a sentence.
+    """Reads (mentions, lines left out by reason) of lines `id||mention`, or with a sentence.
 
     XL-BEL's ids are joined by `|`; its second version has a third column, the sentence.
     """
@@ -285,7 +285,7 @@ def parse_id_mention(lines: Iterable[str]) -> tuple[list[Mention], Counter[str]]
 
 
 def parse_cometa(lines: Sequence[str], path: Path) -> tuple[list[Mention], Counter[str]]:
-    """(mentions, number of lines left out by reason) of COMETA's tab-separated table.
+    """Reads (mentions, lines left out by reason) of COMETA's tab-separated table.
 
     Of its columns, which are found by the header, these are read: `Term`, and `General SNOMED ID`,
     or for splits whose folder ends with `_specific` the column `Specific SNOMED ID`.

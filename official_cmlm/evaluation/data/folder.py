@@ -32,7 +32,7 @@ class DataFolder:
         self._judged: set[str] = set()
 
     def folder(self, *candidates: str, hint: str, holding: Sequence[str] = ()) -> Path:
-        """The first of the folders below `root` that exists.
+        """Returns the first of the folders below `root` that exists.
 
         Args:
           *candidates: paths below `root`, tried in this order; `.` is the root itself.
@@ -83,7 +83,7 @@ class DataFolder:
     def table(
         self, path: Path, hint: str, is_header: Callable[[str], bool]
     ) -> tuple[str, list[str]]:
-        """The header of a UTF-8 file and its other lines, read as `lines` reads them.
+        """Returns the header of a UTF-8 file and its other lines, read as `lines` reads them.
 
         Args:
           path: the file.
@@ -139,7 +139,7 @@ class DataFolder:
 
 
 def _verdict(path: Path, name: str, digest: str, found: int | None, rows: int | None) -> str | None:
-    """How a file differs from the published one; None if it does not, or is unknown."""
+    """Returns a file's difference from the published one; None without one, or if unknown."""
     known = _known(name)
     wanted = rows if rows is not None else known.get("rows")
     if None not in (wanted, found) and found != wanted:
@@ -171,7 +171,7 @@ _ROOTS = ("", "tatoeba/v1/", "pawsx/", "qnli/", "stsb_multi_mt/")
 
 
 def _known(name: str) -> dict:
-    """The published file's `rows` and, if known, `sha256` (a list); empty for unknown files."""
+    """Returns the published file's `rows` and, if known, `sha256` (a list); else nothing."""
     table = _table()
     for above in _ABOVE:
         name = name.removeprefix(above)

@@ -23,7 +23,7 @@ _OTHERS = {
 
 
 def two_letters(code: str) -> str:
-    """The two-letter code of a language, in lower case; a code without one as it is.
+    """Returns the two-letter code of a language, in lower case; a code without one as it is.
 
     >>> [two_letters(code) for code in ("ENG", "cmn", "fr", "YUE", "german")]
     ['en', 'zh', 'fr', 'yue', 'de']
@@ -33,7 +33,7 @@ def two_letters(code: str) -> str:
 
 
 def pair_name(first: str, second: str) -> str:
-    """The one name of a pair of languages, whichever comes first in a file's name.
+    """Returns the one name of a pair of languages, whichever comes first in a file's name.
 
     >>> pair_name("ZHO", "he"), pair_name("CMN", "HEB"), pair_name("heb", "cmn")
     ('he-zho', 'he-zh', 'he-zh')
@@ -42,7 +42,7 @@ def pair_name(first: str, second: str) -> str:
 
 
 def direction_name(direction: str) -> str:
-    """A translation direction `<source>-<target>` in the codes of `two_letters`.
+    """Returns a translation direction `<source>-<target>` in the codes of `two_letters`.
 
     >>> direction_name("DEU-eng"), direction_name("en-de"), direction_name("en")
     ('de-en', 'en-de', 'en')
@@ -53,7 +53,7 @@ def direction_name(direction: str) -> str:
 def chosen(
     option: str, wanted: Sequence[str], there: Sequence[str], report: SuiteReport | None = None
 ) -> list[str]:
-    """Those of the languages that are there which an option names; all if it names none.
+    """Selects the languages that an option names from those that are there; by default all.
 
     Args:
       option: e.g. `tatoeba.languages`, for the message.

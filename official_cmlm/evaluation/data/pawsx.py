@@ -42,7 +42,7 @@ class Unsuitable(UserError):
 
 
 def splits(folder: Path) -> list[tuple[str, Files]]:
-    """The splits below a folder, by their names in XTREME: `test`, `dev`, then others by name.
+    """Finds the splits below a folder, by XTREME's names: `test`, `dev`, then others by name.
 
     Files of both publishers are never mixed: a split that is there twice comes twice.
     """
@@ -61,12 +61,12 @@ def splits(folder: Path) -> list[tuple[str, Files]]:
 
 
 def split_name(name: str) -> str:
-    """XTREME's name of a split, of a name that may be that of Google's file."""
+    """Returns XTREME's name of a split, which may be called as in Google's file."""
     return _SPLITS.get(name.removesuffix(".tsv"), name)
 
 
 def first_sentences(data: DataFolder, path: Path, hint: str = HINT) -> list[str]:
-    """The column `sentence1` of a PAWS-X file; "" for rows without a sentence.
+    """Returns the column `sentence1` of a PAWS-X file; "" for rows without a sentence.
 
     Rows with another number of columns than the others, or with `NS`, have no sentence.
 
@@ -116,7 +116,7 @@ def _names(header: str) -> list[str]:
 
 
 def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]) -> int:
-    """Index of sentence1."""
+    """Returns the index of sentence1."""
     if header:
         return _names(header).index("sentence1")
     filled = [row for row in rows if len(row) == columns]

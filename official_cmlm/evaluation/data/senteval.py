@@ -123,7 +123,7 @@ def _files(
     parse: Callable[[str], tuple[str, str, float]],
     header: str = "",
 ) -> Callable[..., Parts]:
-    """A reader of one file a part."""
+    """Returns a reader of one file a part."""
 
     def read(data: DataFolder, root: Path, notes: list[str]) -> Parts:
         parts = {}

@@ -30,7 +30,7 @@ RUSSIAN_HINT = (
     "data/download_data.sh of github.com/deepmipt/deepPavlovEval gets it; its folder "
     "STS2012_MSRvid_translated (STS.input.MSRvid.txt, STS.gs.MSRvid.txt) belongs into DATA_DIR"
 )
-# What is known of each kind of file, for the error message about another one.
+# The known form of each kind of file, for the error message about another one.
 _BENCHMARK_FORM = "STS-B's seven or more tab-separated columns, the score and the texts in 5 to 7"
 _SICK_FORM = "SentEval's SICK, tab-separated: pair_ID, two texts, relatedness_score, judgment"
 _CSV_FORM = "stsb_multi_mt's two texts and a score, separated by commas, without a header"
@@ -71,7 +71,7 @@ class ScoredPairs:
 
 
 def together(subsets: Mapping[str, ScoredPairs]) -> ScoredPairs:
-    """The pairs of all subsets as one list."""
+    """Returns the pairs of all subsets as one list."""
     parts = list(subsets.values())
     return ScoredPairs(
         [sentence for pairs in parts for sentence in pairs.first],
@@ -94,7 +94,7 @@ def read_sts_benchmark(path: Path) -> ScoredPairs:
 
 
 def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
-    """STS-B's pairs; `path` is named in errors."""
+    """Parses STS-B's pairs; `path` is named in errors."""
     rows = [line.split("\t") for line in lines]
     if rows and "sentence1" in rows[0]:
         # GLUE's copy has a number of another meaning where the publisher's files have the score.
@@ -104,19 +104,19 @@ def parse_sts_benchmark(path: Path, lines: Sequence[str]) -> ScoredPairs:
 
 
 def parse_sick(path: Path, lines: Sequence[str]) -> ScoredPairs:
-    """SICK's pairs, from lines without the header; columns: number, two sentences, score, …"""
+    """Parses SICK's pairs; columns: number, two sentences, score, …; without the header."""
     rows = [line.split("\t") for line in lines]
     return scored_pairs(path, [row[1:4] for row in rows], lines, f"{_SICK_FORM}; {HINT}")
 
 
 def parse_csv(path: Path, lines: Sequence[str]) -> ScoredPairs:
-    """The pairs of `stsb_multi_mt`'s files: two sentences and a score, separated by commas."""
+    """Parses the pairs of `stsb_multi_mt`'s files: two sentences and a score, by commas."""
     rows = [_csv_cells(line) for line in lines]
     return scored_pairs(path, rows, lines, f"{_CSV_FORM}; {LANGUAGES_HINT}")
 
 
 def _csv_cells(line: str) -> list[str]:
-    """One line of CSV by itself: an unclosed quotation mark spoils no other line."""
+    """Splits one line of CSV, so that an unclosed quotation mark spoils no other line."""
     try:
         return next(csv.reader([line]), [])
     except csv.Error:
@@ -124,7 +124,7 @@ def _csv_cells(line: str) -> list[str]:
 
 
 def find_translations(root: Path, split: str) -> dict[str, Path]:
-    """Language -> file of a part of STS-B's translations, below the data folder `root`."""
+    """Returns language -> file of a part of STS-B's translations, below the data folder `root`."""
     found: dict[str, Path] = {}
     for folder in ("stsb_multi_mt", "stsb_multi_mt/data", "stsb-multi-mt/data"):
         for path in sorted(root.glob(f"{folder}/stsb-*-{split}.csv")):
@@ -134,7 +134,7 @@ def find_translations(root: Path, split: str) -> dict[str, Path]:
 
 
 def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
-    """The tracks of SemEval-2017 below the data folder `root`.
+    """Returns the tracks of SemEval-2017 below the data folder `root`.
 
     Returns:
       e.g. `es-es`, or `es-en-4a`, as two tracks have that pair -> (texts, scores), of which the
@@ -157,7 +157,7 @@ def find_tracks(root: Path) -> dict[str, tuple[Path, Path]]:
 
 
 def find_russian(root: Path) -> tuple[Path, Path] | None:
-    """(texts, scores) of deepPavlovEval's Russian pairs below the data folder; None: not there."""
+    """Finds (texts, scores) of deepPavlovEval's Russian pairs; None if they are not there."""
     for base in ("", "STS", "deepPavlovEval/data", "senteval/downstream/STS"):
         folder = root / base / "STS2012_MSRvid_translated"
         # The second pair are the default names of deepPavlovEval's reader.
@@ -237,7 +237,7 @@ def scored_pairs(
 
 
 def _found(lines: Sequence[str]) -> str:
-    """What a file's first line looks like."""
+    """Describes a file's first line."""
     if not lines:
         return "the file is empty"
     tabs, commas = lines[0].count("\t"), lines[0].count(",")

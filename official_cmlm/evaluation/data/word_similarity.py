@@ -95,19 +95,19 @@ class WordPairs:
 
     @property
     def numbered(self) -> Rows:
-        """By number, of equal numbers the last."""
+        """Rows by number; the last of equal numbers."""
         return {number: (first, second, score) for number, first, second, score in self.rows}
 
 
 def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairFile]]:
-    """Data set -> language or pair of languages -> its pairs; notes tell which files are not taken.
+    """Finds the files of each data set by language or pair of languages; notes name ignored ones.
 
     Languages have their two-letter code where there is one, those of SimLex-999 the name in the
     file; a pair has its codes in alphabetical order. What is wrong with the two tables of
     Multi-SimLex is reported under `multi_simlex`.
 
     Raises:
-      MissingData: if there are no files.
+      MissingData: without files.
     """
     found: dict[str, dict[str, PairFile]] = {name: {} for name in DATA_SETS}
 
@@ -144,7 +144,7 @@ def discover(data: DataFolder, report: SuiteReport) -> dict[str, dict[str, PairF
 
 
 def read(data: DataFolder, file: PairFile) -> WordPairs:
-    """The pairs of a file.
+    """Reads the pairs of a file.
 
     Raises:
       MissingData: if a file is missing.
@@ -161,7 +161,7 @@ def read(data: DataFolder, file: PairFile) -> WordPairs:
 
 
 def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPairs:
-    """Word pairs from the lines of a file.
+    """Parses word pairs from the lines of a file.
 
     Args:
       lines: tab-separated or, without a tab, comma-separated; without the header.
@@ -212,7 +212,7 @@ def crossed(first: Rows, second: Rows) -> ScoredPairs:
 
 
 def all_crossed(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
-    """Pair of languages -> pairs, for all two languages that give at least two pairs."""
+    """Returns pair of languages -> pairs, for all two languages that give at least two pairs."""
     found = {
         pair_name(a, b): crossed(rows[a], rows[b])
         for a, b in itertools.combinations(sorted(rows), 2)
@@ -229,7 +229,7 @@ def _files(root: Path, data_set: str) -> Iterator[Path]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a line: tab-separated as they are, comma-separated as `csv` reads them."""
+    """Splits a line into cells: at tabs, else at commas as `csv` does."""
     if "\t" in line or "," not in line:
         return line.split("\t")
     try:
@@ -240,7 +240,7 @@ def _cells(line: str) -> list[str]:
 
 
 def _plain(name: str) -> str:
-    """A column's name for comparison: `Word 1`, `word_1` and `word1` are one."""
+    """Returns a column's name for comparison: `Word 1`, `word_1` and `word1` are one."""
     return re.sub(r"[\s_\"]+", "", name).casefold()
 
 
@@ -289,7 +289,7 @@ def _row(
 
 
 def _mean(cells: Iterator[str]) -> float | None:
-    """Mean of the cells that are filled; None if none is, or one is not a finite number."""
+    """Returns the mean of the filled cells; None without any, or if one is not finite."""
     try:
         values = [float(cell) for cell in cells if cell.strip()]
     except ValueError:
@@ -354,7 +354,7 @@ class _Table:
 
 
 def _by_id(data: DataFolder, path: Path) -> _Table:
-    """A table's rows by the column ID, else by their place; short rows are filled up."""
+    """Returns a table's rows by the column ID, else by their place; short rows are filled up."""
     header, lines = data.table(path, HINT, lambda line: True)
     names = [_plain(name) for name in _cells(header)]
     place = names.index("id") if "id" in names else None

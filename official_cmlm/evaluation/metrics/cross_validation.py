@@ -39,13 +39,13 @@ class Solver(abc.ABC):
 
     @abc.abstractmethod
     def grid(self, kind: str) -> Sequence[float]:
-        """The strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
+        """Returns the strengths to try in the protocol `inner_kfold`, `kfold` or `split`."""
 
     @abc.abstractmethod
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
     ) -> list[Predictor]:
-        """A classifier for each strength; `dev` is for early stopping."""
+        """Returns a classifier for each strength; `dev` is for early stopping."""
 
     def fit_folds(
         self,
@@ -56,7 +56,7 @@ class Solver(abc.ABC):
         seed: int,
         tick: Tick,
     ) -> list[list[Predictor]]:
-        """For each fold what `fit` gives for its rows; ticks for each."""
+        """Fits each fold by `fit`; ticks for each."""
         found = []
         for fold in folds:
             train = rows[fold.train], labels[fold.train]
@@ -73,7 +73,7 @@ class MiniBatchSolver(Solver):
     config: ClassifierConfig
 
     def grid(self, kind: str) -> Sequence[float]:
-        """Weight decays."""
+        """Returns weight decays."""
         del kind
         return [1e-5, 1e-4, 1e-3, 1e-2]
 
@@ -92,7 +92,7 @@ class MiniBatchSolver(Solver):
         seed: int,
         tick: Tick,
     ) -> list[list[Predictor]]:
-        """All of them side by side; see `senteval_classifier.fit_folds`."""
+        """Fits all folds side by side; see `senteval_classifier.fit_folds`."""
         return senteval_classifier.fit_folds(
             rows, labels, folds, num_classes, self.config, seed, tick
         )
@@ -133,7 +133,7 @@ def inner_kfold(
     seed: int,
     tick: Tick = lambda done: None,
 ) -> tuple[float, float]:
-    """Accuracy of tasks with a training set only: MR, CR, SUBJ, MPQA.
+    """Returns the accuracy of tasks with a training set only: MR, CR, SUBJ, MPQA.
 
     Nested cross-validation: each fold is classified by a classifier trained on the other folds,
     whose strength is chosen by cross-validation within those. The result is the mean over folds.
@@ -238,7 +238,7 @@ def best_on_dev(
     seed: int,
     strengths: Sequence[float],
 ) -> Predictor:
-    """The classifier with the best accuracy on `dev`, rounded to 0.01 % as in the toolkit.
+    """Returns the classifier with the best accuracy on `dev`, rounded to 0.01 % as in the toolkit.
 
     Ties go to the first strength.
     """
@@ -258,7 +258,7 @@ def _best(
     seed: int,
     tick: Tick,
 ) -> tuple[list[float], list[float]]:
-    """For each of several parts of the rows: the best strength, and its accuracy, 0 to 1.
+    """Returns the best strength for each of several parts of the rows, and its accuracy, 0 to 1.
 
     That is the mean over folds of the part, rounded to 0.01 % as in the toolkit.
     """

@@ -10,7 +10,7 @@ _ROWS = 1024
 
 
 def isotropy_score(vectors: np.ndarray) -> float:
-    """Isotropy score, 0 (all vectors in a narrow cone) to 1 (isotropic); higher is better.
+    """Returns the isotropy score, 0 (all in a narrow cone) to 1 (isotropic); higher is better.
 
     min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c runs
     over the eigenvectors of VᵀV with both signs (Mirror-BERT, Equation 2, after Mu and Viswanath
@@ -31,7 +31,7 @@ def isotropy_score(vectors: np.ndarray) -> float:
 
 
 def mean_vector_norm(vectors: np.ndarray) -> float:
-    """Norm of the mean of the unscaled vectors (Mirror-BERT, Equation 3); 0 if they are centred.
+    """Returns the norm of the mean vector (Mirror-BERT, Equation 3); 0 if centred.
 
     Args:
       vectors: float `[n, dim]`.
@@ -43,7 +43,7 @@ def mean_vector_norm(vectors: np.ndarray) -> float:
 
 
 def alignment(first: np.ndarray, second: np.ndarray) -> float:
-    """Mean squared distance of positive pairs on the unit sphere, 0 to 4; lower is better.
+    """Returns the mean squared distance of positive unit vectors, 0 to 4; lower is better.
 
     Wang and Isola (2020), alpha = 2.
 
@@ -61,7 +61,7 @@ def alignment(first: np.ndarray, second: np.ndarray) -> float:
 
 
 def uniformity(vectors: np.ndarray) -> float:
-    """Logarithm of the mean of exp(-2 d²) over all pairs of rows, at most 0; lower is better.
+    """Returns the logarithm of the mean of exp(-2 d²) over all pairs, at most 0; lower is better.
 
     d is the distance on the unit sphere (Wang and Isola 2020, t = 2).
 

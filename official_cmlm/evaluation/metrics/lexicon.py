@@ -10,7 +10,7 @@ RETRIEVALS = ("csls", "cosine")
 
 
 def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The orthogonal W for which source @ W is closest to target (Schönemann 1966; MUSE).
+    """Returns the orthogonal W with source @ W closest to target (Schönemann 1966; MUSE).
 
     W = U Vᵀ of the singular value decomposition of sourceᵀ · target minimises ‖source W − target‖
     over all orthogonal matrices.
@@ -22,7 +22,7 @@ def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
       float64 `[dim, dim]`.
 
     Raises:
-      ValueError: if the shapes differ or there are no rows.
+      ValueError: without rows, or if the shapes differ.
     """
     if source.shape != target.shape or not len(source):
         raise ValueError(f"need pairs, got {list(source.shape)} and {list(target.shape)}")
@@ -31,7 +31,7 @@ def procrustes(source: np.ndarray, target: np.ndarray) -> np.ndarray:
 
 
 def centred(vectors: np.ndarray) -> np.ndarray:
-    """Unit rows, minus their mean, scaled to length 1 again (Artetxe et al. 2018): float32."""
+    """Subtracts the mean of unit rows and scales them to length 1 again (Artetxe et al. 2018)."""
     scaled = unit(vectors)
     return unit(scaled - scaled.mean(axis=0, dtype=np.float64))
 
@@ -44,7 +44,7 @@ def translations(
     retrieval: str = "csls",
     k: int = 10,
 ) -> np.ndarray:
-    """The best candidates of each query, best first.
+    """Returns the best candidates of each query, best first.
 
     CSLS (Conneau et al. 2018) of x and y is 2 cos(x, y) − r(x) − r(y), where r is the mean cosine
     with the k nearest neighbours in the other language. r(x) does not change the order of x's
@@ -74,7 +74,7 @@ def translations(
 
 
 def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
-    """Percentage of queries with a correct candidate among the first k (MUSE).
+    """Returns the percentage of queries with a correct candidate among the first k (MUSE).
 
     Args:
       found: int `[n, most]`, best first.
@@ -82,7 +82,7 @@ def precision_at(found: np.ndarray, gold: Sequence[set[int]], k: int) -> float:
       k: number of candidates to look at; all if there are fewer.
 
     Raises:
-      ValueError: if there are no queries or `gold` has another length.
+      ValueError: without queries, or if `gold` has another length.
     """
     if len(found) != len(gold) or not len(gold):
         raise ValueError(f"need gold for each query, got {len(gold)} for {len(found)}")

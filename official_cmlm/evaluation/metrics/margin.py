@@ -116,7 +116,7 @@ def margins(
 
 
 def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float) -> Extraction:
-    """Precision, recall and F1 of the candidates whose score is at least the threshold.
+    """Scores the candidates that reach the threshold by precision, recall and F1.
 
     Args:
       scores: float `[c]`.
@@ -125,7 +125,7 @@ def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float
       threshold: minimum score.
 
     Raises:
-      ValueError: if there are no gold pairs.
+      ValueError: without gold pairs.
     """
     if gold < 1:
         raise ValueError("need gold pairs")
@@ -134,7 +134,7 @@ def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float
 
 
 def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extraction:
-    """The extraction with the highest F1 over all thresholds; of ties the highest threshold.
+    """Returns the extraction with the highest F1; among ties the highest threshold.
 
     The threshold is the mean of the lowest extracted score and the next lower one, or the lowest
     score if all are extracted. Without a correct candidate the threshold is infinity and F1 is 0.
@@ -143,7 +143,7 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
       scores, correct, gold: as in `extract`.
 
     Raises:
-      ValueError: if there are no gold pairs.
+      ValueError: without gold pairs.
     """
     if gold < 1:
         raise ValueError("need gold pairs")

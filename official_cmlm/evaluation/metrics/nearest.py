@@ -13,13 +13,13 @@ __all__ = ["finds_own_row", "mean_of_nearest", "nearest", "next_sentence_recall"
 def mean_of_nearest(
     queries: np.ndarray, candidates: np.ndarray, k: int, block_bytes: int = BLOCK_BYTES
 ) -> np.ndarray:
-    """Mean similarity of each query with its k nearest candidates: float32 `[n]`.
+    """Returns the mean similarity of each query with its k nearest candidates: float32 `[n]`.
 
     This is r in CSLS (Conneau et al. 2018) and the denominator of the ratio margin (Artetxe and
     Schwenk 2019). With fewer than k candidates the mean is over all of them.
 
     Raises:
-      ValueError: if there are no candidates or k is below 1.
+      ValueError: without candidates, or if k is below 1.
     """
     if not len(candidates) or k < 1:
         raise ValueError(f"need candidates and k >= 1, got {len(candidates)} and {k}")
@@ -53,7 +53,7 @@ def finds_own_row(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
 
 def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[str]) -> float:
-    """How often the sentence that follows is the nearest of all successors by cosine: recall at 1.
+    """Returns the recall at 1 of the following sentence among all successors, by cosine.
 
     Args:
       encode: maps n strings to an array `[n, dim]`.
@@ -65,7 +65,7 @@ def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[
       tied for the largest cosine (within 1e-6), a query whose successor is among them counts 1 / t.
 
     Raises:
-      ValueError: if there are no pairs or the lists differ in length.
+      ValueError: without pairs, or if the lists differ in length.
     """
     if len(first) != len(second) or not len(first):
         raise ValueError(f"need as many first as second sentences, got {len(first)}, {len(second)}")

@@ -12,7 +12,7 @@ _SENTENCES = 100
 def plane(
     embeddings: Mapping[str, np.ndarray], rows: int = _SENTENCES
 ) -> dict[str, list[list[float]]]:
-    """Unit embeddings projected on the first two principal axes of all languages together.
+    """Projects unit embeddings on the first two principal axes of all languages together.
 
     Args:
       embeddings: language -> float `[n, dim]`.

@@ -15,7 +15,7 @@ from official_cmlm.evaluation.metrics.nearest import nearest
 
 
 def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarray:
-    """The k documents with the largest inner product of each query, best first.
+    """Returns the k documents with the largest inner product of each query, best first.
 
     Equal vectors have equal similarities: a matrix product gives them others in the last bits, so
     each vector is searched once and stands for all that are equal to it. Beside the queries, one
@@ -32,7 +32,7 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
       int64 `[n, min(k, documents)]`: places in the corpus. Ties are ordered by place.
 
     Raises:
-      ValueError: if k is below 1 or there are no documents.
+      ValueError: without documents, or if k is below 1.
     """
     if k < 1:
         raise ValueError(f"k must be at least 1, got {k}")
@@ -58,14 +58,14 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
 
 
 class _Equals:
-    """Which vectors of a corpus are equal, by digests of their bytes.
+    """The equal vectors of a corpus, found by digests of their bytes.
 
     Attributes:
       count: vectors so far.
     """
 
     def __init__(self, k: int) -> None:
-        """For rankings of `k` places."""
+        """Prepares for rankings of `k` places."""
         self.count = 0
         self._k = k
         self._first: dict[bytes, int] = {}
@@ -83,7 +83,7 @@ class _Equals:
                 distinct.append(row)
             else:
                 others = self._others.setdefault(first, [])
-                # Those behind cannot be among the k first.
+                # Later ones cannot be among the first k.
                 if len(others) < self._k:
                     others.append(place)
         self.count += len(part)
@@ -130,7 +130,7 @@ def ranked_gains(
       float64 `[n, k]`; 0 for documents without a judgement and behind the last rank.
     """
     gains = np.zeros([len(ranking), k])
-    # By place, filled for one query at a time.
+    # Gains by place, filled for one query at a time.
     gain_at = np.zeros(1 + int(ranking.max(initial=-1)))
     for query, row in enumerate(ranking):
         if ignored is not None and ignored[query] >= 0:
@@ -144,7 +144,7 @@ def ranked_gains(
 
 
 def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
-    """The k largest positive gains of each query, largest first: float64 `[n, k]`, else 0.
+    """Returns the k largest positive gains of each query, largest first: float64 `[n, k]`, else 0.
 
     Args:
       judged: the gains of all judged documents of each query, also of those not in the corpus.
@@ -158,7 +158,7 @@ def ideal_gains(judged: Sequence[Iterable[int]], k: int) -> np.ndarray:
 
 
 def ndcg(gains: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
-    """Normalised discounted cumulative gain of the first k ranks, 0 to 1: float64 `[n]`.
+    """Returns the normalised discounted cumulative gain of the first k ranks, 0 to 1: `[n]`.
 
     The gain at rank r is divided by log2(r + 1), the sum by that of the ideal ranking.
 
@@ -172,7 +172,7 @@ def ndcg(gains: np.ndarray, ideal: np.ndarray, k: int) -> np.ndarray:
 
 
 def reciprocal_rank(gains: np.ndarray, k: int | None = None) -> np.ndarray:
-    """1 / rank of the first relevant document, 0 where none is in the first k: float64 `[n]`.
+    """Returns 1 / rank of the first relevant document, 0 if none is in the first k: `[n]`.
 
     Args:
       gains: float `[n, ranks]`.
@@ -184,7 +184,7 @@ def reciprocal_rank(gains: np.ndarray, k: int | None = None) -> np.ndarray:
 
 
 def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Share of a query's relevant documents in the first k ranks: float64 `[n]`.
+    """Returns the share of a query's relevant documents in the first k ranks: float64 `[n]`.
 
     Args:
       gains: float `[n, ranks]`.
@@ -195,7 +195,7 @@ def recall(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
 
 
 def average_precision(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.ndarray:
-    """Sum of the precision at each relevant document of the first k ranks, by their number.
+    """Returns the average precision: those at the relevant documents found, over all of them.
 
     Args, result: as `recall`.
     """

@@ -78,11 +78,11 @@ class LinearClassifier:
     dev_accuracy: float
 
     def predict(self, rows: Rows) -> np.ndarray:
-        """The class of each row: int64 `[n]`; ties go to the lower class."""
+        """Returns the class of each row: int64 `[n]`; ties go to the lower class."""
         return _predict(rows, self.weights, 1)[0]
 
     def accuracy(self, rows: Rows, labels: np.ndarray) -> float:
-        """Share of rows classified correctly, 0 to 1."""
+        """Returns the share of rows classified correctly, 0 to 1."""
         return float(np.mean(self.predict(rows) == labels))
 
 
@@ -254,7 +254,7 @@ def _train(
             for start in range(0, whole, config.batch_size):
                 batch = together[:, start : start + config.batch_size]
                 state.step(slice(None), batch, features, targets)
-            # What is left is of another length in each fold.
+            # The rest has another length in each fold.
             for place, order in enumerate(mixed):
                 for start in range(whole, len(order), config.batch_size):
                     batch = order[np.newaxis, start : start + config.batch_size]
@@ -308,7 +308,7 @@ class _Trainings:
     def step(
         self, places: slice, batch: np.ndarray, features: _Features, targets: np.ndarray
     ) -> None:
-        """One update by the mean cross-entropy of a batch.
+        """Updates the weights by the mean cross-entropy of a batch.
 
         Args:
           places: the folds to update, as places in `folds`.
@@ -393,7 +393,7 @@ def adam(
     step: float | np.ndarray,
     learning_rate: float = 1e-3,
 ) -> None:
-    """Kingma and Ba (2015) with PyTorch's defaults, in place; `gradient` is overwritten.
+    """Updates in place as Kingma and Ba (2015), PyTorch's defaults; overwrites `gradient`.
 
     `step` counts from 1; an array has the steps of stacked trainings.
     """
@@ -420,7 +420,7 @@ def rmsprop(
     step: float | np.ndarray,
     learning_rate: float = 1e-2,
 ) -> None:
-    """Tieleman and Hinton (2012) with PyTorch's defaults, in place; `gradient` is overwritten."""
+    """Updates in place as Tieleman and Hinton (2012), PyTorch's defaults; overwrites `gradient`."""
     del first, step
     squared = gradient * gradient
     squared *= 0.01

@@ -130,7 +130,7 @@ class _Projection:
         self._steps = 0
 
     def copy(self) -> "_Projection":
-        """The weights alone, for predictions."""
+        """Returns the weights alone, for predictions."""
         copied = object.__new__(_Projection)
         copied.weights, copied.bias = self.weights.copy(), self.bias.copy()
         return copied
@@ -146,7 +146,7 @@ class _Projection:
         return projected, lengths
 
     def update(self, gradient: np.ndarray, bias_gradient: np.ndarray) -> None:
-        """A step of Adam; the gradients are overwritten."""
+        """Takes a step of Adam; the gradients are overwritten."""
         self._steps += 1
         adam(self.weights, gradient, *self._moments[:2], self._steps)
         adam(self.bias, bias_gradient, *self._moments[2:], self._steps)
@@ -160,7 +160,7 @@ def gradients(
     pairs: int,
     margin: float,
 ) -> tuple[float, list[tuple[np.ndarray, np.ndarray]]]:
-    """The hinge loss of a batch, and its gradients.
+    """Returns the hinge loss of a batch, and its gradients.
 
     Args:
       images, captions: projections.
@@ -226,25 +226,25 @@ def recalls(images: _Projection, captions: _Projection, part: Part) -> Recalls:
 
 
 def caption_ranks(similarities: np.ndarray) -> np.ndarray:
-    """For each image the rank of the best of its captions among all, from 0: int `[n]`.
+    """Returns for each image the best rank of its captions among all, from 0: int `[n]`.
 
     Args:
       similarities: `[n, 5 n]`, higher is nearer. Of equal ones the last comes first, as where the
-        toolkit reverses an ascending order; what is no number comes before all.
+        toolkit reverses an ascending order; NaN comes before all.
     """
     own = CAPTIONS * np.arange(len(similarities))
     return np.min([_ranks(similarities, own + i) for i in range(CAPTIONS)], axis=0)
 
 
 def image_ranks(similarities: np.ndarray) -> np.ndarray:
-    """For each caption its image's rank among all, from 0: int `[5 n]`; see `caption_ranks`."""
+    """Returns for each caption its image's rank, from 0: int `[5 n]`; see `caption_ranks`."""
     return _ranks(similarities.T, np.arange(similarities.shape[1]) // CAPTIONS)
 
 
 def _ranks(similarities: np.ndarray, own: np.ndarray) -> np.ndarray:
-    """For each row the rank of its column `own`, from 0 for the highest."""
+    """Returns for each row the rank of its column `own`, from 0 for the highest."""
     wanted = np.take_along_axis(similarities, own[:, np.newaxis], axis=1)
     before = ~(similarities <= wanted)
     before |= (similarities == wanted) & (np.arange(similarities.shape[1]) > own[:, np.newaxis])
-    # An own value that is no number would have all others before it, itself included.
+    # An own value of NaN would rank after all others, itself included.
     return np.minimum(before.sum(axis=1), similarities.shape[1] - 1)

@@ -103,7 +103,7 @@ def _fit(
 def squared_error_gradient(
     rows: np.ndarray, targets: np.ndarray, weights: np.ndarray
 ) -> np.ndarray:
-    """Gradient of mean((softmax(weights @ rowsᵀ) - targets)²) with respect to weights.
+    """Returns the gradient of mean((softmax(weights @ rowsᵀ) - targets)²) with respect to weights.
 
     Args:
       rows: `[n, dim]`.
@@ -134,7 +134,7 @@ def _softmax(logits: np.ndarray) -> np.ndarray:
 
 
 def _pearson(predicted: np.ndarray, scores: np.ndarray) -> float:
-    """Pearson's correlation, 0 if one side is constant."""
+    """Returns Pearson's correlation, 0 if one side is constant."""
     if np.ptp(predicted) == 0 or np.ptp(scores) == 0:
         return 0.0
     return float(stats.pearsonr(predicted, scores).statistic)

@@ -15,7 +15,7 @@ from official_cmlm.evaluation.encoding import Encode
 
 
 def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
-    """Cosine of each pair: float `[n]`; 0 where one of the vectors is zero."""
+    """Returns the cosine of each pair: float `[n]`; 0 where one of the vectors is zero."""
     first, second = encode(pairs.first), encode(pairs.second)
     norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
     dots = np.einsum("nd,nd->n", first, second)
@@ -23,7 +23,7 @@ def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
 
 
 def spearman(values: np.ndarray, gold: np.ndarray) -> float:
-    """Spearman's correlation times 100; ties share their rank; 0 if one side is constant.
+    """Returns Spearman's correlation times 100; ties share their rank; 0 if one side is constant.
 
     Raises:
       ValueError: for fewer than two pairs.
@@ -32,7 +32,7 @@ def spearman(values: np.ndarray, gold: np.ndarray) -> float:
 
 
 def pearson(values: np.ndarray, gold: np.ndarray) -> float:
-    """Pearson's correlation times 100; 0 if one side is constant.
+    """Returns Pearson's correlation times 100; 0 if one side is constant.
 
     Raises:
       ValueError: for fewer than two pairs.
@@ -49,7 +49,7 @@ def _correlation(function: Callable, values: np.ndarray, gold: np.ndarray) -> fl
 
 
 def similarity_spearman(encode: Encode, pairs: ScoredPairs) -> float:
-    """Spearman's correlation, times 100, between cosines and human scores.
+    """Returns Spearman's correlation, times 100, between cosines and human scores.
 
     Args:
       encode: maps n strings to an array `[n, dim]`.
@@ -62,7 +62,7 @@ def similarity_spearman(encode: Encode, pairs: ScoredPairs) -> float:
 
 
 def subset_correlations(encode: Encode, subsets: Mapping[str, ScoredPairs]) -> dict[str, float]:
-    """Spearman's and Pearson's correlations of a year, combined in all three ways.
+    """Returns Spearman's and Pearson's correlations of a year, combined in all three ways.
 
     Returns:
       `{spearman,pearson}_{all,mean,wmean}` -> correlation times 100.

@@ -1,4 +1,4 @@
-"""What is done with scores: runs of several suites, tables, figures, HTML, the papers' own rows."""
+"""Runs of several suites, and their results as tables, figures and HTML with the papers' rows."""
 
 from official_cmlm.extras import check_extra
 

@@ -40,12 +40,12 @@ from official_cmlm.evaluation.suite import Task, read_tasks, report_unread, scor
 from official_cmlm.files import atomic_write_text, inside, read_object
 
 _PACKAGE = Path(__file__).parents[1]
-# What a run writes into its folder.
+# The names that a run writes into its folder.
 _OUTPUTS = ("suites", "embeddings", "results.json", "results.md", "report.html")
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
-    """Suite -> its options, from settings such as `senteval.seeds=5`.
+    """Returns suite -> its options, from settings such as `senteval.seeds=5`.
 
     Raises:
       UserError: for an unknown suite or option, or a setting of a suite not in `names`.
@@ -84,7 +84,7 @@ def read_results(path: Path) -> dict[str, Any]:
     try:
         for suite in results["suites"].values():
             [float(score["value"]) for score in suite["scores"]]
-        # What can be shown alone can be shown beside others, after hours of work for these.
+        # Results that can be shown alone can be shown with others, which may take hours.
         markdown(results)
         html_report(results)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
@@ -208,7 +208,7 @@ def run(
                 _write(kept[suite], json.dumps(found, indent=1))
             results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
             results["encoder"]["dimension"] = first.dimension
-            # Of all that the scores took, except for embedding in earlier runs.
+            # The duration of all scores, except for embedding in earlier runs.
             suites_took = sum(suite["seconds"] for suite in results["suites"].values())
             embedding = sum(store.seconds for store in stores.values())
             results["embedding_seconds"] = round(embedding, 1)
@@ -218,7 +218,7 @@ def run(
 
 
 def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
-    """An encoder's own, or one of which language has which."""
+    """Returns an encoder's own fingerprint, or one of all languages' encoders."""
     if "" in encoders:
         return encoders[""].fingerprint
     each = " ".join(f"{name}:{encoders[name].fingerprint}" for name in sorted(encoders))
@@ -246,7 +246,7 @@ def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
 
 
 class _Partial:
-    """What an interrupted suite had finished, in a file beside its results."""
+    """The finished tasks of an interrupted suite, in a file next to its results."""
 
     def __init__(self, kept: Path, key: str) -> None:
         self._path, self._key = kept.with_suffix(".partial.json"), key
@@ -394,7 +394,7 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
 
 
 def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
-    """A suite's earlier results, if complete and nothing that they depend on has changed."""
+    """Reads a suite's earlier results; None if they are incomplete or outdated."""
     found = _unchanged(kept, key, data_dir)
     if found is None or found.get("failures") or not found.get("scores"):
         return None
@@ -403,7 +403,7 @@ def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
 
 
 def _unchanged(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
-    """What an earlier run has written, if nothing that it depends on has changed."""
+    """Reads results of an earlier run; None if anything that they depend on has changed."""
     try:
         found = json.loads(kept.read_text(encoding="utf-8"))
         if found["key"] != key:
@@ -424,7 +424,7 @@ def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -
 
 
 def _state(data_dir: Path, output_dir: Path) -> str:
-    """A digest of the data folder's file names and sizes and of the code that computes scores.
+    """Digests the data folder's file names and sizes and the code that computes scores.
 
     Links to folders are followed. What a run writes does not count, should `output_dir` lie in the
     data folder.
@@ -442,7 +442,7 @@ def _state(data_dir: Path, output_dir: Path) -> str:
 
 
 def _files_below(folder: Path) -> Iterator[Path]:
-    """All files, also behind links to folders; a folder that contains itself is entered once."""
+    """Yields all files, following links to folders; enters a folder that contains itself once."""
     seen: set[Path] = set()
     for name, folders, files in os.walk(folder, followlinks=True):
         here = Path(name)

@@ -83,7 +83,7 @@ class Series:
 
     Attributes:
       name: in the legend.
-      values: one per label; None where there is no bar.
+      values: one per label; None for a missing bar.
       color: of the bars.
       deviations: standard deviation of each value; None where it is not known.
       is_faded: whether the colour is light, to show a second series of one encoder.

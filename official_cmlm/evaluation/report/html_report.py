@@ -21,7 +21,7 @@ from official_cmlm.evaluation.suites import SUITES, declared
 
 # Longer tables of scores are folded.
 _MOST_ROWS = 12
-# Of metrics after principal component removal.
+# The ending of metrics after principal component removal.
 _REMOVED = "_pcr"
 
 
@@ -59,7 +59,7 @@ def html_report(*parts: Results) -> str:
 
 
 def charts(suite: str, *parts: Results) -> list[figures.Chart]:
-    """The charts of a suite."""
+    """Draws the charts of a suite."""
     names = tables.encoder_names(*parts)
     drawn = _bars(suite, parts) if declared(suite).bars else []
     curves, curve_colors = {}, []
@@ -94,13 +94,13 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
 
 
 def _maps(part: Results, suite: str) -> dict[str, Any]:
-    """A suite's maps; results of earlier versions have one, of another structure."""
+    """Returns a suite's maps; results of earlier versions have one, of another structure."""
     found = part.get("suites", {}).get(suite, {}).get("figures", {}).get("embedding_map") or {}
     return {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}
 
 
 def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
-    """A chart for each panel of tasks, with a bar per task and encoder, averages apart."""
+    """Draws a chart for each panel of tasks: a bar per task and encoder, averages apart."""
     rows = main_scores.main_scores(suite, parts)
     panels = [
         [row for row in rows if row.panel == panel]
@@ -111,7 +111,7 @@ def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
 
 
 def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> figures.Chart | None:
-    """One bar per task and encoder; for a single encoder also after component removal."""
+    """Draws one bar per task and encoder; for a single encoder also after component removal."""
     shown_as = declared(suite)
     main = shown_as.main[0]
     names = tables.encoder_names(*parts)
@@ -195,7 +195,7 @@ def _comparison(comparison: Comparison, level: int) -> str:
 
 
 def _table(table: Table) -> str:
-    """A table in a scrolling box.
+    """Renders a table in a scrolling box.
 
     The first cell of a row is its heading; rows of the evaluated encoders are highlighted, and the
     best values.
@@ -221,7 +221,7 @@ def _table(table: Table) -> str:
 
 
 def _encoders(names: Sequence[str], parts: Sequence[Results]) -> str:
-    """What was evaluated; several encoders in columns, with their colours."""
+    """Renders the facts of the encoders; several get a column each, with their colours."""
     facts = [_facts(part) for part in parts]
     if len(parts) == 1:
         shown = {"Encoder": names[0]} | facts[0]

@@ -1,4 +1,4 @@
-"""Which scores stand for a suite: in the summary, as bars, beside rows of the papers."""
+"""The scores that represent a suite in the summary, as bars, and next to the papers' rows."""
 
 import dataclasses
 import math
@@ -59,17 +59,17 @@ def scores(results: Results, suite: str) -> dict[str, Score]:
 
 
 def suite_names(*parts: Results) -> list[str]:
-    """The suites that the first of the encoders ran, in the order of `SUITES`."""
+    """Returns the suites that the first of the encoders ran, in the order of `SUITES`."""
     return _in_order(parts[0].get("suites", {}).keys())
 
 
 def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
-    """The encoders to show in a suite: others only beside scores of the first."""
+    """Returns the encoders to show in a suite: others only beside scores of the first."""
     return parts if scores(parts[0], suite) else parts[:1]
 
 
 def only_compared(*parts: Results) -> list[str]:
-    """The suites of which others have scores and the first has none."""
+    """Returns the suites of which others have scores and the first has none."""
     names = {name for part in parts[1:] for name in part.get("suites", {}) if scores(part, name)}
     return _in_order({name for name in names if not scores(parts[0], name)})
 
@@ -84,7 +84,7 @@ def is_number(value: float | None) -> bool:
 
 
 def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
-    """The scores that stand for a suite, of any of the encoders, panel by panel, averages last.
+    """Returns the scores that represent a suite, of any encoder, panel by panel, averages last.
 
     Of a task the first main metric that some encoder has, of an average without one all metrics.
     """
@@ -113,7 +113,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
 def summarized(
     suite: str, parts: Sequence[Results]
 ) -> list[tuple[str, list[Metric], list[Score | None]]]:
-    """(task, its metrics, one score per encoder) of the summary's rows; panels of many as averages.
+    """Returns (task, metrics, a score per encoder) of the summary; large panels as averages.
 
     A panel of many tasks without an average of its own gets the mean of the tasks that all
     encoders have, among those that have any.
@@ -165,7 +165,7 @@ def _mean(
 
 
 def references(suite: str, rows: Iterable[Main]) -> list[Reference]:
-    """The papers' rows to be marked beside bars: those with a value of any of the bars."""
+    """Returns the papers' rows to be marked beside bars: those with a value of any of the bars."""
     found: dict[str, dict[str, float]] = {}
     bars = declared(suite).bars
     for row in bars.references if bars else ():
@@ -187,6 +187,6 @@ def references(suite: str, rows: Iterable[Main]) -> list[Reference]:
 
 
 def deviation(score: Mapping[str, Any] | None) -> float | None:
-    """Standard deviation over seeds; None for a single one."""
+    """Returns the standard deviation over seeds; None for a single one."""
     found = (score or {}).get("deviation")
     return found if is_number(found) else None

@@ -58,7 +58,7 @@ class Comparison:
     ablation: bool
 
     def without_unscored(self) -> Table:
-        """The table without columns, and then rows, that have nothing to compare."""
+        """Returns the table without columns, and then rows, that have nothing to compare."""
         columns = [i for i, scored in enumerate(self.scored) if scored]
         rows = [
             i
@@ -93,7 +93,7 @@ def encoder_names(*parts: Results) -> list[str]:
 
 
 def summary(*parts: Results) -> Table | None:
-    """The scores that stand for the first encoder's suites, a column each; None without any."""
+    """Tabulates the scores that represent the first encoder's suites; None without any."""
     rows, best = [], set()
     for suite in suite_names(*parts):
         if not scores(parts[0], suite):
@@ -111,7 +111,7 @@ def summary(*parts: Results) -> Table | None:
 
 
 def comparisons(suite: str, *parts: Results) -> list[Comparison]:
-    """The papers' tables of a suite with a score of any encoder, with the encoders' rows."""
+    """Returns the papers' tables of a suite that any encoder has a score in, with own rows."""
     found = [
         (
             _with_configuration(name, suite, part),
@@ -124,7 +124,7 @@ def comparisons(suite: str, *parts: Results) -> list[Comparison]:
 
 
 def _with_configuration(name: str, suite: str, part: Results) -> str:
-    """An encoder's name with the settings of the trainings on which its scores depend, if any."""
+    """Adds the settings of the trainings that scores depend on, if any, to an encoder's name."""
     configuration = part.get("suites", {}).get(suite, {}).get("configuration")
     return f"{name} ({configuration})" if configuration else name
 
@@ -172,7 +172,7 @@ def _compared(
 
 
 def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
-    """The best of each column, as printed; of equal values, or a single one, there is none."""
+    """Returns the best of each column, as printed; none among equal values or a single one."""
     best = set()
     for column, (_, score) in enumerate(table.columns, 1):
         sign = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2]).better
@@ -186,7 +186,7 @@ def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tupl
 def _best_of_row(
     row: int, first: int, found: Sequence[dict[str, Any] | None], metric: Metric
 ) -> set[tuple[int, int]]:
-    """The best of several encoders' scores, as printed, in the columns from `first` on.
+    """Returns the best of several encoders' scores, as printed, in the columns from `first` on.
 
     There is none among equal values, nor among scores of different examples.
     """
@@ -207,7 +207,7 @@ def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
 
 
 def all_scores(suite: str, *parts: Results) -> Table | None:
-    """All scores of a suite; None without any.
+    """Returns all scores of a suite; None without any.
 
     Of two encoders the differences as well, where both scores are of equally many examples.
     """
@@ -234,7 +234,7 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
 
 
 def markdown(*parts: Results) -> str:
-    """The whole evaluation as Markdown: own scores first, the papers' tables at the end.
+    """Renders the whole evaluation as Markdown: own scores first, the papers' tables last.
 
     It has the suites of the first encoder; those that only others have are named.
 
@@ -284,7 +284,7 @@ def _suite_lines(suite: str, *parts: Results) -> list[str]:
 
 
 def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
-    """The papers' tables; of ablations, which are long, only the names."""
+    """Renders the papers' tables; only the names of ablations, which are long."""
     found = [
         comparison for suite in suites for comparison in comparisons(suite, *shown(suite, parts))
     ]
@@ -309,28 +309,28 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
 
 
 def only_compared_line(*parts: Results) -> str:
-    """Which suites are left out since the first encoder has no score of them; empty if none is."""
+    """Names the suites that are left out since the first encoder has no score of them."""
     names = main_scores.only_compared(*parts)
     return f"Only in compared results: {', '.join(names)}." if names else ""
 
 
 def settings(suite: str, *parts: Results) -> list[str]:
-    """How the suite was run: protocol, options, seeds and duration, one line each."""
+    """Returns protocol, options, seeds and duration of a suite's run, one line each."""
     return _of_all(_settings, suite, *parts)
 
 
 def notes(suite: str, *parts: Results) -> list[str]:
-    """The suite's notes."""
+    """Returns the suite's notes."""
     return _of_all(lambda part: part.get("notes", []), suite, *parts)
 
 
 def failures(suite: str, *parts: Results) -> list[str]:
-    """What has data and could not be scored; one line for all that failed in the same way."""
+    """Returns the failures of a suite; one line for all tasks that failed in the same way."""
     return _of_all(lambda part: _grouped(part.get("failures", [])), suite, *parts)
 
 
 def missing(suite: str, *parts: Results) -> list[str]:
-    """What no data was given for; one line for all that lack data of the same source."""
+    """Returns the tasks without data; one line for all that lack data of the same source."""
     return _of_all(lambda part: missing_lines(part.get("missing", [])), suite, *parts)
 
 
@@ -369,7 +369,7 @@ def _settings(part: dict[str, Any]) -> list[str]:
 
 
 def _option(value: Any) -> str:
-    """An option's value for readers; empty where nothing was chosen."""
+    """Returns an option's value for readers; empty where nothing was chosen."""
     if value is None:
         return ""
     if isinstance(value, bool):
@@ -390,7 +390,7 @@ def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Res
 
 
 def kind(encoder: dict[str, Any]) -> str:
-    """Kind and dimension of an encoder; it has no dimension if nothing was encoded."""
+    """Returns kind and dimension of an encoder; it has no dimension if nothing was encoded."""
     dimension = encoder["dimension"]
     return encoder["kind"] + ("" if dimension is None else f", {dimension} dimensions")
 
@@ -420,7 +420,7 @@ def escape(text: str) -> str:
 
 
 def _table_lines(table: Table) -> list[str]:
-    """A pipe table; text is left-aligned, numbers are right-aligned."""
+    """Renders a pipe table; text is left-aligned, numbers are right-aligned."""
     rule = ["---" if i < table.left else "---:" for i in range(len(table.header))]
     rows = [
         [_cell(table, i, j, escape(text)) for j, text in enumerate(row)]
@@ -458,7 +458,7 @@ def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
 
 
 def _number(value: float, decimals: int, sign: str = "-") -> str:
-    """A value with its decimals; `1.2e-07` where more than two would show little of it.
+    """Formats a value with its decimals; `1.2e-07` where more than two would show little of it.
 
     Percentages, of two decimals, stay as they are: a ten thousandth of a per cent is nothing.
     """

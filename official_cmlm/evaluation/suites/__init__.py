@@ -62,7 +62,7 @@ def declared(name: str) -> SuiteResults:
 
 
 def expanded(names: list[str]) -> list[str]:
-    """Suite names with `all` replaced by all suites but mteb, each once; unknown names stay."""
+    """Replaces `all` by all suites but mteb, each once; unknown names stay."""
     if "all" not in names:
         return list(dict.fromkeys(names))
     known = [name for name in SUITES if name in names or name != "mteb"]
@@ -70,7 +70,7 @@ def expanded(names: list[str]) -> list[str]:
 
 
 def described(names: list[str]) -> str:
-    """One line for each suite; for suites that are named, the options as well.
+    """Returns one line for each suite; for suites that are named, the options as well.
 
     Raises:
       UserError: for an unknown name.

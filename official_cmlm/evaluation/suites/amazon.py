@@ -35,7 +35,7 @@ _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the transfer of sentiment.
 
     Attributes:
       train_language: language of the training reviews. Default "en" (CMLM, section 4.5.2).
@@ -162,7 +162,7 @@ class _Sentiment(Task):
 
 
 def split(labels: np.ndarray, dev_share: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """A random stratified split into training and development rows.
+    """Returns a random stratified split into training and development rows.
 
     Args:
       labels: int `[n]`.

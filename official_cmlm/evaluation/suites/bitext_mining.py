@@ -46,7 +46,7 @@ _RATIO_THRESHOLD = 1.06
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the mining.
 
     Attributes:
       margin: `ratio`, `distance` or `absolute`. Default `ratio` (best in Artetxe and Schwenk 2019).
@@ -141,7 +141,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     protocol for the test set). `count` is the number of gold pairs.
 
     Raises:
-      UserError: if there is no folder, or no gold file in it, or none of a pair that was chosen.
+      UserError: without a folder, a gold file in it, or one of a pair that was chosen.
     """
     folder = data.folder("bucc", "bucc2018", "bitext_mining", hint=HINT)
     golds = {path.name: path for path in sorted([*folder.glob("*/*.gold"), *folder.glob("*.gold")])}

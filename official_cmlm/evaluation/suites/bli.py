@@ -60,7 +60,7 @@ MAPPINGS = ("procrustes", "none")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the induction of a lexicon.
 
     Attributes:
       mapping: `procrustes` scores with and without the map, `none` without it only. Default
@@ -193,7 +193,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     metrics only. `count` is the number of source words.
 
     Raises:
-      UserError: if there are no dictionaries, none of a direction that was chosen, or none between
+      UserError: without dictionaries, or without one of a direction that was chosen, or between
         languages that have an encoder.
     """
     folder = data.folder("bli", "bli_datasets", hint=HINT)
@@ -212,7 +212,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 def _with_encoders(
     languages: Sequence[str], folder: Path, directions: list[Direction], report: SuiteReport
 ) -> list[Direction]:
-    """The directions between languages that have an encoder; a note lists the others.
+    """Returns the directions between languages that have an encoder; a note lists the others.
 
     Raises:
       UserError: if there is none.

@@ -42,7 +42,7 @@ from official_cmlm.validation import OneOf, check_fields
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the linking.
 
     Attributes:
       split: part of the data: `test` (default), `dev` or `train`. Tasks of the others have it in
@@ -87,7 +87,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     count the other mentions as misses, as published figures do.
 
     Raises:
-      MissingData: if there is no such folder.
+      MissingData: without such a folder.
     """
     folders = find_folders(data.root)
     if not folders:
@@ -160,7 +160,7 @@ class _Linking(Task):
 def first_hits(
     found: np.ndarray, name_ids: Sequence[frozenset[str]], gold: Sequence[frozenset[str]]
 ) -> np.ndarray:
-    """Rank, from 0, of the first retrieved name that shares an id with the query.
+    """Returns the rank, from 0, of the first retrieved name that shares an id with the query.
 
     Args:
       found: int `[n, k]`, indices of names, nearest first.
@@ -179,7 +179,7 @@ def first_hits(
 
 
 def mention_ranks(part_ranks: np.ndarray, owners: np.ndarray, count: int) -> np.ndarray:
-    """Rank at which all parts of a mention have hit: the maximum over its parts.
+    """Returns the rank at which all parts of a mention have hit: the maximum over its parts.
 
     Args:
       part_ranks: int `[parts]`.
@@ -231,13 +231,13 @@ def _ranks(
     owners = np.repeat(np.arange(len(mentions)), [len(mention.parts) for mention in mentions])
     found = np.stack([hits[part] for mention in mentions for part in mention.parts])
     ranks = first_hits(found, name_ids, [mentions[owner].ids for owner in owners])
-    # With fewer than 5 names in the dictionary, no hit among all of them is no hit at 5.
+    # With fewer than 5 names in the dictionary, a miss among all of them is a miss at 5.
     ranks[ranks == found.shape[1]] = 5
     return mention_ranks(ranks, owners, len(mentions))
 
 
 def _accuracies(ranks: np.ndarray, in_dictionary: np.ndarray) -> dict[str, tuple[float, int]]:
-    """Metric -> (value, number of mentions)."""
+    """Returns metric -> (value, number of mentions)."""
     values = {f"accuracy@{k}": (100.0 * float(np.mean(ranks < k)), len(ranks)) for k in (1, 5)}
     if in_dictionary.any():
         inside = ranks[in_dictionary]

@@ -55,7 +55,7 @@ _PAIR_FOLDERS = ("senteval/downstream/STS/STSBenchmark", "STS/STSBenchmark", "ST
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the measures.
 
     Attributes:
       max_texts: number of lines of a file to use, from the first. Default 10000 (Mirror-BERT,
@@ -203,7 +203,7 @@ class _Questions(Task):
 
 
 def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
-    """(pairs of questions, number of malformed lines); `gold` is 1 for duplicates, else 0.
+    """Parses (pairs of questions, number of malformed lines); `gold` is 1 for duplicates.
 
     Args:
       lines: tab-separated, the first one with the columns' names; quotation marks are part of the
@@ -228,7 +228,7 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
 
 
 def positive_pairs(pairs: ScoredPairs, min_score: float) -> ScoredPairs:
-    """The pairs with a score above `min_score`.
+    """Returns the pairs with a score above `min_score`.
 
     Raises:
       UserError: if there are none.

@@ -53,7 +53,7 @@ class Options(RemovalOptions):
 
 
 def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
-    """The nearest neighbour of every sentence among all other sentences of the pool.
+    """Returns the nearest neighbour of every sentence among all other sentences of the pool.
 
     Args:
       queries, candidates: embeddings of the pool as queries and as candidates; they differ if
@@ -189,14 +189,14 @@ def _split(
         except Unsuitable as error:
             reasons.append(error)
             continue
-        # What was not taken is told: the split changes the figures.
+        # A note says which splits were left out, since the split changes the figures.
         report.notes += [f"left out: {reason}" for reason in reasons]
         return kept, columns
     raise reasons[0]
 
 
 def _kept(folder: Path, split: str, files: Files, languages: Sequence[str]) -> Files:
-    """The files of these languages; `Unsuitable` if one has none, or there is one language."""
+    """Returns the files of these languages; raises `Unsuitable` without a file or a second one."""
     if lacking := [language for language in languages if language not in files]:
         raise Unsuitable(f"{folder}: {split} has no file of {', '.join(lacking)}")
     if len(languages) < 2:
@@ -213,5 +213,5 @@ def _add(report: SuiteReport, scores: dict[str, dict[str, float]], suffix: str, 
 
 
 def _shares(scores: dict[str, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Language of the query -> language of its neighbour -> share, times 100."""
+    """Returns language of the query -> language of its neighbour -> share, times 100."""
     return {own: {name: scores[own][f"share_{name}"] for name in scores} for own in scores}

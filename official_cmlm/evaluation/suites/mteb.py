@@ -24,7 +24,7 @@ _NAMES = 'set mteb.tasks to names that mteb documents, e.g. ["STS12", "Banking77
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of a run of mteb.
 
     Attributes:
       tasks: names of tasks, as mteb spells them. Required: the default, none, is an error.
@@ -77,7 +77,7 @@ class MtebEncoder:
         return unit(np.atleast_2d(embeddings1)) @ unit(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Cosine of row i of one array `[n, dim]` with row i of the other: float32 `[n]`."""
+        """Returns the cosine of row i of one array with row i of the other: float32 `[n]`."""
         first, second = (unit(np.atleast_2d(side)) for side in (embeddings1, embeddings2))
         return np.einsum("nd,nd->n", first, second)
 
@@ -101,7 +101,7 @@ def role_names(kwargs: Mapping[str, Any]) -> list[str]:
 
 
 def texts_of(inputs: Sequence[str] | Iterable[Mapping[str, Sequence[str]]]) -> list[str]:
-    """All strings of a list of strings or of batches, in order.
+    """Returns all strings of a list of strings or of batches, in order.
 
     Raises:
       UserError: for a batch without `text`, e.g. of images.
@@ -168,7 +168,7 @@ class _MtebTask(Task):
 
 
 def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:
-    """(split, subset, main score) from the `scores` of mteb's result of a task.
+    """Returns (split, subset, main score) from the `scores` of mteb's result of a task.
 
     Raises:
       UserError: if there are none.
@@ -204,7 +204,7 @@ def _run(mteb: types.ModuleType, name: str, adapter: MtebEncoder) -> list[tuple[
 
 
 def _description() -> Any:
-    """An empty description of a model, or None, for which mteb substitutes one."""
+    """Returns an empty description of a model, or None, for which mteb substitutes one."""
     try:
         return importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
     except (ImportError, AttributeError):

@@ -51,7 +51,7 @@ _PARTS = ("tr", "va", "te")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the probing tasks.
 
     Attributes:
       configuration: `fast` (default), `literature` or `hub`, as in the suite `senteval`.
@@ -150,7 +150,7 @@ def _average(options: Options, report: SuiteReport) -> None:
 def _read(
     data: DataFolder, path: Path, notes: list[str]
 ) -> tuple[list[tuple[list[str], np.ndarray]], int]:
-    """(texts, labels) of training, development and test set, and the number of classes."""
+    """Returns (texts, labels) of training, development and test set, and the number of classes."""
     rows: dict[str, list[tuple[str, str]]] = {part: [] for part in _PARTS}
     lines = data.lines(path, HINT)
     for line in lines:

@@ -70,7 +70,7 @@ class _Questions(Task):
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Percentage of (positive, negative) pairs whose positive scores higher; ties count half.
+    """Returns the percentage of pairs whose positive scores above the negative; ties half.
 
     Args:
       scores: float `[n]`.
@@ -88,7 +88,7 @@ def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
 
 
 def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
-    """The ROC curve, thinned to at most 200 points: `false_positive` and `true_positive` rates."""
+    """Returns at most 200 points of the ROC curve, by `false_positive` and `true_positive`."""
     false_positive, true_positive, _ = metrics.roc_curve(labels, scores)
     count = min(_CURVE_POINTS, len(false_positive))
     kept = np.linspace(0, len(false_positive) - 1, count).round().astype(int)
@@ -99,7 +99,7 @@ def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]
 
 
 def parse_pairs(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int]:
-    """(pairs of question and sentence, number of malformed lines); `gold` is 1 for entailment.
+    """Parses (pairs, number of malformed lines); `gold` is 1 for entailment.
 
     Args:
       lines: index, question, sentence, label, tab-separated, without the header; quotation marks

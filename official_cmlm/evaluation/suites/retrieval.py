@@ -43,7 +43,7 @@ NANO_BEIR = (
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of the search and its measures.
 
     Attributes:
       tasks: names of data sets, i.e. of their folders. Default: all that are there.
@@ -91,7 +91,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     and 100. `count` is the number of queries, for means the number of data sets.
 
     Raises:
-      MissingData: if there is no data set.
+      MissingData: without a data set.
     """
     found = beir.collections_in(data.root)
     if not found and not options.tasks:
@@ -140,7 +140,7 @@ class _DataSet(Task):
 
 
 def score(encode: Encode, collection: beir.Collection, options: Options) -> dict[str, float]:
-    """Metric -> mean over the queries, times 100."""
+    """Returns metric -> mean over the queries, times 100."""
     # Searched in this order, since trec_eval ranks equal similarities by falling id.
     ids = sorted(collection.documents, reverse=True)
     place = {name: i for i, name in enumerate(ids)}
@@ -179,7 +179,7 @@ def _scaled(vectors: np.ndarray, options: Options) -> np.ndarray:
 
 
 def _parts(name: str, found: Sequence[str]) -> list[str]:
-    """The data set, or the parts of one that has parts."""
+    """Returns the data set, or the parts of one that has parts."""
     return [part for part in found if part == name or part.startswith(f"{name}/")] or [name]
 
 

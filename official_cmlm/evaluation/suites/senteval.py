@@ -60,7 +60,7 @@ DECLUTR_STS = ("STS12", "STS13", "STS14", "STS15", "STS16")
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Options of SentEval's tasks and their training.
 
     Attributes:
       configuration: folds and training: `fast` (default), `literature` or `hub`; see
@@ -91,7 +91,7 @@ class Options:
 
     @property
     def described(self) -> str:
-        """Folds, training and seeds, as they stand beside scores."""
+        """Folds, training and seeds, for tables of scores."""
         folds = CONFIGURATIONS[self.configuration][0]
         training = training_described(self.configuration)
         if self.solver != "mini_batch":
@@ -100,7 +100,7 @@ class Options:
 
 
 def training_described(configuration: str) -> str:
-    """Optimizer and batches of a configuration."""
+    """Describes optimizer and batches of a configuration."""
     config = CONFIGURATIONS[configuration][1]
     return f"{config.optimizer}, batches of {config.batch_size}"
 
@@ -380,7 +380,7 @@ def _check_folds(labels: np.ndarray, folds: int) -> None:
 
 
 def main_metric(task: str) -> str:
-    """The metric that stands for a task where no paper says another: the toolkit's first."""
+    """Returns the metric that represents a task unless a paper says otherwise."""
     if task == COCO:
         return "mean_recall"
     return "pearson" if senteval_data.TASKS[task].protocol == "relatedness" else "accuracy"
@@ -425,7 +425,7 @@ def _add_declutr_averages(chosen: set[str], years: Sequence[_Year], report: Suit
 def _average(
     report: SuiteReport, metric: str, values: dict[str, float | None], task: str = "average"
 ) -> bool:
-    """Adds an average, or a note of what it lacks; returns whether it was added."""
+    """Adds an average, or a note on the missing tasks; returns whether it was added."""
     lacking = [name for name, value in values.items() if value is None]
     if lacking:
         report.notes.append(f"{task} {metric}: not computed without {', '.join(lacking)}")

@@ -50,7 +50,7 @@ _FILES = {part: f"STS/STSBenchmark/sts-{part}.csv" for part in ("test", "dev", "
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """Options of the suite.
+    """Choice of the pairs to score.
 
     Attributes:
       tasks: which of STS12 … STS16, STS-B, SICK-R, STS17 (SemEval-2017) and STS12-MSRvid.ru (the
@@ -87,7 +87,7 @@ class Options:
     def _check_choices(self) -> None:
         """Raises `ValueError` for choices of which nothing is left, or one without any effect."""
         languages = f"languages={','.join(self.languages)}"
-        # STS-B is no such task: its translations come beside the English one.
+        # STS-B is not one of them: its translations are scored besides the English one.
         others = [task for task in self.tasks if task in ("STS17", _RUSSIAN)]
         if not self.other_languages:
             if others:
@@ -274,7 +274,7 @@ def _read_sick(data: DataFolder) -> ScoredPairs:
 
 
 def _english(data: DataFolder) -> Path:
-    """SentEval's folder.
+    """Returns SentEval's folder.
 
     Raises:
       MissingData: if it is not there.
@@ -285,7 +285,7 @@ def _english(data: DataFolder) -> Path:
 
 
 def _benchmark(split: str) -> str:
-    """The name of a part of STS-B."""
+    """Returns the name of a part of STS-B."""
     return "STS-B" if split == "test" else f"STS-B-{split}"
 
 
@@ -317,7 +317,7 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
 def _lacking(
     options: Options, files: Sequence[str], covered: set[str]
 ) -> Iterator[tuple[str, str, str]]:
-    """(task, path, hint) of what was asked for by name and is not there.
+    """Yields (task, path, hint) of tasks that were named and have no data.
 
     Args:
       options: the choice.
@@ -350,7 +350,7 @@ def _is_there(data: DataFolder, split: str) -> bool:
 def _files(
     data: DataFolder, options: Options
 ) -> Iterator[tuple[str, set[str], Callable[[], ScoredPairs]]]:
-    """(task, its languages, what reads the pairs) of each file in other languages of the tasks."""
+    """Yields (task, its languages, reader) of each file in other languages of the tasks."""
 
     def translation(path: Path) -> ScoredPairs:
         return sts.parse_csv(path, data.lines(path, sts.LANGUAGES_HINT))

@@ -58,7 +58,7 @@ class Options(RemovalOptions):
 
 
 def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
-    """Retrieval accuracy, times 100, in both directions and their mean.
+    """Returns the retrieval accuracy, times 100, in both directions and their mean.
 
     Args:
       english, foreign: float `[n, dim]`, row i of one translates row i of the other.
@@ -126,7 +126,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     and the task -> [x, y] of up to 100 sentences, row i of both translating each other.
 
     Raises:
-      UserError: if there are no files, or none of a language that was chosen.
+      UserError: without files, or without one of a language that was chosen.
     """
     folder = data.folder("tatoeba/v1", "tatoeba", ".", hint=HINT)
     matches = [_FILE.fullmatch(path.name) for path in sorted(folder.glob("tatoeba.*"))]

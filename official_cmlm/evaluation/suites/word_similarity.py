@@ -94,7 +94,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     data set. Metric: `spearman`.
 
     Raises:
-      UserError: if there are no data, or none of a language that was chosen.
+      UserError: without data, or without any of a language that was chosen.
     """
     found = discover(data, report)
     names = options.tasks or DATA_SETS
@@ -171,7 +171,7 @@ def _average(data_set: str, words: list[_Words], is_part: bool, report: SuiteRep
 
 
 def _languages(data_set: str, found: dict[str, dict[str, PairFile]]) -> list[str]:
-    """The languages that a data set has files of; pairs are also built of Multi-SimLex's."""
+    """Returns the languages of a data set's files; pairs are also built from Multi-SimLex."""
     if data_set != CROSS_LINGUAL:
         return list(found[data_set])
     return [part for key in found[data_set] for part in key.split("-")] + list(found[MULTILINGUAL])

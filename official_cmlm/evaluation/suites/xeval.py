@@ -121,6 +121,6 @@ def _tasks(folder: Path, options: Options) -> list[str]:
 
 
 def _folder(name: str) -> str:
-    """SentEval's folder of a task."""
+    """Returns SentEval's folder of a task."""
     folders = {"SST2": "SST/binary", "SST5": "SST/fine", "STS-B": "STS/STSBenchmark"}
     return folders.get(name, "SICK" if name.startswith("SICK") else name)

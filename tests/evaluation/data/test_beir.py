@@ -40,7 +40,7 @@ def _read(folder, split="test"):
 
 
 def _nano(folder, scores=False):
-    """NanoBEIR's files: one parquet file a part, split `train`."""
+    """Writes NanoBEIR's files: one parquet file a part, split `train`."""
     name = "train-00000-of-00001.parquet"
     tables = {
         "corpus": {"_id": ["d1", "d2"], "text": ["Cats sleep.", "Dogs bark."]},

@@ -9,7 +9,7 @@ from tests.evaluation import toy
 
 @pytest.fixture(scope="module")
 def toy_data(tmp_path_factory):
-    """A folder of toy tasks."""
+    """Returns a folder of toy tasks."""
     root = tmp_path_factory.mktemp("senteval")
     toy.write_senteval(root / "senteval/downstream")
     return root

@@ -24,7 +24,7 @@ def _vectors(n=14, m=17, dim=4, seed=0):
 
 
 def _mine_by_loops(source, target, k, margin, retrieval):
-    """Artetxe and Schwenk's formulas, one sentence after the other."""
+    """Computes Artetxe and Schwenk's formulas, one sentence after the other."""
     cosines = [[float(np.dot(x, y)) for y in target] for x in source]
     turned = [list(column) for column in zip(*cosines)]
 

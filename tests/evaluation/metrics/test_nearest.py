@@ -25,7 +25,7 @@ def _random(n, m, dim=5, seed=0):
 
 
 def _grid(n, m, seed=0):
-    """Small whole numbers: inner products are exact and many of them equal."""
+    """Draws small whole numbers: inner products are exact and many of them equal."""
     rng = np.random.default_rng(seed)
     return rng.integers(-1, 2, [n, 3]).astype(np.float32), rng.integers(-1, 2, [m, 3]).astype(
         np.float32

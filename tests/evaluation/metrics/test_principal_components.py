@@ -8,7 +8,7 @@ from official_cmlm.evaluation.metrics.principal_components import PrincipalCompo
 
 
 def _languages(rows=60, dim=6):
-    """Two languages: the same sentences, each set moved its own way."""
+    """Draws the same sentences in two languages, each set moved its own way."""
     rng = np.random.default_rng(0)
     meaning = rng.normal(size=[rows, dim])
     return {
@@ -18,7 +18,7 @@ def _languages(rows=60, dim=6):
 
 
 def _power_iteration(matrix, steps=2000):
-    """The first right singular vector, found another way."""
+    """Returns the first right singular vector, found another way."""
     vector = np.ones(matrix.shape[1])
     for _ in range(steps):
         vector = matrix.T @ (matrix @ vector)

@@ -21,7 +21,7 @@ from official_cmlm.evaluation.metrics.ranking import (
 
 @st.composite
 def _rankings(draw):
-    """(documents in their order, judged gains, a document that is left out) of one query."""
+    """Draws one query: documents in their order, judged gains, a document to leave out."""
     documents = draw(st.permutations(range(12)))[: draw(st.integers(1, 12))]
     # Some judged documents were not retrieved.
     judged = draw(st.dictionaries(st.integers(0, 15), st.integers(-1, 4), max_size=10))
@@ -29,7 +29,7 @@ def _rankings(draw):
 
 
 def _by_loops(documents, judged, ignored, k):
-    """All measures of one query, from their definitions."""
+    """Computes all measures of one query from their definitions."""
     ranked = [judged.get(d, 0) for d in documents if d != ignored][:k]
     relevant = sum(gain > 0 for gain in judged.values())
     best = sorted((gain for gain in judged.values() if gain > 0), reverse=True)[:k]

@@ -32,7 +32,7 @@ def _projections(width=6, dim=5):
 
 
 def _loss(images, captions, image_rows, caption_rows, pairs, margin):
-    """The sum of hinges, pair by pair and negative by negative."""
+    """Returns the sum of hinges, pair by pair and negative by negative."""
 
     def cosine(image, caption):
         a = image @ images.weights + images.bias

@@ -521,7 +521,7 @@ def test_cut_texts_are_told(tmp_path):
 
 
 def _collection(folder):
-    """A data set of retrieval with two documents."""
+    """Writes a data set of retrieval with two documents."""
     for name, texts in (
         ("corpus", ("cats sleep by day", "dogs bark")),
         ("queries", ("cats", "dogs")),

@@ -26,7 +26,7 @@ SETTINGS = (
 
 
 def _write_everything(root):
-    """Data of every suite, for every column of the papers' tables."""
+    """Writes data of every suite, for every column of the papers' tables."""
     toy.write_senteval(root / "senteval/downstream")
     for name in ("train", "valid", "test"):
         path = root / f"senteval/downstream/COCO/{name}.pkl"
@@ -109,7 +109,7 @@ def _fine_tune(texts, labels, classes, seed):
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory):
-    """The folder."""
+    """Returns the folder."""
     root = tmp_path_factory.mktemp("everything")
     _write_everything(root)
     return root
@@ -117,7 +117,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(data):
-    """Suite -> its results, the number of texts that it embedded, and that it did not announce."""
+    """Suite -> its results, the number of announced texts and that of the others."""
     options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
     results = {}
     for name, chosen in options.items():

@@ -232,7 +232,7 @@ def test_development_scores_are_no_test_scores():
 
 
 def axes_of(chart):
-    """The axes of a drawn chart."""
+    """Returns the axes of a drawn chart."""
     figure = figures.Figure()
     chart.draw(figure)
     return figure.axes

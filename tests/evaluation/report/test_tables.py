@@ -40,7 +40,7 @@ def results(name="mine", **suites):
 
 
 def section(text: str, title: str) -> list[list[str]]:
-    """The cells of the table below the first heading that contains `title`."""
+    """Returns the cells of the table below the first heading that contains `title`."""
     lines = text.split("\n")
     start = next(i for i, line in enumerate(lines) if line.startswith("#") and title in line)
     rows = []

@@ -20,7 +20,7 @@ from tests.evaluation.data.test_amazon import ITEMS
 
 
 def _encode(texts):
-    """Good words less bad words, in any language, and the length."""
+    """Counts good words minus bad words, in any language, and the length."""
     good, bad = ("good", "gut", "bon"), ("bad", "schlecht", "mal")
     count = [[sum(w in t for w in good) - sum(w in t for w in bad), len(t) % 3] for t in texts]
     return np.array(count, np.float32)
@@ -167,7 +167,7 @@ def test_seeds_split_differently():
 
 
 def _chosen(train, dev, grid):
-    """The classifier as the suite chooses it."""
+    """Chooses the classifier as the suite does."""
     return best_on_dev(train, dev, 2, LogisticRegressionSolver(max_iter=2000), 0, sorted(grid))
 
 

@@ -26,7 +26,7 @@ def test_repeated_sentences_are_mined_once_and_not_scored():
 
 
 def _encode(texts):
-    """A text is a list of numbers."""
+    """Reads a text as a list of numbers."""
     return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
 
 

@@ -56,7 +56,7 @@ NAMES = ["a", "b", "c", "d", "e", "f"]
 
 
 def _encode(texts):
-    """A letter is a direction; `xy` lies between, nearer to the first."""
+    """Maps a letter to a direction; `xy` lies between, nearer to the first."""
     rows = np.zeros([len(texts), 26], np.float32)
     for row, text in zip(rows, texts):
         for weight, letter in zip((2.0, 1.0), text):

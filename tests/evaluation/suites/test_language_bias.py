@@ -16,7 +16,7 @@ from tests.evaluation import toy
 
 
 def _pool(rows=25, dim=6, apart=3.0, noise=0.5):
-    """The same meanings in three languages, each moved its own way."""
+    """Writes the same meanings in three languages, each moved its own way."""
     rng = np.random.default_rng(0)
     meaning = rng.normal(size=[rows, dim])
     return {
@@ -131,7 +131,7 @@ def _write(folder, name, sentences):
 
 
 def _encode(texts):
-    """A text is its numbers."""
+    """Reads a text as its numbers."""
     return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
 
 

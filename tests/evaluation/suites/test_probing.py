@@ -9,7 +9,7 @@ from tests.evaluation import toy
 
 
 def _probe(root, count=60):
-    """All ten tasks; the label is the sentence's first word."""
+    """Writes all ten tasks; the label is the sentence's first word."""
     words = ("past", "present", "future")
     lines = [
         f"{part}\t{words[i % 3].upper()}\t{words[i % 3]} x{i} y"

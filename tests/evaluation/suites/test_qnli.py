@@ -53,7 +53,7 @@ def test_curve_is_thinned():
 
 
 def _encode(texts):
-    """A vector that points to what the last letter says."""
+    """Returns a vector that points to what the last letter says."""
     return np.array([{"a": [1, 0], "b": [0, 1], "0": [0, 0]}[t[-1]] for t in texts], np.float32)
 
 

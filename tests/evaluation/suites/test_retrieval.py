@@ -64,7 +64,7 @@ def _lines(path, rows):
 
 
 def _write(folder, queries=("q1", "q2"), splits=("test",)):
-    """A data set whose query i has document i as its only relevant one."""
+    """Writes a data set whose query i has document i as its only relevant one."""
     documents = [
         {"_id": "d0", "title": "Cats", "text": "cats sleep by day", "metadata": {}},
         {"_id": "d1", "title": "", "text": "dogs bark at night", "metadata": {}},

@@ -21,7 +21,7 @@ from tests.evaluation import coco_files, toy
 
 @pytest.fixture(scope="module")
 def toy_data(tmp_path_factory):
-    """A folder of toy tasks."""
+    """Returns a folder of toy tasks."""
     root = tmp_path_factory.mktemp("senteval")
     toy.write_senteval(root / "senteval/downstream")
     return root
@@ -29,7 +29,7 @@ def toy_data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def results(toy_data):
-    """The report of all tasks and the encoder that was used."""
+    """Returns the report of all tasks and the encoder that was used."""
     encoder, report = CachedEncoder(toy.encode), SuiteReport()
     toy.evaluate(senteval_suite, encoder, DataFolder(toy_data), Options(), report)
     return report, encoder

@@ -254,7 +254,7 @@ def test_choices_that_go_together():
 
 
 def _write_tracks(folder, scores="STS2017.gs", texts="STS2017.eval.v1.1"):
-    """SemEval-2017's tracks as published: two folders, CR LF in one file, more columns in one."""
+    """Writes SemEval-2017's tracks as published: CR LF in one file, more columns in one."""
     for number, pair in zip("1 2 3 4a 4b 5 6".split(), PAIRS):
         rows = [f"{first}\t{second}" for first, second in ROWS[pair[:2]]]
         if number == "4b":

@@ -34,7 +34,7 @@ def _write(folder, code, foreign, english):
 
 
 def _encode(texts):
-    """A text is its numbers."""
+    """Reads a text as its numbers."""
     return np.array([[float(part) for part in text.split()] for text in texts], np.float32)
 
 

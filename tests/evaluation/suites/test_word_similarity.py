@@ -38,7 +38,7 @@ HEADER = "id\tword1\tword2\tpos\tscore\n"
 
 
 def _remarks(report):
-    """The notes but those that say what a mean is over."""
+    """Returns the notes but those that say what a mean is over."""
     return [note for note in report.notes if ": mean over " not in note]
 
 
@@ -157,7 +157,7 @@ def test_texts_belong_to_their_tasks(tmp_path):
 
 
 def _multilingual(root, languages, rows=8):
-    """Multi-SimLex as this folder has it: one table a language."""
+    """Writes Multi-SimLex as one table a language."""
     for language in languages:
         lines = [f"{i}\t{language}{i}\tx{i}\tnouns\t{i % 6}\n" for i in range(1, rows + 1)]
         _write(root / f"multi_simlex/{language}.tsv", HEADER + "".join(lines))
@@ -195,7 +195,7 @@ def test_pairs_of_a_paper_make_its_mean():
 
 
 def _tables(root, folder="multi_simlex"):
-    """The publisher's two tables, of three languages; a word with a comma is quoted."""
+    """Writes the publisher's two tables, of three languages; a word with a comma is quoted."""
     words = ["ID,ENG 1,ENG 2,CMN 1,CMN 2,YUE 1,YUE 2"]
     scores = ["ID,ENG,CMN,YUE"]
     for i, (first, second) in enumerate([("x", "x"), ("x", "xy"), ("x", "y"), ("x", "-x")], 1):

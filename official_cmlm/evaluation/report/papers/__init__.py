@@ -51,7 +51,7 @@ class PaperTable:
 
 @functools.cache
 def paper_tables() -> tuple[PaperTable, ...]:
-    """All tables, in the order of the files and of the tables in each file."""
+    """Returns all tables, in the order of the files and of the tables in each file."""
     documents = [
         json.loads(path.read_text(encoding="utf-8"))
         for path in sorted(Path(__file__).parent.glob("*.json"))
@@ -77,7 +77,7 @@ def _table(entry: dict[str, Any], paper: str) -> PaperTable:
 def own_values(
     table: PaperTable, found: Mapping[str, float | None], variant: str = ""
 ) -> list[float | None]:
-    """An encoder's value for each column of a table; None where it was not scored.
+    """Returns an encoder's value for each column of a table; None where it was not scored.
 
     Args:
       table: the table.
