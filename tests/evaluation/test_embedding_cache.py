@@ -84,7 +84,7 @@ def test_survives_a_kill_at_any_byte(tmp_path, name):
 
 
 def test_killed_while_encoding(tmp_path, monkeypatch):
-    """What was encoded before stays; the rest is done by the next run."""
+    """Earlier vectors stay; the rest is done by the next run."""
     monkeypatch.setattr(embedding_cache, "_CHUNK", 2)
     texts = ["aaaa", "bbb", "cc", "d"]
 
@@ -138,7 +138,7 @@ def test_empty_list(tmp_path):
 
 
 def test_lone_surrogates(tmp_path):
-    """Texts that are no valid Unicode have names of their own in the store."""
+    """Texts of invalid Unicode have names of their own in the store."""
     texts = ["\ud800", "\udfff", "?"]
     CachedEncoder(_Encoder(), tmp_path)(texts)
     encoder = _Encoder()
@@ -187,7 +187,7 @@ def test_roles_are_kept_apart(tmp_path):
 
 
 def test_faults_of_a_role():
-    """What a role returns is checked as well."""
+    """The vectors of a role are checked as well."""
     cached = CachedEncoder(_Encoder(), roles={"query": Role(lambda texts: np.ones([1, 2]))})
     with pytest.raises(EncoderError, match="array of shape"):
         for_role(cached, "query")(["a", "b"])
@@ -205,7 +205,7 @@ def test_a_lost_file_starts_anew(tmp_path, name):
 
 
 def test_an_encoder_may_use_its_buffer_again(tmp_path):
-    """What was answered stays, in memory and in the folder."""
+    """Earlier answers stay, in memory and in the folder."""
     buffer = np.zeros([4, 1])
 
     def encode(texts):
@@ -230,7 +230,7 @@ def test_one_run_at_a_time(tmp_path):
 
 
 def test_a_write_that_failed_halfway(tmp_path):
-    """What a full disk left behind the known rows is written over."""
+    """Bytes that a full disk left after the known rows are written over."""
     cached = CachedEncoder(_Encoder(), tmp_path)
     cached(["a", "bb"])
     with (tmp_path / "vectors.f32").open("ab") as file:
@@ -253,7 +253,7 @@ def test_a_broken_width(tmp_path, width):
 
 
 def test_answers_are_copies():
-    """What a suite does to its answer does not reach the store."""
+    """Changes that a suite makes to its answer do not reach the store."""
     cached = CachedEncoder(_Encoder())
     cached(["a"])[:] = 9
     assert np.array_equal(cached(["a"]), _vectors(["a"]))

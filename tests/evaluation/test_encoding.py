@@ -1,4 +1,4 @@
-"""The checks of what an encoder returns, and its fingerprint."""
+"""The checks of an encoder's vectors, and its fingerprint."""
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def test_integers_become_floats():
 
 
 def test_prompts_are_put_before_texts():
-    """Of every text; a plain function has no role."""
+    """The prompt is put before every text; a plain function has no role."""
     role = prompted(_encode, "query: ")
     assert role.encode(["a", ""]).tolist() == _encode(["query: a", "query: "]).tolist()
     assert "'query: '" in str(role) and "own" in str(Role(_encode))
@@ -78,7 +78,7 @@ def test_fingerprint():
 
 
 def test_values_beyond_float32_and_empty_vectors():
-    """What float32 cannot hold is infinite; a vector needs a value."""
+    """Values beyond float32 are infinite; a vector needs a value."""
     with pytest.raises(EncoderError, match="NaN or infinity"):
         checked(lambda texts: np.full([len(texts), 2], 1e200))(["a"])
     with pytest.raises(EncoderError, match="width 0"):

@@ -34,7 +34,7 @@ def test_several_seeds():
 
 
 def test_numpy_values_become_plain_numbers():
-    """What is written to JSON later must be Python's own."""
+    """Numbers that are written to JSON later must be Python's own."""
     report = SuiteReport()
     report.add("a", "b", np.float32(1.5), np.int64(3))
     report.add("a", "c", np.array([1.0, 2.0]), 3)
@@ -74,7 +74,7 @@ def test_get_missing():
 
 
 def test_user_errors_become_failures():
-    """What was scored before stays, what follows runs."""
+    """Earlier scores stay, and later tasks run."""
     report = SuiteReport()
     with report.task("one"):
         report.add("one", "m", 1.0, 1)
@@ -86,7 +86,7 @@ def test_user_errors_become_failures():
 
 
 def test_missing_data_is_no_failure():
-    """Nobody asked for a score of what has no data; what was looked for is kept."""
+    """A task without data is not a failure; the path that was looked for is kept."""
     report = SuiteReport()
     with report.task("one"):
         raise MissingData("data/file.txt", "fetch it")
@@ -184,5 +184,5 @@ def test_reports_share_nothing():
 
 
 def test_progress_is_silent():
-    """By default there is nothing to see, and nothing to set up."""
+    """The default shows nothing, and needs no setup."""
     assert SuiteReport().progress("training", 3)(1) is None

@@ -12,7 +12,7 @@ two lines</text><title>x</title></item>
 
 
 def test_markup():
-    """Items of a file that is no well-formed XML; entities that it defines stay as they stand."""
+    """Items of a file that is not well-formed XML; entities that it defines stay as they are."""
     assert amazon_reviews.parse_markup(ITEMS.splitlines()) == [
         (5.0, "good & fine\ntwo lines"),
         (2.0, "bad & <b>"),

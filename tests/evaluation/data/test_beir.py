@@ -91,7 +91,7 @@ def test_judgements_of_mteb(folder):
 
 
 def test_line_ends_and_byte_order_marks(folder):
-    """Of other systems."""
+    """Data of other systems."""
     for name in ("corpus.jsonl", "queries.jsonl", "qrels/test.tsv"):
         path = folder / name
         path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))

@@ -66,7 +66,7 @@ def test_publishers_form(tmp_path, protocol, as_dict):
     ],
 )
 def test_other_structures(tmp_path, changes, message):
-    """What was found, what is expected, and where it comes from."""
+    """The message says the structure found, the expected one, and the source."""
     _write(tmp_path, **changes)
     with pytest.raises(UserError, match=message) as error:
         read_coco(DataFolder(tmp_path), tmp_path)

@@ -49,7 +49,7 @@ def test_table_lines():
 
 
 def test_dictionary_of_biosyn():
-    """`id||name`; a name may have several ids; what has no id is no name."""
+    """`id||name`; a name may have several ids; a line without an id is left out."""
     lines = ["", "D1||one", "D1|D2||both", "D3+D4||two", "CUI-less||none", "D5||a||b", "D6||"]
     names, found, skipped = parse_dictionary(lines, "x")
     assert names == ["one", "both", "two"]

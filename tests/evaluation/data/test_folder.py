@@ -77,7 +77,7 @@ def test_header(tmp_path):
 
 
 def test_mark_before_another_encoding(tmp_path):
-    """A byte order mark is no text, whatever follows it."""
+    """A byte order mark is not text, whatever follows it."""
     content = b"\xef\xbb\xbfcaf\xe9\n"
     assert _lines(tmp_path, content, encodings=("utf-8", "latin-1")) == ["café"]
 
@@ -205,7 +205,7 @@ def test_published_files():
     ],
 )
 def test_published_rows_of_tables(tmp_path, name, rows):
-    """Under the publishers' names and folders; the line of headings is no row."""
+    """Under the publishers' names and folders; the line of headings is not a row."""
     path = tmp_path / name
     path.parent.mkdir(parents=True)
     path.write_text("id\ta\n1\tb\n")

@@ -16,7 +16,7 @@ def toy_data(tmp_path_factory):
 
 
 def test_order_is_the_toolkits():
-    """By words of the first sentence, then of the second, then by label; spaces are made single."""
+    """Examples are sorted by words of the first sentence, of the second, then by label."""
     rows = [("b  b", "x", 1), ("a", "x y", 0), ("a", "x", 1), ("a", "", 0)]
     found = ordered(rows)
     assert found.first == ["a", "a", "a", "b b"]
@@ -26,7 +26,7 @@ def test_order_is_the_toolkits():
 
 
 def test_order_of_snli_is_the_toolkits(tmp_path):
-    """By words of the second sentence, then of the first, then by the label's name."""
+    """Examples are sorted by words of the second sentence, of the first, then by label."""
     rows = [
         ("a b", "x", "neutral"),
         ("a b", "x", "contradiction"),

@@ -4,12 +4,12 @@ from official_cmlm.evaluation.data.word_similarity import crossed, parse_pairs
 
 
 def test_empty_lines():
-    """No pair at all is no fault of the columns."""
+    """A file without any pair has no wrong columns."""
     assert parse_pairs([], "somewhere").rows == []
 
 
 def test_rows_without_names():
-    """By the number of columns: three, five or ten; numbers of rows where there is no id."""
+    """Columns are found by their number: three, five or ten; without ids, rows are numbered."""
     assert parse_pairs(["a\tb\t1.5", "a\tc"], "s").rows == [("1", "a", "b", 1.5)]
     assert parse_pairs(["7\ta\tb\tn\t2"], "s").rows == [("7", "a", "b", 2.0)]
     ten = "\t".join(["a", "b", "N", "3", *"012345"])

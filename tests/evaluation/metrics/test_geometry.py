@@ -40,7 +40,7 @@ def test_isotropy_does_not_depend_on_order_or_rotation():
 
 
 def test_mean_vector_norm():
-    """Of the vectors as they are: twice as long, twice the norm; 0 if centred."""
+    """Vectors are not scaled: twice as long, twice the norm; 0 if centred."""
     assert geometry.mean_vector_norm(np.array([[3.0, 0.0], [3.0, 8.0]])) == pytest.approx(5.0)
     vectors = _vectors()
     norm = geometry.mean_vector_norm(vectors)
@@ -109,7 +109,7 @@ def test_bad_vectors(measure):
 
 
 def test_too_few_vectors():
-    """One vector makes no pair; unequal sides are no pairs."""
+    """One vector makes no pair, and unequal sides make none."""
     one = np.ones([1, 2])
     for call in (
         lambda: geometry.uniformity(one),

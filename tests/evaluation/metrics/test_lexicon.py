@@ -34,7 +34,7 @@ def test_map_is_orthogonal_and_no_other_is_nearer():
 
 @pytest.mark.parametrize("shapes", [((0, 3), (0, 3)), ((2, 3), (3, 3))])
 def test_map_needs_pairs(shapes):
-    """No rows, or rows that are no pairs."""
+    """Empty and unpaired rows are refused."""
     with pytest.raises(ValueError, match="need pairs"):
         procrustes(*(np.ones(shape) for shape in shapes))
 
@@ -97,7 +97,7 @@ def test_few_candidates_and_equal_ones():
 
 
 def test_precision_counts_a_word_once_for_any_translation():
-    """By hand: hit at 1, hit at 2 by the second translation, no hit."""
+    """Three queries by hand: hit at 1, hit at 2 by the second translation, no hit."""
     found = np.array([[4, 1, 0], [3, 2, 0], [1, 2, 3]])
     gold = [{4, 1}, {9, 2}, {7}]
     assert precision_at(found, gold, 1) == pytest.approx(100 / 3)

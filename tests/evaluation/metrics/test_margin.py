@@ -163,7 +163,7 @@ def test_best_threshold_is_best_of_all(candidates, unfound):
 
 
 def test_threshold_lies_between_two_scores():
-    """By hand: right, right, wrong, right of 3 gold: F1 0.8 after two, 6/7 after four."""
+    """Candidates right, right, wrong, right of 3 gold give F1 0.8 after two, 6/7 after four."""
     scores, correct = np.array([1.4, 1.2, 1.1, 1.0]), np.array([True, True, False, True])
     best = best_extraction(scores, correct, 3)
     assert best.threshold == 1.0 and best.f1 == pytest.approx(6 / 7)

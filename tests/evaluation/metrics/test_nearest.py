@@ -80,7 +80,7 @@ def test_of_equal_candidates_the_lower_index_comes_first(seed, k, more, block_by
 
 
 def test_equal_candidates_by_hand():
-    """Of three copies the first two are returned; the better one behind them comes first."""
+    """The first two of three copies are returned; the better one after them comes first."""
     candidates = np.array([[1, 0], [1, 0], [1, 0], [2, 0], *[[0, 1]] * 30], np.float32)
     indices, values = nearest(np.array([[1, 0]], np.float32), candidates, 3)
     assert indices.tolist() == [[3, 0, 1]]
@@ -128,7 +128,7 @@ def test_order_of_candidates_changes_names_only():
 
 
 def test_no_queries_have_no_neighbours():
-    """An empty side of queries is no error."""
+    """An empty side of queries is not an error."""
     indices, values = nearest(np.zeros([0, 3]), np.eye(3), 2)
     assert indices.shape == values.shape == (0, 2)
 

@@ -43,7 +43,7 @@ def test_removed_is_the_projection_onto_the_first_singular_vector(normalize):
 
 
 def test_nothing_of_the_components_is_left():
-    """What remains is orthogonal to all removed components, and removing again changes nothing."""
+    """The rest is orthogonal to all removed components, and removing again changes nothing."""
     vectors = _languages()["en"]
     removal = PrincipalComponentRemoval.fit({"en": vectors}, num_components=3, normalize=False)
     assert removal.components["en"].shape == (3, 6)
@@ -87,7 +87,7 @@ def test_encoder_passes_to_any_evaluation():
 
 
 def test_file_round_trip(tmp_path):
-    """What is saved is loaded, languages, settings and all."""
+    """Languages, settings and components are loaded as they were saved."""
     removal = PrincipalComponentRemoval.fit(_languages(), num_components=2, normalize=False)
     removal.save(tmp_path / "pcr.npz")
     again = PrincipalComponentRemoval.load(tmp_path / "pcr.npz")

@@ -50,7 +50,7 @@ def _by_loops(documents, judged, ignored, k):
 @settings(deadline=None)
 @given(_rankings(), _rankings(), st.integers(1, 12))
 def test_measures_are_those_of_plain_loops(first, second, k):
-    """Of two queries at once, whatever is judged, retrieved and left out."""
+    """Two queries at once agree with the oracle, whatever is judged, retrieved and left out."""
     depth = min(len(first[0]), len(second[0]))
     ranking = np.array([first[0][:depth], second[0][:depth]])
     judged = [first[1], second[1]]

@@ -67,7 +67,7 @@ def test_loss_and_gradients():
 
 
 def test_nothing_costs_anything():
-    """Without a violated margin there is no gradient."""
+    """Without a violated margin the gradient is zero."""
     sides, rng = _projections(), np.random.default_rng(0)
     rows = rng.normal(size=[16, 6]), rng.normal(size=[16, 5])
     loss, found = gradients(*sides, *rows, 4, -2.5)

@@ -10,7 +10,7 @@ from official_cmlm.evaluation.metrics.senteval_relatedness import (
     squared_error_gradient,
 )
 
-# Of MSELoss(softmax(x @ weights)) with the values of the test below, printed by torch 2.13.
+# Gradients of MSELoss(softmax(x @ weights)) for the test below, printed by torch 2.13.
 TORCH_GRADIENT = [
     [-0.02305749, 0.00339798, 0.00227446, 0.00358536, 0.01379969],
     [-0.01347392, -0.00650624, 0.0089205, 0.01830854, -0.00724887],

@@ -365,7 +365,7 @@ def test_spellings_of_settings():
 
 
 def test_an_encoder_without_meaning(data, tmp_path):
-    """Equal vectors for all texts are no score of 0."""
+    """Equal vectors for all texts are a failure, not a score of 0."""
     suites = _run(lambda texts: np.zeros([len(texts), 4]), data, tmp_path / "out", FAST)["suites"]
     for suite in suites.values():
         assert "the same vector for all texts" in suite["failures"][-1]
@@ -384,7 +384,7 @@ def test_a_language_that_is_not_there(tmp_path):
 
 
 def test_unknown_suite_and_results(tmp_path):
-    """The suites are listed; a file that is no results.json is refused."""
+    """The suites are listed; a file other than a results.json is refused."""
     with pytest.raises(UserError, match="no suite 'senteva'; there are senteval, probing"):
         driver.parse_options(["senteva"], [])
     with pytest.raises(UserError, match="name a results.json"):
@@ -486,7 +486,7 @@ def test_lists_suites(binary):
 
 
 def test_prompts_reach_the_suites(tmp_path):
-    """What an encoder does with queries is done in a run, and said."""
+    """An encoder's prompt for queries is used in a run, and a note names it."""
     for name in ("mine", "yours"):
         _collection(tmp_path / "data/beir" / name)
     encoder = OpenedEncoder(
@@ -502,7 +502,7 @@ def test_prompts_reach_the_suites(tmp_path):
 
 
 def test_cut_texts_are_told(tmp_path):
-    """By task, in the results and in a note; a run that goes on says the same."""
+    """Cut texts are counted by task, in the results and in a note; a resumed run agrees."""
     _collection(tmp_path / "data/beir/mine")
     encoder = OpenedEncoder(
         *("toy", "python", "0123456789abcdef", toy.encode),

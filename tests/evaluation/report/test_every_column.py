@@ -117,7 +117,7 @@ def data(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def found(data):
-    """Suite -> its results, the number of announced texts and that of the others."""
+    """Returns suite -> its results, the number of announced texts and that of the others."""
     options = driver.parse_options([name for name in SUITES if name != "mteb"], SETTINGS)
     results = {}
     for name, chosen in options.items():
@@ -165,7 +165,7 @@ def test_every_metric_is_told_in_words(found, name):
 
 
 def test_a_wrong_name_is_found(found):
-    """What these tests would say of a column whose task does not exist."""
+    """These tests fail for a column whose task does not exist."""
     table = dataclasses.replace(TABLES[0], columns=[("x", "MR/accuracies")])
     values = {f"{s['task']}/{s['metric']}": s["value"] for s in found["senteval"]["scores"]}
     assert own_values(table, values) == [None]

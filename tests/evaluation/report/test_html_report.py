@@ -388,7 +388,7 @@ def test_names_are_escaped():
         text = html_report(mine, *others)
         page = Checker(text)
         assert not {"i", "u", "script"} & set(page.tags)
-        # Those of the list of failures.
+        # The list of failures has these.
         assert page.tags.count("b") == text.count("<li><b>")
         assert "&lt;b&gt;" in text and "<u>task</u>" in page.texts
     data = mine["suites"]["geometry"]["figures"]["cosine_histogram"]
@@ -398,11 +398,11 @@ def test_names_are_escaped():
 
 
 def test_failures_stand_at_the_top():
-    """What could not be done comes before the first suite."""
+    """Failures come before the first suite."""
     text = html_report(full())
     assert text.index('role="alert"') < text.index("<section")
     assert text.index("de: no reviews") < text.index("<section")
-    # What nobody gave data for is no alarm.
+    # Missing data is not an alarm.
     missing = text[text.index('class="notice missing"') :]
     assert missing.index("/data/amazon: fetch it") < missing.index("<section")
     assert "fetch it" not in text[: text.index('class="notice missing"')]
@@ -451,7 +451,7 @@ def test_global_settings_of_matplotlib_stay():
 
 
 def test_missing_values_have_no_bar():
-    """A task that one encoder lacks has one bar; what is no number has none."""
+    """A task that one encoder lacks has one bar; NaN has none."""
     mine = results(senteval=suite(score("MR", "accuracy", 80.0), score("CR", "accuracy", None)))
     other = results("other", senteval=suite(score("CR", "accuracy", float("nan"))))
     other["suites"]["senteval"]["scores"].append(score("TREC", "accuracy", 70.0))
@@ -459,7 +459,7 @@ def test_missing_values_have_no_bar():
     assert "MR" in drawing and "TREC" in drawing and "CR" not in drawing
     assert "80.0" in drawing and "nan" not in drawing
     assert charts("senteval", results(senteval=suite(score("CR", "accuracy", None)))) == []
-    # A bar alone says nothing, unless a paper's row stands beside it.
+    # A bar alone says nothing without a paper's row.
     assert charts("mteb", results(mteb=suite(score("A", "main_score", 80.0)))) == []
     assert len(charts("senteval", results(senteval=suite(score("MR", "accuracy", 80.0))))) == 1
 

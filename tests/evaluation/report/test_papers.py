@@ -167,7 +167,7 @@ def test_declutr_averages(model):
 
 
 def test_rows_that_papers_share_agree():
-    """What one table takes over from another is the same in both."""
+    """Rows that one table takes over from another are the same in both."""
     first, second = find("CMLM", "Table 2"), find("CMLM-CSE", "Table 1")
     for mine, theirs in (
         ("CMLM base", "CMLM-BERT-base"),
@@ -215,7 +215,7 @@ def test_what_the_text_says_of_the_development_set():
 
 
 def test_columns_of_development_sets_are_no_test_scores():
-    """What a paper measured on STS-B's development set has that task's name, and nothing else."""
+    """Only columns of STS-B's development set have that task's name."""
     for table in TABLES:
         for label, column in table.columns:
             of_dev = "(dev)" in label

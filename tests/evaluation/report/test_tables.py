@@ -60,7 +60,7 @@ STS = suite(
 
 
 def test_own_row_comes_first_and_only_scored_columns():
-    """Our values stand in the paper's columns, with its decimals; what we lack has no column."""
+    """Our values fill the paper's columns, with its decimals; columns without any are left out."""
     text = tables.markdown(results(sts=STS))
     header, rule, own, *published = section(text, "CMLM, Table 2")
     assert header == "Model STS12 STSB".split()
@@ -116,7 +116,7 @@ def test_summary_of_many_tasks():
 
 
 def test_best_of_each_column_is_bold():
-    """Of what is printed: equal values are all bold, lower ones where lower is better."""
+    """Printed values decide: equal ones are all bold, lower ones where lower is better."""
     text = "en_words_top_10k"
     mine = results(geometry=suite(score(text, "isotropy", 0.9), score(text, "mean_vector_norm", 9)))
     rows = section(tables.markdown(mine), "Mirror-BERT, Table 14")
@@ -152,7 +152,7 @@ def test_printed_values_are_in_our_unit():
 
 
 def test_an_empty_value_of_a_paper_is_a_dash():
-    """What a paper does not give is a dash, too."""
+    """A value that the paper does not give is a dash, too."""
     scores = [score(language, "average", 80.0) for language in ("bg", "de")]
     rows = section(tables.markdown(results(xeval=suite(*scores))), "CMLM, Table 4")
     assert rows[0] == ["Model", "bg", "de"]
@@ -198,7 +198,7 @@ def test_a_table_without_any_of_our_scores_stays_away():
 
 
 def test_a_mean_of_our_own_values():
-    """An average that is no score of ours is taken where no column is missing."""
+    """An average that is not a score of ours is taken where no column is missing."""
     languages = "en fr et ar zh ru es pl".split()
     scores = [score(f"multi_simlex.{x}", "spearman", float(i)) for i, x in enumerate(languages)]
     whole = section(
@@ -245,7 +245,7 @@ def test_compare_adds_a_row_and_differences():
 
 
 def test_scores_of_different_examples_are_not_compared():
-    """Where the counts differ there is no best value and no difference."""
+    """Where the counts differ, neither a best value nor a difference is shown."""
     mine = results(tatoeba=suite(score("macro", "accuracy_mean", 4.45, 1)))
     other = results("other", tatoeba=suite(score("macro", "accuracy_mean", 1.66, 18)))
     text = tables.markdown(mine, other)
@@ -294,7 +294,7 @@ def test_suites_that_only_others_have_are_named():
     text = tables.markdown(mine, other)
     assert text.endswith("\n\nOnly in compared results: sts, xeval, qnli.\n")
     assert [row[0] for row in section(text, "Summary")[2:]] == ["senteval"]
-    # What the own run lacks is told, and that alone.
+    # A line names the suites that only the compared results have.
     assert "- qnli: STS13: fetch QNLI" in text and "own note" in text and "70.00" not in text
     for gone in ("## sts", "SemEval", "a note", "reviews", "CMLM, Table 2", "CMLM, Table 4"):
         assert gone not in text
@@ -435,7 +435,7 @@ def test_no_data_is_no_failure():
 
 
 def test_failures_share_their_hint():
-    """What failed for one reason names its remedy once."""
+    """Failures for one reason name its remedy once."""
     failures = ["A: no rows; write some", "B: damaged", "C: no columns; write some", "D: damaged"]
     mine = results(sts=suite(failures=failures))
     assert tables.failures("sts", mine) == [

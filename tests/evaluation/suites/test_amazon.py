@@ -50,7 +50,7 @@ def _run(root, encode=_encode, **options):
 
 
 def test_transfer(tmp_path):
-    """What separates English separates German; a language that does not is at chance."""
+    """Features that separate English separate German; other languages are at chance."""
     _tables(tmp_path)
     table = "".join(f"{s}\t{t}\n" for s, t in _rows(10, "mal", "bon"))
     _write(tmp_path / "amazon/fr/test.tsv", table)
@@ -108,7 +108,7 @@ def test_training_can_be_left_out(tmp_path):
 
 
 def test_sizes_are_cut(tmp_path):
-    """Of larger files a random part is used, of which all seeds see the same."""
+    """A random part of larger files is used, the same for all seeds."""
     _tables(tmp_path, train=400, test=50)
     encode = CachedEncoder(_encode)
     report = _run(tmp_path, encode, max_train=60, max_test=20, seeds=3)
@@ -180,7 +180,7 @@ def test_classifier_is_chosen_on_the_development_set():
     weak, strong = 1e6, 1e-3
     assert _chosen(*part, [strong, weak]).C == weak
     assert _chosen(*part, [weak, strong]).score(*part[1]) == 1.0
-    # Of equally good ones the strongest penalty.
+    # The strongest of equally good penalties is taken.
     assert _chosen(*part, [1e7, 1e8]).C == 1e7
 
 
@@ -229,6 +229,6 @@ def test_no_folder(tmp_path):
     "options", [{"seeds": 0}, {"dev_share": 1.0}, {"grid": []}, {"grid": [0.0]}, {"max_test": 0}]
 )
 def test_options(options):
-    """What cannot be trained or tested is refused by name."""
+    """Reviews that cannot be trained on or tested are refused by name."""
     with pytest.raises(ValueError, match=next(iter(options))):
         Options(**options)

@@ -108,7 +108,7 @@ def test_fixed_threshold_belongs_to_its_margin(tmp_path):
 
 
 def test_bad_lines_and_unknown_ids_are_noted(tmp_path):
-    """What is skipped is counted; unknown gold pairs count as not found."""
+    """Skipped lines are counted; unknown gold pairs count as not found."""
     sentences = _sentences()
     _write(tmp_path / "bucc", "sample", sentences, sentences, [(0, 0), (1, 1), (77, 1)])
     with (tmp_path / "bucc/de-en.sample.de").open("a") as file:
@@ -175,7 +175,7 @@ def test_real_sentences(data_dir, tmp_path):
     report = SuiteReport()
     toy.evaluate(bitext_mining, _words, DataFolder(tmp_path), Options(), report)
     assert not report.failures
-    # Numbers and names stand in both languages.
+    # Numbers and names occur in both languages.
     assert report.get("de-en.sample", "f1_best") > 25
 
 

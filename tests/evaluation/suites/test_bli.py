@@ -166,7 +166,7 @@ def test_directions_without_encoders_are_left_out(tmp_path):
 
 
 def test_directions_are_chosen(tmp_path):
-    """By any code, each direction for itself; others are neither read nor missing."""
+    """Any code selects each direction separately; others are neither read nor missing."""
     for pair in ("en-fr", "fr-en", "de-en"):
         _write(tmp_path / f"bli/yacle.train.freq.1k.{pair}.tsv", _pairs(range(40)))
         _write(tmp_path / f"bli/yacle.test.freq.2k.{pair}.tsv", _pairs(range(40, 50)))

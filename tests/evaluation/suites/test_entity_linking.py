@@ -96,7 +96,7 @@ def test_unique(tmp_path):
 
 
 def test_case_is_kept_when_asked(tmp_path):
-    """By default it is not: mentions and names reach the encoder in lower case."""
+    """Case is ignored by default: mentions and names reach the encoder in lower case."""
     _folder(tmp_path, "set", "Aa\tA\n", names=["b"])
     for lower_case, mention in ((True, "aa"), (False, "Aa")):
         asked = []

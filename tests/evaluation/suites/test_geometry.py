@@ -112,7 +112,7 @@ def test_question_files_of_another_form(lines, message):
 
 @pytest.mark.parametrize("name", ["max_texts", "question_pairs"])
 def test_options(name):
-    """What would leave nothing to measure is refused."""
+    """Values that would leave nothing to measure are refused."""
     with pytest.raises(ValueError, match=name):
         Options(**{name: 0})
 

@@ -53,7 +53,7 @@ def _bias_by_loops(queries, candidates):
 
 
 def test_shares_are_those_of_plain_loops():
-    """Of the whole pool but the query itself, before and after removal, on one side or both."""
+    """The whole pool but the query is searched, before and after removal, on one side or both."""
     pool = _pool()
     removal = PrincipalComponentRemoval.fit(pool)
     removed = {language: removal(vectors, language) for language, vectors in pool.items()}

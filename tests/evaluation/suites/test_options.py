@@ -50,5 +50,5 @@ def test_lists_that_cannot_be(setting, message):
 
 
 def test_values_of_python_stay():
-    """What is a list already is taken as it is."""
+    """A list is taken as it is."""
     assert suites.options("tatoeba", {"languages": ["a,b"]}).languages == ["a,b"]

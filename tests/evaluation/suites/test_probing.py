@@ -36,7 +36,7 @@ def test_all_ten(tmp_path):
 
 
 def test_development_accuracy_and_chosen_tasks(tmp_path):
-    """Of part va alone; an average over some tasks has another name."""
+    """Development scores are of part va alone; an average over some tasks has another name."""
     _probe(tmp_path)
     path = tmp_path / "past_present.txt"
     turned = {"PAST": "PRESENT", "PRESENT": "FUTURE", "FUTURE": "PAST"}

@@ -93,7 +93,7 @@ def test_numbers_of_trec_eval(monkeypatch, part):
 
 
 def test_equal_documents_are_ranked_by_falling_id():
-    """Of 37 equal documents the one with the largest id comes first, for every query."""
+    """The largest id among 37 equal documents comes first, for every query."""
     rng = np.random.default_rng(0)
     vectors = rng.normal(size=[500, 384])
     documents = {f"{i:03}": f"d {i if i % 14 else 0}" for i in range(500)}
@@ -276,7 +276,7 @@ def test_prompts_reach_queries_and_documents(tmp_path):
 
 
 def test_functions_of_their_own_are_called_apart(tmp_path):
-    """`encode_query` that is no prefix: equal texts of two roles have two vectors."""
+    """`encode_query` without a prefix: equal texts of two roles have two vectors."""
     cached = CachedEncoder(toy.encode, roles={"query": Role(lambda texts: -toy.encode(texts))})
     _write(tmp_path / "beir/mine")
     # Turned round, a query finds its own document last.

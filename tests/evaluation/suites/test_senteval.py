@@ -93,7 +93,7 @@ def test_snli_is_trained_as_in_the_toolkit(toy_data, monkeypatch):
 
 
 def test_configuration_is_told(toy_data):
-    """What stands beside scores that are compared with a paper's."""
+    """The configuration is shown with scores that are compared with a paper's."""
     report, options = SuiteReport(), Options(tasks=["SST2"])
     toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
     assert report.configuration == "fast: 5 folds, rmsprop, batches of 128, 1 seed"

@@ -144,7 +144,7 @@ def test_tasks_are_chosen(tmp_path):
 
 
 def test_languages_are_chosen(tmp_path):
-    """Of a pair both; one that is nowhere is missing; English STS-B comes once if not asked for."""
+    """Both languages of a pair are named; absent ones are missing; English STS-B comes once."""
     _write(tmp_path, [])
     _write_tracks(tmp_path / "STS17")
     rows = ["a,a b,5.0", "c,d,0", "e,f,1.5"]

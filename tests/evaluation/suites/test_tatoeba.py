@@ -176,7 +176,7 @@ def test_macro36_needs_all_and_leaves_out_others(tmp_path):
 
 @pytest.mark.parametrize("languages", [["deu", "fra"], ["de", "fr"], ["FR", "deu"]])
 def test_languages_that_were_chosen(tmp_path, languages):
-    """By either code; the mean over a part is named as such, and nothing is missing."""
+    """Either code selects a language; the mean over a part is named as such; none is missing."""
     for code in ("deu", "fra", "ita", "xho"):
         _write(tmp_path, code, ["1 0", "0 1"], ["1 0", "0 1"])
     (tmp_path / "tatoeba.ita-eng.eng").unlink()

@@ -311,7 +311,7 @@ def test_the_word_id_is_no_header(tmp_path):
 
 
 def test_tasks_and_languages_that_were_chosen(tmp_path):
-    """By any code; the mean over a part is named as such; what is not there is said."""
+    """Any code selects a language; the mean over a part is named as such; absent ones are named."""
     _multilingual(tmp_path, ["en", "es", "fi"])
     _write(tmp_path / "simlex/simlex-english.txt", "x\tx\t9\nx\ty\t1\n")
     report = _run(tmp_path, toy.encode, languages=["ENG", "fi"])

@@ -28,7 +28,7 @@ def test_xeval_averages_the_papers_tasks(tmp_path):
     assert report.get("de", "average") == pytest.approx(np.mean(german))
     assert report.get("de.SNLI", "accuracy") is not None
     assert report.get("pl", "average") is not None
-    # Polish is no language of the paper; 13 of its languages are not here.
+    # Polish is not a language of the paper; 13 of its languages are not here.
     assert report.get("mean", "average") is None
     assert report.get("mean", "average_of_part") == pytest.approx(report.get("de", "average"))
     assert report.notes[-1] == "mean: average_of_part over de, fr"
@@ -110,7 +110,7 @@ def test_xeval_without_its_folder(tmp_path):
 
 
 def test_xeval_takes_no_other_folder_for_a_language(tmp_path):
-    """Of the data folder itself, those that are called by a language's code."""
+    """Folders of the data folder itself count if they are called by a language's code."""
     for name in ("downstream", "senteval", "data", "de", "zh-Hant", "pt_BR", "xx yy"):
         toy.write(tmp_path / name / "MR/rt-polarity.pos", ["good"])
     options = xeval_suite.Options(tasks=["MR"], languages=["sw"])
