@@ -1,17 +1,17 @@
 """Speed and memory of turning text into records: `python -m benchmarks.data_prep`.
 
-Measures tokens of text per CPU-second on the English books below CMLM_DATA_DIR. The sides run in
-turns, and the median over the rounds is reported; imports are not counted on any side:
+First tokens of text per CPU-second; the sides run in turns, and the median over the rounds is
+reported; imports are not counted on any side:
 
 - ours: the engine of `data_prep.prepare` in this process, from files to shards with checksums:
-  read, split into sentences, tokenise, write; a book is a document;
+  read, split into sentences, tokenise, write; a file, such as a book, is a document;
 - Model Garden's `create_pretraining_data`, the functions of its binary with its own defaults but
   one copy of each masked example instead of ten, on a part of the same sentences, split beforehand
   as it asks;
 - the `tokenizers` library, only tokenising the same sentences, which are in memory.
 
-Then the peak memory of one process for some books and for eight times as many, with no duplicates
-removed, exact ones (the default) and near ones. Before, the speed of each stage by itself.
+Then the peak memory of one process for some files and for eight times as many, with no duplicates
+removed, exact ones (the default) and near ones.
 """
 
 import os
@@ -25,14 +25,13 @@ from pathlib import Path
 
 from absl import flags
 
-from benchmarks.processes import run_module
+from benchmarks import shared
 from data_prep.pipeline.plan import DEDUPLICATE
 from data_prep.readers import (
     Counts,
     Document,
     ReadOptions,
     TextFile,
-    expand_inputs,
     read_documents,
 )
 from official_cmlm import cli
@@ -43,24 +42,19 @@ _TIMES = 8
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
-    flags.DEFINE_string("text", "", "Books to read. Default: text/en below CMLM_DATA_DIR.")
-    flags.DEFINE_string(
-        "vocabulary", "", "An uncased vocab.txt. Default: vocab/bert_uncased.txt below it."
-    )
-    flags.DEFINE_float("text_mb", 20.0, "Text to use, in megabytes (10^6 bytes); whole books.")
-    flags.DEFINE_float("model_garden_mb", 5.0, "Of it for Model Garden, which is slow.")
-    flags.DEFINE_float("memory_mb", 10.0, "Text of the smaller run of those that measure memory.")
+    """Defines how much text is read, and how often."""
+    shared.define_text_flags()
+    flags.DEFINE_float("text_mb", 20.0, "Text to use, in megabytes (10^6 bytes); whole files.")
+    flags.DEFINE_float("model_garden_mb", 5.0, "Megabytes of it for Model Garden, which is slow.")
+    flags.DEFINE_float("memory_mb", 10.0, "Megabytes of the smaller run that measures memory.")
     flags.DEFINE_integer("rounds", 3, "Rounds of the comparison.", lower_bound=1)
     flags.DEFINE_bool("memory", True, "Whether to measure memory, which takes six more runs.")
-    flags.DEFINE_string("output", "", "Markdown file for the figures. Default: print only.")
 
 
-def books(megabytes: float) -> list[str]:
-    """Paths of the first books, up to so much."""
-    folder = FLAGS.text or str(_data("text", "en"))
+def first_files(files: list[str], megabytes: float) -> list[str]:
+    """Returns the first files, up to so much text."""
     chosen, held = [], 0
-    for path in expand_inputs([folder]):
+    for path in files:
         chosen.append(path)
         held += os.path.getsize(path)
         if held >= megabytes * 1e6:
@@ -68,21 +62,15 @@ def books(megabytes: float) -> list[str]:
     return chosen
 
 
-def _data(*parts: str) -> Path:
-    if not os.environ.get("CMLM_DATA_DIR"):
-        raise UserError("no text: set CMLM_DATA_DIR, or give --text and --vocabulary")
-    return Path(os.environ["CMLM_DATA_DIR"], *parts)
-
-
 def cpu_seconds(call: Callable[[], object]) -> float:
-    """CPU time of all threads of this process in a call."""
+    """Returns the CPU time of all threads of this process in a call."""
     began = time.process_time()
     call()
     return time.process_time() - began
 
 
 def ours(paths: Sequence[str], vocabulary_file: str, folder: Path) -> Callable[[], None]:
-    """The phase of the engine over all elements, into a new folder."""
+    """Returns a call of the engine over all elements, which writes into a new folder."""
     from data_prep.pipeline.plan import Options, Plan
     from data_prep.pipeline.run import LocalRunner, begin, compute
     from official_cmlm.tokenization import load_vocabulary
@@ -101,7 +89,7 @@ def ours(paths: Sequence[str], vocabulary_file: str, folder: Path) -> Callable[[
 
 
 def model_garden(text: Path, vocabulary_file: str, output: Path) -> Callable[[], None]:
-    """Its binary's work: a file with a sentence a line to masked examples."""
+    """Returns a call of its binary's work: a file with a sentence a line to masked examples."""
     from official.nlp.data import create_pretraining_data as peer
     from official.nlp.tools import tokenization
 
@@ -120,7 +108,7 @@ def model_garden(text: Path, vocabulary_file: str, output: Path) -> Callable[[],
 
 
 def tokenizers_library(sentences: list[str], vocabulary_file: str) -> Callable[[], None]:
-    """Only ids, without offsets, which nothing uses."""
+    """Returns a call that makes ids only, without offsets, which nothing uses."""
     from tokenizers import BertWordPieceTokenizer
 
     def call() -> None:
@@ -133,7 +121,7 @@ def tokenizers_library(sentences: list[str], vocabulary_file: str) -> Callable[[
 
 
 def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
-    """Books with their sentences."""
+    """Reads documents and their sentences."""
     from collections import Counter
 
     from data_prep.sentences import split_sentences
@@ -146,8 +134,8 @@ def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
     ]
 
 
-def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> list[tuple[str, float]]:
-    """(side, tokens per CPU-second), the medians."""
+def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> dict[str, float]:
+    """Returns the median tokens per CPU-second of each side."""
     from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 
     tokenizer = build_tokenizer(load_vocabulary(vocabulary_file, lower_case=True))
@@ -166,28 +154,28 @@ def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> list[tu
     text = folder / "sentences.txt"
     text.write_text("\n".join(lines) + "\n", encoding="utf-8")
     whole = [sentence for _, sentences in documents for sentence in sentences]
-    counts = {"ours": tokens(whole), "tokenizers": tokens(whole), "Model Garden": tokens(part)}
+    counts = {"ours": tokens(whole), "tokenizers": tokens(whole), "model_garden": tokens(part)}
     speeds: dict[str, list[float]] = {side: [] for side in counts}
     for number in range(FLAGS.rounds):
         calls = {
             "ours": ours(paths, vocabulary_file, folder / f"ours-{number}"),
             "tokenizers": tokenizers_library(whole, vocabulary_file),
-            "Model Garden": model_garden(text, vocabulary_file, folder / "masked.tfrecord"),
+            "model_garden": model_garden(text, vocabulary_file, folder / "masked.tfrecord"),
         }
         for side, call in calls.items():
             speeds[side].append(counts[side] / cpu_seconds(call))
             print(f"round {number + 1}, {side}: {speeds[side][-1]:,.0f} tokens per CPU-second")
-    return [(side, statistics.median(found)) for side, found in speeds.items()]
+    return {side: statistics.median(found) for side, found in speeds.items()}
 
 
 def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, deduplicate: str) -> int:
-    """MiB of one process of `data_prep.prepare` that reads these books."""
-    folder = folder / f"{deduplicate}-{len(paths)}"
+    """Returns the MiB of one process of `data_prep.prepare` that reads these files."""
+    folder = Path(tempfile.mkdtemp(dir=folder))
     text = folder / "text"
-    text.mkdir(parents=True)
+    text.mkdir()
     for path in paths:
         (text / Path(path).name).symlink_to(path)
-    summary = run_module(
+    summary = shared.output_of(
         "data_prep.prepare",
         f"--input={text}",
         f"--vocab_file={vocabulary_file}",
@@ -205,43 +193,33 @@ def peak_memory(paths: Sequence[str], vocabulary_file: str, folder: Path, dedupl
 
 
 def main(argv: list[str]) -> None:
-    """Runs the benchmark."""
+    """Measures speed and memory."""
     del argv
     cli.quiet_tensorflow()
-    from benchmarks.data_prep_stages import long_line, table
-
-    vocabulary_file = FLAGS.vocabulary or str(_data("vocab", "bert_uncased.txt"))
-    paths = books(FLAGS.text_mb)
-    megabytes = sum(map(os.path.getsize, paths)) / 1e6
-    lines = [f"{len(paths)} books, {megabytes:.1f} MB", ""]
-    lines += [*table(paths, vocabulary_file), ""]
-    of_a_line = dict(long_line())
-    shown = ", ".join(f"{1000 * value:.1f} ms to {step}" for step, value in of_a_line.items())
-    lines += [f"- a megabyte of a single line of 10 MB: {shown}", ""]
-    print("\n".join(lines))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
-        speeds = dict(compare(paths, vocabulary_file, folder))
-        shown = [f"- {side}: {speed:,.0f} tokens per CPU-second" for side, speed in speeds.items()]
+        files = shared.text_files(folder)
+        vocabulary = shared.vocabulary_file(folder, first_files(files, FLAGS.text_mb))
+        paths = first_files(files, FLAGS.text_mb)
+        print(f"{len(paths)} files, {sum(map(os.path.getsize, paths)) / 1e6:.1f} MB", flush=True)
+        speeds = compare(paths, vocabulary, folder)
+        for side, speed in speeds.items():
+            print(f"figure data_prep_tokens_per_cpu_second_{side} {speed:.0f}")
+        for side in ("model_garden", "tokenizers"):
+            print(f"ratio data_prep_vs_{side} {speeds['ours'] / speeds[side]:.2f}", flush=True)
         if FLAGS.memory:
-            few, many = books(FLAGS.memory_mb), books(_TIMES * FLAGS.memory_mb)
-            times = sum(map(os.path.getsize, many)) / sum(map(os.path.getsize, few))
-            for deduplicate in DEDUPLICATE:
-                small, large = (
-                    peak_memory(some, vocabulary_file, folder, deduplicate) for some in (few, many)
-                )
-                shown.append(
-                    f"- peak memory of one process, --deduplicate={deduplicate}: {small} MiB, of"
-                    f" {times:.1f} times the text {large} MiB, {100 * (large / small - 1):+.1f} %"
-                )
-                print(shown[-1])
-    print("\n".join(shown))
-    if FLAGS.output:
-        Path(FLAGS.output).write_text("\n".join(lines + shown) + "\n", encoding="utf-8")
-    for step, value in of_a_line.items():
-        print(f"figure data_prep_long_line_{step}_s_per_mb {value:.5f}")
-    print(f"ratio data_prep_vs_model_garden {speeds['ours'] / speeds['Model Garden']:.2f}")
-    print(f"ratio data_prep_vs_tokenizers {speeds['ours'] / speeds['tokenizers']:.2f}")
+            _memory(files, vocabulary, folder)
+
+
+def _memory(files: list[str], vocabulary: str, folder: Path) -> None:
+    """Prints the peak memory for some text and for about eight times as much."""
+    few, many = (first_files(files, n * FLAGS.memory_mb) for n in (1, _TIMES))
+    times = sum(map(os.path.getsize, many)) / sum(map(os.path.getsize, few))
+    print(f"figure data_prep_text_times {times:.2f}")
+    for deduplicate in DEDUPLICATE:
+        small, large = (peak_memory(p, vocabulary, folder, deduplicate) for p in (few, many))
+        print(f"figure data_prep_memory_MiB_{deduplicate} {small}")
+        print(f"ratio data_prep_memory_{deduplicate} {large / small:.3f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -39,7 +39,7 @@ def prepare(peer: str, model: str, folder: str, sentences: list[str]) -> None:
     if peer == "onnx_int8":
         from onnxruntime.quantization import QuantType, quantize_dynamic
 
-        # What `export_dynamic_quantized_onnx_model` asks for with "avx512_vnni" and "avx2".
+        # `export_dynamic_quantized_onnx_model` asks for these with "avx512_vnni" and "avx2".
         vnni = {"avx512_vnni", "avx_vnni"} & set(Path("/proc/cpuinfo").read_text().split())
         kind = QuantType.QInt8 if vnni else QuantType.QUInt8
         quantize_dynamic(graph, Path(folder) / "onnx_int8.onnx", weight_type=kind)
@@ -63,7 +63,7 @@ def prepare(peer: str, model: str, folder: str, sentences: list[str]) -> None:
 
 
 def open_peer(peer: str, model: str, folder: str) -> Any:
-    """A `SentenceTransformer` that computes in that way."""
+    """Returns a `SentenceTransformer` that computes in that way."""
     import torch
 
     if peer == "torch_bfloat16":

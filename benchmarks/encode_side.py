@@ -1,18 +1,19 @@
-"""One side of an encoding benchmark, in a process of its own.
+"""One side of the encoding benchmark, in a process of its own.
 
     python -m benchmarks.encode_side --side=ours --model=… --sentences_file=…
 
-Prints one line of JSON: `sentences_per_second` of one pass after a warm-up; `per_core_second`,
-sentences for each second of processor time, which other programs disturb less; `single_ms`, the
-median time of one sentence alone; and `peak_mib` of the whole process.
+Prints one line of JSON: `all_per_second`, sentences a second of one call after a warm-up;
+`per_core_second`, the same for each second of processor time, which other programs disturb less;
+`requests_per_second`, sentences a second in requests of --batch_size sentences as they come;
+`p50_ms` and `p95_ms` of one sentence alone; and `peak_mib` of the whole process.
 """
 
 import json
 import os
-import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from absl import flags
 
@@ -20,7 +21,11 @@ from benchmarks.encode_peers import PEERS
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
+if TYPE_CHECKING:
+    import numpy as np
+
 FLAGS = flags.FLAGS
+Encode = Callable[[list[str]], "np.ndarray"]
 # Side -> backend and precision of `SentenceEncoder.load`.
 OURS = {
     "ours": ("tensorflow", "float32"),
@@ -34,9 +39,7 @@ EXPORTS = {
     "ours_litert": ("export.export_litert", "litert"),
     "ours_litert_int8": ("export.export_litert", "litert"),
 }
-# An older name of the peer `torch`.
-PEER = "sentence_transformers"
-SIDES = (*OURS, *EXPORTS, PEER, *PEERS)
+SIDES = (*OURS, *EXPORTS, *PEERS)
 # Sentences of the warm-up: enough that every lazy part has run.
 _WARM_UP = 256
 # Sentences that are encoded one by one.
@@ -44,8 +47,8 @@ _SINGLE = 100
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
-    flags.DEFINE_enum("side", "ours", SIDES, "Whose encoder to run.")
+    """Defines the side, its input and its output."""
+    flags.DEFINE_enum("side", "ours", SIDES, "The encoder to run.")
     flags.DEFINE_string(
         "model",
         None,
@@ -55,7 +58,7 @@ def define_flags() -> None:
     flags.DEFINE_string("sentences_file", None, "JSON list of sentences. Required.")
     flags.DEFINE_string("graphs", "", "Folder of a peer's graphs; needed by onnx and openvino.")
     flags.DEFINE_bool("prepare", False, "Whether to write the peer's graph there, and no more.")
-    flags.DEFINE_string("output", "", "Folder for embeddings.npy and ids.json. Default: none.")
+    flags.DEFINE_string("output", "", "Folder for embeddings.npy. Default: none.")
     flags.DEFINE_string(
         "more_file",
         "",
@@ -66,104 +69,110 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the binary."""
+    """Measures the side."""
     del argv
     sentences = json.loads(Path(FLAGS.sentences_file).read_text(encoding="utf-8"))
-    peer = "torch" if FLAGS.side == PEER else FLAGS.side
     if FLAGS.prepare:
         from benchmarks import encode_peers
 
-        encode_peers.prepare(peer, FLAGS.model, FLAGS.graphs, sentences)
+        encode_peers.prepare(FLAGS.side, FLAGS.model, FLAGS.graphs, sentences)
         print("{}")
         return
     if FLAGS.side in EXPORTS:
-        encode, ids_of = _exported(), None
+        encode = _serving() if FLAGS.side == "ours_serving" else _litert()
     else:
-        encode, ids_of = _ours() if FLAGS.side in OURS else _sentence_transformers(peer)
+        encode = _ours() if FLAGS.side in OURS else _peer()
     encode(sentences[:_WARM_UP])
-    started, used = time.perf_counter(), time.process_time()
-    embeddings = encode(sentences)
-    seconds, used = time.perf_counter() - started, time.process_time() - used
+    figures, embeddings = _measured(encode, sentences)
     if FLAGS.output:
         import numpy as np
 
         folder = Path(FLAGS.output)
         folder.mkdir(parents=True, exist_ok=True)
         np.save(folder / "embeddings.npy", embeddings)
-        if ids_of is not None:
-            (folder / "ids.json").write_text(json.dumps(ids_of(sentences)))
+        if FLAGS.more_file:
+            more = json.loads(Path(FLAGS.more_file).read_text(encoding="utf-8"))
+            np.save(folder / "more.npy", encode(more))
+    print(json.dumps(figures))
+
+
+def _measured(encode: Encode, sentences: list[str]) -> tuple[dict[str, float], "np.ndarray"]:
+    """Returns the figures, and the vectors of all sentences."""
+    import numpy as np
+
+    started, used = time.perf_counter(), time.process_time()
+    embeddings = encode(sentences)
+    seconds, used = time.perf_counter() - started, time.process_time() - used
+    figures = {
+        "all_per_second": len(sentences) / seconds,
+        "per_core_second": len(sentences) / used,
+    }
+    started = time.perf_counter()
+    for start in range(0, len(sentences), FLAGS.batch_size):
+        encode(sentences[start : start + FLAGS.batch_size])
+    figures["requests_per_second"] = len(sentences) / (time.perf_counter() - started)
     singles = []
     for sentence in sentences[:_SINGLE]:
         started = time.perf_counter()
         encode([sentence])
-        singles.append(time.perf_counter() - started)
-    figures = {
-        "sentences_per_second": len(sentences) / seconds,
-        "per_core_second": len(sentences) / used,
-        "single_ms": 1000 * statistics.median(singles),
-        "peak_mib": peak_mib(),
-    }
-    if FLAGS.output and FLAGS.more_file:
-        more = json.loads(Path(FLAGS.more_file).read_text(encoding="utf-8"))
-        np.save(folder / "more.npy", encode(more))
-    print(json.dumps(figures))
+        singles.append(1000 * (time.perf_counter() - started))
+    figures |= {f"p{share}_ms": float(np.percentile(singles, share)) for share in (50, 95)}
+    return {**figures, "peak_mib": peak_mib()}, embeddings
 
 
-def _ours() -> tuple[Callable, Callable]:
+def _ours() -> Encode:
     cli.quiet_tensorflow()
     from official_cmlm.sentence_encoder import SentenceEncoder
 
     backend, precision = OURS[FLAGS.side]
     encoder = SentenceEncoder.load(FLAGS.model, precision=precision, backend=backend)
-
-    def ids_of(sentences: list[str]) -> list[list[int]]:
-        from official_cmlm.tokenization import build_tokenizer
-
-        special, most = encoder.vocabulary.special_ids, encoder.max_seq_length - 2
-        rows = build_tokenizer(encoder.vocabulary).tokenize(sentences).to_list()
-        return [[special["cls"], *row[:most], special["sep"]] for row in rows]
-
-    return lambda s: encoder.encode(s, batch_size=FLAGS.batch_size, normalize=True), ids_of
+    return lambda texts: encoder.encode(texts, batch_size=FLAGS.batch_size, normalize=True)
 
 
-def _exported() -> Callable:
-    """The serving model by requests of a batch, as they come; or LiteRT, a sentence at a time."""
+def _serving() -> Encode:
+    """Returns the serving model in a session, as TensorFlow Serving runs it, without a network."""
+    cli.quiet_tensorflow()
+    import numpy as np
+    import tensorflow as tf
+    import tensorflow_text  # noqa: F401 - registers the ops of the tokenizer
+
+    session = tf.compat.v1.Session(graph=tf.Graph())
+    with session.graph.as_default():
+        meta = tf.compat.v1.saved_model.load(session, ["serve"], f"{FLAGS.model}/serving/1")
+    signature = meta.signature_def["serving_default"]
+    call = session.make_callable(signature.outputs["default"].name, [signature.inputs["text"].name])
+    return _in_batches(
+        lambda texts: call(np.array([text.encode() for text in texts], object)), FLAGS.batch_size
+    )
+
+
+def _litert() -> Encode:
+    from examples.encode_litert import LiteRTEncoder
+
+    weights = "int8" if FLAGS.side.endswith("int8") else "float32"
+    threads = len(os.sched_getaffinity(0))
+    return _in_batches(LiteRTEncoder(FLAGS.model, weights, threads).encode, 1)
+
+
+def _in_batches(encode: Encode, size: int) -> Encode:
+    """Returns `encode` in batches of `size` texts in their order, with normalised vectors."""
     import numpy as np
 
-    if FLAGS.side == "ours_serving":
-        from benchmarks.serving_side import serving_model
-
-        request, _ = serving_model(f"{FLAGS.model}/serving/1")
-        size = FLAGS.batch_size
-    else:
-        from examples.encode_litert import LiteRTEncoder
-
-        weights = "int8" if FLAGS.side.endswith("int8") else "float32"
-        threads = len(os.sched_getaffinity(0))
-        request, size = LiteRTEncoder(FLAGS.model, weights, threads).encode, 1
-
-    def encode(sentences: list[str]) -> np.ndarray:
-        starts = range(0, len(sentences), size)
-        vectors = np.concatenate([request(sentences[start : start + size]) for start in starts])
+    def encode_all(texts: list[str]) -> np.ndarray:
+        starts = range(0, len(texts), size)
+        vectors = np.concatenate([encode(texts[start : start + size]) for start in starts])
         return vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
 
-    return encode
+    return encode_all
 
 
-def _sentence_transformers(peer: str) -> tuple[Callable, Callable]:
+def _peer() -> Encode:
     from benchmarks import encode_peers
 
-    model = encode_peers.open_peer(peer, FLAGS.model, FLAGS.graphs)
-
-    def encode(sentences: list[str]):  # noqa: ANN202 - a NumPy array
-        return model.encode(sentences, batch_size=FLAGS.batch_size, normalize_embeddings=True)
-
-    def ids_of(sentences: list[str]) -> list[list[int]]:
-        return model.tokenizer(sentences, truncation=True, max_length=model.max_seq_length)[
-            "input_ids"
-        ]
-
-    return encode, ids_of
+    model = encode_peers.open_peer(FLAGS.side, FLAGS.model, FLAGS.graphs)
+    return lambda texts: model.encode(
+        texts, batch_size=FLAGS.batch_size, normalize_embeddings=True, show_progress_bar=False
+    )
 
 
 if __name__ == "__main__":

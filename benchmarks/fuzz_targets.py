@@ -1,98 +1,98 @@
-"""What `benchmarks.fuzz` throws random input at.
+"""Targets of `benchmarks.fuzz`: random strings for encoders, mutated files for readers.
 
-A target is a class, here or in `benchmarks.fuzz_files`, and an element of a list there. It is made
-in the process that draws the cases, and opened and run in one that may crash.
+A target is made in the process that draws the cases, and opened and run in one that may crash. A
+reader has to answer any file with a result or with one line (`UserError`). Everything else is a
+fault: another exception, a message of several lines, a result that is not finite.
 """
 
 import abc
 import dataclasses
+import json
 import random
 import re
+import shutil
 import string
-from collections.abc import Callable
+import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING, Generic, TypeVar
+from typing import TYPE_CHECKING, Any
+
+from official_cmlm.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
 
     from official_cmlm.tokenization import Vocabulary
 
-Item = TypeVar("Item", bytes, str, bytes | str)
-
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """What came of a case.
+    """Result of a case.
 
     Attributes:
-      counts: what was counted, e.g. `vectors`; reported as sums.
-      faults: (what is wrong, index of the item); each is reported.
-      largest: what was measured, e.g. a difference; reported as maxima.
+      counts: named counts, e.g. `read`; reported as sums.
+      faults: (description, index of the item); each is reported.
     """
 
     counts: dict[str, int] = dataclasses.field(default_factory=dict)
     faults: list[tuple[str, int]] = dataclasses.field(default_factory=list)
-    largest: dict[str, float] = dataclasses.field(default_factory=dict)
 
 
-class Target(abc.ABC, Generic[Item]):
-    """Something that must answer to anything.
+class Target(abc.ABC):
+    """A part of the project that must answer to any input.
 
     Attributes:
-      name: in words, for the report.
-      share: how many items it gets, in proportion to the other targets of its list.
+      name: name in the report, in words.
+      share: number of its items, in proportion to the other targets.
     """
 
     name: str
     share: float = 1.0
 
     @abc.abstractmethod
-    def make_case(self, rng: random.Random) -> list[Item]:
+    def make_case(self, rng: random.Random) -> list:
         """Draws a case: some items that are tried together, and can be tried apart."""
 
     @abc.abstractmethod
     def open(self, folder: Path) -> None:
-        """Loads what is tried; runs once in each process.
+        """Loads the target; runs once in each process.
 
         Args:
-          folder: kept from process to process; what one has made there the next one finds.
+          folder: kept from process to process.
         """
 
     @abc.abstractmethod
-    def run(self, case: list[Item]) -> Outcome:
+    def run(self, case: list) -> Outcome:
         """Tries the items; an exception counts as a fault of all of them."""
 
 
 # Largest difference of a component between `encode` and the serving model that is rounding.
 _TOLERANCE = 1e-4
 # Strings of a case: few enough for the time limit, enough that calls cost little.
-_CASE = 1000
-# Causes for which BPE in graphs differs from `encode`; see `tokenization.byte_pair_graph`.
-_NOT_COMPARED = re.compile("[\0\\v\x85\xa0\u096c\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]")
-# Words that the tiny vocabularies have pieces for.
-_WORDS = "the a cat dog bird sat ran flew Straße élan ΣΊΣΥΦΟΣ кошка 猫 नमस्ते ไทย مُحَمَّد 한국어".split()
+_STRINGS = 1000
+# Words that the tiny vocabularies have pieces of.
+_PIECES = (
+    "the a cat dog bird sat ran flew Straße élan ΣΊΣΥΦΟΣ кошка 猫 नमस्ते ไทย مُحَمَّد 한국어".split()
+)
 _ODD = [*"\u0301\u200b\u200d\ufeff\u00ad\ufffd\u202e\U0010ffff\ufdd0\u096c\u0131\u1e9e\ufb01\xa0"]
 _ODD += ["👩\u200d👧", "🇩🇪", "e\u0301\u0302", "[MASK]", "<mask>", "</s>", "##s", "\r\n", "İ", "Ǆ"]
 
 
-class Strings(Target[bytes | str]):
+class Strings(Target):
     """`SentenceEncoder.encode`, the serving model and the preprocess module, of a tiny encoder.
 
     Each string goes through all three. A text must have a finite vector, the same from `encode` and
-    from the serving model; bytes that are no UTF-8, which only a client of a module can send, must
+    from the serving model; bytes that are not UTF-8, which only a client of a module can send, must
     have a finite one; and the preprocess module must give ids of the vocabulary.
     """
 
-    def __init__(self, kind: str) -> None:
-        """Args: kind: a key of `_VOCABULARIES`, the vocabulary of the encoder."""
-        self.kind = kind
-        self.name = f"strings, {_VOCABULARIES[kind][0]}"
+    name = "strings"
+    # Faster than files.
+    share = 30.0
 
     def make_case(self, rng: random.Random) -> list[bytes | str]:
         if rng.random() < 0.1:
             return [_long_string(rng)]
-        kinds = rng.choices(_KINDS, weights=_WEIGHTS, k=_CASE)
+        kinds = rng.choices(_KINDS, weights=_WEIGHTS, k=_STRINGS)
         return [kind(rng) for kind in kinds]
 
     def open(self, folder: Path) -> None:
@@ -102,7 +102,10 @@ class Strings(Target[bytes | str]):
         from official_cmlm.sentence_encoder import SentenceEncoder
 
         if not (folder / "out" / "serving" / "1").exists():
-            _make_encoder(folder, self.kind)
+            from export import tfhub
+
+            write_encoder(folder / "model", _vocabulary(folder))
+            tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=True)
         self._encoder = SentenceEncoder.load(folder / "model")
         # The module, not its function, which does not keep the module's variables.
         self._serving = tf.saved_model.load(str(folder / "out" / "serving" / "1"))
@@ -127,19 +130,16 @@ class Strings(Target[bytes | str]):
         faults += [("not finite (encode)", texts[i]) for i in _rows(~np.isfinite(encoded))]
         faults += [("wrong inputs (preprocess)", i) for i in self._wrong(inputs, len(case))]
         apart = np.abs(encoded - served[texts]).max(axis=1, initial=0)
-        if self.kind == "byte_pair":
-            apart[[bool(_NOT_COMPARED.search(case[index])) for index in texts]] = 0
         faults += [
             ("encode and serving differ", texts[i]) for i in _rows(apart[:, None] > _TOLERANCE)
         ]
         return Outcome(
             counts={"through encode": len(texts), "through serving and preprocess": len(case)},
             faults=faults,
-            largest={"largest difference": float(apart.max(initial=0))},
         )
 
     def _wrong(self, inputs: "dict[str, np.ndarray]", count: int) -> list[int]:
-        """Rows that are not `[CLS] … [SEP]` and padding."""
+        """Returns the rows that are not `[CLS] … [SEP]` and padding."""
         ids, mask, types = (inputs[f"input_{name}"] for name in ("word_ids", "mask", "type_ids"))
         special = self._encoder.vocabulary.special_ids
         if not len(ids) == len(mask) == len(types) == count:
@@ -153,7 +153,7 @@ class Strings(Target[bytes | str]):
 
 
 def _rows(wrong: "np.ndarray") -> list[int]:
-    """Rows with anything wrong."""
+    """Returns the rows with anything wrong."""
     return wrong.any(axis=1).nonzero()[0].tolist()
 
 
@@ -162,7 +162,7 @@ def _random_bytes(rng: random.Random) -> bytes:
 
 
 def _damaged(rng: random.Random) -> bytes:
-    """UTF-8 in which some bytes are others."""
+    """Returns UTF-8 with some bytes changed."""
     data = bytearray(_words(rng).encode("utf-8"))
     for _ in range(rng.randint(1, 3)):
         if data:
@@ -171,89 +171,34 @@ def _damaged(rng: random.Random) -> bytes:
 
 
 def _code_points(rng: random.Random) -> str:
-    """From one of Unicode's beginnings to all of it, surrogates included."""
+    """Returns code points of the first part of Unicode or of all of it, surrogates included."""
     last = rng.choice((0x7F, 0x24F, 0x2FFF, 0xFFFF, 0x1FFFF, 0x10FFFF))
     return "".join(map(chr, rng.choices(range(last + 1), k=rng.randint(0, 30))))
 
 
-def _surrogates(rng: random.Random) -> str:
-    parts = [chr(rng.randint(0xD800, 0xDFFF)) for _ in range(3)]
-    return "".join(rng.choices([*parts, "a", " cat", "\U0001f600"], k=rng.randint(1, 10)))
-
-
-def _controls(rng: random.Random) -> str:
-    marks = [chr(rng.choice((rng.randrange(32), rng.randint(0x7F, 0x9F)))) for _ in range(6)]
-    return "".join(rng.choices([*marks, "a", "cat", " "], k=rng.randint(0, 20)))
-
-
 def _words(rng: random.Random) -> str:
-    return " ".join(rng.choices(_WORDS, k=rng.randint(0, 12)))
+    return " ".join(rng.choices(_PIECES, k=rng.randint(0, 12)))
 
 
 def _odd(rng: random.Random) -> str:
-    return "".join(rng.choices([*_ODD, *_WORDS, *" .,'-\n\t"], k=rng.randint(0, 20)))
+    return "".join(rng.choices([*_ODD, *_PIECES, *" .,'-\n\t"], k=rng.randint(0, 20)))
 
 
-def _one_word(rng: random.Random) -> str:
-    return "".join(rng.choices(string.ascii_letters, k=rng.choice((5, 30, 100, 1100))))
-
-
-def _repeated(rng: random.Random) -> str:
-    return rng.choice([*_WORDS, *_ODD, *_controls(rng), " ", "the "]) * rng.randint(1, 300)
-
-
-_KINDS = (_random_bytes, _damaged, _code_points, _surrogates, _controls, _words, _odd, _one_word)
-_KINDS += (_repeated,)
-_WEIGHTS = (20, 10, 25, 8, 10, 10, 12, 2, 1)
+_KINDS = (_random_bytes, _damaged, _code_points, _words, _odd)
+_WEIGHTS = (20, 10, 40, 10, 20)
 
 
 def _long_string(rng: random.Random) -> bytes | str:
-    """100 kB to 10 MB."""
+    """Returns a string of 100 kB to 10 MB."""
     size = int(10 ** rng.uniform(5, 7))
-    kind = rng.randrange(4)
-    if kind == 0:
+    if rng.random() < 0.2:
         return rng.randbytes(size)
-    if kind == 1:
-        return "".join(rng.choices(string.ascii_lowercase, k=1000)) * (size // 1000)
-    part = _odd(rng) + _code_points(rng) + " " if kind == 2 else rng.choice([*_WORDS, *_ODD, "\0"])
+    part = rng.choice([_odd(rng) + _code_points(rng) + " ", *_PIECES, *_ODD, "\0"])
     return part * (size // len(part.encode("utf-8", "replace")))
 
 
-def _make_encoder(folder: Path, kind: str) -> None:
-    """Writes a tiny encoder with random weights as `folder/model`, its export as `folder/out`."""
-    from export import tfhub
-
-    vocabulary = _VOCABULARIES[kind][1](folder)
-    write_encoder(
-        folder / "model",
-        vocabulary,
-        max_seq_length=24,
-        hidden_size=16,
-        num_layers=2,
-        intermediate_size=32,
-        max_position_embeddings=48,
-        # Far from 0, so that every token matters.
-        initializer_range=0.3,
-    )
-    tfhub.export(str(folder / "model"), str(folder / "out"), None, overwrite=True)
-
-
-def write_encoder(
-    folder: Path,
-    vocabulary: "Vocabulary",
-    max_seq_length: int,
-    with_head: bool = False,
-    **sizes: float,
-) -> None:
-    """Writes an encoder directory with random weights.
-
-    Args:
-      folder: where to.
-      vocabulary: its vocabulary.
-      max_seq_length: default length in tokens.
-      with_head: add a language-model head.
-      **sizes: fields of the `EncoderConfig`; it has two attention heads.
-    """
+def write_encoder(folder: Path, vocabulary: "Vocabulary") -> None:
+    """Writes a tiny encoder directory with random weights and a language-model head."""
     import tensorflow as tf
 
     from official_cmlm.checkpoints.encoder_directory import describe
@@ -261,63 +206,236 @@ def write_encoder(
     from official_cmlm.modeling.language_model_head import build_language_model_head
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-    config = EncoderConfig(vocab_size=len(vocabulary), num_attention_heads=2, **sizes)
+    config = EncoderConfig(
+        vocab_size=len(vocabulary),
+        num_attention_heads=2,
+        hidden_size=16,
+        num_layers=1,
+        intermediate_size=32,
+        max_position_embeddings=48,
+        # Far from 0, so that every token matters.
+        initializer_range=0.3,
+    )
     tf.random.set_seed(1)
     encoder = SentenceEncoderModel(config)
-    items = {"encoder": encoder}
-    if with_head:
-        items["language_model_head"] = build_language_model_head(encoder)
-    describe(folder, config, vocabulary, max_seq_length)
-    tf.train.Checkpoint(**items).save(str(folder / "ckpt"))
+    describe(folder, config, vocabulary, 24)
+    head = build_language_model_head(encoder)
+    checkpoint = tf.train.Checkpoint(encoder=encoder, language_model_head=head)
+    checkpoint.save(str(folder / "ckpt"))
 
 
-def _wordpiece(folder: Path) -> "Vocabulary":
-    """Special tokens, single characters and their continuations, and a few words."""
+def _vocabulary(folder: Path) -> "Vocabulary":
+    """Makes one of special tokens, single characters, their continuations, and a few words."""
     from official_cmlm.tokenization import load_vocabulary
 
-    letters = sorted({*string.ascii_lowercase, *string.digits, *"".join(_WORDS).lower(), *"?ß"})
+    letters = sorted({*string.ascii_lowercase, *string.digits, *"".join(_PIECES).lower(), *"?ß"})
     tokens = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *string.punctuation, *letters]
-    tokens += [f"##{letter}" for letter in letters] + _WORDS[:8]
+    tokens += [f"##{letter}" for letter in letters] + _PIECES[:8]
     path = folder / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in dict.fromkeys(tokens)), encoding="utf-8")
     return load_vocabulary(path, lower_case=True)
 
 
-def _byte_pair(folder: Path) -> "Vocabulary":
-    """256 bytes and the merges of a few words."""
-    import json
-
-    import tokenizers
-
-    from official_cmlm.tokenization import BytePairVocabulary
-
-    learner = tokenizers.ByteLevelBPETokenizer()
-    special = list(BytePairVocabulary.special_tokens.values())
-    learner.train_from_iterator(
-        [" ".join(_WORDS)] * 3, vocab_size=400, min_frequency=2, special_tokens=special,
-        show_progress=False,
-    )  # fmt: skip
-    model = json.loads(learner.to_str())["model"]
-    merges = [pair if isinstance(pair, str) else " ".join(pair) for pair in model["merges"]]
-    return BytePairVocabulary(tuple(sorted(model["vocab"], key=model["vocab"].get)), tuple(merges))
+# Files of a case, all of one reader.
+_FILES = 40
+_MOST_LETTERS = 2000
+_WORDS = "the cat sat on mat a dog ran over it and then slept".split()
+_VALUES = [
+    *(None, True, False, 0, 1, -1, 3, 2**31, 2**63, -(2**63) - 1, 10**30, 10**400, 0.5, -0.0),
+    *(1e-320, 1e308, float("nan"), float("inf"), "", "a", "../x", "/etc/passwd", "a\0b", "\ud800"),
+    *("<script>", "|\n|", "1" * 5000, [], {}, [[]], [None], {"": ""}, [[[[[]]]]], {"a": {"a": {}}}),
+]
+_BYTES = (
+    b'\0 \xff \xef\xbb\xbf \n -1 1e999 { ] " ../ \xed\xa0\x80 NaN &a[*a] !!python/name:os'.split(
+        b" "
+    )
+)
+_BYTES += [b"9" * 30, b"[" * 5000]
 
 
-def _sentence_piece(folder: Path) -> "Vocabulary":
-    """XLM-R's special tokens, single characters, and a few words; no rules of normalisation."""
-    from official_cmlm.tokenization.sentence_piece import sentence_piece_vocabulary
-
-    special = ["<s>", "<pad>", "</s>", "<unk>"]
-    letters = sorted({*string.printable.strip(), *"".join(_WORDS), *"".join(_ODD)} - {"▁"})
-    words = [f"▁{word}" for word in _WORDS[:8]]
-    pieces = [("▁", -3.0), *((letter, -6.0) for letter in letters), *((w, -4.0) for w in words)]
-    entries = [*((token, 0.0) for token in special), *pieces, ("<mask>", 0.0)]
-    return sentence_piece_vocabulary(folder, entries, {*special, "<mask>"}, b"")
+def mutated(content: bytes, rng: random.Random) -> bytes:
+    """Returns the content with one to three changes; JSON usually has its values changed."""
+    for _ in range(rng.choice((1, 1, 1, 2, 3))):
+        if content[:1] in b"{[" and rng.random() < 0.7:
+            content = _other_value(content, rng)
+        else:
+            content = _other_bytes(content, rng)
+    return content
 
 
-# Kind -> its name, and what makes a small vocabulary of it.
-_VOCABULARIES: dict[str, tuple[str, Callable[[Path], "Vocabulary"]]] = {
-    "wordpiece": ("WordPiece", _wordpiece),
-    "byte_pair": ("byte-level BPE", _byte_pair),
-    "sentence_piece": ("SentencePiece", _sentence_piece),
-}
-STRINGS: list[Target] = [Strings(kind) for kind in _VOCABULARIES]
+def _other_value(content: bytes, rng: random.Random) -> bytes:
+    """Returns JSON with a value replaced, or a key removed, renamed or added."""
+    try:
+        root = json.loads(content)
+    except (ValueError, RecursionError):
+        return _other_bytes(content, rng)
+    places: list[tuple[Any, Any]] = []
+
+    def collect(node: Any) -> None:
+        keys = list(node) if isinstance(node, dict) else range(len(node))
+        for key in keys:
+            places.append((node, key))
+            if isinstance(node[key], (dict, list)):
+                collect(node[key])
+
+    if isinstance(root, (dict, list)):
+        collect(root)
+    if not places:
+        return json.dumps(rng.choice(_VALUES)).encode("utf-8", "surrogatepass")
+    node, key = rng.choice(places)
+    kind = rng.random()
+    if kind < 0.7:
+        node[key] = rng.choice(_VALUES)
+    elif kind < 0.85:
+        del node[key]
+    elif isinstance(node, dict):
+        node[str(rng.choice(_VALUES))[:100]] = node.pop(key)
+    else:
+        node.append(rng.choice(_VALUES))
+    return json.dumps(root, ensure_ascii=rng.random() < 0.5).encode("utf-8", "surrogatepass")
+
+
+def _other_bytes(content: bytes, rng: random.Random) -> bytes:
+    """Returns the content with a bit, a part, a number or the order of its lines changed."""
+    data, size = bytearray(content), len(content)
+    start = rng.randrange(size + 1)
+    end = min(start + int(10 ** rng.uniform(0, 3)), size)
+    numbers = list(re.finditer(rb"\d+", content[: 1 << 16]))
+    kind = rng.randrange(7)
+    if kind == 0 and size:
+        data[rng.randrange(size)] ^= 1 << rng.randrange(8)
+    elif kind == 1:
+        del data[start : rng.choice((end, size))]
+    elif kind == 2:
+        data[start:start] = rng.randbytes(rng.choice((1, 4, 100)))
+    elif kind == 3:
+        data[start:end] *= 2
+    elif kind == 4 and numbers:
+        found = rng.choice(numbers)
+        data[found.start() : found.end()] = rng.choice((b"0", b"-1", b"9" * 12, b"1e400", b""))
+    elif kind == 5:
+        lines = content.split(b"\n")
+        rng.shuffle(lines)
+        return b"\n".join(lines)
+    else:
+        data[start : start + rng.choice((0, 1, 4))] = rng.choice(_BYTES)
+    return bytes(data)
+
+
+class Files(Target):
+    """A reader. Each item replaces a file of a valid folder, which is then read."""
+
+    # Weight of each file that is mutated, by name; others stay as they are.
+    files: dict[str, int]
+
+    @abc.abstractmethod
+    def write(self, folder: Path) -> None:
+        """Writes the valid folder."""
+
+    @abc.abstractmethod
+    def read(self, folder: Path, name: str) -> None:
+        """Reads the folder; a `UserError` is an answer.
+
+        Args:
+          folder: the folder.
+          name: the file that was mutated.
+
+        Raises:
+          ArithmeticError: for a result that is not finite.
+        """
+
+    def make_case(self, rng: random.Random) -> list[tuple[str, bytes]]:
+        valid = self._valid()
+        names = rng.choices(list(valid), [self.files[name] for name in valid], k=_FILES)
+        return [(name, mutated(valid[name], rng)) for name in names]
+
+    def _valid(self) -> dict[str, bytes]:
+        """Returns the content of the files, made once in each process."""
+        if not hasattr(self, "_contents"):
+            with tempfile.TemporaryDirectory() as folder:
+                root = Path(folder) / "valid"
+                root.mkdir()
+                self.write(root)
+                self._contents = {name: (root / name).read_bytes() for name in self.files}
+        return self._contents
+
+    def open(self, folder: Path) -> None:
+        self._folder = folder / "valid"
+        # A process that crashed has left a mutated file there.
+        shutil.rmtree(self._folder, ignore_errors=True)
+        self._folder.mkdir()
+        self.write(self._folder)
+        for name in self.files:
+            self.read(self._folder, name)
+
+    def run(self, case: list[tuple[str, bytes]]) -> Outcome:
+        counts = {"read": 0, "refused": 0}
+        faults = []
+        for index, (name, content) in enumerate(case):
+            path = self._folder / name
+            before = path.read_bytes()
+            path.write_bytes(content)
+            try:
+                self.read(self._folder, name)
+                counts["read"] += 1
+            except UserError as error:
+                counts["refused"] += 1
+                message = str(error)
+                if "\n" in message or len(message) > _MOST_LETTERS:
+                    faults.append(("not one line", index))
+            except Exception as error:
+                faults.append((f"{type(error).__name__} ({name})", index))
+            finally:
+                path.write_bytes(before)
+        return Outcome(counts, faults)
+
+
+class EncoderDescription(Files):
+    """`encoder_config.json` and the vocabulary of an encoder directory."""
+
+    name = "files of an encoder directory"
+    files = {"encoder_config.json": 3, "vocab.txt": 1, "vocab.json": 1}  # noqa: RUF012
+
+    def write(self, folder: Path) -> None:
+        write_encoder(folder, _vocabulary(folder))
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.checkpoints.encoder_directory import read_description
+
+        config, _, _ = read_description(folder)
+        config.check_memory()
+
+
+class HuggingFace(Files):
+    """A sentence-transformers folder, as the import reads it."""
+
+    name = "sentence-transformers folders"
+    files = {  # noqa: RUF012
+        "config.json": 3,
+        "modules.json": 1,
+        "sentence_bert_config.json": 1,
+        "1_Pooling/config.json": 1,
+        "tokenizer.json": 2,
+        "tokenizer_config.json": 1,
+        "vocab.txt": 1,
+        "model.safetensors": 3,
+    }
+
+    def write(self, folder: Path) -> None:
+        from export import sentence_transformers_folder
+
+        source = folder.with_name("source")
+        shutil.rmtree(source, ignore_errors=True)
+        source.mkdir()
+        write_encoder(source, _vocabulary(source))
+        folder.rmdir()
+        sentence_transformers_folder.export(str(source), str(folder), False, None, False)
+
+    def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.checkpoints.importing import read_source
+        from official_cmlm.checkpoints.source import ImportOptions, check_finite
+
+        check_finite(str(folder), read_source(str(folder), ImportOptions()))
+
+
+TARGETS: list[Target] = [Strings(), EncoderDescription(), HuggingFace()]

@@ -1,10 +1,9 @@
-"""What saves memory in a step, and what it costs: `python -m benchmarks.memory`.
+"""Memory of a step, and the cost of saving it: `python -m benchmarks.memory`.
 
 First the head alone: cross-entropy and its gradients by hidden states, embedding table and bias,
 with whole logits and in blocks. Then a CMLM step with dropout: for each `encoder.remat`, and in
 chunks (`task.chunk_size`). Every side is a process of its own, in alternating rounds; its memory is
-what its largest memory grew by in the steps. With JAX, XLA's own account of the compiled step
-follows.
+the growth of its largest memory in the steps. With JAX, XLA's account of the compiled step follows.
 """
 
 import json
@@ -15,7 +14,7 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.processes import run_module
+from benchmarks.shared import run_module
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
@@ -32,7 +31,7 @@ _STEPS = {
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the sizes of the head and of the step."""
     flags.DEFINE_integer("predictions", 2560, "Predicted tokens of the head.", lower_bound=1)
     flags.DEFINE_integer("vocab_size", 119547, "Entries of the head's vocabulary.", lower_bound=2)
     flags.DEFINE_integer("width", 128, "Width of the head.", lower_bound=1)
@@ -64,7 +63,7 @@ def main(argv: list[str]) -> None:
 
 
 def _report(rounds: dict[str, list[dict]]) -> None:
-    """Prints the figures; the first side is what the others are compared with."""
+    """Prints the figures; the others are compared with the first side."""
     first, *others = rounds
     for name, found in rounds.items():
         print(f"figure {name}_MiB {statistics.median(f['MiB'] for f in found):.0f}")
@@ -86,12 +85,12 @@ def _side(name: str, xla: bool) -> dict[str, float]:
 
 
 def _measure(side: str) -> dict[str, float]:
-    """Milliseconds of a step, and MiB that it adds, in a graph of TensorFlow's own kernels."""
+    """Measures milliseconds of a step, and MiB that it adds, by TensorFlow's own kernels."""
     cli.quiet_tensorflow()
     import tensorflow as tf
 
-    what, _, kind = side.partition("_")
-    step, batch = (_head if what == "head" else _step)(kind)
+    part, _, kind = side.partition("_")
+    step, batch = (_head if part == "head" else _step)(kind)
     graph, before = tf.function(step, autograph=False), peak_mib()
     graph(batch)
     times = []
@@ -112,7 +111,7 @@ def _measure(side: str) -> dict[str, float]:
 
 
 def _head(kind: str) -> tuple[Callable[[Any], None], Any]:
-    """Loss and gradients of the head; these are added to variables, as by an optimizer."""
+    """Returns a step of the head, which adds its gradients to variables as an optimizer does."""
     import tensorflow as tf
 
     from official_cmlm.losses.masked_language_model import masked_cross_entropy
@@ -141,7 +140,7 @@ def _head(kind: str) -> tuple[Callable[[Any], None], Any]:
 
 
 def _step(kind: str) -> tuple[Callable[[Any], None], Any]:
-    """A CMLM step with plain gradient descent, over random tokens."""
+    """Returns a CMLM step with plain gradient descent, and a batch of random tokens."""
     import tensorflow as tf
 
     from official_cmlm.configs.encoder import EncoderConfig

@@ -1,11 +1,11 @@
-"""The HTTP service under several clients: `python -m benchmarks.service`.
+"""The HTTP service under several clients, and its endurance: `python -m benchmarks.service`.
 
-    python -m benchmarks.service --encoder=work/minilm --seconds=300
+    python -m benchmarks.service --encoder=work/minilm --seconds=1800
 
 Starts `export.serve` and lets --clients threads, each with OpenAI's own client, send requests of 1
 to --most_texts sentences without a pause. Every answer's vectors are compared with those that the
-same text had before. The server's memory is read every few seconds; its growth is that after the
-first fifth of the time.
+same text had before. The server's memory is read every few seconds; its growth is counted after
+the first fifth of the time. A failed request makes the exit status 1.
 """
 
 import os
@@ -14,14 +14,15 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from absl import flags
 
+from benchmarks import shared
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -30,36 +31,39 @@ _EVERY_SECONDS = 2
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
-    flags.DEFINE_string("encoder", None, "What is served, as of export.serve. Required.")
-    flags.DEFINE_string("text", "", "Text files; default: those below CMLM_DATA_DIR.")
+    """Defines the encoder, the clients and how long they send."""
+    shared.define_text_flags()
+    shared.define_model_flag()
+    flags.DEFINE_string(
+        "encoder", "", "Encoder that is served, as of export.serve. Default: see --model."
+    )
+    flags.DEFINE_integer("sentences", 2000, "Different sentences that are sent.", 10)
     flags.DEFINE_float("seconds", 180, "How long the clients send requests.", 1)
     flags.DEFINE_integer("clients", 8, "Threads that send requests.", 1)
     flags.DEFINE_integer("most_texts", 8, "Most texts a request; each request has 1 or more.", 1)
-    cli.required("encoder")
 
 
 def main(argv: list[str]) -> int:
-    """Runs the benchmark; the exit status is 1 if a request failed."""
+    """Runs the benchmark; returns 1 if a request failed."""
     del argv
-    # A line a request.
+    # The client logs a line a request otherwise.
     cli.quiet_tensorflow()
-    from .real_sentences import real_sentences, text_files
-
-    sentences = real_sentences(text_files(FLAGS.text), 2000)
-    command = [sys.executable, "-m", "export.serve", f"--model={FLAGS.encoder}", "--port=0"]
-    # The environment's key would be asked for.
-    environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
-    process = subprocess.Popen(  # noqa: S603
-        [*command, "--name=model"], stderr=subprocess.PIPE, text=True, env=environment
-    )
-    try:
-        figures = Figures(_address(process), sentences, FLAGS.most_texts)
-        figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
-    finally:
-        process.send_signal(signal.SIGTERM)
-        rest = process.stderr.read() if process.stderr else ""
-        process.wait(60)
+    with tempfile.TemporaryDirectory() as folder:
+        sentences = shared.real_sentences(shared.text_files(folder), FLAGS.sentences)
+        encoder = FLAGS.encoder or shared.encoder_directory(folder)
+        command = [sys.executable, "-m", "export.serve", f"--model={encoder}", "--port=0"]
+        # A key of the environment would be asked for.
+        environment = {name: value for name, value in os.environ.items() if name != "CMLM_API_KEY"}
+        process = subprocess.Popen(  # noqa: S603
+            [*command, "--name=model"], stderr=subprocess.PIPE, text=True, env=environment
+        )
+        try:
+            figures = Figures(_address(process), sentences, FLAGS.most_texts)
+            figures.run(FLAGS.clients, FLAGS.seconds, process.pid)
+        finally:
+            process.send_signal(signal.SIGTERM)
+            rest = process.stderr.read() if process.stderr else ""
+            process.wait(60)
     for line in [*figures.errors[:5], *rest.splitlines()[:5]]:
         print(line)
     if not figures.milliseconds:
@@ -78,15 +82,15 @@ def main(argv: list[str]) -> int:
 
 
 class Figures:
-    """What the clients measure.
+    """Measurements of the clients.
 
     Attributes:
-      milliseconds: of each request that was answered.
-      texts: in all of them.
-      errors: a line each.
-      difference: largest between two vectors of one text.
-      memory: of the server, MiB, every few seconds.
-      seconds: of the whole run.
+      milliseconds: time of each request that was answered.
+      texts: number of texts in all of them.
+      errors: a line for each request that failed.
+      difference: largest difference between two vectors of one text.
+      memory: MiB of the server, every few seconds.
+      seconds: duration of the whole run.
     """
 
     def __init__(self, address: str, sentences: list[str], most_texts: int) -> None:
@@ -99,7 +103,7 @@ class Figures:
         self._lock = threading.Lock()
 
     def run(self, clients: int, seconds: float, pid: int) -> None:
-        """Sends requests for so long."""
+        """Sends requests from `clients` threads for `seconds`, and reads the memory of `pid`."""
         began = time.monotonic()
         threads = [
             threading.Thread(target=self._client, args=(i, began + seconds)) for i in range(clients)
@@ -138,17 +142,12 @@ class Figures:
 
 
 def _address(process: subprocess.Popen) -> str:
-    """Where the server says that it serves."""
-    for line in _lines(process):
+    """Returns the address that the server says, and shows its messages before."""
+    while line := process.stderr.readline():
+        print(line, end="", file=sys.stderr)
         if line.startswith("serving "):
             return line.split()[-1]
     raise UserError("the server has ended before it served")
-
-
-def _lines(process: subprocess.Popen) -> Iterator[str]:
-    while process.stderr and (line := process.stderr.readline()):
-        print(line, end="", file=sys.stderr)
-        yield line.strip()
 
 
 def _resident_mib(pid: int) -> float:

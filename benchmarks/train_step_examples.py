@@ -1,6 +1,6 @@
-"""Training examples of real text as lists of ids, and how each side of a benchmark batches them.
+"""Training examples of real text as lists of ids, and the batches of `benchmarks.train_step`.
 
-    python -m benchmarks.train_step_examples --text=… --objective=cmlm --output=…
+    python -m benchmarks.train_step_examples --text=… --vocab_file=… --output=…
 
 writes JSON: `vocab_size`, `pad`, and `examples`, each a dict of sequences with `ids` and, where
 tokens are masked, `positions` and `labels`. They come out of the project's own input pipeline.
@@ -9,25 +9,24 @@ tokens are masked, `positions` and `labels`. They come out of the project's own 
 import dataclasses
 import json
 import math
-import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 from absl import flags
 
-from benchmarks.processes import run_module
+from benchmarks.shared import run_module
 from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
 SEQ_LENGTH = 256
-# Of each side.
+# Threads of each side.
 THREADS = 2
-# Of the paper's batches of one length (CMLM §3) and of its baseline's (configs of the same names).
+# As in the paper's batches of one length (CMLM §3) and in its baseline's (configs of the same
+# names).
 MAX_PREDICTIONS = {"cmlm": 80, "mlm": 38, "contrastive": 0}
 MASKING_RATES = {"cmlm": 0.3125, "mlm": 0.15, "contrastive": 0.0}
-# What is computed of an example.
+# Sequences of an example that are encoded.
 SEQUENCES = {
     "cmlm": ("first", "second_masked"),
     "mlm": ("segment_masked",),
@@ -49,17 +48,17 @@ class Batch:
 
 
 def longest(example: dict) -> int:
-    """Tokens of an example's longest sequence."""
+    """Returns the tokens of an example's longest sequence."""
     return max(len(sequence["ids"]) for sequence in example.values())
 
 
 def real_tokens(examples: list[dict]) -> int:
-    """Tokens of all sequences, without padding."""
+    """Counts the tokens of all sequences, without padding."""
     return sum(len(sequence["ids"]) for example in examples for sequence in example.values())
 
 
 def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch]:
-    """Batches as the project's pipeline makes them; incomplete ones are left out.
+    """Returns batches as the project's pipeline makes them; incomplete ones are left out.
 
     Args:
       examples: in any order.
@@ -77,52 +76,40 @@ def bucketed(examples: list[dict], buckets: list[tuple[int, int]]) -> list[Batch
 
 
 def write_batches(path: str | Path, source: dict, batches: list[Batch]) -> None:
-    """Writes what all sides train on; `source` as this binary writes it."""
+    """Writes the batches of all sides; `source` is what this binary wrote."""
     values = {"vocab_size": source["vocab_size"], "pad": source["pad"]}
     values["batches"] = [dataclasses.asdict(batch) for batch in batches]
     Path(path).write_text(json.dumps(values))
 
 
 def read_batches(path: str | Path) -> tuple[dict, list[Batch]]:
-    """(`vocab_size` and `pad`, batches) of a file that `write_batches` wrote."""
+    """Reads (`vocab_size` and `pad`, batches) from a file that `write_batches` wrote."""
     values = json.loads(Path(path).read_text())
     return values, [Batch(**batch) for batch in values.pop("batches")]
 
 
 def evenly(batches: list[Batch], count: int) -> list[Batch]:
-    """So many of the batches, with the same mixture of lengths; 0 is all."""
+    """Returns `count` of the batches, with the same mixture of lengths; 0 is all."""
     if not count or count >= len(batches):
         return batches
     ordered = sorted(batches, key=lambda batch: batch.length)
     return [ordered[(2 * i + 1) * len(ordered) // (2 * count)] for i in range(count)]
 
 
-def answer(measure: Callable[[], str]) -> None:
-    """Prints a line when a side is ready, then `measure()` for each line of standard input."""
-    print("ready", flush=True)
-    for _ in sys.stdin:
-        print(measure(), flush=True)
-
-
 def prediction_slots(objective: str, length: int) -> int:
-    """Slots of a row padded to `length`: as `inputs.masking.MaskTokens`, and the paper's at 256."""
-    if length == SEQ_LENGTH or objective == "contrastive":
-        return MAX_PREDICTIONS[objective]
+    """Returns the slots for predictions of a row padded to `length`, as `MaskTokens`."""
     wanted = math.floor(length * MASKING_RATES[objective] + 0.5)
     return min(max(wanted, 1), MAX_PREDICTIONS[objective], length - 2)
 
 
-def result(
-    batches: list[list[dict]], seconds: float, busy: float, before: float, losses: list[float]
-) -> str:
-    """The line that a side prints.
+def result(batches: list[list[dict]], seconds: float, busy: float, before: float) -> str:
+    """Returns the line that a side prints.
 
     Args:
       batches: the examples of each step.
       seconds: that all steps took.
       busy: the seconds of all cores in them.
       before: `peak_mib` before the first step.
-      losses: of the first and the last step.
     """
     done = [example for batch in batches for example in batch]
     figures = {
@@ -131,15 +118,12 @@ def result(
         "per_core_second": len(done) / busy,
         "peak_mib": peak_mib(),
         "step_mib": peak_mib() - before,
-        "steps": len(batches),
-        "examples": len(done),
-        "losses": losses,
     }
     return json.dumps(figures)
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the text, and how many examples are made of it."""
     flags.DEFINE_string("text", None, "Files to read, with commas. Required.")
     flags.DEFINE_string("vocab_file", None, "Vocabulary. Required.")
     flags.DEFINE_string("output", None, "Folder for one JSON file an objective. Required.")
@@ -149,7 +133,7 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> None:
-    """Runs the binary."""
+    """Writes the examples of each objective."""
     del argv
     cli.quiet_tensorflow()
     with tempfile.TemporaryDirectory() as folder:

@@ -1,25 +1,25 @@
 """Our side of `benchmarks.train_step`, in a process of its own.
 
+`--variant` says how it computes: by TensorFlow's kernels, with logits at masked tokens only, or
+compiled by XLA for each bucket, with logits at all slots of predictions.
+
 Prints `ready` when its steps are traced and compiled, then for each line of standard input trains
 on all batches and prints one line of JSON: `per_second` (examples), `tokens_per_second` (without
 padding), `per_core_second` (examples a second that a core was busy), `peak_mib` of the process,
-`step_mib`, what of it the steps added, and `losses`, the first and the last.
+and `step_mib`, the part of it that the steps added.
 """
 
 import time
-from collections.abc import Collection
 
 import numpy as np
 from absl import flags
 
+from benchmarks.shared import answer
 from benchmarks.train_step_examples import (
     SEQ_LENGTH,
     SEQUENCES,
     THREADS,
     Batch,
-    answer,
-    bucketed,
-    evenly,
     prediction_slots,
     read_batches,
     result,
@@ -28,27 +28,20 @@ from official_cmlm import cli
 from official_cmlm.process_memory import peak_mib
 
 FLAGS = flags.FLAGS
+VARIANTS = ("kernels", "xla")
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the examples, the model and the variant."""
     flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
     flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
     flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
-    flags.DEFINE_list(
-        "switches",
-        ["buckets", "flat", "last"],
-        "What is saved: padding by buckets, logits of unused slots (flat), outputs of the last "
-        "block that nobody reads (last); xla compiles each bucket.",
-    )
-    flags.DEFINE_integer("batch_size", 8, "Examples a step without buckets.", lower_bound=1)
-    flags.DEFINE_integer("steps", 0, "Steps at most; 0: all batches.", lower_bound=0)
-    flags.DEFINE_string("profile", "", "Folder for a profile of the steps. Default: none.")
+    flags.DEFINE_enum("variant", "kernels", VARIANTS, "How it computes, see above.")
     cli.required("examples_file", "objective", "size")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the binary."""
+    """Trains for each line of standard input."""
     del argv
     cli.quiet_tensorflow()
     import tensorflow as tf
@@ -56,10 +49,6 @@ def main(argv: list[str]) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(THREADS)
     tf.config.threading.set_inter_op_parallelism_threads(THREADS)
     source, batches = read_batches(FLAGS.examples_file)
-    if "buckets" not in FLAGS.switches:
-        examples = [example for batch in batches for example in batch.examples]
-        batches = bucketed(examples, [(SEQ_LENGTH, FLAGS.batch_size)])
-    batches = evenly(batches, FLAGS.steps)
     features = [features_of(FLAGS.objective, batch, source["pad"]) for batch in batches]
     step = _step(source["vocab_size"], features[0])
     before = peak_mib()
@@ -71,19 +60,15 @@ def main(argv: list[str]) -> None:
 
     def measure() -> str:
         began, busy = time.perf_counter(), time.process_time()
-        losses = [float(loss) for loss in [step(feature) for feature in features]]
+        _ = [float(loss) for loss in [step(feature) for feature in features]]
         seconds, busy = time.perf_counter() - began, time.process_time() - busy
-        return result(done, seconds, busy, before, [losses[0], losses[-1]])
+        return result(done, seconds, busy, before)
 
-    if FLAGS.profile:
-        tf.profiler.experimental.start(FLAGS.profile)
-        print(measure())
-        tf.profiler.experimental.stop()
     answer(measure)
 
 
 def features_of(objective: str, batch: Batch, pad: int) -> dict:
-    """What the pipeline gives for these examples."""
+    """Returns the features that the pipeline gives for these examples."""
     import tensorflow as tf
 
     found: dict = {"key": tf.range(len(batch.examples), dtype=tf.int64)}
@@ -111,11 +96,9 @@ def _padded(rows: list[list[int]], length: int, value: int) -> tuple[np.ndarray,
 
 
 def model_of(  # noqa: ANN201 - TensorFlow is imported late
-    objective: str, size: str, vocab_size: int, switches: Collection[str], dropout: float = 0.1
+    objective: str, size: str, vocab_size: int, variant: str, dropout: float = 0.1
 ):
-    """The `MultiObjectiveModel` that is trained; `switches` as the flag says."""
-    import tensorflow as tf
-
+    """Returns the `MultiObjectiveModel` that is trained."""
     from official_cmlm.configs.encoder import EncoderConfig
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.objectives import objectives
@@ -134,24 +117,9 @@ def model_of(  # noqa: ANN201 - TensorFlow is imported late
         attention_dropout_rate=dropout,
         pooling="cls" if objective == "contrastive" else "mean",
     )
-
-    class WholeLastBlock(SentenceEncoderModel):
-        """Computes the last block everywhere, whatever is read of it."""
-
-        def call(self, inputs, vector_only=False, **settings):  # noqa: ANN001, ANN202, ANN003
-            inputs = dict(inputs)
-            positions = inputs.pop("output_positions", None)
-            outputs = super().call(inputs, **settings)
-            if positions is None:
-                return outputs
-            return {
-                "sequence_output": tf.gather(outputs["sequence_output"], positions, batch_dims=1)
-            }
-
-    encoder = (SentenceEncoderModel if "last" in switches else WholeLastBlock)(config)
-    static = "xla" in switches or "flat" not in switches
+    encoder = SentenceEncoderModel(config)
     chosen = {objective: objectives()[objective].config_class()}
-    return MultiObjectiveModel(encoder, chosen, static_shapes=static)
+    return MultiObjectiveModel(encoder, chosen, static_shapes=variant == "xla")
 
 
 def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a batch
@@ -160,7 +128,7 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
 
     from official_cmlm.training.step import train_step
 
-    model = model_of(FLAGS.objective, FLAGS.size, vocab_size, FLAGS.switches)
+    model = model_of(FLAGS.objective, FLAGS.size, vocab_size, FLAGS.variant)
     optimizer = optimization.OptimizerFactory(
         optimization.OptimizationConfig(
             {
@@ -180,7 +148,7 @@ def _step(vocab_size: int, example: dict):  # noqa: ANN202 - a function of a bat
     def step(features):  # noqa: ANN001, ANN202
         return train_step(model, optimizer, features, seed=0)[0]
 
-    if "xla" in FLAGS.switches:
+    if FLAGS.variant == "xla":
         return tf.function(step, jit_compile=True)
 
     def spec(value):  # noqa: ANN001, ANN202

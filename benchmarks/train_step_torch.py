@@ -1,11 +1,9 @@
 """The PyTorch side of `benchmarks.train_step`, in a process of its own.
 
 A trainer of the same model of Hugging Face's parts: `BertModel` with `sdpa` attention, its head for
-masked tokens, PyTorch's fused AdamW. `--reference` says how strong it is:
+masked tokens at masked positions only, PyTorch's fused AdamW. `--variant` says how it runs:
 
-- `plain`: as its users write it, head at all positions, batches grouped by length as
-  `group_by_length` of their trainer does and padded to their longest sequence.
-- `eager`: our batches, padded to their longest sequence, the head at masked positions only.
+- `eager`: our batches, padded to their longest sequence.
 - `dynamic`: the same, compiled by `torch.compile(dynamic=True)`.
 - `static`: the same, compiled by `torch.compile(dynamic=False)` once for each bucket that batches
   are padded to; only the number of masked positions is dynamic.
@@ -18,12 +16,10 @@ from typing import TYPE_CHECKING
 
 from absl import flags
 
+from benchmarks.shared import answer
 from benchmarks.train_step_examples import (
     SEQUENCES,
     THREADS,
-    Batch,
-    answer,
-    longest,
     read_batches,
     result,
 )
@@ -34,22 +30,22 @@ if TYPE_CHECKING:
     import torch
 
 FLAGS = flags.FLAGS
-REFERENCES = ("plain", "eager", "dynamic", "static")
+VARIANTS = ("eager", "dynamic", "static")
 # More than there are buckets, so that none falls back to eager execution.
 _MOST_SHAPES = 64
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the examples, the model and the variant."""
     flags.DEFINE_string("examples_file", None, "What `train_step` wrote. Required.")
     flags.DEFINE_string("objective", None, "cmlm, mlm or contrastive. Required.")
     flags.DEFINE_string("size", None, "Layers and width, e.g. 4x256. Required.")
-    flags.DEFINE_enum("reference", "plain", REFERENCES, "How strong it is, see above.")
+    flags.DEFINE_enum("variant", "eager", VARIANTS, "How it runs, see above.")
     cli.required("examples_file", "objective", "size")
 
 
 def main(argv: list[str]) -> None:
-    """Runs the binary."""
+    """Trains for each line of standard input."""
     del argv
     import torch
 
@@ -58,16 +54,13 @@ def main(argv: list[str]) -> None:
     torch.set_num_threads(THREADS)
     torch.manual_seed(0)
     source, batches = read_batches(FLAGS.examples_file)
-    if FLAGS.reference == "plain":
-        batches = _grouped(batches)
-    static = FLAGS.reference == "static"
+    static = FLAGS.variant == "static"
     tensors = [
         tensors_of(
             batch.examples,
             SEQUENCES[FLAGS.objective],
             source["pad"],
             batch.length if static else 0,
-            masked_only=FLAGS.reference != "plain",
         )
         for batch in batches
     ]
@@ -81,7 +74,7 @@ def main(argv: list[str]) -> None:
         fused=True,
     )
     loss_of = model
-    if FLAGS.reference in ("dynamic", "static"):
+    if FLAGS.variant in ("dynamic", "static"):
         torch._dynamo.config.cache_size_limit = _MOST_SHAPES
         loss_of = torch.compile(model, dynamic=not static)
         for batch in tensors:
@@ -100,42 +93,32 @@ def main(argv: list[str]) -> None:
     before = peak_mib()
     # Each of our shapes once, which compiles it.
     seen = {batch.length or i: tensor for i, (batch, tensor) in enumerate(zip(batches, tensors))}
-    for batch in list(seen.values()) if FLAGS.reference != "plain" else tensors[:3]:
+    for batch in seen.values():
         step(batch)
 
     def measure() -> str:
         began, busy = time.perf_counter(), time.process_time()
-        losses = [float(loss) for loss in [step(batch) for batch in tensors]]
+        _ = [float(loss) for loss in [step(batch) for batch in tensors]]
         seconds, busy = time.perf_counter() - began, time.process_time() - busy
         done = [batch.examples for batch in batches]
-        return result(done, seconds, busy, before, [losses[0], losses[-1]])
+        return result(done, seconds, busy, before)
 
     answer(measure)
 
 
-def _grouped(batches: list[Batch]) -> list[Batch]:
-    """The same examples in batches of our mean size, as Hugging Face's trainer groups them."""
-    from transformers.trainer_pt_utils import get_length_grouped_indices
-
-    examples = [example for batch in batches for example in batch.examples]
-    size = round(len(examples) / len(batches))
-    order = get_length_grouped_indices([longest(e) for e in examples], size)
-    starts = range(0, len(order), size)
-    return [Batch([examples[i] for i in order[at : at + size]]) for at in starts]
-
-
 def tensors_of(
-    examples: list[dict], names: tuple[str, ...], pad: int, length: int, masked_only: bool
+    examples: list[dict], names: tuple[str, ...], pad: int, length: int
 ) -> dict[str, dict[str, "torch.Tensor"]]:
-    """Each sequence of a batch, with labels where it is masked.
+    """Returns each sequence of a batch; where it is masked, with labels.
+
+    `labels` are those of the masked positions, and `predicted` says where these are in the flat
+    batch.
 
     Args:
       examples: the batch.
       names: the sequences that are computed.
       pad: id of the padding.
       length: tokens to pad to; 0: to the sequence's longest of the batch.
-      masked_only: labels are those of the masked positions, `predicted` says where these are in
-        the flat batch. Else HF's: labels of all positions.
     """
     import torch
 
@@ -155,10 +138,8 @@ def tensors_of(
         found[name] = {"ids": ids, "mask": mask}
         if any("labels" in row for row in rows):
             labels = labels.flatten()
-            if masked_only:
-                found[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
-                labels = labels[found[name]["predicted"]]
-            found[name]["labels"] = labels
+            found[name]["predicted"] = (labels != IGNORED).nonzero()[:, 0]
+            found[name]["labels"] = labels[found[name]["predicted"]]
     return found
 
 

@@ -10,7 +10,7 @@ from transformers.models.bert.modeling_bert import BertOnlyMLMHead
 from benchmarks.train_step_examples import SEQ_LENGTH
 
 PROJECTIONS = 15
-# Label of what is not predicted, as in Hugging Face's losses.
+# Label of tokens that are not predicted, as in Hugging Face's losses.
 IGNORED = -100
 
 
@@ -29,7 +29,7 @@ class Projection(nn.Module):
         )
 
     def forward(self, vectors: torch.Tensor) -> torch.Tensor:
-        """`[batch, width]` -> `[batch, N, width]`."""
+        """Maps `[batch, width]` to `[batch, N, width]`."""
         hidden = vectors.expand(PROJECTIONS - 1, *vectors.shape)
         for layer, (kernel, bias) in enumerate(zip(self.kernels, self.biases)):
             hidden = torch.baddbmm(bias, hidden.relu() if layer else hidden, kernel)
@@ -76,11 +76,11 @@ class Model(nn.Module):
             self.projection = Projection(width)
 
     def forward(self, batch: dict[str, dict[str, torch.Tensor]]) -> torch.Tensor:
-        """The mean loss: float32 scalar."""
+        """Returns the mean loss, a float32 scalar."""
         return getattr(self, self.objective)(*batch.values())
 
     def cmlm(self, first: dict, masked: dict) -> torch.Tensor:
-        """The second sentence's masked tokens, given the first one's mean vector."""
+        """Predicts the second sentence's masked tokens, given the first one's mean vector."""
         real = first["mask"][:, :, None].float()
         outputs = self.bert(first["ids"], attention_mask=first["mask"]).last_hidden_state
         projected = self.projection((outputs * real).sum(1) / real.sum(1))
@@ -97,12 +97,12 @@ class Model(nn.Module):
         return self._masked_loss(outputs[:, :length], masked)
 
     def mlm(self, masked: dict) -> torch.Tensor:
-        """Masked tokens from their segment."""
+        """Predicts masked tokens from their segment."""
         outputs = self.bert(masked["ids"], attention_mask=masked["mask"]).last_hidden_state
         return self._masked_loss(outputs, masked)
 
     def contrastive(self, first: dict, second: dict) -> torch.Tensor:
-        """SimCSE: two passes with other dropout masks, the first token through a dense layer."""
+        """Compares two passes with other dropout masks, the first token through a dense layer."""
         ids = torch.cat([first["ids"], second["ids"]])
         mask = torch.cat([first["mask"], second["mask"]])
         outputs = self.bert(ids, attention_mask=mask).last_hidden_state[:, 0]
@@ -111,9 +111,7 @@ class Model(nn.Module):
         return nn.functional.cross_entropy(one @ other.T / 0.05, torch.arange(len(one)))
 
     def _masked_loss(self, outputs: torch.Tensor, masked: dict) -> torch.Tensor:
-        """With `predicted`, positions in the flat batch, logits are computed at these alone."""
+        """Computes logits at `predicted` alone, positions in the flat batch."""
         outputs = outputs.reshape(-1, outputs.shape[-1])
-        if "predicted" in masked:
-            outputs = outputs.index_select(0, masked["predicted"])
-        logits = self.head(outputs)
-        return nn.functional.cross_entropy(logits, masked["labels"], ignore_index=IGNORED)
+        logits = self.head(outputs.index_select(0, masked["predicted"]))
+        return nn.functional.cross_entropy(logits, masked["labels"])

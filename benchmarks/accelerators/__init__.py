@@ -1,1 +1,1 @@
-"""What published trainings need of a TPU, by the TPU's own compiler."""
+"""Training steps of published experiments, compiled by the TPU's own compiler."""

@@ -1,10 +1,12 @@
-"""What published trainings need of a TPU, without one: `python -m benchmarks.accelerators`.
+"""Memory of published trainings on a TPU, without one: `python -m benchmarks.accelerators`.
 
 The whole training step of each experiment (forward and backward pass, clipping, optimizer, metrics)
-at one accelerator's share of the published batch goes to the TPU's own compiler, which libtpu
-brings; nothing is run. The compiler's account of memory, operations and bytes is printed. Lowering
-and compiling are processes of their own. What --work_dir holds for the same flags is not computed
-again: use a new folder after a change of the code or of an experiment.
+at one accelerator's share of the published batch, with bfloat16 and with what saves memory where
+`cases.CASES` says so, goes to the TPU's own compiler, which libtpu brings; nothing is run. The
+compiler's account of memory, operations and bytes is printed. Lowering and compiling are processes
+of their own. Results that --work_dir holds for the same flags are not computed again: use a new
+folder after a change of the code or of an experiment. --table prints a model of a step's memory
+instead: the batches that fit other accelerators.
 """
 
 import hashlib
@@ -16,52 +18,33 @@ from typing import Any
 
 from absl import flags
 
-from benchmarks.accelerators.cases import CASES, Case, case_of
+from benchmarks.accelerators.cases import CASES, case_of
 from benchmarks.accelerators.compiling import ENVIRONMENT, compile_step, topology_device
-from benchmarks.accelerators.tables import needed, tables
-from benchmarks.processes import run_module
+from benchmarks.accelerators.memory import table, training_of
+from benchmarks.shared import run_module
 from official_cmlm import cli
 from official_cmlm.files import atomic_write_text
 
 FLAGS = flags.FLAGS
 _MODULE = "benchmarks.accelerators"
 _GIB = 2**30
-_REMEDIES = ("remat", "vocabulary_block_size", "dtype")
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines which steps are compiled, and for which TPU."""
     flags.DEFINE_list("experiments", list(CASES), "Experiments to compile, in this order.")
     flags.DEFINE_string("topology", "v5e:2x2", "TPU, as libtpu calls it; its first core counts.")
     flags.DEFINE_enum(
         "scale", "published", ["published", "tiny"], "Published sizes, or 1 layer x 32 for a test."
     )
-    flags.DEFINE_integer(
-        "batch", 0, "Examples of a core. Default: the published batch over its accelerators.",
-        lower_bound=0,
-    )  # fmt: skip
     flags.DEFINE_string(
-        "remat", None, "task.encoder.remat. Default: what `cases.CASES` says for the experiment."
+        "params_override",
+        "",
+        "Further fields, e.g. task.encoder.remat=none; see experiments.train.",
     )
-    flags.DEFINE_integer(
-        "vocabulary_block_size", None, "Of objectives that mask; 0: all. Default: as remat.",
-        lower_bound=0,
-    )  # fmt: skip
-    flags.DEFINE_enum(
-        "dtype", "bfloat16", ["float32", "bfloat16"], "runtime.mixed_precision_dtype."
-    )
-    flags.DEFINE_string("params_override", "", "Further fields, as of experiments.train.")
-    flags.DEFINE_list("compiler_options", [], "Options of XLA, name=value.")
-    flags.DEFINE_string(
-        "work_dir", "", "Folder that keeps lowered steps and results. Default: nothing is kept."
-    )
-    flags.DEFINE_bool(
-        "table",
-        False,
-        "Print Markdown instead: what --work_dir holds, and the cost model's memory.",
-    )
-    flags.DEFINE_bool("only_lower", False, "Lower the steps into --work_dir, compile none.")
-    flags.DEFINE_string("lower", "", "Lower this one experiment, and write --step.")
+    flags.DEFINE_string("work_dir", "", "Folder that keeps results. Default: nothing is kept.")
+    flags.DEFINE_bool("table", False, "Print the batches that fit accelerators, by the model.")
+    flags.DEFINE_string("lower", "", "The one experiment to lower into --step.")
     flags.DEFINE_bool("compile", False, "Compile --step.")
     flags.DEFINE_string("step", "", "File of a lowered step.")
 
@@ -71,84 +54,58 @@ def main(argv: list[str]) -> None:
     del argv
     os.environ.update(ENVIRONMENT)
     if FLAGS.lower:
-        print(json.dumps(_lowered()))
+        cli.quiet_tensorflow()
+        from benchmarks.accelerators.lowering import write_step
+
+        tiny = FLAGS.scale == "tiny"
+        found = write_step(case_of(FLAGS.lower), Path(FLAGS.step), tiny, FLAGS.params_override)
+        print(json.dumps(found))
     elif FLAGS.compile:
-        options = dict(option.split("=", 1) for option in FLAGS.compiler_options)
-        print(json.dumps(compile_step(Path(FLAGS.step), FLAGS.topology, options)))
+        print(json.dumps(compile_step(Path(FLAGS.step), FLAGS.topology)))
     elif FLAGS.table:
-        results = sorted(Path(FLAGS.work_dir or ".").glob("*-????????.json"))
-        print(tables([json.loads(path.read_text(encoding="utf-8")) for path in results]))
-    elif FLAGS.work_dir:
-        _compile_all(Path(FLAGS.work_dir))
+        print(table())
     else:
-        with tempfile.TemporaryDirectory() as folder:
-            _compile_all(Path(folder))
+        _compile_all()
 
 
-def _lowered() -> dict[str, Any]:
-    cli.quiet_tensorflow()
-    from benchmarks.accelerators.lowering import write_step
-
-    return write_step(
-        case_of(FLAGS.lower),
-        Path(FLAGS.step),
-        FLAGS.scale == "tiny",
-        FLAGS.batch,
-        {name: FLAGS[name].value for name in _REMEDIES if FLAGS[name].value is not None},
-        FLAGS.params_override,
-    )
-
-
-def _compile_all(folder: Path) -> None:
+def _compile_all() -> None:
     cases = [case_of(experiment) for experiment in FLAGS.experiments]
-    if not FLAGS.only_lower:
-        # What is missing is said before the long work.
-        topology_device(FLAGS.topology)
-    folder.mkdir(parents=True, exist_ok=True)
+    # A missing package is reported before the long work.
+    topology_device(FLAGS.topology)
+    settings = [
+        FLAGS[name].serialize()
+        for name in ("scale", "params_override", "topology")
+        if FLAGS[name].value != FLAGS[name].default
+    ]
+    digest = hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
     lines = []
-    for case in cases:
-        lowering, compiling = _lowering_flags(case), _given("topology", "compiler_options")
-        step, lowered = _lower(case, folder, lowering)
-        if FLAGS.only_lower:
-            continue
-        output = folder / f"{case.name}-{_digest([*lowering, *compiling])}.json"
-        if not output.exists():
-            found = run_module(_MODULE, "--compile", f"--step={step}", *compiling)
-            result = {"settings": " ".join([case.experiment, *lowering, *compiling]), **lowered}
-            atomic_write_text(output, json.dumps({**result, **json.loads(found)}, indent=1) + "\n")
-        result = json.loads(output.read_text(encoding="utf-8"))
-        print(f"{result['settings']}\n  {_described(result)}", flush=True)
-        chip, gib = FLAGS.topology.partition(":")[0], needed(result) / _GIB
-        lines.append(f"figure {chip}_gib_{case.name} {gib:.2f}")
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = Path(FLAGS.work_dir or temporary)
+        folder.mkdir(parents=True, exist_ok=True)
+        for case in cases:
+            output, step = folder / f"{case.name}-{digest}.json", Path(temporary) / "step"
+            if not output.exists():
+                # A process of its own: the weights leave memory before the compiler needs it.
+                lowering = (f"--lower={case.experiment}", f"--step={step}", *settings)
+                found = json.loads(run_module(_MODULE, *lowering))
+                compiled = run_module(_MODULE, "--compile", f"--step={step}", *settings)
+                name = " ".join([case.experiment, *settings])
+                found = {"settings": name, **found, **json.loads(compiled)}
+                atomic_write_text(output, json.dumps(found, indent=1) + "\n")
+            result = json.loads(output.read_text(encoding="utf-8"))
+            print(f"{result['settings']}\n  {_described(result)}", flush=True)
+            chip, needed = (
+                FLAGS.topology.partition(":")[0],
+                result.get("total", result.get("wanted")),
+            )
+            lines.append(f"figure {chip}_gib_{case.name} {needed / _GIB:.2f}")
+            if case.experiment in CASES:
+                # The pairs of all objectives are as many.
+                examples, _ = next(iter(result["batch"].values()))
+                block = result["vocabulary_block_size"]
+                modelled = training_of(case.experiment).bytes_of(examples, result["remat"], block)
+                lines.append(f"figure modelled_gib_{case.name} {modelled / _GIB:.2f}")
     print("\n".join(lines))
-
-
-def _lower(case: Case, folder: Path, settings: list[str]) -> tuple[Path, dict[str, Any]]:
-    """The file of a lowered step, and what `lowering.write_step` says about it."""
-    step = folder / f"{case.name}-{_digest(settings)}.step"
-    about = step.with_suffix(".lowered.json")
-    if not about.exists():
-        # A process of its own: the weights are gone from memory before the compiler needs it.
-        found = run_module(_MODULE, f"--lower={case.experiment}", f"--step={step}", *settings)
-        atomic_write_text(about, found + "\n")
-    return step, json.loads(about.read_text(encoding="utf-8"))
-
-
-def _lowering_flags(case: Case) -> list[str]:
-    """What a step is lowered with: the flags, and the case's remedies where none are given."""
-    given = {name: FLAGS[name].value for name in _REMEDIES if FLAGS[name].value is not None}
-    chosen = {**case.remedies, **given}
-    remedies = [f"--{name}={chosen[name]}" for name in _REMEDIES if name in chosen]
-    return [*_given("scale", "batch"), *remedies, *_given("params_override")]
-
-
-def _given(*names: str) -> list[str]:
-    """Flags that differ from their defaults, as on the command line."""
-    return [FLAGS[name].serialize() for name in names if FLAGS[name].value != FLAGS[name].default]
-
-
-def _digest(settings: list[str]) -> str:
-    return hashlib.sha256(" ".join(settings).encode()).hexdigest()[:8]
 
 
 def _described(result: dict[str, Any]) -> str:

@@ -1,12 +1,14 @@
 """The trainings that are compiled: an experiment, its share of a batch, its synthetic records."""
 
 import dataclasses
+import json
 import math
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from benchmarks.shared import run_module
 from official_cmlm.errors import UserError
 
 # CMLM, appendix C: 64 TPUs.
@@ -21,7 +23,7 @@ _TINY = {
     "vocab_size": 300,
 }
 _TINY_LENGTH, _TINY_BATCH = 16, 4
-# Of networks beside the encoder, and of spans, where a tiny encoder has less.
+# Settings of networks beside the encoder, and of spans, where a tiny encoder has less.
 _TINY_OBJECTIVE = {
     "lexical_layers": 1,
     "fusion_layers": 1,
@@ -37,73 +39,80 @@ class Case:
     """A training as one accelerator sees it.
 
     Attributes:
-      experiment: its name.
-      cores: accelerators that the published batch is divided by.
-      remedies: what saves memory there, see `overrides`.
+      experiment: name of the experiment.
+      cores: number of accelerators that the published batch is divided by.
+      remedies: settings that save memory there: `remat` and `vocabulary_block_size`.
+      sequences: (how many an example, their length) that are encoded.
+      predictions: positions of an example that logits are computed for.
+      beside: number of further blocks beside the encoder's, with weights of their own, and the
+        length of the one sequence an example that they read.
     """
 
     experiment: str
     cores: int = 1
     remedies: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    sequences: tuple[tuple[int, int], ...] = ()
+    predictions: float = 0.0
+    beside: tuple[int, int] = (0, 0)
 
     @property
     def name(self) -> str:
-        """For lines of figures, e.g. `english_base`, `bitext_s3`."""
+        """Name in lines of figures, e.g. `english_base`, `bitext_s3`."""
         return self.experiment.removeprefix("cmlm/").replace("/", "_")
 
 
 _BLOCKS = {"remat": "blocks"}
 _BOTH = {**_BLOCKS, "vocabulary_block_size": 8192}
+# s1, and the masked s2 with its 15 projected vectors.
+_CMLM = ((1, 256), (1, 271))
 CASES = {
     case.experiment: case
     for case in (
-        Case("cmlm/english_base", _CORES, _BLOCKS),
-        Case("cmlm/english_large", _CORES, _BLOCKS),
-        Case("cmlm/multilingual_base", _CORES, _BOTH),
-        Case("bitext/s3", _CORES, _BOTH),
-        # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs".
-        Case("declutr/base", 4),
-        # Batches of one GPU.
-        Case("cmlm_cse/bert_base"),
-        Case("mirror_bert/sentence_bert"),
+        Case("cmlm/english_base", _CORES, _BLOCKS, _CMLM, 80),
+        Case("cmlm/english_large", _CORES, _BLOCKS, _CMLM, 80),
+        Case("cmlm/multilingual_base", _CORES, _BOTH, _CMLM, 80),
+        Case("bitext/s3", _CORES, _BOTH, (*_CMLM, (2, 128)), 80),
+        # DeCLUTR §4.1: "up to four NVIDIA Tesla V100 16 or 32GB GPUs"; anchors and positives.
+        Case("declutr/base", 4, {}, ((6, 512),), 2 * 0.15 * 512),
+        # Batches of one GPU; both copies of a sentence.
+        Case("cmlm_cse/bert_base", 1, {}, ((2, 32),), 0.15 * 32, (11, 32)),
+        Case("mirror_bert/sentence_bert", 1, {}, ((2, 50),)),
     )
 }
 
 
 def case_of(experiment: str) -> Case:
-    """The case of an experiment; one that is not listed is compiled with its whole batch.
+    """Returns the case of an experiment; one that is not listed is compiled with its whole batch.
 
     Raises:
-      UserError: if the experiment is none of the registry's.
+      UserError: if the registry has no such experiment.
     """
     from experiments import registry
 
     if experiment not in registry.experiment_files():
-        raise UserError(f"--experiments: {experiment!r} is no experiment; see experiments.train")
+        raise UserError(
+            f"--experiments: {experiment!r} is not an experiment; see experiments.train"
+        )
     return CASES.get(experiment, Case(experiment))
 
 
-def overrides(
-    params: Any, case: Case, folder: Path, tiny: bool, batch: int, remedies: Mapping[str, Any]
-) -> dict[str, Any]:
-    """What differs from the experiment: its records, one length, one accelerator's batch.
+def overrides(params: Any, case: Case, folder: Path, tiny: bool) -> dict[str, Any]:
+    """Returns fields that differ from the experiment: records, one length, one device's batch.
 
     Args:
       params: the experiment.
-      case: says by how many accelerators its batch is divided.
+      case: says by how many accelerators its batch is divided, and what saves memory there.
       folder: where records are written, one folder for each field of data.
       tiny: whether to shrink everything, for a test.
-      batch: examples of a batch; 0: the published ones.
-      remedies: `remat`, `vocabulary_block_size` and `dtype` to set, each optional.
     """
     task: dict[str, Any] = {"init_checkpoint": "", "sts_file": "", "objectives": {}}
     task["encoder"] = dict(_TINY) if tiny else {}
-    if "remat" in remedies:
-        task["encoder"]["remat"] = remedies["remat"]
+    if "remat" in case.remedies:
+        task["encoder"]["remat"] = case.remedies["remat"]
     for name, where, data in _training_data(params):
         objective = getattr(params.task.objectives, name).as_dict()
         length = _TINY_LENGTH if tiny else data.seq_length
-        size = batch or (_TINY_BATCH if tiny else data.global_batch_size // case.cores)
+        size = _TINY_BATCH if tiny else data.global_batch_size // case.cores
         values = {
             "input_path": str(folder / where),
             "seq_length": length,
@@ -116,12 +125,10 @@ def overrides(
             task["train_data"] = values
         else:
             own["train_data"] = values
-        if "vocabulary_block_size" in remedies and "vocabulary_block_size" in objective:
-            own["vocabulary_block_size"] = remedies["vocabulary_block_size"]
+        if "vocabulary_block_size" in case.remedies and "vocabulary_block_size" in objective:
+            own["vocabulary_block_size"] = case.remedies["vocabulary_block_size"]
         task["objectives"][name] = own
-    runtime = {"distribution_strategy": "pjrt"}
-    if "dtype" in remedies:
-        runtime["mixed_precision_dtype"] = remedies["dtype"]
+    runtime = {"distribution_strategy": "pjrt", "mixed_precision_dtype": "bfloat16"}
     return {"task": task, "runtime": runtime}
 
 
@@ -129,16 +136,13 @@ def write_records(params: Any, folder: Path) -> None:
     """Writes records of random words for everything that a training reads.
 
     The vocabulary has as many entries as the encoder. Every document is long enough for any view;
-    nothing of a step's cost depends on which words are in it.
+    the cost of a step does not depend on which words are in it.
     """
-    from official_cmlm.tokenization import load_vocabulary
-
     folder.mkdir(parents=True, exist_ok=True)
     size = params.task.encoder.vocab_size
     words = [f"w{number}" for number in range(size - len(_SPECIAL))]
     path = folder / "vocab.txt"
     path.write_text("".join(f"{token}\n" for token in (*_SPECIAL, *words)), encoding="utf-8")
-    vocabulary = load_vocabulary(path, lower_case=True)
     for name, where, data in _training_data(params):
         if (folder / where).exists():
             continue
@@ -146,58 +150,32 @@ def write_records(params: Any, folder: Path) -> None:
         # spans, each of the whole length, want more.
         length = 6 * data.seq_length
         count = math.ceil(1.5 * data.global_batch_size) + 8
-        texts = _texts(words[:1000], length, count, data.seq_length)
-        kind = getattr(params.task.objectives, name).record_kind
-        _WRITERS[kind](folder / where, vocabulary, texts)
+        text = _texts(words[:1000], length, count, data.seq_length)
+        if getattr(params.task.objectives, name).record_kind == "pairs":
+            file = folder / f"{where}.txt"
+            file.write_text("".join(f"{one}\n" for one in text), encoding="utf-8")
+            own = ["data_prep.create_pairs", f"--input={file},{file}", "--languages=en,de"]
+        else:
+            file = folder / f"{where}.jsonl"
+            lines = [json.dumps({"text": one}) + "\n" for one in text]
+            file.write_text("".join(lines), encoding="utf-8")
+            own = ["data_prep.create_documents", f"--input={file}"]
+        run_module(
+            *(*own, f"--vocab_file={path}", "--lower_case=true"),
+            *("--keep_text", f"--output_dir={folder / where}"),
+        )
 
 
 def _training_data(params: Any) -> list[tuple[str, str, Any]]:
-    """(objective, name of the field, data config) of all data that a training step reads."""
+    """Returns (objective, name of the field, data config) of all data that a step reads."""
     return [each for each in params.task.used_data() if each[1].endswith("train_data")]
 
 
 def _texts(words: list[str], length: int, count: int, sentence: int) -> Iterator[str]:
-    """`count` texts of `length` words in sentences of at least a quarter of a sequence."""
+    """Yields `count` texts of `length` words in sentences of a quarter of a sequence or more."""
     rng = random.Random(1)  # noqa: S311 - any words do
     each = max(2, sentence // 4)
     for _ in range(count):
         yield " ".join(
             " ".join(rng.choices(words, k=each)).capitalize() + "." for _ in range(length // each)
         )
-
-
-def _write_documents(folder: Path, vocabulary: Any, texts: Iterator[str]) -> None:
-    from data_prep.counts import Counts
-    from data_prep.output.documents import RecordOptions, document_records
-    from data_prep.output.folder import ShardWriter
-    from data_prep.readers import Document
-
-    folder.mkdir()
-    documents = (Document(f"text{i}", "en", [text]) for i, text in enumerate(texts))
-    statistics, writer = Counts(), ShardWriter(folder, "documents", 1 << 20)
-    for language, record in document_records(
-        documents, vocabulary, RecordOptions(keep_text=True), statistics
-    ):
-        writer.write(language, record)
-    writer.close()
-    vocabulary.save(folder)
-    statistics.manifest(vocabulary, writer.shards, True).save(folder)
-
-
-def _write_pairs(folder: Path, vocabulary: Any, texts: Iterator[str]) -> None:
-    from data_prep.counts import Counts
-    from data_prep.output.folder import ShardWriter
-    from data_prep.output.pairs import PairOptions, pair_records
-    from data_prep.readers.document import Pair
-
-    folder.mkdir()
-    rows = ((Pair((text, text), ("en", "de"), None, "random"),) for text in texts)
-    statistics, writer = Counts(), ShardWriter(folder, "pairs", 1 << 20)
-    for language, row in pair_records(rows, vocabulary, PairOptions(keep_text=True), statistics):
-        writer.write(language, *row)
-    writer.close()
-    vocabulary.save(folder)
-    statistics.manifest(vocabulary, writer.shards, True, kind="pairs", row_size=1).save(folder)
-
-
-_WRITERS = {"documents": _write_documents, "pairs": _write_pairs}

@@ -21,7 +21,7 @@ _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30, "T": 2**40}
 
 
 def topology_device(topology: str) -> Any:
-    """The first device of a kind of TPU that is not here.
+    """Returns the first device of a kind of TPU that is not here.
 
     Args:
       topology: as libtpu calls it, e.g. `v5e:2x2`.
@@ -45,13 +45,12 @@ def topology_device(topology: str) -> Any:
         raise UserError(f"--topology={topology}: {reason}") from None
 
 
-def compile_step(step: Path, topology: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Compiles a step and returns the compiler's own account of it.
+def compile_step(step: Path, topology: str) -> dict[str, Any]:
+    """Compiles a step and returns the compiler's account of it.
 
     Args:
       step: a file of `jax_loop.portable_step`.
       topology: see `topology_device`.
-      options: of the compiler, by name.
 
     Returns:
       `arguments`, `temporaries`, `total` (bytes; arguments are donated, so that new weights take
@@ -73,13 +72,13 @@ def compile_step(step: Path, topology: str, options: dict[str, Any]) -> dict[str
     lowered = jax.jit(exported.call, donate_argnums=0).lower(*shapes)
     started = time.monotonic()
     try:
-        compiled = lowered.compile(compiler_options=options)
+        compiled = lowered.compile()
     except jax.errors.JaxRuntimeError as error:
         found = out_of_memory(str(error))
         if not found:
             raise
         return {**found, "seconds": time.monotonic() - started}
-    seconds, memory, cost = time.monotonic() - started, compiled.memory_analysis(), {}
+    seconds, memory = time.monotonic() - started, compiled.memory_analysis()
     cost = compiled.cost_analysis() or {}
     beside = memory.output_size_in_bytes - memory.alias_size_in_bytes
     return {
@@ -93,7 +92,7 @@ def compile_step(step: Path, topology: str, options: dict[str, Any]) -> dict[str
 
 
 def out_of_memory(message: str) -> dict[str, float]:
-    """What the compiler wanted and had, in bytes; empty if its message is about something else.
+    """Reads the bytes that the compiler wanted and had; empty if the message is about other things.
 
     >>> out_of_memory("RESOURCE_EXHAUSTED: ... Used 26.40G of 15.75G hbm. Exceeded ...")["wanted"]
     28346784153.6

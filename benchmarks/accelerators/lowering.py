@@ -16,29 +16,22 @@ from official_cmlm.training.step import optimizer_variables
 from official_cmlm.training.task import SentenceEncoderTask
 
 
-def write_step(
-    case: Case,
-    output: Path,
-    tiny: bool,
-    batch: int,
-    remedies: dict[str, Any],
-    params_override: str,
-) -> dict[str, Any]:
+def write_step(case: Case, output: Path, tiny: bool, params_override: str) -> dict[str, Any]:
     """Builds an experiment with random weights and writes its whole training step for a TPU.
 
     Args:
-      case: what to build.
+      case: the training to build.
       output: the file, see `jax_loop.portable_step`.
-      tiny, batch, remedies: see `cases.overrides`.
+      tiny: see `cases.overrides`.
       params_override: further fields, as of `experiments.train`.
 
     Returns:
-      `weights`, how many are trained; `batch`, name of a sequence -> shape of its tokens;
+      `weights`, the number of trained ones; `batch`, name of a sequence -> shape of its tokens;
       `remat`, `vocabulary_block_size` and `dtype`.
     """
     with tempfile.TemporaryDirectory() as folder:
         published = registry.load(case.experiment)
-        own = overrides(published, case, Path(folder), tiny, batch, remedies)
+        own = overrides(published, case, Path(folder), tiny)
         file = Path(folder) / "own.yaml"
         # JSON is YAML.
         file.write_text(json.dumps(own), encoding="utf-8")

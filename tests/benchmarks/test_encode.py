@@ -8,9 +8,11 @@ from benchmarks import encode
 from official_cmlm.evaluation.data.sts import ScoredPairs
 
 FIGURES = {
-    "sentences_per_second": 100.0,
+    "all_per_second": 100.0,
     "per_core_second": 50.0,
-    "single_ms": 4.0,
+    "requests_per_second": 80.0,
+    "p50_ms": 4.0,
+    "p95_ms": 5.0,
     "peak_mib": 300.0,
 }
 
@@ -35,7 +37,7 @@ def _rows(capsys):
 
 
 def test_the_table_has_the_spearman_of_each_way(folder, capsys):
-    """Of its own vectors: the first halves of the pairs, then the second ones."""
+    """The vectors are the first texts of the pairs, then the second ones."""
     gold = np.arange(6.0)
     pairs = ScoredPairs([f"a{i}" for i in range(6)], [f"b{i}" for i in range(6)], gold)
     figures = {side: [FIGURES, FIGURES] for side in ("ours", "ours_litert")}
@@ -46,33 +48,22 @@ def test_the_table_has_the_spearman_of_each_way(folder, capsys):
         vectors = np.load(folder / side / "more.npy")
         unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
         expected = stats.spearmanr((unit[:6] * unit[6:]).sum(1), gold).statistic
-        assert row[:4] == ["100.0", "50.0", "4.0", "300"]
+        assert row[:6] == ["100.0", "50.0", "80.0", "4.0", "5.0", "300"]
         assert float(row[-1]) == pytest.approx(100 * expected, abs=0.006)
-    assert rows["ours"][4:6] == ["0.0e+00", "1.0000"]
-    assert rows["ours_litert"][4] == "1.0e-02"
+    assert rows["ours"][6:8] == ["0.0e+00", "1.0000"]
+    assert rows["ours_litert"][6] == "1.0e-02"
 
 
-def test_without_the_data_there_is_no_such_column(folder, capsys, monkeypatch, tmp_path):
-    for data, why in (("", "it is not set"), (str(tmp_path), "sts-test.csv in it")):
-        monkeypatch.setenv("CMLM_DATA_DIR", data)
-        assert encode.sts_benchmark() is None
-        assert why in capsys.readouterr().out
+def test_without_stsb_and_without_ours_there_are_no_such_columns(folder, capsys):
     encode.print_table({"ours_litert": [FIGURES]}, str(folder), None)
     header, rows = _rows(capsys)
     assert header[-1] == "mean cosine"
-    # Without ours there is nothing to compare with.
-    assert rows["ours_litert"][4:] == ["–", "–"]
+    assert rows["ours_litert"][6:] == ["–", "–"]
 
 
-def test_the_data_are_read(tmp_path, monkeypatch):
-    path = tmp_path / encode._STS
-    path.parent.mkdir(parents=True)
-    lines = [f"main\tx\t2012\t{i}\t{i}.5\tOne {i}.\tTwo {i}.\n" for i in range(3)]
-    path.write_text("".join(lines))
-    monkeypatch.setenv("CMLM_DATA_DIR", str(tmp_path))
-    pairs = encode.sts_benchmark()
-    assert (pairs.first[1], pairs.second[2], list(pairs.gold)) == (
-        "One 1.",
-        "Two 2.",
-        [0.5, 1.5, 2.5],
-    )
+def test_ratios_compare_rounds(capsys):
+    """The median of the rounds' ratios; our faster way in float32."""
+    rounds = [{**FIGURES, "all_per_second": speed} for speed in (100.0, 200.0, 300.0)]
+    slow = [{**FIGURES, "all_per_second": 50.0}] * 3
+    encode.print_ratios({"ours": slow, "ours_onnx": rounds, "openvino": slow})
+    assert capsys.readouterr().out == "ratio encode_float32_vs_openvino 4.00\n"

@@ -25,7 +25,7 @@ SIZE = "2x64"
 
 
 def _batch(objective):
-    """Five examples of unequal lengths."""
+    """Returns five examples of unequal lengths."""
     random = np.random.default_rng(3)
 
     def row(masked):
@@ -47,9 +47,9 @@ def _batch(objective):
     return Batch(examples, LENGTH)
 
 
-def _ours(objective, batch, switches):
-    """The model, its loss and the gradients of its variables, by `id`."""
-    tf_model = model_of(objective, SIZE, VOCAB_SIZE, switches, dropout=0.0)
+def _ours(objective, batch, variant):
+    """Returns the model, its loss and the gradients of its variables."""
+    tf_model = model_of(objective, SIZE, VOCAB_SIZE, variant, dropout=0.0)
     # Biases and norms begin with equal numbers, which would hide an exchange.
     random = np.random.default_rng(5)
     for variable in tf_model.trainable_variables:
@@ -57,7 +57,7 @@ def _ours(objective, batch, switches):
 
     features = features_of(objective, batch, PAD)
 
-    @tf.function(jit_compile="xla" in switches, autograph=False)
+    @tf.function(jit_compile=variant == "xla", autograph=False)
     def values():
         with tf.GradientTape() as tape:
             outputs = tf_model(features, training=True)
@@ -72,7 +72,7 @@ def _ours(objective, batch, switches):
 
 
 def _named(model, objective, value_of):
-    """PyTorch's names -> `value_of` each of our variables in PyTorch's layout."""
+    """Maps PyTorch's names to `value_of` each of our variables in PyTorch's layout."""
     config = model.encoder.config
     encoder = encoder_variables(model.encoder)
     names = {n: t for n, t in encoder_names(config, "bert").items() if "pooler" not in n}
@@ -95,7 +95,7 @@ def _named(model, objective, value_of):
 
 
 def _theirs(objective, weights, batch, reference):
-    """Loss, and the gradients by name, of the plain reference or of the strongest."""
+    """Returns the loss, and the gradients by name, of the reference."""
     from benchmarks.train_step_torch import tensors_of
     from benchmarks.train_step_torch_model import Model
 
@@ -107,10 +107,9 @@ def _theirs(objective, weights, batch, reference):
         for name, value in weights.items():
             assert parameters[name].shape == value.shape, name
             parameters[name].copy_(torch.from_numpy(np.array(value)))
-    masked_only = reference != "plain"
     length = batch.length if reference == "static" else 0
     loss_of = torch.compile(model, dynamic=False) if reference == "static" else model
-    tensors = tensors_of(batch.examples, SEQUENCES[objective], PAD, length, masked_only)
+    tensors = tensors_of(batch.examples, SEQUENCES[objective], PAD, length)
     loss = loss_of(tensors)
     loss.backward()
     return float(loss.detach()), {
@@ -118,15 +117,12 @@ def _theirs(objective, weights, batch, reference):
     }
 
 
-@pytest.mark.parametrize(
-    "reference", ["plain", "eager", pytest.param("static", marks=pytest.mark.long)]
-)
+@pytest.mark.parametrize("reference", ["eager", pytest.param("static", marks=pytest.mark.long)])
 @pytest.mark.parametrize("objective", list(SEQUENCES))
 def test_equal_weights_give_equal_losses_and_gradients(objective, reference):
-    """Of every weight, without dropout."""
+    """Every weight is compared, without dropout."""
     batch = _batch(objective)
-    switches = {"buckets", "flat", "last"} | ({"xla"} if reference == "static" else set())
-    model, loss, gradients = _ours(objective, batch, switches)
+    model, loss, gradients = _ours(objective, batch, "xla" if reference == "static" else "kernels")
     weights = _named(model, objective, lambda variable: variable.numpy())
     their_loss, theirs = _theirs(objective, weights, batch, reference)
     assert loss == pytest.approx(their_loss, rel=2e-5)

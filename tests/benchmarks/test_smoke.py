@@ -1,0 +1,145 @@
+"""Every benchmark on tiny input: it comes to its end, and prints its figures."""
+
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests.checkpoints.helpers import REFERENCES
+from tests.conftest import make_documents
+
+_FIGURE = re.compile(r"^(?:figure|ratio) (\S+) (\S+)$", re.MULTILINE)
+
+
+@pytest.fixture(scope="module")
+def text(tmp_path_factory):
+    """Writes three files of 60 sentences, a paragraph each."""
+    folder = tmp_path_factory.mktemp("text")
+    for number in range(3):
+        paragraphs = [d.paragraphs[0] for d in make_documents(60, number)]
+        (folder / f"{number}.txt").write_text("\n\n".join(paragraphs) + "\n")
+    return folder
+
+
+@pytest.fixture
+def run(text, tmp_path):
+    """Runs a benchmark without any data of its own; returns its output and its figures."""
+
+    def benchmark(name, *arguments):
+        command = [sys.executable, "-m", f"benchmarks.{name}", *arguments]
+        environment = {k: v for k, v in os.environ.items() if k != "CMLM_DATA_DIR"}
+        done = subprocess.run(command, env=environment, check=False, capture_output=True, text=True)
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout, {key: float(value) for key, value in _FIGURE.findall(done.stdout)}
+
+    return benchmark
+
+
+@pytest.mark.long
+def test_encode(run, text):
+    """Every way of ours; sentence-transformers is left out where it is not installed."""
+    printed, ratios = run(
+        "encode",
+        *(f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--rounds=1", "--sentences=20"),
+    )
+    rows = [line for line in printed.splitlines() if line.startswith("| ours")]
+    assert len(rows) >= 6
+    assert all(float(row.split("|")[8]) < 0.1 for row in rows)
+    assert ratios["serving_single_vs_encode"] > 0
+
+
+@pytest.mark.long
+def test_service(run, text):
+    """No request fails, and a text's vector stays the same."""
+    _, figures = run(
+        "service",
+        *(f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--sentences=20"),
+        *("--seconds=3", "--clients=2"),
+    )
+    assert (figures["errors"], figures["exit_status"]) == (0, 0)
+    assert figures["requests_per_second"] > 0 and figures["largest_difference"] < 1e-5
+
+
+@pytest.mark.long
+def test_search(run, text):
+    """Exact search finds all, and the others most."""
+    _, figures = run(
+        "search",
+        *(f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--sentences=60"),
+        *("--shard_rows=10", "--rounds=1", "--queries=5", "--candidates=400", "--timed=3"),
+    )
+    recalls = {name: value for name, value in figures.items() if name.endswith("recall_at_10")}
+    assert recalls.pop("search_exact_recall_at_10") == 1 and len(recalls) >= 3
+    assert min(recalls.values()) > 0.3
+    assert figures["embed_one_worker"] > 0
+
+
+@pytest.mark.long
+def test_train_step(run, text):
+    """Both kinds of our steps; PyTorch only where it is installed."""
+    torch = "eager" if importlib.util.find_spec("torch") else ""
+    _, figures = run(
+        "train_step",
+        *(f"--text={text}", "--sizes=1x64", "--rounds=1", "--steps=2", "--examples=64"),
+        *("--ours=kernels,xla", f"--pytorch={torch}"),
+        *("--batch_size=2", "--bucket_boundaries=16,32,256"),
+    )
+    for objective in ("cmlm", "mlm", "contrastive"):
+        assert figures[f"train_step_{objective}_1x64_per_second"] > 0
+
+
+@pytest.mark.long
+def test_data_prep(run):
+    """On docstrings of the installed packages, and a vocabulary of them."""
+    _, figures = run(
+        "data_prep", "--text_mb=0.2", "--model_garden_mb=0.1", "--memory_mb=0.1", "--rounds=1"
+    )
+    assert min(figures[f"data_prep_vs_{peer}"] for peer in ("model_garden", "tokenizers")) > 0
+    for deduplicate in ("off", "exact", "near"):
+        assert 0 < figures[f"data_prep_memory_MiB_{deduplicate}"] < 4000
+
+
+@pytest.mark.long
+def test_input(run, text, tmp_path):
+    """One objective that reads ids, and one that reads text."""
+    _, figures = run(
+        "input",
+        *(f"--text={text}", f"--work_dir={tmp_path}", "--rounds=1"),
+        *("--examples=64", "--few_examples=64", "--objectives=cmlm,contrastive"),
+    )
+    assert figures["input_pairs_per_second_cmlm"] > 0
+    assert all(figures[f"input_per_second_{o}"] > 0 for o in ("cmlm", "contrastive"))
+
+
+@pytest.mark.long
+def test_senteval(run, text):
+    """One task of the text's sentences, with and without encoding."""
+    _, figures = run(
+        "senteval", f"--text={text}", f"--model={REFERENCES / 'minilm'}", "--sentences=100"
+    )
+    assert figures["senteval_seconds_with_encoding"] > 0
+    assert figures["senteval_seconds_alone"] > 0
+
+
+@pytest.mark.long
+def test_memory(run):
+    """Each way to save memory."""
+    _, figures = run(
+        "memory",
+        *("--size=1x64", "--pairs=4", "--chunk_size=2", "--length=16", "--rounds=1", "--steps=1"),
+        *("--predictions=16", "--vocab_size=500", "--block_size=100", "--noxla"),
+    )
+    for kind in ("blocks", "attention", "chunks", "chunks_blocks"):
+        assert figures[f"step_{kind}_time"] > 0
+    assert figures["head_blocks_time"] > 0
+
+
+@pytest.mark.long
+def test_fuzz(run):
+    """Without a fault."""
+    printed, figures = run("fuzz", "--items=320")
+    assert set(figures.values()) == {0} and len(figures) == 3
+    assert "| strings | 300 |" in printed
