@@ -82,8 +82,8 @@ def _run(
     shared.output_of(
         "experiments.evaluate",
         *(f"--encoder={encoder}", f"--data_dir={data}", f"--output_dir={folder}/scores"),
-        *("--suites=senteval", f"--options=senteval.tasks={','.join(tasks)}"),
-        *("--options=senteval.configuration=fast", f"--options=senteval.seeds={seeds}"),
+        *("--suites=senteval", f"--set=senteval.tasks={','.join(tasks)}"),
+        *("--set=senteval.configuration=fast", f"--set=senteval.seeds={seeds}"),
     )
     results = json.loads((folder / "scores" / "results.json").read_text(encoding="utf-8"))
     scores = results["suites"]["senteval"]["scores"]
