@@ -27,13 +27,7 @@ from absl import flags
 
 from benchmarks import shared
 from data_prep.pipeline.plan import DEDUPLICATE
-from data_prep.readers import (
-    Counts,
-    Document,
-    ReadOptions,
-    TextFile,
-    read_documents,
-)
+from data_prep.readers import Counts, Document, ReadOptions, TextFile, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 
@@ -48,7 +42,6 @@ def define_flags() -> None:
     flags.DEFINE_float("model_garden_mb", 5.0, "Megabytes of it for Model Garden, which is slow.")
     flags.DEFINE_float("memory_mb", 10.0, "Megabytes of the smaller run that measures memory.")
     flags.DEFINE_integer("rounds", 3, "Rounds of the comparison.", lower_bound=1)
-    flags.DEFINE_bool("memory", True, "Whether to measure memory, which takes six more runs.")
 
 
 def first_files(files: list[str], megabytes: float) -> list[str]:
@@ -207,8 +200,7 @@ def main(argv: list[str]) -> None:
             print(f"figure data_prep_tokens_per_cpu_second_{side} {speed:.0f}")
         for side in ("model_garden", "tokenizers"):
             print(f"ratio data_prep_vs_{side} {speeds['ours'] / speeds[side]:.2f}", flush=True)
-        if FLAGS.memory:
-            _memory(files, vocabulary, folder)
+        _memory(files, vocabulary, folder)
 
 
 def _memory(files: list[str], vocabulary: str, folder: Path) -> None:

@@ -18,8 +18,6 @@ from official_cmlm.errors import UserError
 FLAGS = flags.FLAGS
 # Bytes of a file of docstrings.
 _FILE_BYTES = 1_000_000
-# Files that a sample of the text is taken from.
-_SAMPLED_FILES = 20
 
 
 def define_text_flags() -> None:
@@ -111,7 +109,7 @@ def vocabulary_file(folder: str | Path, text: list[str], size: int = 30522) -> s
 
 def sample_of(files: list[str]) -> list[str]:
     """Returns about 20 of the files, evenly spread."""
-    return files[:: max(1, len(files) // _SAMPLED_FILES)]
+    return files[:: max(1, len(files) // 20)]
 
 
 def real_sentences(files: list[str], count: int, seed: int = 0) -> list[str]:

@@ -92,7 +92,8 @@ def _compare(objective: str, size: str, file: Path) -> None:
     figures = _measured(name, objective, [library for library in (ours, pytorch) if library])
     best = _fastest(figures, ours)
     print(f"{name}: ours is {best}")
-    print(f"figure train_step_{name}_per_second {_median(figures[best]):.1f}", flush=True)
+    speed = statistics.median(found["per_second"] for found in figures[best])
+    print(f"figure train_step_{name}_per_second {speed:.1f}", flush=True)
     if not pytorch:
         return
     reference = _fastest(figures, pytorch)
@@ -101,10 +102,6 @@ def _compare(objective: str, size: str, file: Path) -> None:
     for metric, suffix in (("per_second", ""), ("per_core_second", "_a_core_second")):
         ratio = statistics.median(a[metric] / b[metric] for a, b in pairs)
         print(f"ratio train_step_{name}_vs_pytorch{suffix} {ratio:.2f}", flush=True)
-
-
-def _median(rounds: list[dict]) -> float:
-    return statistics.median(found["per_second"] for found in rounds)
 
 
 def _measured(
