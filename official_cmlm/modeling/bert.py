@@ -7,7 +7,7 @@ import tf_keras
 from official.nlp.modeling import layers, networks
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.dropout import DEFAULT_MODE, DropoutMode, replace_dropout
+from official_cmlm.modeling.dropout import replace_dropout
 from official_cmlm.modeling.relative_positions import RelativeAttentionBias
 from official_cmlm.modeling.rematerialisation import recompute_attention, recomputed
 
@@ -129,24 +129,9 @@ class ConditionedBertEncoder(networks.BertEncoderV2):
             )
 
     def call(
-        self,
-        inputs: dict[str, tf.Tensor],
-        training: bool | None = None,
-        dropout: DropoutMode = DEFAULT_MODE,
+        self, inputs: dict[str, tf.Tensor], training: bool | None = None
     ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
-        """Computes the same as Model Garden's encoder, and supports `output_positions`.
-
-        Args:
-          inputs: see the class.
-          training: whether dropout is on.
-          dropout: how its masks are drawn.
-        """
-        with dropout.active():
-            return self._encoded(inputs, training)
-
-    def _encoded(
-        self, inputs: dict[str, tf.Tensor], training: bool | None
-    ) -> dict[str, tf.Tensor | list[tf.Tensor]]:
+        """Computes the same as Model Garden's encoder, and supports `output_positions`."""
         word_ids, mask = inputs["input_word_ids"], inputs["input_mask"]
         dense = inputs.get("dense_inputs")
         if dense is not None:

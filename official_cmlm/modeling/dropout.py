@@ -65,9 +65,9 @@ class DropoutMode:
             _CURRENT.reset(token)
 
 
-# One view, whose masks Keras's generator draws.
-DEFAULT_MODE = DropoutMode()
-_CURRENT = contextvars.ContextVar("dropout_mode", default=DEFAULT_MODE)
+# The default is one view, whose masks Keras's generator draws.
+_DEFAULT = DropoutMode()
+_CURRENT = contextvars.ContextVar("dropout_mode", default=_DEFAULT)
 
 
 def current_mode() -> DropoutMode:

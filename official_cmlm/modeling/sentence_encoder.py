@@ -109,8 +109,9 @@ class SentenceEncoderModel(tf_keras.Model):
             features["output_positions"] = inputs["output_positions"]
         elif vector_only and self.config.pooling in FIRST_TOKEN_POOLINGS:
             features["output_positions"] = tf.zeros_like(features["input_word_ids"][:, :1])
-        mode = DropoutMode(views, shared_masks, stream)
-        outputs = self.bert(features, training=training, dropout=mode)
+        # Keras could not save a layer that takes the mode as an argument.
+        with DropoutMode(views, shared_masks, stream).active():
+            outputs = self.bert(features, training=training)
         if "output_positions" in inputs:
             return {"sequence_output": outputs["sequence_output"]}
         layers = outputs["encoder_outputs"]
