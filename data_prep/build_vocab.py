@@ -23,9 +23,8 @@ from .counts import Counts
 from .output.report import exit_status
 from .vocabulary.cost import cost, size_warning
 from .vocabulary.mixture import (
-    Samples,
+    ParagraphSamples,
     TextInput,
-    check_exponent,
     sample_paragraphs,
     smoothed_paragraphs,
 )
@@ -159,13 +158,12 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     del argv
     started = time.monotonic()
-    check_exponent(FLAGS.smoothing)
     output = Path(FLAGS.output)
     files = tuple(common_flags.text_files())
     check_outputs(output, FLAGS.overwrite, [file.path for file in files])
     text = TextInput(files, common_flags.reading_options(), FLAGS.reader)
     cli.announce(f"reading {len(text.files)} file(s) …")
-    counts, samples = Counts(), Samples(_CHECKED_PARAGRAPHS)
+    counts, samples = Counts(), ParagraphSamples(_CHECKED_PARAGRAPHS)
     max_bytes = FLAGS.max_input_mb * 1e6
     if too_large := size_warning(FLAGS.vocab_size, text.bytes, max_bytes):
         cli.warn(too_large)

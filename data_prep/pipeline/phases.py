@@ -95,7 +95,9 @@ class Context:
         for path, part in self.plan.elements[element]:
             language = self.plan.languages[path]
             documents = read_file(path, options.reading, counts, options.reader, part, language)
-            for document in chain.run(documents, counts.counters):
+            if chain.stages:
+                documents = chain.run(documents, counts.counters)
+            for document in documents:
                 yield document
                 self.advance(counts.bytes)
 

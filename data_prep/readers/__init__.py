@@ -6,7 +6,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from official_cmlm.errors import UserError
 from official_cmlm.input_files import expand_inputs, is_remote, located
 from official_cmlm.languages import check_language_tag
 
@@ -87,16 +86,8 @@ def expand_text_files(patterns: list[str], suffix: str = "") -> list[TextFile]:
 
 
 def reader_for(path: str, name: str = "auto") -> Reader:
-    """Returns the reader called `name`, or with "auto" the one for the path's extension.
-
-    Raises:
-      UserError: no reader has that name.
-    """
-    if name == "auto":
-        name = _name_for(path)
-    if name not in _READERS:
-        raise UserError(f"no reader is called {name!r}; choose one of {', '.join(READER_NAMES)}")
-    return _READERS[name]
+    """Returns the reader called `name`, or with "auto" the one for the path's extension."""
+    return _READERS[_name_for(path) if name == "auto" else name]
 
 
 def _name_for(path: str) -> str:

@@ -8,8 +8,6 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
-from official_cmlm.errors import UserError
-
 from ..counts import Counts
 from ..readers import Document, ReadOptions, TextFile, read_documents, size_of
 
@@ -130,7 +128,7 @@ def smoothed_paragraphs(
                 yield document.language, paragraph
 
 
-class Samples:
+class ParagraphSamples:
     """A few paragraphs of each language, those with the smallest hashes, in any order of input.
 
     Attributes:
@@ -171,11 +169,3 @@ def _size(text: str) -> int:
 
 def _text_bytes(path: str) -> int:
     return size_of(path) * (_COMPRESSION_RATIO if path.endswith((".gz", ".zst")) else 1)
-
-
-def check_exponent(exponent: float) -> None:
-    """Raises `UserError` unless the exponent is one."""
-    if not 0 <= exponent <= 1:
-        raise UserError(
-            f"--smoothing is {exponent:g}; give 1 (as the data are) down to 0 (all alike)"
-        )

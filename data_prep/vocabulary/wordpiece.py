@@ -30,12 +30,8 @@ def learn_wordpiece(
       (with the prefix ##), then longer pieces, the earliest learned first.
 
     Raises:
-      UserError: no text; a vocabulary too small for its characters; a number out of range.
+      UserError: no text, or a vocabulary too small for its characters.
     """
-    if vocab_size <= len(SPECIAL_TOKENS):
-        raise UserError(f"vocab_size is {vocab_size}; give more than {len(SPECIAL_TOKENS)}")
-    if min_frequency < 1:
-        raise UserError(f"min_frequency is {min_frequency}; give at least 1")
     with tempfile.SpooledTemporaryFile(_SPOOL_BYTES) as spool:
         for paragraph in paragraphs:
             spool.write(" ".join(paragraph.split()).encode(errors="replace") + b"\n")

@@ -71,15 +71,6 @@ def test_what_is_written(run, tmp_path, vocabulary, capsys):
     assert f"30 documents, {len(counted)} sentences" in capsys.readouterr().out
 
 
-def test_the_same_twice(run, tmp_path):
-    """The same text gives the same bytes."""
-    run()
-    run(output_dir=tmp_path / "again")
-    assert _names(tmp_path / "out") == _names(tmp_path / "again")
-    for path in (tmp_path / "out").iterdir():
-        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
-
-
 def test_existing_records(run, tmp_path):
     """They are kept without --overwrite, and replaced whole with it."""
     run(shard_mb=0.004)
@@ -208,15 +199,6 @@ def test_flags_out_of_range(run, tmp_path):
         with pytest.raises(flags.IllegalFlagValueError):
             run(**values)
     assert "out" not in _names(tmp_path)
-
-
-@pytest.mark.parametrize("name", ["", "."])
-def test_output_without_a_name(run, tmp_path, monkeypatch, name):
-    """A folder that cannot be renamed into place is refused in one line, before any work."""
-    (tmp_path / "here").mkdir()
-    monkeypatch.chdir(tmp_path / "here")
-    with pytest.raises(UserError, match="output_dir"):
-        run(output_dir=name)
 
 
 def test_text_that_is_not_utf8(run, tmp_path, capsys):

@@ -288,14 +288,6 @@ def test_aligned_tables_have_a_language_each(run, tmp_path, languages):
         run("ab", languages, **ALIGNED)
 
 
-@pytest.mark.parametrize("size", ["0", "-1", "inf"])
-def test_size_of_shards(run, tmp_path, size):
-    """Values that are not positive numbers are refused in one line."""
-    _write_lines(tmp_path, bitext(2), "ab")
-    with pytest.raises(flags.IllegalFlagValueError, match="shard_mb"):
-        run("ab", ["en", "de"], shard_mb=size)
-
-
 def test_long_lines(run, tmp_path, monkeypatch):
     """The message names file and line, and no flag that the binary does not have."""
     (tmp_path / "t").write_text("a\tb\n" + "a" * 50)

@@ -109,12 +109,6 @@ def test_an_unreadable_file_among_a_thousand(tmp_path):
     assert list(report.files_failed) == [paths[500]]
 
 
-def test_a_mistake_in_the_call_is_no_fault(files):
-    """A reader that does not exist is an error whatever `on_error` says."""
-    with pytest.raises(UserError, match="no reader is called 'x'"):
-        list(read_documents(files("long.txt"), ReadOptions(on_error="skip"), Counts(), "x"))
-
-
 def test_errors_of_the_consumer_are_not_swallowed():
     """Only what a reader raises is a fault of its file."""
     items = guarded("a", iter([1, 2]), "skip", report := Counts())

@@ -178,11 +178,6 @@ def test_reader_for(name, paths):
     assert {reader_for(path) for path in paths} == {reader_for("x", name)}
 
 
-def test_reader_with_no_such_name():
-    with pytest.raises(UserError, match="'csv'; choose one of auto, text, jsonl, wet, warc"):
-        reader_for("a.csv", "csv")
-
-
 def test_docstrings_of_a_file(tmp_path):
     """The reader of source files: the same prose as the corpus, a file at a time."""
     prose = "This is the first sentence of it. And this is the second one, which is a bit longer."

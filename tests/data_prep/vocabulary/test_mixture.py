@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from data_prep.readers import Counts, ReadOptions, TextFile, expand_text_files
 from data_prep.vocabulary.mixture import (
-    Samples,
+    ParagraphSamples,
     TextInput,
-    check_exponent,
     count_words,
     smoothed_paragraphs,
     smoothing_coefficients,
@@ -138,7 +137,7 @@ def test_samples(texts, rng):
     """As many as asked for, each once, whatever the order."""
     results = []
     for _ in range(2):
-        samples = Samples(5)
+        samples = ParagraphSamples(5)
         for text in texts:
             samples.add("en", text)
         results.append(samples.paragraphs())
@@ -150,17 +149,10 @@ def test_samples(texts, rng):
 
 def test_samples_are_spread():
     """Not the first nor the last ones: halves of the text come up alike."""
-    samples = Samples(200)
+    samples = ParagraphSamples(200)
     for i in random.Random(0).sample(range(2000), 2000):
         samples.add("en", str(i))
     assert 60 < sum(int(text) < 1000 for text in samples.paragraphs()["en"]) < 140
-
-
-@pytest.mark.parametrize("exponent", [-0.1, 1.5, float("nan")])
-def test_exponent_out_of_range(exponent):
-    """Refused in one line."""
-    with pytest.raises(UserError, match="--smoothing is"):
-        check_exponent(exponent)
 
 
 def test_data_sets_and_unreadable_files(tmp_path):
