@@ -64,7 +64,7 @@ def define_flags() -> None:
         lower_bound=1,
         upper_bound=1024,
     )
-    cli.define_readout()
+    cli.define_vector_override()
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
     )
@@ -91,7 +91,6 @@ def main(argv: list[str]) -> int:
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from official_cmlm.checkpoints.readout import Readout
     from official_cmlm.encoders import by_language, open_encoder
     from official_cmlm.evaluation.report import driver, tables
 
@@ -111,10 +110,10 @@ def main(argv: list[str]) -> int:
         for language, path in paths.items()
     }
     own_name = ", ".join(f"{key} {one.name}".strip() for key, one in encoders.items())
-    readout = Readout(FLAGS.pooling, FLAGS.sentence_vector)
+    override = cli.vector_override()
     results = driver.run(
         encoders.get("", encoders),
-        f"{FLAGS.encoder} ({readout})" if readout else FLAGS.encoder,
+        f"{FLAGS.encoder} ({override})" if override else FLAGS.encoder,
         FLAGS.name or own_name,
         Path(os.path.expanduser(FLAGS.data_dir)),
         Path(os.path.expanduser(FLAGS.output_dir)),

@@ -128,7 +128,7 @@ def define_flags() -> None:
         "float32",
         "Precision of the computation, as of SentenceEncoder.load: float32, bfloat16.",
     )
-    cli.define_readout()
+    cli.define_vector_override()
     cli.required("model_dir", "input", "output_dir")
 
 
@@ -137,13 +137,13 @@ def main(argv: list[str]) -> None:
     del argv
     from official_cmlm.backends import BACKENDS
     from official_cmlm.backends.onnx import is_exported
-    from official_cmlm.checkpoints.description import config_path
+    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
     model_dir = Path(os.path.abspath(os.path.expanduser(FLAGS.model_dir)))
     if FLAGS.backend == "tensorflow" or not is_exported(model_dir):
-        config_path(model_dir)
+        EncoderDirectory.open(model_dir)
     paths = expand_inputs(FLAGS.input)
     for path in paths:
         if is_remote(path):
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> None:
         [os.path.abspath(path) for path in paths],
         reading,
         worker.Settings(str(model_dir), **{name: FLAGS[name].value for name in names}),
-        run.fingerprint(model_dir),
+        worker.encoder_digest(model_dir),
         FLAGS.shard_rows,
         FLAGS.calibration_rows,
     )

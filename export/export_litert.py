@@ -38,8 +38,6 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from official_cmlm.checkpoints.readout import Readout
-
     from . import litert
 
     sizes = litert.export(
@@ -48,7 +46,7 @@ def main(argv: list[str]) -> None:
         sorted({int(text) for text in FLAGS.lengths}),
         FLAGS.weights,
         FLAGS.overwrite,
-        Readout(FLAGS.pooling, FLAGS.sentence_vector),
+        cli.vector_override(),
     )
     for name, size in sizes.items():
         print(f"{FLAGS.export_dir}/{name}  {size / 1e6:.1f} MB")

@@ -34,8 +34,6 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from official_cmlm.checkpoints.readout import Readout
-
     from . import onnx_folder
 
     onnx_folder.export(
@@ -44,7 +42,7 @@ def main(argv: list[str]) -> None:
         list(dict.fromkeys(FLAGS.precisions)),
         FLAGS.overwrite,
         FLAGS.seq_length,
-        Readout(FLAGS.pooling, FLAGS.sentence_vector),
+        cli.vector_override(),
     )
     print(FLAGS.export_dir)
 

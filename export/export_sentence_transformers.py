@@ -59,8 +59,6 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from official_cmlm.checkpoints.readout import Readout
-
     from . import sentence_transformers_folder
 
     sentence_transformers_folder.export(
@@ -70,7 +68,7 @@ def main(argv: list[str]) -> None:
         results,
         FLAGS.overwrite,
         FLAGS.seq_length,
-        Readout(FLAGS.pooling, FLAGS.sentence_vector),
+        cli.vector_override(),
         publication,
     )
     print(FLAGS.export_dir)

@@ -44,17 +44,14 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from official_cmlm.checkpoints.readout import Readout
-
     from . import tfhub
 
-    readout = Readout(FLAGS.pooling, FLAGS.sentence_vector)
     written = tfhub.export(
         FLAGS.model_dir,
         FLAGS.export_dir,
         FLAGS.seq_length,
         FLAGS.overwrite,
-        readout,
+        cli.vector_override(),
         FLAGS.normalize,
         FLAGS.dim,
         FLAGS.version,

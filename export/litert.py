@@ -8,10 +8,10 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from official_cmlm.checkpoints.description import read_encoding_settings
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.huggingface_config import model_type_of
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -28,7 +28,7 @@ def export(
     lengths: Sequence[int],
     weights: Sequence[str],
     overwrite: bool,
-    readout: Readout = OWN_VECTOR,
+    override: VectorOverride = OWN_VECTOR,
 ) -> dict[str, int]:
     """Writes one model for each length and each kind of weights, and the tokenizer.
 
@@ -40,7 +40,7 @@ def export(
         for each row, what is multiplied with them is quantised when it is computed ("dynamic
         range"); a quarter of the size.
       overwrite: replace an earlier export.
-      readout: the vector that the models give. Default: the encoder's own.
+      override: the vector that the models compute. Default: the encoder's own.
 
     Returns:
       File name -> bytes.
@@ -55,7 +55,8 @@ def export(
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    encoder, vocabulary, _ = load_encoder(model_dir, readout, max(lengths))
+    directory = EncoderDirectory.open(model_dir)
+    encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
     config = encoder.config
     for length in lengths:
         if not 3 <= length <= config.max_seq_length:
@@ -72,7 +73,7 @@ def export(
                 sizes[name] = len(model)
         model_type = model_type_of(config, vocabulary)
         write_tokenizer(partial, vocabulary, model_type, max(lengths))
-        encoding = read_encoding_settings(model_dir)
+        encoding = directory.settings
         values = {
             "default_prompt_name": encoding.default_prompt_name,
             "embedding_size": config.embedding_size,

@@ -7,13 +7,10 @@ from pathlib import Path
 
 from official_cmlm.backends.onnx import SUBFOLDER, graph_name, is_exported
 from official_cmlm.backends.onnx_graph import graph_of
-from official_cmlm.checkpoints.description import (
-    read_encoding_settings,
-    write_published_settings,
-)
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, write_published_settings
 from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 
@@ -30,7 +27,7 @@ def export(
     precisions: Sequence[str],
     overwrite: bool,
     seq_length: int | None = None,
-    readout: Readout = OWN_VECTOR,
+    override: VectorOverride = OWN_VECTOR,
 ) -> None:
     """Writes the folder; it appears under its name when it is complete.
 
@@ -44,7 +41,7 @@ def export(
       precisions: keys of `backends.onnx_graph.PRECISIONS`.
       overwrite: replace an earlier export.
       seq_length: what texts are cut to, in tokens; None takes the directory's length.
-      readout: the vector that the graphs give. Default: the encoder's own.
+      override: the vector that the graphs compute. Default: the encoder's own.
 
     Raises:
       UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.
@@ -55,17 +52,15 @@ def export(
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    encoder, vocabulary, length = load_encoder(model_dir, readout, seq_length)
-    config = encoder.config
+    directory = EncoderDirectory.open(model_dir)
+    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
+    config, length = encoder.config, seq_length or directory.max_seq_length
     if not 3 <= length <= config.max_seq_length:
         raise UserError(
             f"--seq_length must be 3 to {config.max_seq_length} (the position table), got {length}"
         )
     values = config_json(config, vocabulary)
-    known = (
-        config.sentence_vector == "pooled"
-        and config.pooling in sentence_transformers_folder.POOLINGS
-    )
+    known = config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
     # ALBERT's own SentencePiece tokenizer gives no token types.
     without_types = values["model_type"] in _WITHOUT_TYPES or (
         values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
@@ -75,7 +70,7 @@ def export(
             # Below a folder of its own, as the model card has the name of the folder.
             inner = partial / "whole" / output.name
             sentence_transformers_folder.export(
-                model_dir, str(inner), False, None, False, seq_length, readout
+                model_dir, str(inner), False, None, False, seq_length, override
             )
             for path in inner.iterdir():
                 path.rename(partial / path.name)
@@ -83,10 +78,8 @@ def export(
             inner.parent.rmdir()
         else:
             write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
-            settings = read_encoding_settings(model_dir)
-            write_published_settings(
-                partial, settings.exported(config.pooling, config.sentence_vector)
-            )
+            settings = directory.settings.exported(config.pooling, config.sentence_vector)
+            write_published_settings(partial, settings)
         (partial / SUBFOLDER).mkdir()
         for precision in precisions:
             graph = graph_of(encoder, vocabulary, length, precision, not without_types)

@@ -7,12 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.checkpoints.description import (
+from official_cmlm.checkpoints.encoder_directory import (
+    EncoderDirectory,
     EncodingSettings,
-    read_encoding_settings,
     write_published_settings,
 )
-from official_cmlm.checkpoints.encoder_directory import load_encoder, load_head
 from official_cmlm.checkpoints.huggingface_config import CLASSES, config_json
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
@@ -21,20 +20,19 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     head_names,
     to_huggingface,
 )
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
 from official_cmlm.checkpoints.sentence_transformers_modules import DENSE_ACTIVATIONS, MODULES
-from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.checkpoints.weights import load_encoder, load_head
+from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
-from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.modeling.variables import encoder_variables, head_variables
+from official_cmlm.modeling.language_model_head import head_variables
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 
 from .huggingface_tokenizer import write_tokenizer
 from .model_card import Publication, model_card, read_training
 
-# Poolings that sentence-transformers computes from the token outputs.
-POOLINGS = ("mean", "max", "cls", "cls_pooler")
+# The switches of poolings in the configuration of the module `Pooling`.
+_SWITCHES = sorted({pooling.exported_as for pooling in POOLINGS.values() if pooling.exported_as})
 _LIBRARY = "sentence_transformers.models."
 
 
@@ -45,7 +43,7 @@ def export(
     results: dict[str, Any] | None,
     overwrite: bool,
     seq_length: int | None = None,
-    readout: Readout = OWN_VECTOR,
+    override: VectorOverride = OWN_VECTOR,
     publication: Publication | None = None,
 ) -> None:
     """Writes the folder; it appears under its name when it is complete.
@@ -58,7 +56,7 @@ def export(
         that part empty.
       overwrite: replace an earlier export.
       seq_length: what texts are cut to, in tokens; None takes the directory's length.
-      readout: the vector that the folder gives. Default: the encoder's own.
+      override: the vector that the folder computes. Default: the encoder's own.
       publication: what the model card says besides what the run knows. Default: nothing.
 
     Raises:
@@ -71,8 +69,9 @@ def export(
             raise UserError(f"{output}: exists and holds no export; name another --export_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    encoder, vocabulary, max_seq_length = load_encoder(model_dir, readout, seq_length)
-    config = encoder.config
+    directory = EncoderDirectory.open(model_dir)
+    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
+    config, max_seq_length = encoder.config, seq_length or directory.max_seq_length
     if not 3 <= max_seq_length <= config.max_seq_length:
         raise UserError(
             f"--seq_length must be 3 to {config.max_seq_length} (the position table), got "
@@ -83,7 +82,7 @@ def export(
             f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
             "sentence-transformers has no module for it, export it with export.export_tfhub"
         )
-    if config.pooling not in POOLINGS:
+    if config.pooled_by.exported_as is None:
         raise UserError(
             f"{model_dir}: encoder.pooling is {config.pooling}, which sentence-transformers does "
             "not support; export it with export.export_tfhub"
@@ -93,7 +92,7 @@ def export(
     values = config_json(config, vocabulary, groups)
     tensors = _tensors(ours, config, values["model_type"], groups)
     if with_head:
-        head = load_head(model_dir, encoder)
+        head = load_head(directory, encoder)
         if head is None:
             raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
         tensors = _with_head(tensors, head_variables(head), config, values)
@@ -112,9 +111,7 @@ def export(
     with staged_folder(output) as partial:
         _write_weights(partial, tensors)
         write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
-        encoding = read_encoding_settings(model_dir).exported(
-            config.pooling, config.sentence_vector
-        )
+        encoding = directory.settings.exported(config.pooling, config.sentence_vector)
         _write_modules(partial, encoder, max_seq_length, encoding)
         _write_json(partial / "config.json", values)
         (partial / "README.md").write_text(card, encoding="utf-8")
@@ -152,7 +149,7 @@ def _dense(encoder: SentenceEncoderModel) -> tuple[dict[str, Any], dict[str, np.
     """Returns configuration and tensors of the module `Dense`; None if there is none."""
     config, variables = encoder.config, encoder_variables(encoder)
     activation, name = config.dense_activation, "dense"
-    if config.pooling == "cls_pooler":
+    if config.pooled_by.pooler:
         activation, name = "tanh", "pooler_transform"
     elif not config.dense_size:
         return None
@@ -194,9 +191,7 @@ def _write_modules(
         folder / "1_Pooling" / "config.json",
         {
             "word_embedding_dimension": config.hidden_size,
-            "pooling_mode_cls_token": config.pooling in FIRST_TOKEN_POOLINGS,
-            "pooling_mode_mean_tokens": config.pooling == "mean",
-            "pooling_mode_max_tokens": config.pooling == "max",
+            **{switch: switch == config.pooled_by.exported_as for switch in _SWITCHES},
             "pooling_mode_mean_sqrt_len_tokens": False,
         },
     )

@@ -114,7 +114,7 @@ def define_flags() -> None:
         ("float32", "bfloat16"),
         "Of the products; bfloat16 is faster on processors that have it.",
     )
-    cli.define_readout()
+    cli.define_vector_override()
     cli.required("model")
 
 

@@ -9,10 +9,9 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.checkpoints.description import read_encoding_settings
-from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, load_encoder
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
-from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import read_text, staged_folder
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
@@ -47,7 +46,7 @@ def export(
     output_dir: str,
     seq_length: int | None,
     overwrite: bool,
-    readout: Readout = OWN_VECTOR,
+    override: VectorOverride = OWN_VECTOR,
     normalize: bool | None = None,
     dim: int | None = None,
     version: int | None = None,
@@ -64,7 +63,7 @@ def export(
       seq_length: default length of the preprocess module and of serving, in tokens, 3 to the length
         of the position table; None takes the directory's.
       overwrite: replace an earlier export, or its version of that number.
-      readout: the vector that the modules give. Default: the encoder's own.
+      override: the vector that the modules compute. Default: the encoder's own.
       normalize: whether vectors have length 1. Default: as the encoder has it.
       dim: leading components of the vector that are kept, for encoders that were trained for it
         (`matryoshka_dims`); of length 1 again where vectors are normalised. Default: all.
@@ -82,7 +81,9 @@ def export(
     version, added = _checked_version(output, version, overwrite)
     place = output / "serving" / str(version) if added else output
     tf_keras.mixed_precision.set_global_policy("float32")
-    encoder, vocabulary, seq_length = load_encoder(model_dir, readout, seq_length)
+    directory = EncoderDirectory.open(model_dir)
+    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
+    seq_length = seq_length or directory.max_seq_length
     rows, width = encoder.config.max_seq_length, encoder.config.embedding_size
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
@@ -90,7 +91,7 @@ def export(
         raise UserError(f"--dim must be 1 to {width}, the width of its embeddings; got {dim}")
     if normalize is not None:
         encoder.config = encoder.config.replace(normalize=normalize)
-    prompt = read_encoding_settings(model_dir).default_prompt
+    prompt = directory.settings.default_prompt
     with staged_folder(place) as partial, tempfile.TemporaryDirectory() as folder:
         described = {"encoder": encoder.config.as_dict(), "max_seq_length": seq_length}
         if dim is not None:

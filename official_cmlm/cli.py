@@ -8,7 +8,7 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from absl import app, flags, logging
 
@@ -16,6 +16,9 @@ from official_cmlm import progress
 from official_cmlm.errors import Stopped, UserError, one_line
 from official_cmlm.files import system_error
 from official_cmlm.user_modules import import_user_module
+
+if TYPE_CHECKING:
+    from official_cmlm.configs.encoder import VectorOverride
 
 EXIT_USER_ERROR = 1
 # Finished, but without input that could not be read, as `--on_error=skip` allows; 2 is the shell's.
@@ -129,19 +132,22 @@ def define_export(cuts: bool = True) -> None:
             lower_bound=1,
             upper_bound=1_000_000,
         )
-    define_readout()
+    define_vector_override()
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
     define_import_module()
     required("model_dir", "export_dir")
 
 
-def define_readout() -> None:
-    """Defines the flags that choose which vector is read from an encoder directory."""
+def define_vector_override() -> None:
+    """Defines the flags of `vector_override`."""
+    from official_cmlm.configs.encoder import POOLINGS
+
+    padded = [name for name, pooling in POOLINGS.items() if pooling.padded]
     flags.DEFINE_string(
         "pooling",
         None,
-        "How token outputs become the vector: mean, max, cls, cls_pooler, first_last or mean_padded"
-        " (up to the length that texts are cut to). Default: the encoder's own.",
+        f"How token outputs become the vector: {', '.join(POOLINGS)} ({', '.join(padded)}: up to"
+        " the length that texts are cut to). Default: the encoder's own.",
     )
     flags.DEFINE_string(
         "sentence_vector",
@@ -149,6 +155,13 @@ def define_readout() -> None:
         "pooled, or projected_mean: the mean of CMLM's projections, which a training with the"
         " objective cmlm has. Default: the encoder's own.",
     )
+
+
+def vector_override() -> "VectorOverride":
+    """Returns the vector that the flags of `define_vector_override` choose."""
+    from official_cmlm.configs.encoder import VectorOverride
+
+    return VectorOverride(flags.FLAGS.pooling, flags.FLAGS.sentence_vector)
 
 
 def _fail(message: object) -> int:

@@ -24,20 +24,20 @@ _BLOCK = 256
 
 
 @dataclasses.dataclass(frozen=True)
-class Origin:
-    """Whose vectors embeddings are; None is what is not known.
+class EmbeddingId:
+    """Identifies the model and the sentence vector of embeddings; None means unknown.
 
     Attributes:
       pooling, sentence_vector: those of `EncoderConfig`.
-      weights: changes with the weights; see `description.weights_digest`.
+      weights: changes with the weights; see `EncoderDirectory.weights_digest`.
     """
 
     pooling: str | None = None
     sentence_vector: str | None = None
     weights: str | None = None
 
-    def difference(self, other: "Origin") -> str | None:
-        """How these vectors differ from another encoder's, as far as that one is known."""
+    def difference(self, other: "EmbeddingId") -> str | None:
+        """Says how these vectors differ from another encoder's, as far as that one is known."""
         for name in ("pooling", "sentence_vector"):
             mine, its = getattr(self, name), getattr(other, name)
             if its not in (None, mine):
@@ -47,7 +47,7 @@ class Origin:
         return None
 
 
-UNKNOWN = Origin()
+UNKNOWN_ID = EmbeddingId()
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -57,17 +57,17 @@ class Ranges:
     Attributes:
       low, high: float32 `[dim]`.
       normalize: whether the embeddings had been scaled to length 1 by `encode(normalize=True)`.
-      origin: whose embeddings they were.
+      origin: the encoder of the embeddings.
     """
 
     low: np.ndarray
     high: np.ndarray
     normalize: bool = False
-    origin: Origin = UNKNOWN
+    origin: EmbeddingId = UNKNOWN_ID
 
     @classmethod
     def of(
-        cls, embeddings: np.ndarray, normalize: bool = False, origin: Origin = UNKNOWN
+        cls, embeddings: np.ndarray, normalize: bool = False, origin: EmbeddingId = UNKNOWN_ID
     ) -> "Ranges":
         """The ranges of embeddings, float `[n, dim]`.
 
@@ -120,13 +120,13 @@ def read_ranges(folder: Path) -> Ranges | None:
     return Ranges(low, high, normalize, _origin(path, origin))
 
 
-def _origin(path: Path, values: Any) -> Origin:
-    known = {field.name for field in dataclasses.fields(Origin)}
+def _origin(path: Path, values: Any) -> EmbeddingId:
+    known = {field.name for field in dataclasses.fields(EmbeddingId)}
     if not isinstance(values, dict) or not all(
         name in known and isinstance(value, str | None) for name, value in values.items()
     ):
         raise UserError(f"{path}: not ranges of embeddings (origin {values!r:.60}); {_ADVICE}")
-    return Origin(**values)
+    return EmbeddingId(**values)
 
 
 def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = None) -> np.ndarray:

@@ -6,11 +6,9 @@ knows no more than `encode`.
 
 import dataclasses
 import functools
-import hashlib
 import multiprocessing
 import os
-import signal
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -18,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_cmlm import progress
+from official_cmlm import files, progress
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
+from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import (
     CountTokens,
@@ -31,11 +31,11 @@ from official_cmlm.evaluation.encoding import (
 from official_cmlm.languages import is_language_tag
 from official_cmlm.tokenization.vocabulary import utf8
 from official_cmlm.user_modules import import_user_module
+from official_cmlm.worker_processes import prepare_worker
 
 if TYPE_CHECKING:
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-_HASH_CHUNK = 1 << 22
 # The roles of retrieval; `document` is also called by the other names.
 _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
 
@@ -101,23 +101,23 @@ def open_encoder(
     is_python = ":" in path and not folder.exists()
     if max_seq_length is not None and is_python:
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
-    if precision != "float32" and not (folder / "encoder_config.json").exists():
-        raise UserError(f"--precision={precision} is for encoder directories; {path} is not one")
-    for name, value in (("pooling", pooling), ("sentence_vector", sentence_vector)):
-        if value and not (folder / "encoder_config.json").exists():
+    is_directory = EncoderDirectory.is_at(folder)
+    own = {"precision": precision != "float32" and precision}
+    for name, value in (own | {"pooling": pooling, "sentence_vector": sentence_vector}).items():
+        if value and not is_directory:
             raise UserError(f"--{name}={value} is for encoder directories; {path} is not one")
     if is_python:
         return _python_object(path)
     settings = f"{max_seq_length} {precision}"
-    if (folder / "encoder_config.json").exists():
+    if is_directory:
         return _encoder_directory(folder, max_seq_length, precision, pooling, sentence_vector)
     if (folder / "preprocess" / "saved_model.pb").exists():
         return _tfhub_pair(folder, max_seq_length, settings)
     if (folder / "modules.json").exists():
         return _sentence_transformers(folder, max_seq_length, settings)
     raise UserError(
-        f"{path}: no encoder there; name an encoder directory (it has encoder_config.json), a "
-        "folder of export.export_tfhub, a sentence-transformers folder, or package.module:object"
+        f"{path}: no encoder there; name an encoder directory (it has {CONFIG_NAME}), a folder "
+        "of export.export_tfhub, a sentence-transformers folder, or package.module:object"
     )
 
 
@@ -126,10 +126,9 @@ class _Processes:
 
     def __init__(self, workers: int, settings: tuple) -> None:
         context = multiprocessing.get_context("spawn")
-        cores = max(1, len(os.sched_getaffinity(0)) // workers)
         self._workers = workers
         self._pool = ProcessPoolExecutor(
-            workers, context, _start_worker, (context.Value("i", 0), cores, settings)
+            workers, context, _start_worker, (context.Value("i", 0), workers, settings)
         )
 
     def encode(self, texts: list[str], role: str = "") -> np.ndarray:
@@ -152,17 +151,15 @@ class _Processes:
 _WORKER: list[OpenedEncoder] = []
 
 
-def _start_worker(started: Any, cores: int, settings: tuple) -> None:
-    # The parent ends the run in order.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
+def _start_worker(started: Any, workers: int, settings: tuple) -> None:
+    """Opens the encoder in a new process, on a GPU of its own where there are several."""
+    prepare_worker(workers)
     with started.get_lock():
         index = started.value
         started.value += 1
     if devices := os.environ.get("CUDA_VISIBLE_DEVICES"):
         names = devices.split(",")
         os.environ["CUDA_VISIBLE_DEVICES"] = names[index % len(names)]
-    for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, str(cores))
     _WORKER.append(open_encoder(*settings))
 
 
@@ -178,17 +175,16 @@ def _encoder_directory(
     pooling: str | None,
     sentence_vector: str | None,
 ) -> OpenedEncoder:
-    from official_cmlm.checkpoints.readout import Readout
     from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    readout = Readout(pooling, sentence_vector)
+    override = VectorOverride(pooling, sentence_vector)
     name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
-    if readout:
-        name, settings = f"{name} ({readout})", f"{settings} {readout}"
-    digest = directory_fingerprint(folder, settings)
+    if override:
+        name, settings = f"{name} ({override})", f"{settings} {override}"
     encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
-    config = FineTuningConfig(max_seq_length=max_seq_length, readout=readout)
+    digest = EncoderDirectory.open(folder).digest(settings)
+    config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
     # Evaluation counts itself what is cut.
     encode = functools.partial(encoder.encode, on_long="ignore")
     return OpenedEncoder(
@@ -219,23 +215,6 @@ def _directory_roles(encoder: "SentenceEncoder", encode: Encode) -> dict[str, Ro
     return roles
 
 
-def directory_fingerprint(folder: Path, settings: str = "") -> str:
-    """Names an encoder directory by its weights, its vocabulary and its configuration.
-
-    Raises:
-      UserError: if it has no checkpoint.
-    """
-    from official_cmlm.checkpoints.encoder_directory import checkpoint_of
-
-    prefix = Path(checkpoint_of(folder))
-    # What the vector depends on; other files of a model directory change while it trains.
-    names = ("encoder_config.json", "vocab.txt", "vocab.json", "merges.txt", "byte_pair.json")
-    names += ("sentencepiece.model",)
-    files = [folder / name for name in names if (folder / name).exists()]
-    files += sorted(prefix.parent.glob(f"{prefix.name}.*"))
-    return _digest(files, settings)
-
-
 def _fine_tuning_bar(steps: int) -> Callable[[int], None]:
     return progress.counter(steps, "step", "fine-tuning")
 
@@ -263,11 +242,11 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
         tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
         return tokens.row_lengths().numpy() + 2
 
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    content = sorted(path for path in folder.rglob("*") if path.is_file())
     return OpenedEncoder(
         folder.resolve().name,
         "tfhub",
-        _digest(files, settings),
+        files.digest(content, settings),
         _by_length(encode),
         max_seq_length=int(inputs([""])["input_word_ids"].shape[1]),
         count_tokens=count_tokens,
@@ -287,12 +266,12 @@ def _sentence_transformers(
     model = SentenceTransformer(os.fspath(folder))
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
-    files = sorted(path for path in folder.rglob("*") if path.is_file())
+    content = sorted(path for path in folder.rglob("*") if path.is_file())
     encode = functools.partial(model.encode, show_progress_bar=False, convert_to_numpy=True)
     return OpenedEncoder(
         folder.resolve().name,
         "sentence_transformers",
-        _digest(files, settings),
+        files.digest(content, settings),
         encode,
         roles=_sentence_transformers_roles(model, encode),
         max_seq_length=getattr(model, "max_seq_length", None),
@@ -386,7 +365,8 @@ def _python_object(path: str) -> OpenedEncoder:
             settings += f" {name} {fingerprint(method)}"
     # All that is known of it: some of its vectors, and the source of its module.
     source = getattr(module, "__file__", None)
-    digest = _digest([Path(source)] if source else [], f"{path} {fingerprint(encode)}{settings}")
+    facts = f"{path} {fingerprint(encode)}{settings}"
+    digest = files.digest([Path(source)] if source else [], facts)
     return OpenedEncoder(path, "python", digest, encode, roles=roles)
 
 
@@ -399,13 +379,3 @@ def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
         return np.concatenate([encode(texts[start : start + batch_size]) for start in starts])
 
     return encode_batches
-
-
-def _digest(files: Iterable[Path], settings: str) -> str:
-    """Sixteen hexadecimal digits computed from an encoder's files and settings."""
-    digest: Callable = hashlib.sha256(settings.encode())
-    for path in files:
-        with path.open("rb") as file:
-            while chunk := file.read(_HASH_CHUNK):
-                digest.update(chunk)
-    return digest.hexdigest()[:16]

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import re
@@ -80,6 +81,22 @@ def unfinished_path(path: Path) -> Path:
     # A name that is as long as names may be is cut.
     name = os.fsdecode(os.fsencode(path.name)[:_MOST_NAME_BYTES])
     return path.with_name(f"{name}.{os.getpid()}-{os.urandom(4).hex()}{_UNFINISHED}")
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """Returns the SHA-256 of a file's content in hexadecimal digits."""
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def digest(paths: Iterable[Path], facts: str = "") -> str:
+    """Returns sixteen hexadecimal digits of the contents of files and of `facts`."""
+    found = hashlib.sha256(facts.encode())
+    for path in paths:
+        with path.open("rb") as file:
+            while chunk := file.read(1 << 22):
+                found.update(chunk)
+    return found.hexdigest()[:16]
 
 
 def remove_unfinished(folder: Path) -> None:

@@ -10,8 +10,9 @@ import tensorflow as tf
 import tf_keras
 from official.modeling.optimization.lr_schedule import LinearWarmup
 
-from official_cmlm.checkpoints.encoder_directory import load_encoder
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.sentence_encoder import SentenceEncoder
 
 
@@ -24,14 +25,14 @@ class FineTuningConfig:
       batch_size: examples per step. Default 32 (BERT's appendix A.3).
       learning_rate: peak, reached after a tenth of the steps; then linear decay to 0. Default 2e-5.
       max_seq_length: in tokens; longer texts are truncated. Default: the encoder's own.
-      readout: the vector that the classifier reads. Default: the encoder's own.
+      override: the vector that the classifier reads. Default: the encoder's own.
     """
 
     epochs: int = 3
     batch_size: int = 32
     learning_rate: float = 2e-5
     max_seq_length: int | None = None
-    readout: Readout = OWN_VECTOR
+    override: VectorOverride = OWN_VECTOR
 
 
 def fine_tune(
@@ -64,8 +65,10 @@ def fine_tune(
     if len(texts) != len(labels) or not len(texts):
         raise ValueError(f"need as many texts as labels, got {len(texts)} and {len(labels)}")
     tf_keras.utils.set_random_seed(seed)
-    model, vocabulary, length = load_encoder(path, config.readout, config.max_seq_length)
-    encoder = SentenceEncoder(model, vocabulary, length)
+    directory = EncoderDirectory.open(path)
+    model = load_encoder(directory, config.override, config.max_seq_length)
+    length = config.max_seq_length or directory.max_seq_length
+    encoder = SentenceEncoder(model, directory.vocabulary, length)
     classifier = tf_keras.layers.Dense(num_classes)
     classifier.build([None, encoder.dimension])
     weights = [*model.trainable_variables, *classifier.trainable_variables]
@@ -98,7 +101,7 @@ def fine_tune(
             step(encoder.inputs([texts[i] for i in chosen]), tf.constant(labels[chosen], tf.int32))
             done(1)
     # The weights that `encode` uses are copies in their own layout.
-    trained = SentenceEncoder(model, vocabulary, encoder.max_seq_length)
+    trained = SentenceEncoder(model, directory.vocabulary, length)
     kernel, bias = (weight.numpy() for weight in classifier.weights)
     return lambda new: np.argmax(trained.encode(new) @ kernel + bias, axis=1)
 

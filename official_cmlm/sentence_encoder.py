@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_cmlm import embeddings as finished
-from official_cmlm.backends import Backend, Request, open_folder
-from official_cmlm.checkpoints.description import (
+from official_cmlm import embeddings as postprocess
+from official_cmlm.backends import Backend, open_folder
+from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
+    EncoderDirectory,
     EncodingSettings,
-    read_encoding_settings,
-    weights_digest,
-    write_encoding_settings,
+    write_settings,
 )
-from official_cmlm.embeddings import Origin, Ranges
+from official_cmlm.configs.encoder import VectorOverride
+from official_cmlm.embeddings import Ranges
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
@@ -110,11 +110,11 @@ class SentenceEncoder:
         self.prompts = {_QUERY[0]: "", _DOCUMENT[0]: ""} | dict(settings.prompts)
         self.default_prompt_name = settings.default_prompt_name
         self.similarity_fn_name = settings.similarity_fn_name
-        self._origin = _origin_of(backend, settings.weights)
+        self._id = dataclasses.replace(backend.embedding_id, weights=settings.weights)
         self.ranges = settings.ranges
-        self._foreign: tuple[Ranges, str] | None = None
-        if self.ranges is not None and (why := self.ranges.origin.difference(self._origin)):
-            self.ranges, self._foreign = None, (self.ranges, why)
+        self._other_ranges: tuple[Ranges, str] | None = None
+        if self.ranges is not None and (why := self.ranges.origin.difference(self._id)):
+            self.ranges, self._other_ranges = None, (self.ranges, why)
 
     @classmethod
     def load(
@@ -131,7 +131,7 @@ class SentenceEncoder:
         Args:
           path: the folder.
           max_seq_length: in tokens; default is the folder's own, the longest that was trained.
-          precision: of the arithmetic; that of finished embeddings is an argument of `encode`.
+          precision: of the arithmetic; that of stored embeddings is an argument of `encode`.
             `float32` (default), or `bfloat16`: products of 8-bit mantissas with float32
             sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and slower
             on others; the embeddings then differ in the third digit. With the backend `onnx`,
@@ -155,15 +155,14 @@ class SentenceEncoder:
                 f"precision {precision} is one of embeddings: encode(…, precision={precision!r}); "
                 "here it is that of the arithmetic"
             )
-        request = Request(Path(path), max_seq_length, precision, pooling, sentence_vector)
-        opened = open_folder(backend, request)
-        settings = opened.settings or read_encoding_settings(path)
+        override = VectorOverride(pooling, sentence_vector)
+        opened = open_folder(backend, Path(path), max_seq_length, precision, override)
         return cls(
             opened.backend,
             opened.vocabulary,
             opened.max_seq_length,
             tokenizer=opened.tokenizer,
-            settings=settings,
+            settings=opened.settings,
         )
 
     def save_settings(self, folder: str | os.PathLike) -> None:
@@ -177,11 +176,13 @@ class SentenceEncoder:
           UserError: if the folder is none, or the prompts are not strings.
         """
         ranges = self.ranges
-        if ranges is None and self._foreign:
-            ranges = self._foreign[0]
+        if ranges is None and self._other_ranges:
+            ranges = self._other_ranges[0]
         elif ranges is not None and ranges.origin.weights is None:
             # An encoder in memory is taken to be the folder's.
-            origin = dataclasses.replace(ranges.origin, weights=weights_digest(folder))
+            origin = dataclasses.replace(
+                ranges.origin, weights=EncoderDirectory.open(folder).weights_digest
+            )
             ranges = dataclasses.replace(ranges, origin=origin)
         settings = EncodingSettings(
             self.prompts,
@@ -190,7 +191,7 @@ class SentenceEncoder:
             self._normalizes,
             ranges,
         )
-        write_encoding_settings(folder, settings)
+        write_settings(folder, settings)
 
     @property
     def dimension(self) -> int:
@@ -340,7 +341,7 @@ class SentenceEncoder:
         means = (sums / totals[:, np.newaxis]).astype(np.float32)
         alone = np.bincount(owners, minlength=len(several)) == 1
         if self._normalizes:
-            means = finished.unit_rows(means)
+            means = postprocess.unit_rows(means)
         # Of one window it is its vector, to the bit.
         first = np.searchsorted(owners, np.flatnonzero(alone))
         means[alone] = vectors[first]
@@ -367,7 +368,7 @@ class SentenceEncoder:
           ValueError: for fewer than two texts.
         """
         found = self.encode(sentences, normalize=normalize, truncate_dim=truncate_dim, **options)
-        self.ranges, self._foreign = Ranges.of(found, normalize, self._origin), None
+        self.ranges, self._other_ranges = Ranges.of(found, normalize, self._id), None
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -379,7 +380,7 @@ class SentenceEncoder:
         Returns:
           float32 `[n, m]`, see `embeddings.similarity`.
         """
-        return finished.similarity(a, b, self.similarity_fn_name)
+        return postprocess.similarity(a, b, self.similarity_fn_name)
 
     def embed_together(self, sentences: Sequence[str]) -> np.ndarray:
         """Embeds sentences as one batch, whatever their lengths; for measurements.
@@ -470,7 +471,7 @@ class SentenceEncoder:
 
     def _check_finish(self, normalize: bool, truncate_dim: int | None, precision: str) -> None:
         """Raises what `_finish` would, before any work."""
-        finished.check_precision(precision)
+        postprocess.check_precision(precision)
         if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
             raise ValueError(f"truncate_dim must be 1 to {self.dimension}, got {truncate_dim}")
         empty = np.zeros([0, self.dimension], np.float32)
@@ -483,17 +484,17 @@ class SentenceEncoder:
         if truncate_dim is not None and truncate_dim < self.dimension:
             embeddings = embeddings[:, :truncate_dim].copy()
         if normalize:
-            finished.unit_rows(embeddings)
+            postprocess.unit_rows(embeddings)
         ranges = self.ranges
         if precision in ("int8", "uint8"):
             if ranges is not None:
                 ranges = ranges.cut(embeddings.shape[1], normalize)
-            elif self._foreign:
+            elif self._other_ranges:
                 raise UserError(
                     f"precision {precision}: the stored ranges are of other vectors: "
-                    f"{self._foreign[1]}; call calibrate(texts)"
+                    f"{self._other_ranges[1]}; call calibrate(texts)"
                 )
-        return finished.quantize(embeddings, precision, ranges)
+        return postprocess.quantize(embeddings, precision, ranges)
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
         """What is put before each text."""
@@ -555,15 +556,6 @@ def _of_keras(model: "SentenceEncoderModel", precision: str) -> Backend:
     from official_cmlm.backends.tensorflow import TensorFlowBackend
 
     return TensorFlowBackend(model, precision)
-
-
-def _origin_of(backend: Backend, weights: str | None) -> Origin:
-    """Which vectors a backend gives, as far as it says so."""
-    # Of a graph, or of a Keras encoder.
-    model = getattr(backend, "model", None)
-    said = getattr(backend, "description", None) or getattr(model, "config", None)
-    names = ("pooling", "sentence_vector")
-    return Origin(*(getattr(said, name, None) for name in names), weights)
 
 
 def _lengths(rows: TokenRows) -> np.ndarray:

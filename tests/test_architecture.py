@@ -449,7 +449,8 @@ def test_package_is_imported_without_tensorflow():
         "official_cmlm.sentence_encoder",
         "official_cmlm.backends.onnx",
         "official_cmlm.backends.auto",
-        "official_cmlm.checkpoints.description",
+        "official_cmlm.checkpoints.encoder_directory",
+        "official_cmlm.checkpoints.huggingface",
         "official_cmlm.evaluation.metrics.nearest",
         "official_cmlm.search",
     ]

@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from official_cmlm import SentenceEncoder, backends
-from official_cmlm.checkpoints.description import read_settings
-from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, EncoderDirectory, describe
+from official_cmlm.configs.encoder import VectorOverride
+from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
 from tests.conftest import tiny_encoder_config
 
@@ -16,6 +17,7 @@ class Counting:
     """A backend whose vector is the sum of the real ids, and how many there are."""
 
     name, dimension, max_positions, padded_length = "counting", 2, 16, 0
+    embedding_id = EmbeddingId()
     batch_tokens, concurrent = 8, 1
 
     def embed(self, word_ids, lengths):
@@ -59,26 +61,24 @@ def test_load_asks_the_backend_of_that_name(folder, vocabulary, monkeypatch):
 
     class Module:
         @staticmethod
-        def open_folder(request):
-            asked.append(request)
-            return backends.Opened(Counting(), vocabulary, request.max_seq_length)
+        def open_folder(*arguments):
+            asked.append(arguments)
+            return backends.Opened(Counting(), vocabulary, arguments[1], NO_SETTINGS)
 
     monkeypatch.setitem(backends.BACKENDS, "counting", "counting_backend")
     monkeypatch.setitem(__import__("sys").modules, "counting_backend", Module)
     encoder = SentenceEncoder.load(folder, 9, "int8", "cls", backend="counting")
-    assert asked == [backends.Request(folder, 9, "int8", "cls", None)]
+    assert asked == [(folder, 9, "int8", VectorOverride("cls"))]
     assert encoder.max_seq_length == 9 and encoder.backend.name == "counting"
 
 
-def test_a_directory_is_described_without_tensorflow(folder, vocabulary):
-    found = read_settings(folder)
-    config = tiny_encoder_config(vocab_size=len(vocabulary))
-    assert found.encoder == config.as_dict() and found.max_seq_length == 32
-    assert found.dimension == config.hidden_size
-    assert found.max_positions == config.max_seq_length
+def test_the_content_of_a_directory(folder, vocabulary):
+    found = EncoderDirectory.open(folder)
+    assert found.config == tiny_encoder_config(vocab_size=len(vocabulary))
+    assert found.max_seq_length == 32 and found.checkpoint is None
     assert found.vocabulary.hash == vocabulary.hash
     values = json.loads((folder / "encoder_config.json").read_text(encoding="utf-8"))
     values["encoder"]["hidden_size"] = "wide"
     (folder / "encoder_config.json").write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(UserError, match="hidden_size must be a number"):
-        read_settings(folder)
+    with pytest.raises(UserError, match="encoder.hidden_size must be int"):
+        EncoderDirectory.open(folder)

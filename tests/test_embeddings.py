@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from official_cmlm import embeddings
-from official_cmlm.embeddings import Origin, Ranges
+from official_cmlm.embeddings import EmbeddingId, Ranges
 from official_cmlm.errors import UserError
 
 VECTORS = np.random.default_rng(3).normal(size=[50, 13]).astype(np.float32)
@@ -64,7 +64,7 @@ def test_as_sentence_transformers_does_it(precision):
 
 
 def test_ranges_are_read_as_they_were_written(tmp_path):
-    ranges = Ranges.of(VECTORS, True, Origin("mean", "pooled", "0123456789abcdef"))
+    ranges = Ranges.of(VECTORS, True, EmbeddingId("mean", "pooled", "0123456789abcdef"))
     assert embeddings.read_ranges(tmp_path) is None
     ranges.save(tmp_path)
     found = embeddings.read_ranges(tmp_path)

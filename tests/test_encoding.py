@@ -13,13 +13,13 @@ import numpy as np
 import pytest
 
 from export.service.embedder import Embedder, with_prompt
-from official_cmlm.checkpoints.description import (
+from official_cmlm.checkpoints.encoder_directory import (
+    EncoderDirectory,
     EncodingSettings,
-    read_encoding_settings,
-    write_encoding_settings,
+    describe,
+    write_settings,
 )
-from official_cmlm.checkpoints.encoder_directory import describe
-from official_cmlm.embeddings import Origin, Ranges
+from official_cmlm.embeddings import EmbeddingId, Ranges
 from official_cmlm.encoders import _directory_roles
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
@@ -41,6 +41,7 @@ class Waves:
     """The backend."""
 
     name, dimension, max_positions, padded_length = "waves", DIMENSION, 64, 0
+    embedding_id = EmbeddingId()
     batch_tokens, concurrent = 64, 2
 
     def embed(self, word_ids, lengths):
@@ -310,14 +311,14 @@ def folder(tmp_path, vocabulary):
 
 
 def test_settings_are_stored_in_the_directory(encoder, folder, vocabulary):
-    assert read_encoding_settings(folder) == EncodingSettings(normalize=True)
+    assert EncoderDirectory.open(folder).settings == EncodingSettings(normalize=True)
     encoder.prompts |= {"query": "the ", "all": ""}
     encoder.default_prompt_name, encoder.similarity_fn_name = "all", "dot"
     encoder.calibrate(["the cat", "a dog"])
     encoder.save_settings(folder)
     # A training that begins in the directory writes its description again.
     describe(folder, tiny_encoder_config(vocab_size=len(vocabulary), normalize=True), vocabulary)
-    found = read_encoding_settings(folder)
+    found = EncoderDirectory.open(folder).settings
     assert found.prompts == {"query": "the ", "all": ""} and found.default_prompt_name == "all"
     assert found.similarity_fn_name == "dot" and found.normalize
     np.testing.assert_array_equal(found.ranges.low, encoder.ranges.low)
@@ -339,18 +340,18 @@ def test_settings_that_are_none_are_refused(folder, values, says):
     path = folder / "encoder_config.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | values), encoding="utf-8")
     with pytest.raises(UserError, match=says):
-        read_encoding_settings(folder)
+        _ = EncoderDirectory.open(folder).settings
     with pytest.raises(UserError, match=says):
-        write_encoding_settings(folder, EncodingSettings(**values))
+        write_settings(folder, EncodingSettings(**values))
 
 
 @pytest.mark.parametrize(
     "pooling, weights, kept", [("mean", "a", 1), ("max", "a", 0), ("mean", "b", 0)]
 )
 def test_exports_take_only_ranges_of_their_vector(pooling, weights, kept):
-    ranges = Ranges.of(np.eye(3), origin=Origin("mean", "pooled", "a"))
+    ranges = Ranges.of(np.eye(3), origin=EmbeddingId("mean", "pooled", "a"))
     settings = EncodingSettings({"query": "q"}, ranges=ranges, weights=weights)
     found = settings.exported(pooling, "pooled")
     assert found.prompts == {"query": "q"} and (found.ranges is not None) == kept
     if kept:
-        assert found.ranges.origin == Origin("mean", "pooled")
+        assert found.ranges.origin == EmbeddingId("mean", "pooled")

@@ -214,10 +214,10 @@ class Runner:
             text = json.dumps(before.settings["training"], sort_keys=True)
             start, start_content = before.folder, hashlib.sha256(text.encode()).hexdigest()[:16]
         elif arm.starts_from:
-            from official_cmlm.encoders import directory_fingerprint
+            from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 
             start = self._outside_start(arm)
-            start_content = directory_fingerprint(start)
+            start_content = EncoderDirectory.open(start).digest()
         values, config = self._resolve(arm, seed, start)
         settings = settings_of(self.study, arm)
         settings["training"] |= {

@@ -20,10 +20,10 @@ from official_cmlm.files import (
     read_object,
     remove_unfinished,
     report_write_errors,
+    sha256,
 )
 
 from . import worker
-from .encoder_files import fingerprint as fingerprint
 from .rows import Part, Reading, parts
 from .worker import WORK, Done, Settings, done_path
 
@@ -40,7 +40,7 @@ class Job:
       paths: the files, in order.
       reading: how they are read.
       settings: how texts become vectors.
-      fingerprint: of the encoder's folder; see `encoder_files`.
+      encoder_digest: see `worker.encoder_digest`.
       shard_rows: texts of a part.
       calibration_rows: first texts of the input that give the ranges of 8-bit embeddings, unless
         the encoder directory has them.
@@ -49,7 +49,7 @@ class Job:
     paths: Sequence[str]
     reading: Reading
     settings: Settings
-    fingerprint: str
+    encoder_digest: str
     shard_rows: int = 10_000
     calibration_rows: int = 10_000
 
@@ -61,7 +61,7 @@ class Job:
             "files": files,
             "reading": dataclasses.asdict(self.reading),
             "settings": settings,
-            "encoder": self.fingerprint,
+            "encoder": self.encoder_digest,
             "shard_rows": self.shard_rows,
             "calibration_rows": self.calibration_rows,
         }
@@ -196,7 +196,7 @@ def _pool(
     """Processes, each with a share of the cores: one of `shares`, by default of `workers`."""
     # Spawned, not forked: a fork would lack the threads of the libraries that compute.
     context = multiprocessing.get_context("spawn")
-    arguments = (job.settings, str(folder), shares or workers, job.fingerprint)
+    arguments = (job.settings, str(folder), shares or workers, job.encoder_digest)
     return concurrent.futures.ProcessPoolExecutor(workers, context, worker.start, arguments)
 
 
@@ -262,7 +262,7 @@ def _is_whole(folder: Path, entry: dict[str, Any], hashed: bool = False) -> bool
         path = folder / name
         if not path.is_file() or (size is not None and path.stat().st_size != size):
             return False
-    return not hashed or worker.sha256(folder / entry["file"]) == entry["sha256"]
+    return not hashed or sha256(folder / entry["file"]) == entry["sha256"]
 
 
 def _reopened(folder: Path, manifest: dict[str, Any]) -> int:
@@ -306,7 +306,7 @@ def _finish(job: Job, folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "columns": columns,
         "dtype": dtype,
         "precision": job.settings.precision,
-        "encoder": {"path": job.settings.model_dir, "fingerprint": job.fingerprint},
+        "encoder": {"path": job.settings.model_dir, "fingerprint": job.encoder_digest},
         **{name: plan[name] for name in ("settings", "reading", "files")},
         "shards": shards,
     }

@@ -1,18 +1,19 @@
 """A process that embeds parts and writes their files."""
 
 import dataclasses
-import hashlib
 import json
 import time
 import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from official_cmlm.checkpoints.encoder_directory import PROMPTS, EncoderDirectory
+from official_cmlm.embeddings import RANGES_NAME
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text
+from official_cmlm.files import atomic_write, atomic_write_text, digest, sha256
+from official_cmlm.tokenization import VOCABULARY_FILES
 from official_cmlm.worker_processes import prepare_worker
 
-from .encoder_files import fingerprint
 from .rows import Part
 
 if TYPE_CHECKING:
@@ -111,7 +112,7 @@ def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
         if (ranges := read_ranges(Path(folder))) is not None:
             encoder.ranges = ranges
         # The digest is computed after loading, so that it is that of the loaded weights.
-        if fingerprint(Path(settings.model_dir)) != expected:
+        if encoder_digest(Path(settings.model_dir)) != expected:
             raise UserError(
                 f"{settings.model_dir}: has changed since the run began; pass --overwrite"
             )
@@ -195,10 +196,17 @@ def embed(part: Part) -> Done:
     return Done(description, started, time.monotonic())
 
 
-def sha256(path: Path) -> str:
-    """Returns the SHA-256 of a file's content, in hexadecimal digits."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
+def encoder_digest(folder: Path) -> str:
+    """Returns sixteen hexadecimal digits that change with the embeddings of a folder's encoder.
+
+    Args:
+      folder: an encoder directory, or a folder of `export.export_onnx`, of which all graphs count.
+    """
+    if EncoderDirectory.is_at(folder):
+        return EncoderDirectory.open(folder).digest(with_ranges=True)
+    names = (RANGES_NAME, *VOCABULARY_FILES, PROMPTS)
+    described = [folder / name for name in names if (folder / name).exists()]
+    return digest([*described, *sorted(folder.glob("onnx/*.onnx"))])
 
 
 def done_path(folder: Path, number: int) -> Path:

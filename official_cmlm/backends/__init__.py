@@ -1,8 +1,8 @@
-"""Backends: what computes the vectors of a padded batch of token ids for `SentenceEncoder`.
+"""Backends, which compute the vectors of a padded batch of token ids for `SentenceEncoder`.
 
-A backend is a module of this package with a function `open_folder(request) -> Opened`, and a line
-in `BACKENDS`. It is imported when it is asked for by name, so that none of the others need be
-installed.
+A backend is a module of this package with a function `open_folder`, which has the arguments of the
+one here but the name, and a line in `BACKENDS`. It is imported when it is asked for by name, so
+that the others need not be installed.
 """
 
 import dataclasses
@@ -15,14 +15,16 @@ from official_cmlm.errors import UserError
 if TYPE_CHECKING:
     import numpy as np
 
-    from official_cmlm.checkpoints.description import EncodingSettings
+    from official_cmlm.checkpoints.encoder_directory import EncodingSettings
+    from official_cmlm.configs.encoder import VectorOverride
+    from official_cmlm.embeddings import EmbeddingId
     from official_cmlm.tokenization import Tokenizer, Vocabulary
 
 # Name -> module.
 BACKENDS = {
     "tensorflow": "official_cmlm.backends.tensorflow",
     "onnx": "official_cmlm.backends.onnx",
-    # The fastest of the others on this machine.
+    # This one chooses the fastest of the others on this machine.
     "auto": "official_cmlm.backends.auto",
 }
 
@@ -33,9 +35,10 @@ class Backend(Protocol):
 
     Attributes:
       name: its key in `BACKENDS`.
+      embedding_id: the sentence vector that it computes; the weights may be unknown.
       dimension: width of the embeddings.
       max_positions: the longest sequence that it takes, in tokens.
-      padded_length: tokens that it pads each row to by itself, as `EncoderConfig.padded_length`; 0
+      padded_length: tokens that it pads each row to itself, as `EncoderConfig.padded_length`; 0
         where it computes no more than the batch has.
       batch_tokens: tokens of a batch, padding included, that reach full speed and fit in the
         caches. A batch of long sentences has fewer of them.
@@ -43,6 +46,7 @@ class Backend(Protocol):
     """
 
     name: str
+    embedding_id: "EmbeddingId"
     dimension: int
     max_positions: int
     padded_length: int
@@ -62,47 +66,42 @@ class Backend(Protocol):
 
 
 @dataclasses.dataclass(frozen=True)
-class Request:
-    """What `SentenceEncoder.load` is asked for; see there.
-
-    Attributes:
-      folder: the encoder directory.
-      max_seq_length: in tokens; None: the directory's own.
-      precision: of the arithmetic; which there are is the backend's to say.
-      pooling, sentence_vector: another vector than the encoder's own; None: its own.
-    """
-
-    folder: Path
-    max_seq_length: int | None = None
-    precision: str = "float32"
-    pooling: str | None = None
-    sentence_vector: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Opened:
-    """An encoder directory as a backend has opened it.
+    """An encoder directory that a backend has opened.
 
     Attributes:
-      backend: what embeds.
-      vocabulary: the directory's.
-      max_seq_length: longer texts are cut to so many tokens.
-      settings: prompts and the like; None: those of the encoder directory.
-      tokenizer: gives the ids; None: that of `tokenization.build_tokenizer`.
+      backend: computes the embeddings.
+      vocabulary: the directory's vocabulary.
+      max_seq_length: longer texts are cut to this many tokens.
+      settings: prompts and the like.
+      tokenizer: turns texts into ids; None: `tokenization.build_tokenizer` makes it.
     """
 
     backend: Backend
     vocabulary: "Vocabulary"
     max_seq_length: int
-    settings: "EncodingSettings | None" = None
+    settings: "EncodingSettings"
     tokenizer: "Tokenizer | None" = None
 
 
-def open_folder(name: str, request: Request) -> Opened:
+def open_folder(
+    name: str,
+    folder: Path,
+    max_seq_length: int | None,
+    precision: str,
+    override: "VectorOverride",
+) -> Opened:
     """Opens an encoder directory by the backend of that name.
 
+    Args:
+      name: a key of `BACKENDS`.
+      folder: the encoder directory, or another folder that the backend can open.
+      max_seq_length: in tokens; None: the directory's own.
+      precision: precision of the arithmetic; each backend has its own.
+      override: the vector that the backend computes.
+
     Raises:
-      UserError: there is no such backend, or it cannot open the folder.
+      UserError: if there is no such backend, or it cannot open the folder.
     """
     if name not in BACKENDS:
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")
@@ -115,4 +114,4 @@ def open_folder(name: str, request: Request) -> Opened:
             f"backend {name}: {error.name} is not installed; install official-cmlm, or take an "
             'export of cmlm-export-onnx and backend="onnx"'
         ) from None
-    return module.open_folder(request)
+    return module.open_folder(folder, max_seq_length, precision, override)

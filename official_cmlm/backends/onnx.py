@@ -13,8 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.backends import Opened, Request
-from official_cmlm.backends.cache import cache_folder
+from official_cmlm.backends import Opened
 from official_cmlm.backends.onnx_graph import (
     IDS,
     MASK,
@@ -22,18 +21,19 @@ from official_cmlm.backends.onnx_graph import (
     PRECISIONS,
     SENTENCE,
     TYPES,
-    Description,
+    GraphDescription,
 )
-from official_cmlm.checkpoints.description import (
+from official_cmlm.checkpoints.encoder_directory import (
     CONFIG_NAME,
-    STORED,
+    EncoderDirectory,
     read_published_settings,
-    read_settings,
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
+from official_cmlm.configs.encoder import POOLINGS, VectorOverride
+from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write, read_object
+from official_cmlm.files import atomic_write
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -91,7 +91,7 @@ class OnnxBackend:
                 providers=["CPUExecutionProvider"],
             )
             values = self._session.get_modelmeta().custom_metadata_map[METADATA]
-            self.description = Description(**json.loads(values))
+            self.description = GraphDescription(**json.loads(values))
         except Exception as error:  # ONNX Runtime's have no common class of their own.
             where = name if isinstance(graph, bytes) else graph
             raise UserError(
@@ -99,6 +99,7 @@ class OnnxBackend:
                 f"({str(error)[:160]}); export it again"
             ) from None
         self._takes_types = TYPES in {value.name for value in self._session.get_inputs()}
+        self.embedding_id = EmbeddingId(self.description.pooling, self.description.sentence_vector)
         self.dimension = self.description.dimension
         self.max_positions = self.description.max_positions
         self.padded_length = self.description.padded_length
@@ -130,8 +131,10 @@ def fastest_int8() -> str:
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
 
-def open_folder(request: Request) -> Opened:
-    """Opens an exported folder or an encoder directory.
+def open_folder(
+    folder: Path, max_seq_length: int | None, precision: str, override: VectorOverride
+) -> Opened:
+    """Opens an exported folder or an encoder directory; see `backends.open_folder`.
 
     The precision is `float32`, `int8`, which is `fastest_int8`, or another key of `PRECISIONS`.
 
@@ -139,21 +142,21 @@ def open_folder(request: Request) -> Opened:
       UserError: if the folder is neither, or has no such vector or precision.
       ValueError: for another precision.
     """
-    if request.precision not in ("int8", *PRECISIONS):
+    if precision not in ("int8", *PRECISIONS):
         raise ValueError(
-            f"precision must be float32 or int8 with the backend onnx; got {request.precision!r}"
+            f"precision must be float32 or int8 with the backend onnx; got {precision!r}"
         )
-    precision = fastest_int8() if request.precision == "int8" else request.precision
-    if (request.folder / CONFIG_NAME).exists():
-        backend = _of_encoder_directory(request, precision)
-        vocabulary = load_vocabulary(request.folder)
-        settings = None
+    precision = fastest_int8() if precision == "int8" else precision
+    if EncoderDirectory.is_at(folder):
+        directory = EncoderDirectory.open(folder)
+        vocabulary, settings = directory.vocabulary, directory.settings
+        backend = _of_encoder_directory(directory, max_seq_length, precision, override)
     else:
-        backend = OnnxBackend(_exported_graph(request.folder, precision))
-        _check_vector(request, backend.description)
-        vocabulary = _vocabulary(request.folder, backend.description)
-        settings = read_published_settings(request.folder, backend.description.normalize)
-    length = request.max_seq_length or backend.description.max_seq_length
+        backend = OnnxBackend(_exported_graph(folder, precision))
+        _check_vector(folder, override, backend.embedding_id)
+        vocabulary = _vocabulary(folder, backend.description)
+        settings = read_published_settings(folder, backend.description.normalize)
+    length = max_seq_length or backend.description.max_seq_length
     return Opened(backend, vocabulary, length, settings, _tokenizer(vocabulary))
 
 
@@ -174,17 +177,17 @@ def _exported_graph(folder: Path, precision: str) -> Path:
     return path
 
 
-def _check_vector(request: Request, description: Description) -> None:
+def _check_vector(folder: Path, override: VectorOverride, exported: EmbeddingId) -> None:
     for name in ("pooling", "sentence_vector"):
-        asked, has = getattr(request, name), getattr(description, name)
-        if asked not in (None, has):
+        wanted, has = getattr(override, name), getattr(exported, name)
+        if wanted not in (None, has):
             raise UserError(
-                f"{request.folder}: was exported with {name} {has}, not {asked}; export it again "
-                f"with --{name}={asked}, or load the encoder directory"
+                f"{folder}: was exported with {name} {has}, not {wanted}; export it again with "
+                f"--{name}={wanted}, or load the encoder directory"
             )
 
 
-def _vocabulary(folder: Path, description: Description) -> Vocabulary:
+def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
     """The vocabulary of an exported folder, whose files are those of Hugging Face."""
     if description.vocabulary == WordPieceVocabulary.kind:
         markers = description.settings.get("markers", "bert")
@@ -219,71 +222,70 @@ def _tokenizer(vocabulary: Vocabulary) -> Tokenizer | None:
     return None
 
 
-def _of_encoder_directory(request: Request, precision: str) -> OnnxBackend:
+def _of_encoder_directory(
+    directory: EncoderDirectory,
+    max_seq_length: int | None,
+    precision: str,
+    override: VectorOverride,
+) -> OnnxBackend:
     """Opens the graph in the cache; writes it if the directory has changed since."""
-    # Damage is told before anything long.
-    read_settings(request.folder)
     check_extra("onnx", "onnxruntime")
-    family = f"onnx-{_family(request)}-{precision}-"
-    path = cache_folder() / f"{family}{_content(request.folder)}.onnx"
+    # The length that texts are cut to is part of the graph only if they are padded to it.
+    pooling = POOLINGS.get(override.pooling)
+    padded_to = max_seq_length if pooling and pooling.padded else None
+    family = f"onnx-{_family(directory.path, override, padded_to)}-{precision}-"
+    path = cache_folder() / f"{family}{_content(directory)}.onnx"
     if os.path.exists(path):
         try:
             return OnnxBackend(path)
         except UserError:
-            # Damaged: it is written again.
+            # The file is damaged, so it is written again.
             pass
     check_extra("onnx", "onnx", "onnxruntime")
     from official_cmlm.backends.onnx_graph import graph_of
-    from official_cmlm.checkpoints.encoder_directory import load_encoder
-    from official_cmlm.checkpoints.readout import Readout
+    from official_cmlm.checkpoints.weights import load_encoder
 
-    readout = Readout(request.pooling, request.sentence_vector)
-    model, vocabulary, length = load_encoder(request.folder, readout, _padded_to(request))
-    graph = graph_of(model, vocabulary, length, precision)
+    model = load_encoder(directory, override, padded_to)
+    length = padded_to or directory.max_seq_length
+    graph = graph_of(model, directory.vocabulary, length, precision)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         with atomic_write(path) as file:
             file.write(graph)
-        # Of weights that the directory has no longer.
+        # The other graphs of this family are of weights that the directory has no longer.
         for older in set(path.parent.glob(f"{family}*.onnx")) - {path}:
             older.unlink(missing_ok=True)
     except OSError as error:
         warnings.warn(
-            f"{path.parent}: cannot keep the graph of {request.folder} ({error.strerror}), so it "
+            f"{path.parent}: cannot keep the graph of {directory.path} ({error.strerror}), so it "
             "is made at each load; set XDG_CACHE_HOME to a folder that can be written",
             stacklevel=2,
         )
-        return OnnxBackend(graph, name=request.folder)
+        return OnnxBackend(graph, name=directory.path)
     return OnnxBackend(path)
 
 
-def _family(request: Request) -> str:
-    """The same for all graphs of a directory that give the same vector."""
-    asked = (request.pooling, request.sentence_vector, _padded_to(request))
-    values = [str(request.folder.resolve()), asked]
+def _family(folder: Path, override: VectorOverride, padded_to: int | None) -> str:
+    """Returns a digest that is the same for all graphs of a directory with the same vector."""
+    vector = (override.pooling, override.sentence_vector, padded_to)
+    values = [str(folder.resolve()), vector]
     return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
 
 
-def _padded_to(request: Request) -> int | None:
-    """The length that texts are cut to, where it is part of the graph."""
-    return request.max_seq_length if request.pooling == "mean_padded" else None
-
-
-def _content(folder: Path) -> str:
-    """Changes with whatever a graph of the directory is made of.
-
-    A checkpoint's `.index` has a checksum of each tensor, so that the large files are not read.
-    """
-    values = read_object(folder / CONFIG_NAME)
-    # Prompts and the like are not in the graph.
-    described = {name: value for name, value in values.items() if name not in STORED}
-    files = []
-    for path in sorted(p for p in folder.iterdir() if p.name.startswith(("ckpt-", "checkpoint"))):
-        small = path.suffix == ".index" or path.name == "checkpoint"
-        state = hashlib.sha256(path.read_bytes()).hexdigest() if small else path.stat().st_size
-        files.append((path.name, state))
-    whole = json.dumps([_GRAPH_VERSION, described, files], sort_keys=True)
+def _content(directory: EncoderDirectory) -> str:
+    """Returns a digest of everything that a graph of the directory is made of."""
+    values = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
+    whole = json.dumps([*values, directory.weights_digest], sort_keys=True)
     return hashlib.sha256(whole.encode()).hexdigest()[:16]
+
+
+def cache_folder() -> Path:
+    """Returns `official_cmlm` below XDG_CACHE_HOME or `~/.cache`; it need not exist.
+
+    A user may remove its content at any time: it can be made again.
+    """
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return Path(base) / "official_cmlm"
 
 
 def usable_cores() -> int:

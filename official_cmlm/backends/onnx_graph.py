@@ -32,7 +32,7 @@ _MOST_BYTES = (1 << 31) - (1 << 20)
 _LOWEST_GELU = -0.17
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
-# Key of the graph's metadata; see `Description`.
+# Key of the graph's metadata; see `GraphDescription`.
 METADATA = "official_cmlm"
 
 
@@ -57,7 +57,7 @@ PRECISIONS: dict[str, Weights8 | None] = {
 
 
 @dataclasses.dataclass(frozen=True)
-class Description:
+class GraphDescription:
     """What a program must know beside the graph; kept in it as JSON under `METADATA`.
 
     Attributes:
@@ -91,10 +91,10 @@ def graph_of(
     token_types: bool = True,
 ) -> bytes:
     """The ONNX file of a Keras encoder; see `write_graph`."""
-    from official_cmlm.modeling.variables import encoder_variables
+    from official_cmlm.modeling.sentence_encoder import encoder_variables
 
     config = model.config
-    description = Description(
+    description = GraphDescription(
         dimension=config.embedding_size,
         max_positions=config.max_seq_length,
         max_seq_length=max_seq_length,
@@ -118,7 +118,7 @@ def write_graph(
     weights: Mapping[str, np.ndarray],
     projection: list[tuple[np.ndarray, np.ndarray]],
     config: "EncoderConfig",
-    description: Description,
+    description: GraphDescription,
     token_types: bool,
 ) -> bytes:
     """The ONNX file of an encoder.
@@ -128,7 +128,7 @@ def write_graph(
     `[batch, seq, hidden]` and `sentence_embedding` `[batch, embedding_size]`, as `encode` returns.
 
     Args:
-      weights: by the names of `modeling.variables.encoder_variables`.
+      weights: by the names of `modeling.sentence_encoder.encoder_variables`.
       projection: kernels `[N - 1, in, out]` and biases `[N - 1, out]` of CMLM's projection, layer
         by layer; empty where the encoder has none.
       config: the encoder's.
@@ -451,20 +451,20 @@ class _Encoder:
 
     def _pooled(self, hidden: str, first: str, mask: str) -> str:
         """See `modeling.pooling.sentence_vector`."""
-        graph, config = self._graph, self._config
-        if config.pooling.startswith("cls"):
-            cls = graph.add("Gather", hidden, graph.scalar(0, np.int64), axis=1)
-            if config.pooling == "cls":
-                return cls
-            return graph.add("Tanh", self._dense(cls, "pooler_transform"))
-        if config.pooling == "first_last":
+        graph, pooling = self._graph, self._config.pooled_by
+        if pooling.with_first_block:
             both = graph.add("Add", first, hidden)
             hidden = graph.add("Mul", both, graph.scalar(0.5))
-        if config.pooling == "mean_padded":
+        if pooling.first_token:
+            vector = graph.add("Gather", hidden, graph.scalar(0, np.int64), axis=1)
+            if pooling.pooler:
+                vector = graph.add("Tanh", self._dense(vector, "pooler_transform"))
+            return vector
+        if pooling.padded:
             mask = self._with_padding(mask)
         real = graph.add("Cast", mask, to=_type("FLOAT"))
         real = graph.add("Unsqueeze", real, graph.ints(2))
-        if config.pooling == "max":
+        if pooling.reduction == "max":
             # `[batch, 1]`, whether a row has a real token.
             any_real = graph.add("ReduceMax", real, graph.ints(1), keepdims=0)
             is_real = graph.add("Greater", real, graph.scalar(0))

@@ -1,11 +1,15 @@
 """The backend of TensorFlow: the encoder's CPU forward pass as one graph function."""
 
+from pathlib import Path
+
 import numpy as np
 import tensorflow as tf
 
-from official_cmlm.backends import Opened, Request
-from official_cmlm.checkpoints.encoder_directory import load_encoder
-from official_cmlm.checkpoints.readout import Readout
+from official_cmlm.backends import Opened
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import VectorOverride
+from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
@@ -27,6 +31,7 @@ class TensorFlowBackend:
 
     def __init__(self, model: SentenceEncoderModel, precision: str = "float32") -> None:
         self.model = model
+        self.embedding_id = EmbeddingId(model.config.pooling, model.config.sentence_vector)
         self.dimension: int = model.config.embedding_size
         self.max_positions: int = model.config.max_seq_length
         self.padded_length: int = model.config.padded_length
@@ -44,12 +49,15 @@ class TensorFlowBackend:
         return self._forward(word_ids, lengths).numpy()
 
 
-def open_folder(request: Request) -> Opened:
-    """Opens an encoder directory with its TensorFlow checkpoint.
-
-    Raises:
-      UserError: if the folder is no encoder directory, or has no such vector.
-    """
-    readout = Readout(request.pooling, request.sentence_vector)
-    model, vocabulary, length = load_encoder(request.folder, readout, request.max_seq_length)
-    return Opened(TensorFlowBackend(model, request.precision), vocabulary, length)
+def open_folder(
+    folder: Path, max_seq_length: int | None, precision: str, override: VectorOverride
+) -> Opened:
+    """Opens an encoder directory with its TensorFlow checkpoint; see `backends.open_folder`."""
+    directory = EncoderDirectory.open(folder)
+    model = load_encoder(directory, override, max_seq_length)
+    return Opened(
+        TensorFlowBackend(model, precision),
+        directory.vocabulary,
+        max_seq_length or directory.max_seq_length,
+        directory.settings,
+    )

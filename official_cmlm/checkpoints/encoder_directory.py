@@ -2,7 +2,7 @@
 
     encoder_config.json      the `EncoderConfig`, the default sequence length, whether it is an
                              encoder of sentences, and its prompts
-    embedding_ranges.json    of each dimension, where embeddings of 8 bits were calibrated
+    embedding_ranges.json    the range of each dimension, for embeddings of 8 bits
     vocab.txt, vocab.json    a WordPiece vocabulary and its settings, or
     vocab.json, merges.txt, byte_pair.json    a byte-level BPE vocabulary and its settings, or
     sentencepiece.model      a SentencePiece vocabulary
@@ -10,40 +10,358 @@
     checkpoint, ckpt-…       a TensorFlow checkpoint with an item `encoder` and, where there is a
                              language-model head, `language_model_head`
 
-The model directory of a training is an encoder directory from its first checkpoint on.
+The model directory of a training is an encoder directory from its first checkpoint on. Everything
+but the weights is read here, without TensorFlow; `weights` reads these.
 """
 
+import dataclasses
+import functools
+import hashlib
 import json
 import os
-from collections import Counter
+import re
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-import tensorflow as tf
-import tf_keras
-
-from official_cmlm.checkpoints.description import (
-    ADVICE,
-    CONFIG_NAME,
-    STORED,
-    EncodingSettings,
-    checked_length,
-    config_path,
-)
-from official_cmlm.checkpoints.integrity import checkpoints_of, non_finite, refuse_damage
-from official_cmlm.checkpoints.readout import OWN_VECTOR, Readout, projection_items
-from official_cmlm.checkpoints.source import check_vocabulary_size
+from official_cmlm import files
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import override, read_yaml
+from official_cmlm.embeddings import RANGES_NAME, SIMILARITIES, EmbeddingId, Ranges, read_ranges
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object
-from official_cmlm.modeling.language_model_head import build_language_model_head
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.tokenization import Vocabulary, load_vocabulary
+from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
 
-# Objectives that train no sentence vector.
-LANGUAGE_MODEL_OBJECTIVES = frozenset({"mlm", "nsp"})
+CONFIG_NAME = "encoder_config.json"
 DEFAULT_SEQ_LENGTH = 128
+# Where sentence-transformers stores prompts and the similarity.
+PROMPTS = "config_sentence_transformers.json"
+_ADVICE = "write it again from its source"
+# Entries of `encoder_config.json` that `EncodingSettings` holds.
+_SETTINGS = ("prompts", "default_prompt_name", "similarity_fn_name")
+# The file name that `tf.train.CheckpointManager` gives the index of a checkpoint.
+_INDEX = re.compile(r"(ckpt-(\d+))\.index")
+# A field of the file `checkpoint`, which is a protobuf message in text form.
+_STATE_FIELD = re.compile(r'\s*(\w+):\s*(?:"([^"\\\n]*)"|[-+.\w]+)\s*')
+# Fields of the config that may change when a training is resumed.
+_FREE_TO_RESUME = (
+    "dropout_rate",
+    "attention_dropout_rate",
+    "drophead_rate",
+    "initializer_range",
+    "remat",
+)
+# Fields that may differ from those of the initial weights, as the method decides them.
+_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "padded_length", "padding_id", "normalize")
+
+
+@dataclasses.dataclass(frozen=True)
+class EncodingSettings:
+    """Settings of `encode` that belong to an encoder, besides its weights and vocabulary.
+
+    Attributes:
+      prompts: name -> text that is put before each sentence.
+      default_prompt_name: key of the prompt for texts that name none; None: they get no prompt.
+      similarity_fn_name: how embeddings are compared; a key of `embeddings.SIMILARITIES`.
+      normalize: whether the encoder itself scales its embeddings to length 1.
+      ranges: the range of each dimension, which embeddings of 8 bits need; None: not calibrated.
+        They may belong to another vector or other weights: see `EmbeddingId.difference`.
+      weights: `EncoderDirectory.weights_digest`; None: unknown.
+    """
+
+    prompts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    default_prompt_name: str | None = None
+    similarity_fn_name: str = "cosine"
+    normalize: bool = False
+    ranges: Ranges | None = None
+    weights: str | None = None
+
+    @property
+    def default_prompt(self) -> str:
+        """The text before sentences that name no prompt; empty: none."""
+        name = self.default_prompt_name
+        return "" if name is None else self.prompts[name]
+
+    def exported(self, pooling: str, sentence_vector: str) -> "EncodingSettings":
+        """Returns the settings of an export with this vector; ranges of other vectors go."""
+        exported_id = EmbeddingId(pooling, sentence_vector, self.weights)
+        ranges = self.ranges
+        if ranges is not None:
+            # The weights of an export do not change, so its ranges need not name them.
+            kept = dataclasses.replace(ranges, origin=EmbeddingId(pooling, sentence_vector))
+            ranges = None if ranges.origin.difference(exported_id) else kept
+        return dataclasses.replace(self, ranges=ranges, weights=None)
+
+    def check(self, source: str | os.PathLike) -> None:
+        """Raises `UserError` that names `source` if a setting is invalid."""
+        prompts = self.prompts
+        if not isinstance(prompts, Mapping) or not all(
+            isinstance(name, str) and isinstance(prompt, str) for name, prompt in prompts.items()
+        ):
+            raise UserError(f"{source}: prompts must be name -> string, got {prompts!r:.80}")
+        # A tuple compares; a set would hash what the file holds, which may be a list.
+        if self.default_prompt_name not in (None, *prompts):
+            raise UserError(
+                f"{source}: default_prompt_name {self.default_prompt_name!r:.60} must be one of "
+                f"its prompts ({', '.join(prompts) or 'it has none'})"
+            )
+        if self.similarity_fn_name not in tuple(SIMILARITIES):
+            raise UserError(
+                f"{source}: similarity_fn_name must be one of {', '.join(SIMILARITIES)}; got "
+                f"{self.similarity_fn_name!r:.60}"
+            )
+
+    @classmethod
+    def of_values(cls, values: Mapping[str, Any], source: str | os.PathLike) -> "EncodingSettings":
+        """Reads prompts and similarity from a JSON object of this project or the other library.
+
+        Raises:
+          UserError: if one of them is of the wrong kind.
+        """
+        prompts = values.get("prompts") or {}
+        if isinstance(prompts, Mapping):
+            prompts = {name: "" if text is None else text for name, text in prompts.items()}
+        settings = cls(
+            prompts,
+            values.get("default_prompt_name"),
+            values.get("similarity_fn_name") or cls.similarity_fn_name,
+        )
+        settings.check(source)
+        return settings
+
+    def values(self) -> dict[str, Any]:
+        """Returns the JSON object that `of_values` reads, without what has its default."""
+        values = {
+            "prompts": {name: prompt for name, prompt in self.prompts.items() if prompt},
+            "default_prompt_name": self.default_prompt_name,
+            "similarity_fn_name": self.similarity_fn_name,
+        }
+        if self.default_prompt_name is not None:
+            values["prompts"][self.default_prompt_name] = self.prompts[self.default_prompt_name]
+        absent = {"prompts": {}, "default_prompt_name": None, "similarity_fn_name": "cosine"}
+        return {name: value for name, value in values.items() if value != absent[name]}
+
+
+NO_SETTINGS = EncodingSettings()
+
+
+@dataclasses.dataclass(frozen=True)
+class EncoderDirectory:
+    """The content of an encoder directory; each file is read once, when it is first needed.
+
+    Attributes:
+      path: the folder.
+      values: the content of `encoder_config.json`.
+      config: the encoder's shape and sentence vector.
+      max_seq_length: default length for encoding, in tokens.
+    """
+
+    path: Path
+    values: Mapping[str, Any]
+    config: EncoderConfig
+    max_seq_length: int
+
+    @staticmethod
+    def is_at(path: str | os.PathLike) -> bool:
+        """Returns whether a folder is an encoder directory."""
+        return (Path(path) / CONFIG_NAME).exists()
+
+    @classmethod
+    def open(cls, path: str | os.PathLike) -> "EncoderDirectory":
+        """Reads `encoder_config.json`.
+
+        Raises:
+          UserError: if the folder is not an encoder directory, or the file is damaged.
+        """
+        if not cls.is_at(path):
+            raise UserError(
+                f"{path}: not an encoder directory (no {CONFIG_NAME}); name a --model_dir of "
+                "experiments.train or an imported checkpoint"
+            )
+        file = Path(path) / CONFIG_NAME
+        values = files.read_object(file, _ADVICE)
+        config = EncoderConfig.read(values.get("encoder"), file)
+        length = values.get("max_seq_length")
+        if type(length) is not int or length < 3:
+            raise UserError(f"{file}: max_seq_length must be 3 tokens or more, got {length!r:.60}")
+        for_sentences = values.get("for_sentences")
+        if "for_sentences" in values and type(for_sentences) is not bool:
+            raise UserError(
+                f"{file}: for_sentences must be true or false, got {for_sentences!r:.60}"
+            )
+        return cls(Path(path), values, config, length)
+
+    @functools.cached_property
+    def vocabulary(self) -> Vocabulary:
+        """The vocabulary; raises `UserError` if it is damaged or of another encoder's size."""
+        vocabulary = load_vocabulary(self.path)
+        check_vocabulary_size(str(self.path), vocabulary, self.config.vocab_size)
+        return vocabulary
+
+    @functools.cached_property
+    def settings(self) -> EncodingSettings:
+        """Prompts, similarity and ranges; raises `UserError` if one of them is damaged."""
+        return dataclasses.replace(
+            EncodingSettings.of_values(self.values, self.path / CONFIG_NAME),
+            normalize=self.config.normalize,
+            ranges=read_ranges(self.path),
+            weights=self.weights_digest,
+        )
+
+    @functools.cached_property
+    def checkpoint(self) -> Path | None:
+        """The prefix of the newest checkpoint; None if there is none.
+
+        Raises:
+          UserError: see `checkpoints_among`.
+        """
+        state = self.path / "checkpoint"
+        text = state.read_text(encoding="utf-8", errors="replace") if state.exists() else ""
+        names = (path.name for path in self.path.iterdir())
+        return next(map(Path, checkpoints_among(str(self.path), names, text)), None)
+
+    @property
+    def weights_digest(self) -> str | None:
+        """Sixteen hexadecimal digits that change with the weights; None without a checkpoint.
+
+        They are computed from the checkpoint's index, which has a checksum of each tensor
+        (TensorFlow's `BundleEntryProto.crc32c`).
+        """
+        index = self.checkpoint and Path(f"{self.checkpoint}.index")
+        if index is None or not index.exists():
+            return None
+        return hashlib.sha256(index.read_bytes()).hexdigest()[:16]
+
+    def digest(self, settings: str = "", with_ranges: bool = False) -> str:
+        """Returns sixteen hexadecimal digits that change with the embeddings.
+
+        They are computed from config, vocabulary and newest checkpoint; other files of a model
+        directory change while it trains.
+
+        Args:
+          settings: further facts on which the embeddings depend.
+          with_ranges: whether the embeddings may have 8 bits, which the ranges decide.
+
+        Raises:
+          UserError: if there is no checkpoint.
+        """
+        if self.checkpoint is None or not Path(f"{self.checkpoint}.index").exists():
+            raise UserError(
+                f"{self.path}: no checkpoint there; train first, or name another folder"
+            )
+        names = (CONFIG_NAME, *VOCABULARY_FILES, *((RANGES_NAME,) if with_ranges else ()))
+        read = [self.path / name for name in names if (self.path / name).exists()]
+        read += sorted(self.path.glob(f"{self.checkpoint.name}.*"))
+        return files.digest(read, settings)
+
+    def check_takes(self, config: EncoderConfig, vocabulary: Vocabulary) -> None:
+        """Raises `UserError` if it holds weights that a training of `config` cannot resume."""
+        if self.checkpoint is not None:
+            # A resumed training must keep the same sentence vector.
+            check_same(f"{self.path} holds", self, config, vocabulary, free=_FREE_TO_RESUME)
+
+
+def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str]:
+    """Lists the prefixes of a folder's checkpoints, newest first.
+
+    Args:
+      folder: the folder.
+      names: the names of its files.
+      state: content of its file `checkpoint`, which lists them. If that is empty or damaged, they
+        are found by their own names.
+
+    Raises:
+      UserError: if the file lists checkpoints of another folder, which would be read, and removed
+        when they are old.
+    """
+    listed = _listed_checkpoints(state)
+    if not listed:
+        found = [match for name in names if (match := _INDEX.fullmatch(name))]
+        found.sort(key=lambda match: int(match[2]), reverse=True)
+        return [os.path.join(folder, match[1]) for match in found]
+    prefixes = [os.path.join(folder, name) for name in listed]
+    for prefix in prefixes:
+        if _resolved(os.path.dirname(prefix)) != _resolved(folder):
+            raise UserError(
+                f"{os.path.join(folder, 'checkpoint')}: names {prefix[:200]!r}, which is not in "
+                "this folder; delete that file, and the checkpoints are found by their names"
+            )
+    return prefixes
+
+
+def _listed_checkpoints(state: str) -> list[str]:
+    """Reads a file `checkpoint`: what it lists, newest first; nothing if it is damaged."""
+    newest, older, end = [], [], 0
+    while end < len(state):
+        field = _STATE_FIELD.match(state, end)
+        if not field:
+            return []
+        end = field.end()
+        if field[1] == "model_checkpoint_path":
+            newest = [field[2]]
+        elif field[1] == "all_model_checkpoint_paths":
+            older.insert(0, field[2])
+    return list(dict.fromkeys([*newest, *older])) if newest and all(newest) else []
+
+
+def _resolved(folder: str) -> str:
+    """Returns a name by which equal folders are recognised."""
+    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
+
+
+def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None:
+    """Raises `UserError` unless vocabulary and embedding table have equally many entries."""
+    if len(vocabulary) != rows:
+        raise UserError(
+            f"{where}: the vocabulary has {len(vocabulary)} entries, the embedding table {rows} "
+            "rows; take vocabulary and weights from the same release"
+        )
+
+
+def differences(
+    old: EncoderConfig, config: EncoderConfig, free: tuple[str, ...] = _FREE_TO_START
+) -> list[str]:
+    """Lists the fields that prevent an encoder from taking the weights of another.
+
+    Args:
+      old: the config of the weights.
+      config: the config of the encoder that is to take them.
+      free: fields that may differ.
+    """
+    before, now = old.as_dict(), config.as_dict()
+    return [
+        f"{key} {before[key]!r} (here {now[key]!r})"
+        for key in now
+        if key not in free and before[key] != now[key]
+    ]
+
+
+def check_same(
+    holder: str,
+    directory: EncoderDirectory,
+    config: EncoderConfig,
+    vocabulary: Vocabulary,
+    free: tuple[str, ...] = _FREE_TO_START,
+) -> None:
+    """Raises `UserError` unless an encoder can take the weights of a directory.
+
+    Args:
+      holder: the directory's part in the message, with a verb.
+      directory: the directory.
+      config, vocabulary: those of the encoder that is to take the weights.
+      free: fields of the config that may differ.
+    """
+    differing = differences(directory.config, config, free)
+    if differing:
+        raise UserError(
+            f"{holder} an encoder of another architecture: {', '.join(differing)}; use the same "
+            "settings or another folder (--init_checkpoint of experiments.train takes them over)"
+        )
+    old = directory.vocabulary
+    if old.hash != vocabulary.hash:
+        raise UserError(
+            f"{holder} an encoder for vocabulary {old.hash} ({len(old)} entries), the records have "
+            f"{vocabulary.hash} ({len(vocabulary)} entries); make the records with "
+            "--vocab_file= the encoder's folder"
+        )
 
 
 def describe(
@@ -60,307 +378,73 @@ def describe(
       folder: the directory.
       config, vocabulary: its encoder.
       max_seq_length: length for encoding, in tokens.
-      for_sentences: see `is_sentence_encoder`.
+      for_sentences: see `weights.is_sentence_encoder`.
       encoding: prompts and the like. Default: those that the folder has already, else none.
 
     Raises:
       UserError: if the folder holds weights of another shape, pooling or vocabulary.
     """
-    folder = Path(folder)
-    path = folder / CONFIG_NAME
-    check_description(folder, config, vocabulary)
+    folder, before = Path(folder), {}
+    if EncoderDirectory.is_at(folder):
+        directory = EncoderDirectory.open(folder)
+        directory.check_takes(config, vocabulary)
+        before = directory.values
     folder.mkdir(parents=True, exist_ok=True)
     vocabulary.save(folder)
-    # How a training saves memory is no property of what it leaves.
+    # `remat` says how a training saves memory; it is not a property of the trained encoder.
     encoder = config.replace(remat=EncoderConfig.remat).as_dict()
-    values = {"encoder": encoder, "max_seq_length": max_seq_length}
-    values["for_sentences"] = for_sentences
+    values = {
+        "encoder": encoder,
+        "max_seq_length": max_seq_length,
+        "for_sentences": for_sentences,
+    }
     if encoding is not None:
         values |= encoding.values()
-    elif path.exists():
-        before = read_object(path, ADVICE)
-        values |= {name: before[name] for name in STORED if name in before}
-    atomic_write_text(path, json.dumps(values, indent=2) + "\n")
-
-
-def check_description(
-    folder: str | os.PathLike, config: EncoderConfig, vocabulary: Vocabulary
-) -> None:
-    """Raises `UserError` if the folder holds weights that do not fit `config` and `vocabulary`."""
-    if (Path(folder) / CONFIG_NAME).exists() and checkpoints_of(folder):
-        old_config, old_vocabulary, _ = read_description(folder)
-        # A resumed training must keep the same sentence vector.
-        _check_same(
-            f"{folder} holds", old_config, old_vocabulary, config, vocabulary, free=_FREE_TO_RESUME
-        )
-
-
-def read_description(folder: str | os.PathLike) -> tuple[EncoderConfig, Vocabulary, int]:
-    """Reads config, vocabulary and default sequence length (tokens) of an encoder directory.
-
-    Raises:
-      UserError: if the folder is not an encoder directory.
-    """
-    config, max_seq_length = read_config(config_path(folder))
-    vocabulary = load_vocabulary(folder)
-    check_vocabulary_size(str(folder), vocabulary, config.vocab_size)
-    return config, vocabulary, max_seq_length
-
-
-def is_sentence_encoder(folder: str | os.PathLike) -> bool:
-    """Whether the sentence vector of an encoder directory was made to be one.
-
-    It was not in a language model, whose pooling is nobody's choice. Directories of earlier
-    versions do not say: then what trained them does, or whether they have a language-model head.
-
-    Raises:
-      UserError: if the directory's description is damaged.
-    """
-    path = Path(folder) / CONFIG_NAME
-    values = read_object(path, ADVICE)
-    if "for_sentences" not in values:
-        return not _was_language_model(Path(folder), values)
-    value = values["for_sentences"]
-    if type(value) is not bool:
-        raise UserError(f"{path}: for_sentences must be true or false, got {value!r:.60}")
-    return value
-
-
-def _was_language_model(folder: Path, values: dict) -> bool:
-    """Whether a directory of an earlier version holds a language model."""
-    params = folder / "params.yaml"
-    task = (read_yaml(params) or {}).get("task") if params.exists() else None
-    objectives = (task or {}).get("objectives") or {}
-    trained = {name for name, settings in objectives.items() if settings is not None}
-    if trained:
-        return trained <= LANGUAGE_MODEL_OBJECTIVES
-    if (values.get("encoder") or {}).get("normalize"):
-        return False
-    return bool(checkpoints_of(folder)) and _has_head(checkpoint_of(folder))
-
-
-def read_config(path: Path) -> tuple[EncoderConfig, int]:
-    """Reads an `encoder_config.json`: the config and the default sequence length in tokens."""
-    values = read_object(path, ADVICE)
-    config = EncoderConfig()
-    override(config, values.get("encoder"), f"{path}: encoder")
-    try:
-        config.check()
-    except UserError as error:
-        raise UserError(f"{path}: {error}") from None
-    return config, checked_length(path, values)
-
-
-def checkpoint_of(path: str | os.PathLike) -> str:
-    """The prefix of a checkpoint: the newest one of a folder, or `path` itself if it is a prefix.
-
-    Raises:
-      UserError: if there is no checkpoint, or files of the folder's newest one are missing.
-    """
-    path = os.fspath(path)
-    known = checkpoints_of(path)
-    if known and not tf.io.gfile.exists(f"{known[0]}.index"):
-        refuse_damage(known[0])
-    prefix = known[0] if known else path
-    if not tf.io.gfile.exists(f"{prefix}.index"):
-        raise UserError(f"{path}: no checkpoint there; train first, or name another folder")
-    return prefix
-
-
-def load_encoder(
-    folder: str | os.PathLike, readout: Readout = OWN_VECTOR, max_seq_length: int | None = None
-) -> tuple[SentenceEncoderModel, Vocabulary, int]:
-    """Rebuilds the encoder of an encoder directory with its latest weights.
-
-    Args:
-      folder: the encoder directory.
-      readout: the vector that it is to give. Default: its own.
-      max_seq_length: what texts will be cut to, in tokens. Default: the directory's own length.
-
-    Returns:
-      The encoder, its vocabulary and `max_seq_length`.
-
-    Raises:
-      UserError: if the folder is no encoder directory, or if it has no such vector.
-    """
-    config, vocabulary, own_length = read_description(folder)
-    length = own_length if max_seq_length is None else max_seq_length
-    prefix = checkpoint_of(folder)
-    padding_id = vocabulary.special_ids["pad"]
-    config, holder = readout.applied(config, prefix, length, padding_id)
-    encoder = SentenceEncoderModel(config, random_weights=False)
-    if holder is None:
-        _restore(prefix, encoder.variables, encoder=encoder)
     else:
-        dense = {} if encoder.dense is None else {"dense": encoder.dense}
-        items = {"encoder": tf.train.Checkpoint(bert=encoder.bert, **dense)}
-        items |= projection_items(holder, encoder.projection)
-        _restore(prefix, encoder.variables, **items)
-    if readout.pooling == "cls_pooler" and not encoder.bert.pooler_layer.kernel.numpy().any():
-        raise UserError(
-            f"{folder}: its encoder has no pooler, which pooling cls_pooler reads; take cls"
-        )
-    return encoder, vocabulary, length
+        values |= {name: before[name] for name in _SETTINGS if name in before}
+    files.atomic_write_text(folder / CONFIG_NAME, json.dumps(values, indent=2) + "\n")
 
 
-def load_head(
-    folder: str | os.PathLike, encoder: SentenceEncoderModel
-) -> tf_keras.layers.Layer | None:
-    """The language-model head of an encoder directory, tied to `encoder`; None if it has none."""
-    prefix = checkpoint_of(folder)
-    if not _has_head(prefix):
-        return None
-    head = build_language_model_head(encoder)
-    _restore(prefix, head.variables, language_model_head=head)
-    return head
-
-
-def _has_head(prefix: str) -> bool:
-    return any(
-        name.startswith("language_model_head/") for name, _ in tf.train.list_variables(prefix)
-    )
-
-
-def restore_pretrained(
-    path: str | os.PathLike,
-    encoder: SentenceEncoderModel,
-    head: tf_keras.layers.Layer | None,
-    vocabulary: Vocabulary,
-) -> bool:
-    """Loads weights from an encoder directory, or from a checkpoint inside one, into a new model.
-
-    The language-model head is loaded where both sides have one; returns whether it was.
+def write_settings(folder: str | os.PathLike, settings: EncodingSettings) -> None:
+    """Replaces the settings of an encoder directory, except `normalize`.
 
     Raises:
-      UserError: if there is no checkpoint, or its encoder has another shape or vocabulary.
+      UserError: if the folder is not an encoder directory, or a setting is invalid.
     """
-    prefix = checkpoint_of(path)
-    config, old_vocabulary, _ = read_description(os.path.dirname(prefix))
-    _check_same(
-        f"init_checkpoint {path} holds",
-        config,
-        old_vocabulary,
-        encoder.config,
-        vocabulary,
-        free=_FREE_TO_START,
-    )
-    items, variables = {"encoder": encoder}, list(encoder.variables)
-    with_head = head is not None and _has_head(prefix)
-    if with_head:
-        items["language_model_head"] = head
-        variables += head.variables
-    _restore(prefix, variables, **items)
-    return with_head
+    directory = EncoderDirectory.open(folder)
+    path = directory.path / CONFIG_NAME
+    settings.check(path)
+    kept = {name: value for name, value in directory.values.items() if name not in _SETTINGS}
+    files.atomic_write_text(path, json.dumps(kept | settings.values(), indent=2) + "\n")
+    if settings.ranges is not None:
+        settings.ranges.save(directory.path)
+    else:
+        (directory.path / RANGES_NAME).unlink(missing_ok=True)
 
 
-def _restore(prefix: str, variables: list[tf.Variable], **items: Any) -> None:
-    """Restores the items of a checkpoint; `variables` are those that must be finite then."""
-    try:
-        status = tf.train.Checkpoint(**items).read(prefix)
-        status.assert_existing_objects_matched().expect_partial()
-    except (tf.errors.OpError, AssertionError, ValueError, IndexError) as error:
-        refuse_damage(prefix)
-        raise UserError(
-            f"{prefix}: cannot be read into this encoder ({str(error)[:200]}); it was written for "
-            "another architecture"
-        ) from None
-    wrong = non_finite(variables)
-    if wrong:
-        raise UserError(
-            f"{prefix}: holds non-finite weights ({named(wrong)}), so every embedding would be "
-            "NaN; take an earlier checkpoint, or train again with a lower learning rate"
-        )
-
-
-def named(names: list[str], shown: int = 3) -> str:
-    """The first of the names and how many more there are, for messages."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
-
-
-# Where a training's checkpoint keeps the weights of objectives.
-_OBJECTIVES = "model/objectives/"
-
-
-def restore_objectives(
-    path: str | os.PathLike, objectives: dict[str, tf_keras.layers.Layer]
-) -> set[str]:
-    """Restores the objectives that a checkpoint also holds, with weights of the same shapes.
+def read_published_settings(folder: Path, normalize: bool) -> EncodingSettings:
+    """Reads the settings of a sentence-transformers folder; the defaults where it has none.
 
     Args:
-      path: a model directory or a checkpoint.
-      objectives: name -> objective, as `MultiObjectiveModel` has them.
+      folder: the folder.
+      normalize: see `EncodingSettings`.
 
-    Returns:
-      The names of those that were restored.
+    Raises:
+      UserError: if one of them is damaged.
     """
-    prefix = checkpoint_of(path)
-    stored: dict[str, Counter] = {name: Counter() for name in objectives}
-    for key, shape in tf.train.list_variables(prefix):
-        name = key.removeprefix(_OBJECTIVES).partition("/")[0]
-        if key.startswith(_OBJECTIVES) and name in stored and "OPTIMIZER_SLOT" not in key:
-            stored[name][tuple(shape)] += 1
-    same = {
-        name: objective
-        for name, objective in objectives.items()
-        if objective.own_weights()
-        and stored[name] == Counter(tuple(v.shape) for v in objective.own_weights())
+    path = folder / PROMPTS
+    values = files.read_object(path, _ADVICE) if path.exists() else {}
+    settings = EncodingSettings.of_values(values, path)
+    return dataclasses.replace(settings, normalize=normalize, ranges=read_ranges(folder))
+
+
+def write_published_settings(folder: Path, settings: EncodingSettings) -> None:
+    """Writes what `read_published_settings` reads."""
+    values = {
+        "prompts": dict(settings.prompts),
+        "default_prompt_name": settings.default_prompt_name,
+        "similarity_fn_name": settings.similarity_fn_name,
     }
-    if same:
-        layers = tf.train.Checkpoint(**same)
-        root = tf.train.Checkpoint(model=tf.train.Checkpoint(objectives=layers))
-        root.read(prefix).assert_existing_objects_matched().expect_partial()
-    return set(same)
-
-
-# Fields that may change when a training is resumed.
-_FREE_TO_RESUME = (
-    "dropout_rate",
-    "attention_dropout_rate",
-    "drophead_rate",
-    "initializer_range",
-    "remat",
-)
-# Fields that may differ from those of the initial weights: the method decides them.
-_FREE_TO_START = (*_FREE_TO_RESUME, "pooling", "padded_length", "padding_id", "normalize")
-
-
-def differences(
-    old_config: EncoderConfig, config: EncoderConfig, free: tuple[str, ...] = _FREE_TO_START
-) -> list[str]:
-    """Lists the fields that prevent an encoder from taking the weights of another.
-
-    Args:
-      old_config: the config of the weights.
-      config: the config of the encoder that is to take them.
-      free: fields that may differ.
-    """
-    old, new = old_config.as_dict(), config.as_dict()
-    return [
-        f"{key} {old[key]!r} (here {new[key]!r})"
-        for key in new
-        if key not in free and old[key] != new[key]
-    ]
-
-
-def _check_same(
-    holder: str,
-    old_config: EncoderConfig,
-    old_vocabulary: Vocabulary,
-    config: EncoderConfig,
-    vocabulary: Vocabulary,
-    free: tuple[str, ...],
-) -> None:
-    differing = differences(old_config, config, free)
-    if differing:
-        raise UserError(
-            f"{holder} an encoder of another architecture: {', '.join(differing)}; use the same "
-            "settings or another folder (--init_checkpoint of experiments.train takes them over)"
-        )
-    if old_vocabulary.hash != vocabulary.hash:
-        raise UserError(
-            f"{holder} an encoder for vocabulary {old_vocabulary.hash} "
-            f"({len(old_vocabulary)} entries), the records have {vocabulary.hash} "
-            f"({len(vocabulary)} entries); make the records with "
-            "--vocab_file= the encoder's folder"
-        )
+    (folder / PROMPTS).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    if settings.ranges is not None:
+        settings.ranges.save(folder)

@@ -5,38 +5,71 @@ contained the encoder does not matter. Sizes come from the shapes of the weights
 come from `bert_config.json`, from an experiment's `params.yaml`, or from a run of the SavedModel.
 """
 
+import dataclasses
+import itertools
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
+from tensorflow.core.protobuf import trackable_object_graph_pb2 as pb2
 
-from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, read_config
-from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
-from official_cmlm.checkpoints.json_files import read_json
-from official_cmlm.checkpoints.source import (
-    ImportOptions,
-    Source,
-    Tensors,
+from official_cmlm.checkpoints.encoder_directory import (
+    EncoderDirectory,
     check_vocabulary_size,
+)
+from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
+from official_cmlm.checkpoints.imported_encoder import (
+    ImportedEncoder,
+    ImportOptions,
+    Tensors,
     encoder_shapes,
     flat_shape,
     head_shapes,
 )
-from official_cmlm.checkpoints.tensorflow_weights import named_weights
-from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import override, read_yaml
+from official_cmlm.checkpoints.json_files import read_json
+from official_cmlm.checkpoints.weights import build
+from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig
+from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, WordPieceVocabulary, load_vocabulary
 from official_cmlm.tokenization.sentence_piece import MODEL_NAME
 
+_OBJECT_GRAPH = "_CHECKPOINTABLE_OBJECT_GRAPH"
+# TF1 name -> ours, in this order.
+_TF1_NAMES = (
+    (r"^bert/", ""),
+    (r"^encoder/", "transformer/"),
+    (r"^embeddings/word_embeddings$", "word_embeddings/embeddings"),
+    (r"^embeddings/token_type_embeddings$", "type_embeddings/embeddings"),
+    (r"^embeddings/position_embeddings$", "position_embedding/embeddings"),
+    (r"^embeddings/LayerNorm/", "embeddings/layer_norm/"),
+    (r"/attention/self/", "/self_attention/"),
+    (r"/attention/output/dense/", "/self_attention/attention_output/"),
+    (r"/attention/output/LayerNorm/", "/self_attention_layer_norm/"),
+    (r"/intermediate/dense/", "/intermediate/"),
+    (r"/output/dense/", "/output/"),
+    (r"/output/LayerNorm/", "/output_layer_norm/"),
+    (r"^pooler/dense/", "pooler_transform/"),
+    (r"^cls/predictions/", ""),
+    (r"^output_bias$", "output_bias/bias"),
+)
+_NAME = re.compile(
+    r"^(?:.*/)?((?:word|type)_embeddings/embeddings|position_embedding/embeddings"
+    r"|embeddings/layer_norm/(?:gamma|beta)|transformer/layer_\d+/.+/(?:kernel|bias|gamma|beta)"
+    r"|(?:embedding_projection|pooler_transform)/(?:kernel|bias)|transform/dense/(?:kernel|bias)"
+    r"|relative_attention_bias/embeddings"
+    r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
+)
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
 # The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
 # for the factor.
 _MAX_BYTES_PER_WORD = 300
 # The releases' `gelu` is the approximation.
 _GELUS = ("gelu_new", "gelu_pytorch_tanh")
+# Largest difference of token outputs that counts as equal; the two GELUs differ by more.
+_TOLERANCE = 1e-4
 _CONFIG_KEYS = {
     "hidden_act": "hidden_activation",
     "hidden_dropout_prob": "dropout_rate",
@@ -46,7 +79,7 @@ _CONFIG_KEYS = {
 }
 
 
-def read_google_bert(path: Path, options: ImportOptions) -> Source:
+def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
     """Reads a folder with a checkpoint, a checkpoint's prefix, or a SavedModel's folder.
 
     Raises:
@@ -55,20 +88,20 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
     saved_model = path if (path / "saved_model.pb").exists() else None
     prefix = str(path / "variables" / "variables") if saved_model else _prefix(path)
     folder = saved_model or Path(prefix).parent
-    own = folder / "assets" / CONFIG_NAME
-    notes = []
-    if own.exists():
+    notes, exported = [], EncoderDirectory.is_at(folder / "assets")
+    if exported:
         # A module that this project exported holds all settings.
-        config, length = read_config(own)
-        weights = named_weights(prefix, dense=config.dense_size > 0)
+        described = EncoderDirectory.open(folder / "assets")
+        config, length = described.config, described.max_seq_length
+        weights = _named_weights(prefix, dense=config.dense_size > 0)
         if not weights:
             raise UserError(
                 f"{path}: holds no encoder, as a module `preprocess`; name the `encoder` beside it"
             )
-        if dim := read_json(own).get("dim"):
+        if dim := described.values.get("dim"):
             notes.append(f"the module gives the first {dim} components, this encoder gives all")
     else:
-        weights = named_weights(prefix)
+        weights = _named_weights(prefix)
         config = _config(folder, prefix, weights)
         length = config.max_seq_length
         if not options.pooling:
@@ -87,15 +120,16 @@ def read_google_bert(path: Path, options: ImportOptions) -> Source:
         options.vocabulary() if options.vocab_file else _vocabulary(folder, prefix, options)
     )
     check_vocabulary_size(prefix, vocabulary, config.vocab_size)
-    return Source(
+    imported = ImportedEncoder(
         config=config,
         vocabulary=vocabulary,
         max_seq_length=length,
         encoder=encoder,
         head=head,
         notes=notes,
-        for_sentences=bool(options.pooling) or own.exists(),
+        for_sentences=bool(options.pooling) or exported,
     )
+    return _with_known_activation(path, imported) if saved_model else imported
 
 
 def _prefix(path: Path) -> str:
@@ -131,25 +165,20 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
     numbers = [int(m[1]) for name in weights if (m := re.match(r"transformer/layer_(\d+)/", name))]
     rows, width = weights["word_embeddings/embeddings"].shape[:2]
     inner = weights["transformer/layer_0/intermediate/kernel"]
-    config = EncoderConfig(
-        vocab_size=rows,
-        hidden_size=inner.shape[0],
-        embedding_width=width if width != inner.shape[0] else 0,
-        num_layers=max(numbers) + 1,
-        num_attention_heads=1,
-        intermediate_size=inner.shape[1],
-        max_position_embeddings=weights["position_embedding/embeddings"].shape[0],
-        type_vocab_size=weights["type_embeddings/embeddings"].shape[0],
-    )
     told = {k: v for k, v in told.items() if k in _CONFIG_KEYS.values() and v is not None}
     if told.get("hidden_activation") in _GELUS:
         told["hidden_activation"] = "gelu"
-    try:
-        override(config, {**told, "num_attention_heads": heads}, str(told_by))
-        config.check()
-    except UserError as error:
-        raise UserError(f"{told_by}: {str(error).removeprefix(f'{told_by}: ')}") from None
-    return config
+    sizes = {
+        "vocab_size": rows,
+        "hidden_size": inner.shape[0],
+        "embedding_width": width if width != inner.shape[0] else 0,
+        "num_layers": max(numbers) + 1,
+        "num_attention_heads": heads,
+        "intermediate_size": inner.shape[1],
+        "max_position_embeddings": weights["position_embedding/embeddings"].shape[0],
+        "type_vocab_size": weights["type_embeddings/embeddings"].shape[0],
+    }
+    return EncoderConfig.read(told | sizes, told_by)
 
 
 def _told(folder: Path) -> tuple[dict[str, Any], Path]:
@@ -210,3 +239,102 @@ def _told_lower_case(prefix: str) -> bool | None:
     """The casing that a TF-Hub module stores as a variable; None if it stores none."""
     reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case/{_VALUE}"
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
+
+
+def _named_weights(prefix: str, dense: bool = False) -> Tensors:
+    """This project's name -> array, of every weight whose name is an encoder's or a head's.
+
+    Args:
+      prefix: of the checkpoint.
+      dense: whether an encoder of this project has a dense layer on its vector, whose weights have
+        no scope in their names.
+    """
+    try:
+        reader = tf.train.load_checkpoint(prefix)
+        keys = reader.get_variable_to_shape_map()
+        if _OBJECT_GRAPH in keys:
+            named = [(key, _NAME.match(name)) for key, name in _object_names(reader).items()]
+            named = [(key, match[1]) for key, match in named if match]
+            if dense:
+                alone = {name: key for key, name in _object_names(reader).items()}
+                named += [(alone[n], f"dense/{n}") for n in ("kernel", "bias") if n in alone]
+        else:
+            named = [(key, _tf1_name(key)) for key in keys]
+            named = [(key, name) for key, name in named if _NAME.match(name)]
+        weights: Tensors = {}
+        for key, name in named:
+            if name in weights:
+                raise UserError(f"{prefix}: holds two encoders ({name} twice); name one of them")
+            weights[name] = np.asarray(reader.get_tensor(key), np.float32)
+        return weights
+    except (tf.errors.OpError, ValueError, IndexError, RuntimeError) as error:
+        if isinstance(error, UserError):
+            raise
+        raise UserError(
+            f"{prefix}: damaged or no checkpoint ({str(error)[:160]}); fetch it again"
+        ) from None
+
+
+def _object_names(reader: Any) -> dict[str, str]:
+    """Checkpoint key -> the variable's full name, from the object graph."""
+    graph = pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
+    slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
+    return {
+        attribute.checkpoint_key: attribute.full_name
+        for index, node in enumerate(graph.nodes)
+        if index not in slots
+        for attribute in node.attributes
+    }
+
+
+def _tf1_name(key: str) -> str:
+    if re.search(r"adam|lamb|/(?:m|v)$", key, re.IGNORECASE):
+        return ""
+    for pattern, ours in _TF1_NAMES:
+        key = re.sub(pattern, ours, key)
+    return key
+
+
+def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEncoder:
+    """The imported with the activation function that reproduces the SavedModel's outputs.
+
+    Args:
+      path: folder of a SavedModel that maps BERT's three inputs to a dict with `sequence_output`.
+      imported: what was read from its weights.
+
+    Raises:
+      UserError: if it cannot be called like that, or if no activation reproduces its outputs.
+    """
+    rng = np.random.default_rng(0)
+    length = min(16, imported.config.max_seq_length)
+    ids = tf.constant(rng.integers(0, imported.config.vocab_size, [2, length]), tf.int32)
+    mask = tf.sequence_mask([length, length - 2], length, tf.int32)
+    inputs = {"input_word_ids": ids, "input_mask": mask, "input_type_ids": tf.zeros_like(ids)}
+    try:
+        expected = tf.saved_model.load(str(path))(inputs, training=False)["sequence_output"]
+    except (tf.errors.OpError, ValueError, TypeError, KeyError, OSError, RuntimeError) as error:
+        raise UserError(
+            f"{path}: cannot be run as a BERT encoder ({str(error).splitlines()[0][:160]}); it "
+            "must map input_word_ids, input_mask and input_type_ids to sequence_output"
+        ) from None
+    differences = {}
+    for activation in dict.fromkeys(
+        itertools.chain([imported.config.hidden_activation], ACTIVATIONS)
+    ):
+        config = imported.config.replace(hidden_activation=activation)
+        candidate = dataclasses.replace(imported, config=config, head=None)
+        got = build(candidate)[0](inputs)["sequence_output"]
+        if got.shape != expected.shape:
+            raise UserError(
+                f"{path}: its sequence_output is {expected.shape}, a BERT encoder's {got.shape}; "
+                "it is no plain BERT encoder"
+            )
+        real = mask.numpy() > 0
+        differences[activation] = float(np.abs(got.numpy() - expected.numpy())[real].max())
+        if differences[activation] < _TOLERANCE:
+            return dataclasses.replace(imported, config=config)
+    listed = ", ".join(f"{name} {value:.1e}" for name, value in differences.items())
+    raise UserError(
+        f"{path}: the imported encoder's outputs differ from the module's own ({listed}); it is no "
+        "plain BERT encoder"
+    )

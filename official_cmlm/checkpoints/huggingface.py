@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from official_cmlm.checkpoints.description import NO_SETTINGS
+from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, check_vocabulary_size
 from official_cmlm.checkpoints.huggingface_config import block_groups, encoder_config
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
@@ -15,6 +15,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     normal_name,
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
+from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
 from official_cmlm.checkpoints.json_files import read_json
 from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
 from official_cmlm.checkpoints.sentence_transformers_modules import (
@@ -22,18 +23,12 @@ from official_cmlm.checkpoints.sentence_transformers_modules import (
     Dense,
     read_modules,
 )
-from official_cmlm.checkpoints.source import (
-    ImportOptions,
-    Source,
-    Tensors,
-    check_vocabulary_size,
-)
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import SentencePieceVocabulary
 
 
-def read_huggingface(path: Path, options: ImportOptions) -> Source:
+def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     """Reads a folder, or one safetensors file and the other files of its folder.
 
     Raises:
@@ -84,7 +79,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> Source:
     notes = [] if modules or options.pooling else [f"pooling not given: {config.pooling}"]
     if modules and modules.dense:
         config, notes = _with_dense(transformer, config, modules.dense, encoder, notes)
-    return Source(
+    return ImportedEncoder(
         config=config,
         vocabulary=vocabulary,
         max_seq_length=_length(transformer, modules and modules.max_seq_length, config),

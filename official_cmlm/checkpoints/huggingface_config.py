@@ -6,7 +6,6 @@ from typing import Any
 
 from official_cmlm.checkpoints.json_files import typed
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.configs.yaml_loading import override
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary
 
@@ -175,7 +174,10 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
             f"{path}: relative_attention_num_buckets is {fields['relative_position_buckets']}, "
             f"only {_MPNET_BUCKETS} can be represented: the reference library uses no other"
         )
-    return _checked(path, fields), model_type
+    for name in ("vocab_size", "max_position_embeddings"):
+        if fields[name] < 1:
+            raise UserError(f"{path}: {name} must be at least 1, got {fields[name]}")
+    return EncoderConfig.read(fields, path), model_type
 
 
 def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
@@ -195,21 +197,6 @@ def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> i
             f"{groups}; fetch it again"
         )
     return groups
-
-
-def _checked(path: Path, fields: dict[str, Any]) -> EncoderConfig:
-    """The config, after a check of its types and values."""
-    config = EncoderConfig()
-    try:
-        override(config, fields, str(path))
-        for name in ("vocab_size", "max_position_embeddings"):
-            if getattr(config, name) < 1:
-                raise UserError(f"{name} must be at least 1, got {getattr(config, name)}")
-        config.check()
-    except UserError as error:
-        message = str(error).removeprefix(f"{path}: ")
-        raise UserError(f"{path}: {message}") from None
-    return config
 
 
 def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:

@@ -10,7 +10,7 @@ import re
 
 import numpy as np
 
-from official_cmlm.checkpoints.source import (
+from official_cmlm.checkpoints.imported_encoder import (
     Tensors,
     check_same_names,
     encoder_shapes,

@@ -61,8 +61,8 @@ def main(argv: list[str]) -> None:
     del argv
     check_writable(os.path.expanduser(FLAGS.output_dir), is_folder=True, replaced=True)
     cli.import_tensorflow()
+    from official_cmlm.checkpoints.imported_encoder import ImportOptions
     from official_cmlm.checkpoints.importing import import_checkpoint
-    from official_cmlm.checkpoints.source import ImportOptions
 
     options = ImportOptions(
         pooling=FLAGS.pooling,
@@ -71,18 +71,18 @@ def main(argv: list[str]) -> None:
         drop_head=FLAGS.drop_head,
         drop_surplus=FLAGS.drop_surplus,
     )
-    source = import_checkpoint(FLAGS.source, FLAGS.output_dir, options, FLAGS.overwrite)
-    config, vocabulary = source.config, source.vocabulary
+    imported = import_checkpoint(FLAGS.source, FLAGS.output_dir, options, FLAGS.overwrite)
+    config, vocabulary = imported.config, imported.vocabulary
     print(
         f"{FLAGS.output_dir}: {config.num_layers} layers of {config.hidden_size}, "
         f"{config.num_attention_heads} heads, {config.hidden_activation}, "
         f"{len(vocabulary)} entries ({vocabulary.kind}, "
         f"{', '.join(f'{k} {v}' for k, v in vocabulary.settings().items())}), "
         f"pooling {config.pooling}{', normalised' if config.normalize else ''}, "
-        f"{source.max_seq_length} tokens, "
-        f"{'with' if source.head else 'without'} language-model head"
+        f"{imported.max_seq_length} tokens, "
+        f"{'with' if imported.head else 'without'} language-model head"
     )
-    for note in source.notes:
+    for note in imported.notes:
         print(f"note: {note}")
 
 

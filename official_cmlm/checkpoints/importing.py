@@ -6,17 +6,20 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from official_cmlm.checkpoints.building import build
-from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, describe
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.google_bert import read_google_bert
 from official_cmlm.checkpoints.huggingface import read_huggingface
-from official_cmlm.checkpoints.saved_model import with_known_activation
-from official_cmlm.checkpoints.source import ImportOptions, Source, check_finite
+from official_cmlm.checkpoints.imported_encoder import (
+    ImportedEncoder,
+    ImportOptions,
+    check_finite,
+)
+from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
 from official_cmlm.files import staged_folder
 
 
-def read_source(path: str, options: ImportOptions) -> Source:
+def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
     """Reads a checkpoint of any known format.
 
     Args:
@@ -40,14 +43,12 @@ def read_source(path: str, options: ImportOptions) -> Source:
             )
         return read_huggingface(local, options)
     if local.is_dir():
-        if (local / CONFIG_NAME).exists():
+        if EncoderDirectory.is_at(local):
             raise UserError(f"{local}: an encoder directory already; use it as it is")
         if all((local / part / "saved_model.pb").exists() for part in ("preprocess", "encoder")):
             # The pair of a TF-Hub export: one of its modules has the weights.
             local /= "encoder"
-        if (local / "saved_model.pb").exists():
-            return with_known_activation(local, read_google_bert(local, options))
-        if list(local.glob("*.index")):
+        if (local / "saved_model.pb").exists() or list(local.glob("*.index")):
             return read_google_bert(local, options)
         return read_huggingface(local, options)
     if index.exists():
@@ -60,7 +61,7 @@ def import_checkpoint(
     output_dir: str | os.PathLike,
     options: ImportOptions | None = None,
     overwrite: bool = False,
-) -> Source:
+) -> ImportedEncoder:
     """Writes an encoder directory; it appears under its name when it is complete.
 
     Args:
@@ -75,18 +76,18 @@ def import_checkpoint(
     path = os.fspath(path)
     output = Path(os.path.expanduser(output_dir)).resolve()
     if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not (output / CONFIG_NAME).exists():
+        if not EncoderDirectory.is_at(output):
             raise UserError(f"{output}: exists and holds no encoder; name another --output_dir")
         if not overwrite:
             raise UserError(f"{output}: holds an encoder already; pass --overwrite or another name")
-    source = read_source(path, options or ImportOptions())
-    check_finite(path, source)
-    model, head = build(source)
+    imported = read_source(path, options or ImportOptions())
+    check_finite(path, imported)
+    model, head = build(imported)
     items = {"encoder": model}
     if head is not None:
         items["language_model_head"] = head
     with staged_folder(output) as partial:
-        description = (source.config, source.vocabulary, source.max_seq_length)
-        describe(partial, *description, source.for_sentences, source.encoding)
+        described = (imported.config, imported.vocabulary, imported.max_seq_length)
+        describe(partial, *described, imported.for_sentences, imported.encoding)
         tf.train.Checkpoint(**items).save(str(partial / "ckpt"))
-    return source
+    return imported

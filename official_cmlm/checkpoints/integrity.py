@@ -16,11 +16,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from official_cmlm.checkpoints.encoder_directory import checkpoints_among
 from official_cmlm.errors import UserError
 from official_cmlm.files import unfinished_path
 
 # As `tf.train.CheckpointManager` names them.
-_INDEX = re.compile(r"(ckpt-(\d+))\.index")
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
 # TensorFlow's suffix of a variable's value.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
@@ -61,48 +61,31 @@ def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
     return [variable.name for variable, good in zip(floating, flags) if not good]
 
 
-def checkpoints_of(folder: str | os.PathLike) -> list[str]:
-    """Prefixes of a folder's checkpoints, newest first.
+def named(names: list[str], shown: int = 3) -> str:
+    """The first of the names and how many more there are, for messages."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
 
-    The file `checkpoint` lists them; if it cannot be read, they are found by file name.
+
+def checkpoints_of(folder: str | os.PathLike) -> list[str]:
+    """Lists the prefixes of a folder's checkpoints, newest first; the folder may be remote.
 
     Raises:
-      UserError: if it lists files outside the folder, which would be read, and removed when old
-        checkpoints are.
+      UserError: see `encoder_directory.checkpoints_among`.
     """
     folder = os.fspath(folder)
     if not tf.io.gfile.isdir(folder):
         return []
-    listed = _listed(folder)
-    if listed:
-        return listed
-    found = [_INDEX.fullmatch(name) for name in tf.io.gfile.listdir(folder)]
-    numbers = {match[1]: int(match[2]) for match in found if match}
-    return [os.path.join(folder, n) for n in sorted(numbers, key=numbers.get, reverse=True)]
+    return checkpoints_among(folder, tf.io.gfile.listdir(folder), _state(folder))
 
 
-def _listed(folder: str) -> list[str]:
-    """What the file `checkpoint` names, newest first."""
-    try:
-        state = tf.train.get_checkpoint_state(folder)
-    except (tf.errors.OpError, ValueError):
-        state = None
-    if state is None:
-        return []
-    older = reversed(state.all_model_checkpoint_paths)
-    listed = list(dict.fromkeys([state.model_checkpoint_path, *older]))
-    for prefix in listed:
-        if _place(os.path.dirname(prefix)) != _place(folder):
-            raise UserError(
-                f"{os.path.join(folder, 'checkpoint')}: names {prefix[:200]!r}, which is not in "
-                "this folder; delete that file, and the checkpoints are found by their names"
-            )
-    return listed
-
-
-def _place(folder: str) -> str:
-    """A name by which equal folders are recognised."""
-    return folder.rstrip("/") if "://" in folder else os.path.realpath(folder)
+def _state(folder: str) -> str:
+    """Reads the file `checkpoint` of a folder; an empty string if there is none."""
+    path = os.path.join(folder, "checkpoint")
+    if not tf.io.gfile.exists(path):
+        return ""
+    with tf.io.gfile.GFile(path, "rb") as file:
+        return file.read().decode("utf-8", "replace")
 
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
@@ -149,7 +132,8 @@ def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
 def _make_latest(prefix: str) -> None:
     folder = os.path.dirname(prefix)
     known = checkpoints_of(folder)
-    if _listed(folder)[:1] != [prefix]:
+    # Without its files the list alone is read.
+    if checkpoints_among(folder, [], _state(folder))[:1] != [prefix]:
         kept = [p for p in reversed(known[known.index(prefix) :]) if _written(p)]
         lines = [f"model_checkpoint_path: {json.dumps(os.path.relpath(prefix, folder))}"]
         for each in kept:

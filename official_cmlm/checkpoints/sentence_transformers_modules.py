@@ -6,17 +6,19 @@ from typing import Any
 
 import numpy as np
 
-from official_cmlm.checkpoints.description import PROMPTS, EncodingSettings
+from official_cmlm.checkpoints.encoder_directory import PROMPTS, EncodingSettings
 from official_cmlm.checkpoints.json_files import read_any_json, read_json, typed
 from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
+from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.errors import UserError
 from official_cmlm.files import inside
 
 MODULES = "modules.json"
+# The switch of a pooling in older configurations -> its name, which newer ones have too.
 _POOLINGS = {
-    "pooling_mode_cls_token": "cls",
-    "pooling_mode_max_tokens": "max",
-    "pooling_mode_mean_tokens": "mean",
+    pooling.exported_as: name
+    for name, pooling in POOLINGS.items()
+    if pooling.exported_as and not pooling.pooler
 }
 # `activation_function` of a module `Dense` -> `EncoderConfig.dense_activation`.
 DENSE_ACTIVATIONS = {

@@ -3,14 +3,46 @@
 import dataclasses
 import itertools
 import os
-from typing import Annotated
-
-from official.modeling.hyperparams import base_config
+from typing import Annotated, Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.validation import OneOf, between, check_fields
+from official_cmlm.validation import OneOf, between, check_fields, read_fields
 
-POOLINGS = ("mean", "max", "cls", "cls_pooler", "first_last", "mean_padded")
+
+@dataclasses.dataclass(frozen=True)
+class Pooling:
+    """How token outputs become one vector; all forward passes and exports read these facts.
+
+    Attributes:
+      reduction: `mean` or `max` over tokens, or `first`, the first token's output alone.
+      with_first_block: whether the outputs are the mean of the first and the last block's, in place
+        of the last block's alone.
+      pooler: whether the vector goes through BERT's pooler, a dense layer with tanh.
+      padded: whether the tokens are the real ones and padding up to `EncoderConfig.padded_length`.
+      exported_as: the switch in the configuration of sentence-transformers' module `Pooling`; None:
+        that module cannot compute it.
+    """
+
+    reduction: str
+    with_first_block: bool = False
+    pooler: bool = False
+    padded: bool = False
+    exported_as: str | None = None
+
+    @property
+    def first_token(self) -> bool:
+        """Whether only the first token's output of the last block is read."""
+        return self.reduction == "first"
+
+
+POOLINGS = {
+    "mean": Pooling("mean", exported_as="pooling_mode_mean_tokens"),
+    "max": Pooling("max", exported_as="pooling_mode_max_tokens"),
+    "cls": Pooling("first", exported_as="pooling_mode_cls_token"),
+    "cls_pooler": Pooling("first", pooler=True, exported_as="pooling_mode_cls_token"),
+    "first_last": Pooling("mean", with_first_block=True),
+    "mean_padded": Pooling("mean", padded=True),
+}
 SENTENCE_VECTORS = ("pooled", "projected_mean")
 _PROBABILITY = between(0, 1, below_high=True)
 REMATS = ("none", "blocks", "attention")
@@ -19,7 +51,7 @@ DENSE_ACTIVATIONS = ("tanh", "none")
 
 
 @dataclasses.dataclass
-class EncoderConfig(base_config.Config):
+class EncoderConfig:
     """A BERT encoder, and how its outputs become one vector per sentence.
 
     The defaults are BERT base (Devlin et al. 2019), which CMLM §3 uses unchanged.
@@ -99,7 +131,7 @@ class EncoderConfig(base_config.Config):
     relative_position_buckets: Annotated[int, between(0, 1 << 10)] = 0
     type_vocab_size: Annotated[int, between(0, 1 << 16)] = 2
     initializer_range: Annotated[float, between(0, 100, above_low=True)] = 0.02
-    pooling: Annotated[str, OneOf(POOLINGS)] = "mean"
+    pooling: Annotated[str, OneOf(tuple(POOLINGS))] = "mean"
     padded_length: Annotated[int, between(0, 1 << 20)] = 0
     padding_id: Annotated[int, between(0, 1 << 24)] = 0
     sentence_vector: Annotated[str, OneOf(SENTENCE_VECTORS)] = "pooled"
@@ -110,6 +142,33 @@ class EncoderConfig(base_config.Config):
     dense_activation: Annotated[str, OneOf(DENSE_ACTIVATIONS)] = "tanh"
     normalize: bool = False
     remat: Annotated[str, OneOf(REMATS)] = "none"
+
+    @classmethod
+    def read(cls, fields: Any, where: str | os.PathLike) -> "EncoderConfig":
+        """Makes a config of fields by name; the others get their defaults.
+
+        Raises:
+          UserError: names `where` and the field that is unknown, of another type or out of range.
+        """
+        config = cls(**read_fields(cls, fields, f"{where}: encoder"))
+        try:
+            config.check()
+        except UserError as error:
+            raise UserError(f"{where}: {error}") from None
+        return config
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the fields by name."""
+        return dataclasses.asdict(self)
+
+    def replace(self, **fields: Any) -> "EncoderConfig":
+        """Returns a copy with other values of some fields."""
+        return dataclasses.replace(self, **fields)
+
+    @property
+    def pooled_by(self) -> Pooling:
+        """The facts about `pooling`."""
+        return POOLINGS[self.pooling]
 
     @property
     def max_seq_length(self) -> int:
@@ -164,10 +223,11 @@ class EncoderConfig(base_config.Config):
                 "encoder.dense_size and encoder.num_projections exclude each other: the mean of "
                 "projections is the embedding"
             )
-        if (self.pooling == "mean_padded") != (self.padded_length > 0):
+        if self.pooled_by.padded != (self.padded_length > 0):
+            padded = " or ".join(name for name, pooling in POOLINGS.items() if pooling.padded)
             raise UserError(
                 "encoder.padded_length must be above 0 exactly when encoder.pooling is "
-                f"mean_padded; got {self.padded_length} with {self.pooling!r}"
+                f"{padded}; got {self.padded_length} with {self.pooling!r}"
             )
         if self.padded_length > self.max_seq_length:
             raise UserError(
@@ -177,7 +237,7 @@ class EncoderConfig(base_config.Config):
 
     def for_vocabulary(self, entries: int, padding_id: int) -> "EncoderConfig":
         """The config with a vocabulary's size and, where the pooling reads it, padding token."""
-        padding_id = padding_id if self.pooling == "mean_padded" else 0
+        padding_id = padding_id if self.pooled_by.padded else 0
         return self.replace(vocab_size=entries, padding_id=padding_id)
 
     def num_weights(self) -> int:
@@ -210,3 +270,30 @@ class EncoderConfig(base_config.Config):
                 f"encoder: its weights take {needed / 2**30:,.0f} GiB, this machine has "
                 f"{memory / 2**30:,.0f} GiB of memory ({named}); correct the sizes"
             )
+
+
+@dataclasses.dataclass(frozen=True)
+class VectorOverride:
+    """Another sentence vector that is read from a trained encoder, in place of its own.
+
+    CMLM §5.1 and appendix A read several vectors from one trained model.
+
+    Attributes:
+      pooling: a key of `POOLINGS`; None: the encoder's own. `cls_pooler` goes through the pooler as
+        the checkpoint has it, which is trained only with that pooling or next-sentence prediction.
+        `mean_padded` pads to the length that longer texts are cut to.
+      sentence_vector: one of `SENTENCE_VECTORS`; None: the encoder's own.
+    """
+
+    pooling: str | None = None
+    sentence_vector: str | None = None
+
+    def __bool__(self) -> bool:
+        return bool(self.pooling or self.sentence_vector)
+
+    def __str__(self) -> str:
+        chosen = (self.pooling and f"pooling {self.pooling}", self.sentence_vector)
+        return ", ".join(part for part in chosen if part)
+
+
+OWN_VECTOR = VectorOverride()

@@ -5,7 +5,7 @@ import tf_keras
 from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.bert import block_at, build_bert, get_activation
+from official_cmlm.modeling.bert import bert_variables, block_at, build_bert, get_activation
 from official_cmlm.modeling.dropout import (
     NUMBERS_A_BLOCK,
     DropoutMode,
@@ -14,7 +14,6 @@ from official_cmlm.modeling.dropout import (
 )
 from official_cmlm.modeling.rematerialisation import recompute_attention
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
-from official_cmlm.modeling.variables import bert_variables
 
 
 class AuxiliaryNetwork(tf_keras.layers.Layer):

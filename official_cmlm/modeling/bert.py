@@ -1,6 +1,7 @@
 """Model Garden's BERT, with sentence vectors as extra inputs at positions of their own."""
 
 import contextlib
+import re
 
 import tensorflow as tf
 import tf_keras
@@ -10,6 +11,9 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.dropout import replace_dropout
 from official_cmlm.modeling.relative_positions import RelativeAttentionBias
 from official_cmlm.modeling.rematerialisation import recompute_attention, recomputed
+
+# The scope in which `build_bert` creates its weights.
+_SCOPE = "bert/"
 
 
 def get_activation(name: str):  # noqa: ANN201 - a function or a Keras activation
@@ -219,7 +223,7 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
         ),
         name="bert",
     )
-    bert.pooler_layer.trainable = config.pooling == "cls_pooler"
+    bert.pooler_layer.trainable = config.pooled_by.pooler
     ids = tf.zeros([1, 2], tf.int32)
     bert({"input_word_ids": ids, "input_mask": ids, "input_type_ids": ids})
     replace_dropout(bert, config.dropout_rate, config.attention_dropout_rate, config.drophead_rate)
@@ -231,3 +235,17 @@ def build_bert(config: EncoderConfig, random_weights: bool = True) -> Conditione
         for block in bert.transformer_layers:
             recompute_attention(block)
     return bert
+
+
+def bert_variables(bert: tf_keras.Model) -> dict[str, tf.Variable]:
+    """Returns the weights of an encoder's network by Model Garden's names.
+
+    The names have no scope around the encoder, see `sentence_encoder.encoder_variables`.
+    """
+    return variables_by_name(bert.weights, _SCOPE)
+
+
+def variables_by_name(variables: list[tf.Variable], scope: str) -> dict[str, tf.Variable]:
+    """Returns variables by their names, without a scope and without that of the encoder."""
+    pattern = re.compile(rf"^(?:.*/)?{scope}|:\d+$|^{_SCOPE}")
+    return {pattern.sub("", variable.name): variable for variable in variables}

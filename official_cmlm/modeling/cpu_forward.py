@@ -13,8 +13,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.pooling import pad, sentence_vector, with_padding
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.relative_positions import relative_bias
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.modeling.variables import encoder_variables
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 
 PRECISIONS = ("float32", "bfloat16")
 # Added to the scores of padding; far below any score, yet finite.
@@ -53,14 +52,14 @@ def joined_kernels(arrays: dict[str, np.ndarray], config: EncoderConfig) -> dict
 
     Args:
       arrays: weights by name. Layers that lack one of theirs stay as they are, and so does the last
-        layer of the `cls` poolings, whose query is that of the first token alone.
+        layer if the pooling reads the first token alone, as its query is that token's.
       config: the encoder's.
 
     Returns:
       The weights, with `…/self_attention/joined/kernel` `[hidden, 3 · hidden]` and its bias.
     """
     result, scale = dict(arrays), _scale(config)
-    for index in range(config.num_layers - config.pooling.startswith("cls")):
+    for index in range(config.num_layers - config.pooled_by.first_token):
         scope = f"transformer/layer_{index}/self_attention"
         names = [
             f"{scope}/{part}/{what}" for what in ("kernel", "bias") for part in _ATTENTION_INPUTS
@@ -115,15 +114,15 @@ def embed(
     order = _HeadOrder(config.num_attention_heads, *tf.unstack(tf.shape(word_ids)))
     layers, width = [], config.hidden_size
     for index in range(config.num_layers):
-        # The `cls` poolings do not read the last layer's outputs at other tokens.
-        first_only = config.pooling.startswith("cls") and index == config.num_layers - 1
+        # Such a pooling does not read the last layer's outputs at other tokens.
+        first_only = config.pooled_by.first_token and index == config.num_layers - 1
         layer = _Layer(weights, config, f"transformer/layer_{index}", order)
         hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
         layers.append(tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width]))
     pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
     pooled = tf.tanh(pooled + weights["pooler_transform/bias"])
     pooled_mask = with_padding(mask, config.padded_length) if config.padded_length else mask
-    embedding = sentence_vector(layers, pooled, pooled_mask, config.pooling)
+    embedding = sentence_vector(layers, pooled, pooled_mask, config.pooled_by)
     if projection is not None:
         embedding = tf.reduce_mean(projection(embedding), axis=1)
     if config.dense_size:

@@ -6,8 +6,11 @@ import tensorflow as tf
 import tf_keras
 from official.nlp.modeling import layers
 
-from official_cmlm.modeling.bert import get_activation
+from official_cmlm.modeling.bert import get_activation, variables_by_name
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+
+# The scope in which `build_language_model_head` creates its weights.
+_SCOPE = "language_model_head/"
 
 
 class LogitFactors(NamedTuple):
@@ -67,3 +70,12 @@ def build_language_model_head(encoder: SentenceEncoderModel) -> LanguageModelHea
     head(tf.zeros([1, 1, config.hidden_size]), masked_positions=tf.zeros([1, 1], tf.int32))
     head.layer_norm.epsilon = config.layer_norm_epsilon
     return head
+
+
+def head_variables(head: tf_keras.layers.Layer) -> dict[str, tf.Variable]:
+    """Returns the head's own weights by name, e.g. `transform/dense/kernel`."""
+    return {
+        name: variable
+        for name, variable in variables_by_name(head.weights, _SCOPE).items()
+        if name != "word_embeddings/embeddings"
+    }

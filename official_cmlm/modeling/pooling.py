@@ -1,18 +1,17 @@
-"""From token outputs to one vector a sentence."""
+"""The pooling of token outputs to one vector a sentence."""
 
 import tensorflow as tf
 
-# Poolings that read only the first token's output of the last block.
-FIRST_TOKEN_POOLINGS = ("cls", "cls_pooler")
+from official_cmlm.configs.encoder import Pooling
 
 
 def pad(
     word_ids: tf.Tensor, mask: tf.Tensor, length: int, padding_id: int
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Pads a batch as `mean_padded` needs it.
+    """Pads a batch as padded poolings need it.
 
     Args:
-      word_ids: int32 `[batch, seq]`; what stands in the padding does not matter.
+      word_ids: int32 `[batch, seq]`; the values in the padding do not matter.
       mask: int32 `[batch, seq]`, see `pool`.
       length: shortest length of the result, in tokens.
       padding_id: id of the padding token.
@@ -27,14 +26,14 @@ def pad(
 
 
 def with_padding(mask: tf.Tensor, length: int) -> tf.Tensor:
-    """The tokens that `mean_padded` is the mean of: real ones, and padding up to `length`.
+    """Marks the tokens that a padded pooling reads: real ones, and padding up to `length`.
 
     Args:
       mask: int32 `[batch, seq]`, see `pool`.
       length: see `EncoderConfig.padded_length`.
 
     Returns:
-      int32 `[batch, seq]`, 1 for these; nothing of a row without a real token.
+      int32 `[batch, seq]`, 1 for these; 0 throughout a row without a real token.
     """
     padding = tf.range(tf.shape(mask)[1]) < length
     used = ((mask > 0) | padding) & tf.reduce_any(mask > 0, axis=1, keepdims=True)
@@ -42,47 +41,47 @@ def with_padding(mask: tf.Tensor, length: int) -> tf.Tensor:
 
 
 def sentence_vector(
-    layers: list[tf.Tensor], pooled_cls: tf.Tensor, mask: tf.Tensor, pooling: str
+    layers: list[tf.Tensor], pooled_cls: tf.Tensor, mask: tf.Tensor, pooling: Pooling
 ) -> tf.Tensor:
-    """The sentence vector that `EncoderConfig.pooling` names.
+    """Computes the sentence vector that `EncoderConfig.pooling` names.
 
     Args:
       layers: each block's outputs, float `[batch, seq, hidden]`; only the first and last are read.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
-      mask: see `pool`; for `mean_padded` that of `with_padding`.
-      pooling: one of `configs.encoder.POOLINGS`.
+      mask: see `pool`; of a padded pooling the result of `with_padding`.
+      pooling: a value of `configs.encoder.POOLINGS`.
 
     Returns:
       float32 `[batch, hidden]`.
     """
-    if pooling == "cls_pooler":
+    if pooling.pooler:
         return tf.cast(pooled_cls, tf.float32)
-    if pooling == "first_last":
-        both = (tf.cast(layers[0], tf.float32) + tf.cast(layers[-1], tf.float32)) / 2
-        return pool(both, mask, "mean")
-    return pool(layers[-1], mask, "mean" if pooling == "mean_padded" else pooling)
+    outputs = tf.cast(layers[-1], tf.float32)
+    if pooling.with_first_block:
+        outputs = (tf.cast(layers[0], tf.float32) + outputs) / 2
+    return pool(outputs, mask, pooling.reduction)
 
 
-def pool(sequence_output: tf.Tensor, mask: tf.Tensor, pooling: str) -> tf.Tensor:
+def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tensor:
     """Pools token outputs over real tokens.
 
     Args:
       sequence_output: float `[batch, seq, hidden]`.
       mask: int `[batch, seq]`, 1 for real tokens (special ones included), 0 for padding.
-      pooling: `mean`, `max` or `cls` (CMLM §2, footnote 1, and Table 9).
+      reduction: `mean`, `max` or `first` (CMLM §2, footnote 1, and Table 9).
 
     Returns:
       float32 `[batch, hidden]`; zeros for `mean` and `max` where a row has no real token.
     """
     outputs = tf.cast(sequence_output, tf.float32)
-    if pooling == "cls":
+    if reduction == "first":
         return outputs[:, 0]
     real = tf.cast(mask, tf.float32)[:, :, tf.newaxis]
-    if pooling == "max":
+    if reduction == "max":
         largest = tf.reduce_max(tf.where(real > 0, outputs, outputs.dtype.min), axis=1)
         return tf.where(tf.reduce_any(real > 0, axis=1), largest, 0.0)
-    if pooling == "mean":
+    if reduction == "mean":
         return tf.math.divide_no_nan(
             tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1)
         )
-    raise ValueError(f"pooling must be mean, max or cls; got {pooling!r}")
+    raise ValueError(f"reduction must be mean, max or first; got {reduction!r}")

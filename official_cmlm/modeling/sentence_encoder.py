@@ -4,9 +4,9 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.bert import build_bert
+from official_cmlm.modeling.bert import bert_variables, build_bert
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
-from official_cmlm.modeling.pooling import FIRST_TOKEN_POOLINGS, pad, sentence_vector, with_padding
+from official_cmlm.modeling.pooling import pad, sentence_vector, with_padding
 from official_cmlm.modeling.projection import Projection
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -107,7 +107,7 @@ class SentenceEncoderModel(tf_keras.Model):
             )
         if "output_positions" in inputs:
             features["output_positions"] = inputs["output_positions"]
-        elif vector_only and self.config.pooling in FIRST_TOKEN_POOLINGS:
+        elif vector_only and self.config.pooled_by.first_token:
             features["output_positions"] = tf.zeros_like(features["input_word_ids"][:, :1])
         # Keras could not save a layer that takes the mode as an argument.
         with DropoutMode(views, shared_masks, stream).active():
@@ -122,7 +122,7 @@ class SentenceEncoderModel(tf_keras.Model):
             layers,
             outputs["pooled_output"],
             with_padding(mask, padded) if padded else mask,
-            self.config.pooling,
+            self.config.pooled_by,
         )
         if padded:
             layers = [layer[:, :length] for layer in layers]
@@ -146,3 +146,19 @@ class SentenceEncoderModel(tf_keras.Model):
         ids, mask_of_ids = pad(ids, mask, length, self.config.padding_id)
         types, _ = pad(types, mask, length, 0)
         return dict(zip(INPUT_NAMES, (ids, mask_of_ids, types)))
+
+
+def encoder_variables(model: SentenceEncoderModel) -> dict[str, tf.Variable]:
+    """Returns the encoder's weights by Model Garden's names, without the scopes around the encoder.
+
+    Returns:
+      Name -> variable, e.g. `word_embeddings/embeddings` `[vocab, width]`, where the table is not
+      as wide as the encoder also `embedding_projection/kernel` `[width, hidden]`,
+      `transformer/layer_0/self_attention/query/kernel` `[hidden, heads, hidden / heads]`,
+      `transformer/layer_0/output/kernel` `[inner, hidden]`, `pooler_transform/bias` `[hidden]`,
+      and `dense/kernel`, `dense/bias` where the encoder has such a layer.
+    """
+    variables = bert_variables(model.bert)
+    if model.dense is not None:
+        variables |= {"dense/kernel": model.dense.kernel, "dense/bias": model.dense.bias}
+    return variables

@@ -15,18 +15,13 @@ from typing import Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, inside, read_object
-from official_cmlm.tokenization import Vocabulary, load_vocabulary
+from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1
 # A training checks the files of folders of so many shards before it begins. Those of larger and of
 # remote folders are checked as they are read: 100,000 questions to a file system take hours.
 _MOST_CHECKED = 100
-# The files of a vocabulary of any kind; see `tokenization`.
-_VOCABULARY_FILES = (
-    *("vocab.txt", "vocab.json", "merges.txt", "byte_pair.json"),
-    "sentencepiece.model",
-)
 _NO_DEFAULT = dataclasses.MISSING
 # Names that cannot point outside of the folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
@@ -394,7 +389,7 @@ def _remote_vocabulary(folder: str | os.PathLike) -> Vocabulary:
     import tensorflow as tf
 
     with tempfile.TemporaryDirectory() as copy:
-        for name in _VOCABULARY_FILES:
+        for name in VOCABULARY_FILES:
             if _exists(join(folder, name)):
                 tf.io.gfile.copy(join(folder, name), join(copy, name))
         try:

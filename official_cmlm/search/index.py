@@ -1,6 +1,5 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
-import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
@@ -17,6 +16,7 @@ from official_cmlm.files import (
     atomic_write_text,
     read_object,
     report_write_errors,
+    sha256,
     staged_folder,
     write_array,
 )
@@ -248,7 +248,7 @@ class Index:
             for name, array in arrays.items():
                 with atomic_write(folder / f"{name}.npy") as file:
                     write_array(file, array)
-                description["sha256"][f"{name}.npy"] = _sha256(folder / f"{name}.npy")
+                description["sha256"][f"{name}.npy"] = sha256(folder / f"{name}.npy")
             atomic_write_text(folder / _DESCRIPTION, json.dumps(description, indent=2) + "\n")
 
     @classmethod
@@ -400,18 +400,13 @@ def _described(path: Path, description: Mapping[str, Any]) -> tuple[str, dict[st
     return method, numbers
 
 
-def _sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def _verify(folder: Path, names: Sequence[str], expected: Any) -> None:
     """Raises `UserError` unless the files are those that were saved."""
     if not isinstance(expected, Mapping):
         raise UserError(f"{folder / _DESCRIPTION}: has no checksums (sha256); {_ADVICE}")
     for name in names:
         try:
-            found = _sha256(folder / name)
+            found = sha256(folder / name)
         except OSError as error:
             raise UserError(f"{folder / name}: {error.strerror or error}; {_ADVICE}") from None
         if found != expected.get(name):

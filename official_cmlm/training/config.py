@@ -34,6 +34,11 @@ ObjectivesConfig = dataclasses.make_dataclass(
 
 
 @dataclasses.dataclass
+class TrainingEncoderConfig(base_config.Config, EncoderConfig):
+    """`EncoderConfig` as a part of Model Garden's configs, which take only parts of their kind."""
+
+
+@dataclasses.dataclass
 class SentenceEncoderTaskConfig(cfg.TaskConfig):
     """Settings of a training: the encoder, the objectives and their records.
 
@@ -60,7 +65,7 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         (default): none.
     """
 
-    encoder: EncoderConfig = dataclasses.field(default_factory=EncoderConfig)
+    encoder: TrainingEncoderConfig = dataclasses.field(default_factory=TrainingEncoderConfig)
     objectives: ObjectivesConfig = dataclasses.field(default_factory=ObjectivesConfig)
     vocab_file: str = ""
     sts_file: str = ""

@@ -9,14 +9,9 @@ them, and the experiment decides.
 import dataclasses
 import os
 from collections.abc import Collection
-from pathlib import Path
 
-from official_cmlm.checkpoints.encoder_directory import (
-    CONFIG_NAME,
-    LANGUAGE_MODEL_OBJECTIVES,
-    is_sentence_encoder,
-    read_description,
-)
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import LANGUAGE_MODEL_OBJECTIVES, is_sentence_encoder
 from official_cmlm.configs.encoder import EncoderConfig
 
 # Fields of `task.encoder` that define the sentence vector.
@@ -75,7 +70,7 @@ class StartingEncoder:
         values: dict = {}
         own = self.encoder
         if result.pooling != own.pooling and result.padded_length == own.padded_length:
-            values["padded_length"] = 0 if result.pooling != "mean_padded" else own.padded_length
+            values["padded_length"] = own.padded_length if result.pooled_by.padded else 0
         if result.sentence_vector == "pooled" and result.num_projections == own.num_projections:
             values["num_projections"] = 0
         return values
@@ -123,12 +118,11 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     Raises:
       UserError: if there is none.
     """
-    folder = path if (Path(path) / CONFIG_NAME).exists() else os.path.dirname(path)
+    folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.
-    config, _, max_seq_length = read_description(
-        folder if (Path(folder) / CONFIG_NAME).exists() else path
-    )
-    return StartingEncoder(folder, config, max_seq_length, is_sentence_encoder(folder))
+    directory = EncoderDirectory.open(folder if EncoderDirectory.is_at(folder) else path)
+    is_for_sentences = is_sentence_encoder(directory)
+    return StartingEncoder(folder, directory.config, directory.max_seq_length, is_for_sentences)
 
 
 def encoding_length(start: StartingEncoder | None, longest: int) -> int:

@@ -18,11 +18,7 @@ from official.core import train_lib, train_utils
 from official.modeling import performance
 from official.modeling.optimization.optimizer_factory import LEGACY_OPTIMIZERS_CLS
 
-from official_cmlm.checkpoints.encoder_directory import (
-    CONFIG_NAME,
-    check_description,
-    describe,
-)
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.integrity import (
     checkpoints_of,
     clean_up,
@@ -149,7 +145,8 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
         choice = [str(xla_choice)] if xla_choice else []
         for line in (*choice, *task.notes(), *schedule_notes(params.trainer)):
             print(line, file=sys.stderr)
-    check_description(model_dir, task.encoder_config, task.vocabulary)
+    if EncoderDirectory.is_at(model_dir):
+        EncoderDirectory.open(model_dir).check_takes(task.encoder_config, task.vocabulary)
     _check_best_checkpoint(params, model_dir)
     return Run(params, task, mode, model_dir, strategy)
 
@@ -418,7 +415,7 @@ def describe_run(
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
     config = task.encoder_config
-    if (Path(model_dir) / CONFIG_NAME).exists() and checkpoints_of(model_dir):
+    if EncoderDirectory.is_at(model_dir) and checkpoints_of(model_dir):
         # The training is resumed; the encoder that it started from may be gone.
         known = read_starting_encoder(model_dir)
         kept = (max(known.max_seq_length, task.trained_length), known.for_sentences)

@@ -10,7 +10,7 @@ import tensorflow as tf
 import tf_keras
 from official.core import base_task, task_factory
 
-from official_cmlm.checkpoints.encoder_directory import restore_objectives, restore_pretrained
+from official_cmlm.checkpoints.weights import restore_objectives, restore_pretrained
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError

@@ -2,6 +2,6 @@
 
 from setuptools import setup
 
-_PACKAGES = ("backends", "checkpoints", "tokenization")
+_PACKAGES = ("backends", "checkpoints", "configs", "tokenization")
 
 setup(packages=["official_cmlm", *(f"official_cmlm.{name}" for name in _PACKAGES)])

@@ -17,10 +17,11 @@ import tensorflow as tf
 
 from export import onnx_folder
 from official_cmlm import SentenceEncoder
-from official_cmlm.backends import Request, auto, onnx_graph
+from official_cmlm.backends import auto, onnx_graph
 from official_cmlm.backends import onnx as backend_onnx
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.configs.encoder import OWN_VECTOR
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.checkpoints.helpers import REFERENCES, TEXTS
@@ -303,11 +304,11 @@ else:
 @pytest.mark.parametrize("pooling", ["mean", "first_last"])
 def test_an_export_is_loaded_without_tensorflow(folder, tmp_path, pooling):
     """Also one that sentence-transformers has no module for."""
-    from official_cmlm.checkpoints.readout import Readout
+    from official_cmlm.configs.encoder import VectorOverride
 
     output = tmp_path / "export"
-    readout = Readout(pooling)
-    onnx_folder.export(str(folder), str(output), list(onnx_graph.PRECISIONS), False, 20, readout)
+    override = VectorOverride(pooling)
+    onnx_folder.export(str(folder), str(output), list(onnx_graph.PRECISIONS), False, 20, override)
     assert (output / "modules.json").exists() == (pooling == "mean")
     exact, approximate = without_tensorflow(output, SENTENCES, tmp_path)
     ours = SentenceEncoder.load(folder, 20, pooling=pooling)
@@ -361,7 +362,7 @@ def example(folder):
 
 @pytest.mark.parametrize("pooling", ["mean", "first_last"])
 def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
-    from official_cmlm.checkpoints.readout import Readout
+    from official_cmlm.configs.encoder import VectorOverride
 
     own = shutil.copytree(folder, tmp_path / "own")
     encoder = SentenceEncoder.load(own, pooling=pooling)
@@ -369,7 +370,7 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
     encoder.calibrate(SENTENCES)
     encoder.save_settings(own)
     output = tmp_path / "export"
-    onnx_folder.export(str(own), str(output), ["float32"], False, readout=Readout(pooling))
+    onnx_folder.export(str(own), str(output), ["float32"], False, override=VectorOverride(pooling))
     found = SentenceEncoder.load(output, backend="onnx")
     again = SentenceEncoder.load(own)
     assert found.prompts["query"] == "find: " and found.prompts == again.prompts
@@ -456,5 +457,5 @@ def test_a_backend_that_refuses_is_left_out(folder, monkeypatch):
 
 
 def test_a_measurement_counts_tokens(folder):
-    backend = backend_onnx.open_folder(Request(folder)).backend
+    backend = backend_onnx.open_folder(folder, None, "float32", OWN_VECTOR).backend
     assert auto.tokens_per_second(backend, 0.01) > 0

@@ -14,7 +14,8 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     head_names,
     to_huggingface,
 )
-from official_cmlm.modeling.variables import encoder_variables, head_variables
+from official_cmlm.modeling.language_model_head import head_variables
+from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.training.step import weighted_sum
 
 torch = pytest.importorskip("torch", reason="needs PyTorch: make bench-env")

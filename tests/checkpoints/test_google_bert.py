@@ -12,9 +12,9 @@ from official.nlp.modeling import models, networks
 from official.nlp.tools import export_tfhub_lib, tf2_bert_encoder_checkpoint_converter
 
 from export import tfhub
-from official_cmlm.checkpoints.building import build
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.source import ImportOptions
+from official_cmlm.checkpoints.weights import build
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 from tests.modeling.helpers import randomize

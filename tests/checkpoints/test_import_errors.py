@@ -14,9 +14,9 @@ import pytest
 import tensorflow as tf
 from safetensors.numpy import load_file, save_file
 
-from official_cmlm.checkpoints.building import build
+from official_cmlm.checkpoints.imported_encoder import ImportOptions, flat_shape
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.source import ImportOptions, flat_shape
+from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
 from tests.checkpoints.helpers import REFERENCES
 

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints import integrity
-from official_cmlm.checkpoints.encoder_directory import checkpoint_of
+from official_cmlm.checkpoints.weights import checkpoint_of
 from official_cmlm.errors import UserError
 
 

@@ -13,10 +13,10 @@ from absl.testing import flagsaver
 
 from experiments import evaluate
 from export import export_sentence_transformers, export_tfhub, sentence_transformers_folder, tfhub
-from official_cmlm.checkpoints.encoder_directory import describe, load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.checkpoints.readout import Readout
-from official_cmlm.configs.encoder import POOLINGS
+from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
@@ -87,10 +87,11 @@ def test_shape_of_the_projection_comes_from_the_checkpoint(
 
 def test_every_pooling(own):
     """Each gives what a model with that pooling in its configuration gives of the same weights."""
-    base, vocabulary, length = load_encoder(TRAINED)
-    inputs = SentenceEncoder(base, vocabulary, length).inputs(TEXTS)
-    seen = [own]
-    for pooling in POOLINGS[1:]:
+    directory = EncoderDirectory.open(TRAINED)
+    base, length = load_encoder(directory), directory.max_seq_length
+    inputs = SentenceEncoder(base, directory.vocabulary, length).inputs(TEXTS)
+    seen = {"mean": own}
+    for pooling in list(POOLINGS)[1:]:
         padded = length if pooling == "mean_padded" else 0
         model = SentenceEncoderModel(base.config.replace(pooling=pooling, padded_length=padded))
         model.set_weights(base.get_weights())
@@ -99,12 +100,12 @@ def test_every_pooling(own):
         np.testing.assert_allclose(got, model(inputs)["default"], atol=1e-5)
         # Of one block, the first and the last are the same.
         if pooling != "first_last":
-            assert min(np.abs(got - other).max() for other in seen) > 0.01
-        seen.append(got)
+            assert min(np.abs(got - other).max() for other in seen.values()) > 0.01
+        seen[pooling] = got
     outputs = base(inputs)["sequence_output"].numpy()
-    np.testing.assert_allclose(seen[POOLINGS.index("cls")], outputs[:, 0], atol=1e-5)
+    np.testing.assert_allclose(seen["cls"], outputs[:, 0], atol=1e-5)
     both = SentenceEncoder.load(TRAINED, pooling="max", sentence_vector="projected_mean")
-    expected = _projected(seen[POOLINGS.index("max")], TRAINED / "ckpt-3", 3, 32)
+    expected = _projected(seen["max"], TRAINED / "ckpt-3", 3, 32)
     np.testing.assert_allclose(both.encode(TEXTS), expected, atol=1e-5)
 
 
@@ -181,19 +182,21 @@ def test_opened_for_evaluation(own, exported):
 
 def test_fine_tuned_with_another_vector():
     """The classifier reads the vector that was asked for, and all that it depends on is trained."""
-    config = FineTuningConfig(1, 2, 0.01, readout=Readout("cls", "projected_mean"))
+    config = FineTuningConfig(1, 2, 0.01, override=VectorOverride("cls", "projected_mean"))
     predict = fine_tune(TRAINED, TEXTS, np.array([0, 1, 0, 1]), 2, 1, config)
     assert predict(TEXTS).shape == (4,)
 
 
 @pytest.mark.parametrize(
-    "readout", [Readout("cls"), Readout(None, "projected_mean"), Readout("mean_padded")], ids=str
+    "override",
+    [VectorOverride("cls"), VectorOverride(None, "projected_mean"), VectorOverride("mean_padded")],
+    ids=str,
 )
-def test_exported_modules_give_the_vector(tmp_path, readout):
+def test_exported_modules_give_the_vector(tmp_path, override):
     """Pair and serving; what travels inside says what they compute."""
-    tfhub.export(str(TRAINED), str(tmp_path / "out"), None, False, readout)
+    tfhub.export(str(TRAINED), str(tmp_path / "out"), None, False, override)
     loaded = SentenceEncoder.load(
-        TRAINED, pooling=readout.pooling, sentence_vector=readout.sentence_vector
+        TRAINED, pooling=override.pooling, sentence_vector=override.sentence_vector
     )
     expected = loaded.encode(TEXTS)
     encoder = hub.load(str(tmp_path / "out" / "encoder"))

@@ -7,8 +7,8 @@ import pytest
 from safetensors.numpy import load_file
 
 from export import sentence_transformers_folder
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
 from official_cmlm.sentence_encoder import SentenceEncoder

@@ -9,7 +9,8 @@ import yaml
 
 from experiments import chains, registry
 from experiments.chains import merged
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.training.run import run
 from tests.conftest import make_documents, write_records
@@ -89,7 +90,7 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     again = InProcess()
     chains.run_stages(loaded, tmp_path / "model", None, common, again)
     assert not again.commands
-    load_encoder(last)
+    load_encoder(EncoderDirectory.open(last))
 
 
 def test_stages_import_the_users_modules(tmp_path):

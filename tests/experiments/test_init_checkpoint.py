@@ -8,12 +8,14 @@ import pytest
 
 from experiments import registry
 from export import sentence_transformers_folder
-from official_cmlm.checkpoints.encoder_directory import is_sentence_encoder, load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.source import ImportOptions
+from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
-from official_cmlm.modeling.variables import encoder_variables, head_variables
+from official_cmlm.modeling.language_model_head import head_variables
+from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask
@@ -30,7 +32,9 @@ def imported(request, tmp_path_factory):
     """(name, encoder directory, records made with its vocabulary)."""
     folder = tmp_path_factory.mktemp(request.param)
     import_checkpoint(str(REFERENCES / request.param), str(folder / "in"), ImportOptions(), False)
-    write_records(folder / "records", make_documents(30), load_encoder(folder / "in")[1])
+    write_records(
+        folder / "records", make_documents(30), EncoderDirectory.open(folder / "in").vocabulary
+    )
     return request.param, folder / "in", folder / "records"
 
 
@@ -182,7 +186,7 @@ def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one)
     path.write_text(json.dumps(values))
     if objectives is not None:
         (folder / "params.yaml").write_text(json.dumps({"task": {"objectives": objectives}}))
-    assert is_sentence_encoder(folder) == is_one
+    assert is_sentence_encoder(EncoderDirectory.open(folder)) == is_one
 
 
 def test_another_vector_leaves_nothing_of_the_starts(encoders, tmp_path):
@@ -238,7 +242,7 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
     ):
         start, model = encoders / name, tmp_path / name
         records = tmp_path / f"{name}_records"
-        write_records(records, make_documents(30), load_encoder(start)[1])
+        write_records(records, make_documents(30), EncoderDirectory.open(start).vocabulary)
         params = _params(experiment, start, records)
         run(params, "train", str(model))
         run(params, "train", str(model))
@@ -247,7 +251,7 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
             length,
             name == "sentences",
         )
-        assert is_sentence_encoder(model) == (name == "sentences")
+        assert is_sentence_encoder(EncoderDirectory.open(model)) == (name == "sentences")
 
 
 def test_a_description_that_does_not_say(encoders, tmp_path):

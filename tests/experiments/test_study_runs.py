@@ -18,7 +18,8 @@ import pytest
 from experiments import registry
 from experiments.study.report import write_report
 from experiments.study.runs import Runner, write_untrained
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import WordPieceVocabulary
@@ -114,8 +115,8 @@ def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
     _, _, work, *_ = finished
     weights = []
     for seed in (1, 2):
-        mean, *_ = load_encoder(work / "models" / f"mlm.{seed}")
-        found, *_ = load_encoder(work / "models" / f"readout.{seed}")
+        mean = load_encoder(EncoderDirectory.open(work / "models" / f"mlm.{seed}"))
+        found = load_encoder(EncoderDirectory.open(work / "models" / f"readout.{seed}"))
         assert found.config.pooling == "max" and mean.config.pooling == "mean"
         weights.append([variable.numpy() for variable in mean.weights])
         for one, two in zip(weights[-1], found.weights):
@@ -125,7 +126,7 @@ def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
 
 def test_projections_come_along_with_an_encoder_that_is_not_trained(tmp_path):
     """CMLM's Table 7, "proj", without training again."""
-    documents, (_, vocabulary, _) = make_documents(10), load_encoder(TRAINED)
+    documents, vocabulary = make_documents(10), EncoderDirectory.open(TRAINED).vocabulary
     write_records(tmp_path / "records", documents, vocabulary)
     task = {
         "encoder": json.loads((TRAINED / "encoder_config.json").read_text())["encoder"],

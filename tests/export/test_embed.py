@@ -17,8 +17,7 @@ import pytest
 import tensorflow as tf
 
 from export.embedding import rows, run, worker
-from official_cmlm.checkpoints.description import EncodingSettings, write_encoding_settings
-from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.encoder_directory import EncodingSettings, describe, write_settings
 from official_cmlm.embeddings import Ranges
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -36,7 +35,7 @@ def model_dir(tmp_path_factory, vocabulary):
     describe(folder, config, vocabulary, max_seq_length=24)
     tf.random.set_seed(2)
     tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
-    write_encoding_settings(folder, EncodingSettings({"query": "the bird "}))
+    write_settings(folder, EncodingSettings({"query": "the bird "}))
     return folder
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from export import litert
 from export.huggingface_tokenizer import write_tokenizer
-from official_cmlm.checkpoints.description import EncodingSettings, write_encoding_settings
+from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.errors import UserError
@@ -64,7 +64,7 @@ def test_mpnet_and_its_prompts(tmp_path):
     """Its bias and its markers are in the files, and the prompts beside them."""
     import_checkpoint(REFERENCES / "mpnet", tmp_path / "encoder")
     prompts = {"query": "the ", "STS": "old house "}
-    write_encoding_settings(tmp_path / "encoder", EncodingSettings(prompts, "STS"))
+    write_settings(tmp_path / "encoder", EncodingSettings(prompts, "STS"))
     litert.export(str(tmp_path / "encoder"), str(tmp_path / "litert"), [32], ["float32"], False)
     ours = SentenceEncoder.load(tmp_path / "encoder", max_seq_length=32)
     theirs = _example().LiteRTEncoder(str(tmp_path / "litert"), "float32")

@@ -10,9 +10,9 @@ import tensorflow_text  # noqa: F401 - registers the ops of the tokenizer
 from export import tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving
-from official_cmlm.checkpoints.description import read_settings
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.importing import import_checkpoint
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_records_vocabulary
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -63,7 +63,9 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
 def test_what_will_be_saved_gives_what_encode_gives(tmp_path, name):
     """The same before it is saved: that takes seconds, and depends little on the encoder."""
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")
-    model, vocabulary, length = load_encoder(tmp_path / "encoder")
+    directory = EncoderDirectory.open(tmp_path / "encoder")
+    model, vocabulary = load_encoder(directory), directory.vocabulary
+    length = directory.max_seq_length
     serving = Serving(Preprocess(vocabulary, length, model.config.max_seq_length, {}), model)
     expected = SentenceEncoder.load(tmp_path / "encoder").encode(_TEXTS, on_long="ignore")
     got = serving.serve(tf.constant(_TEXTS))["default"]
@@ -81,11 +83,11 @@ def test_the_first_components_of_a_dense_layer(tmp_path):
     got = serving.signatures["serving_default"](tf.constant(TEXTS))["default"]
     encoder = SentenceEncoder.load(tmp_path / "encoder")
     expected = encoder.encode(TEXTS, truncate_dim=3, normalize=True)
-    assert encoder.dimension == read_settings(tmp_path / "encoder").dimension == 8
+    assert encoder.dimension == 8
     np.testing.assert_allclose(got, expected, atol=1e-5)
     (note,) = import_checkpoint(tmp_path / "hub" / "encoder", tmp_path / "again").notes
     assert note == "the module gives the first 3 components, this encoder gives all"
-    assert read_settings(tmp_path / "again").dimension == 8
+    assert EncoderDirectory.open(tmp_path / "again").config.embedding_size == 8
     with pytest.raises(UserError, match="preprocess: holds no encoder.*; name the `encoder`"):
         import_checkpoint(tmp_path / "hub" / "preprocess", tmp_path / "none")
 

@@ -13,9 +13,9 @@ from safetensors.numpy import load_file
 
 from export import model_card, sentence_transformers_folder
 from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.readout import Readout
-from official_cmlm.checkpoints.source import ImportOptions
+from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
@@ -207,7 +207,7 @@ def test_ranges_go_with_their_own_pooling_only(tmp_path, vocabulary):
     for pooling in ("mean", "max"):
         output = tmp_path / pooling
         sentence_transformers_folder.export(
-            str(model_dir), str(output), False, None, False, readout=Readout(pooling)
+            str(model_dir), str(output), False, None, False, override=VectorOverride(pooling)
         )
         assert (output / "embedding_ranges.json").exists() == (pooling == "mean")
 

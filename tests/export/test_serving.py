@@ -13,7 +13,8 @@ from export import tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving, _length_limits
 from export.serving_files import warm_up_logs
-from official_cmlm.checkpoints.encoder_directory import load_encoder
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -197,8 +198,9 @@ def test_the_version_of_a_new_export(tmp_path, version, number):
 
 def test_weights_are_constants_as_far_as_a_graph_can_hold_them(exported, encoded):
     """All of them here; with less room the tables first, then all are variables."""
-    model, vocabulary, length = load_encoder(exported[0])
-    preprocess = Preprocess(vocabulary, length, 48, {})
+    directory = EncoderDirectory.open(exported[0])
+    model = load_encoder(directory)
+    preprocess = Preprocess(directory.vocabulary, directory.max_seq_length, 48, {})
     sizes = []
     for most in (1_600_000_000, 20_000, 0):
         serving = Serving(preprocess, model, most_frozen=most)

@@ -6,8 +6,8 @@ import tensorflow as tf
 import tf_keras
 
 from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
+from official_cmlm.modeling.bert import bert_variables
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from official_cmlm.modeling.variables import bert_variables
 from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import _BLOCK, NUM_HEADS, make_tokens, randomize
 from tests.oracles import bert_numpy as oracle

@@ -25,7 +25,7 @@ def _both(precision="float32", joined=False, **overrides):
         arrays = {name: variable.numpy() for name, variable in weights.items()}
         weights = {k: tf.constant(v) for k, v in joined_kernels(arrays, model.config).items()}
         apart = sum("self_attention/query/kernel" in name for name in weights)
-        assert apart == model.config.pooling.startswith("cls")
+        assert apart == model.config.pooled_by.first_token
     forward = tf.function(
         lambda ids, lengths: embed(weights, model.config, model.projection, ids, lengths),
         input_signature=[tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None], tf.int32)],

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.checkpoints.encoder_directory import describe, differences, read_description
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe, differences
 from official_cmlm.configs.encoder import REMATS
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.mlm import MlmConfig
@@ -133,7 +133,7 @@ def test_an_encoder_directory_does_not_know_it(tmp_path, vocabulary):
     """The encoder that a training leaves does not remember how memory was saved."""
     config = tiny_encoder_config(vocab_size=len(vocabulary), remat="blocks")
     describe(tmp_path, config, vocabulary)
-    found, _, _ = read_description(tmp_path)
+    found = EncoderDirectory.open(tmp_path).config
     assert found == config.replace(remat="none")
     assert differences(found, config) == []
     start = StartingEncoder(str(tmp_path), found, 24, for_sentences=True)

@@ -16,8 +16,8 @@ from official.modeling import optimization
 
 from experiments import registry
 from export import tfhub
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.checkpoints.source import ImportOptions
 from official_cmlm.configs.yaml_loading import override
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.training.config import SentenceEncoderTaskConfig

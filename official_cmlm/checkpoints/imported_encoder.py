@@ -1,11 +1,11 @@
-"""What an import is asked for, and a public checkpoint in this project's terms."""
+"""A public encoder in this project's terms: settings, vocabulary and arrays of weights."""
 
 import dataclasses
 import math
 
 import numpy as np
 
-from official_cmlm.checkpoints.description import NO_SETTINGS, EncodingSettings
+from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, EncodingSettings
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
@@ -37,15 +37,15 @@ class ImportOptions:
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
-    """A public encoder in this project's terms.
+class ImportedEncoder:
+    """An encoder that was read from a public checkpoint.
 
     Attributes:
       config: the encoder's shape and pooling.
       vocabulary: its vocabulary.
       max_seq_length: default length for encoding, in tokens.
-      encoder: weights by the names of `modeling.variables.encoder_variables`, float32.
-      head: the language-model head's, by those of `head_variables`; None if there is none.
+      encoder: weights by the names of `modeling.sentence_encoder.encoder_variables`, float32.
+      head: weights of the language-model head by the names of `head_variables`; None without one.
       notes: remarks for the user about this import, one sentence each.
       for_sentences: whether the source, or the user, says how token outputs become a vector; false
         for plain language models.
@@ -144,18 +144,9 @@ def check_same_names(where: str, expected: set[str], found: set[str], surplus_he
         )
 
 
-def check_vocabulary_size(where: str, vocabulary: Vocabulary, rows: int) -> None:
-    """Raises `UserError` unless vocabulary and embedding table have equally many entries."""
-    if len(vocabulary) != rows:
-        raise UserError(
-            f"{where}: the vocabulary has {len(vocabulary)} entries, the embedding table {rows} "
-            "rows; take vocabulary and weights from the same release"
-        )
-
-
-def check_finite(where: str, source: Source) -> None:
+def check_finite(where: str, encoder: ImportedEncoder) -> None:
     """Raises `UserError` if a weight is non-finite."""
-    for name, tensor in (source.encoder | (source.head or {})).items():
+    for name, tensor in (encoder.encoder | (encoder.head or {})).items():
         if not np.isfinite(tensor).all():
             raise UserError(
                 f"{where}: {name} holds non-finite values; take another checkpoint of the training"
