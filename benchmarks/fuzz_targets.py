@@ -400,10 +400,11 @@ class EncoderDescription(Files):
         write_encoder(folder, _vocabulary(folder))
 
     def read(self, folder: Path, name: str) -> None:
-        from official_cmlm.checkpoints.encoder_directory import read_description
+        from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 
-        config, _, _ = read_description(folder)
-        config.check_memory()
+        directory = EncoderDirectory.open(folder)
+        len(directory.vocabulary)
+        directory.config.check_memory()
 
 
 class HuggingFace(Files):
@@ -432,8 +433,8 @@ class HuggingFace(Files):
         sentence_transformers_folder.export(str(source), str(folder), False, None, False)
 
     def read(self, folder: Path, name: str) -> None:
+        from official_cmlm.checkpoints.imported_encoder import ImportOptions, check_finite
         from official_cmlm.checkpoints.importing import read_source
-        from official_cmlm.checkpoints.source import ImportOptions, check_finite
 
         check_finite(str(folder), read_source(str(folder), ImportOptions()))
 

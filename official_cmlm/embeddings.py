@@ -1,7 +1,7 @@
-"""What is done to finished embeddings: fewer bits, fewer dimensions, similarity. NumPy alone.
+"""Operations on computed embeddings: fewer bits, fewer dimensions, similarity. NumPy alone.
 
-The precision here is that of stored vectors. That of the arithmetic which computes them is another
-thing: `SentenceEncoder.load(precision=…)`.
+The precision here is the precision of stored vectors; `SentenceEncoder.load(precision=…)` sets the
+precision of the arithmetic that computes them.
 """
 
 import dataclasses
@@ -14,12 +14,13 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.nearest import unit
 from official_cmlm.quantization import ranges_of, to_int8, to_ubinary
 
 PRECISIONS = ("float32", "int8", "uint8", "binary", "ubinary")
 RANGES_NAME = "embedding_ranges.json"
 _ADVICE = "calibrate the encoder again"
-# Rows of one side that are compared at once where each pair takes memory of its own.
+# Rows of one side that are compared at once if each pair needs memory.
 _BLOCK = 256
 
 
@@ -52,7 +53,7 @@ UNKNOWN_ID = EmbeddingId()
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Ranges:
-    """Smallest and largest value of each dimension, which `int8` and `uint8` divide in 255 steps.
+    """The smallest and largest value of each dimension; `int8` and `uint8` divide it in 255 steps.
 
     Attributes:
       low, high: float32 `[dim]`.
@@ -69,7 +70,7 @@ class Ranges:
     def of(
         cls, embeddings: np.ndarray, normalize: bool = False, origin: EmbeddingId = UNKNOWN_ID
     ) -> "Ranges":
-        """The ranges of embeddings, float `[n, dim]`.
+        """Finds the ranges of embeddings, float `[n, dim]`.
 
         Raises:
           ValueError: see `quantization.ranges_of`.
@@ -77,12 +78,12 @@ class Ranges:
         return cls(*ranges_of(embeddings), normalize, origin)
 
     def cut(self, dimension: int, normalize: bool) -> "Ranges":
-        """The ranges of the first dimensions.
+        """Returns the ranges of the first dimensions.
 
         Raises:
-          UserError: these ranges are of other vectors.
+          UserError: if these ranges are of other vectors.
         """
-        # A vector that is cut and scaled then has other ranges than one that is only cut.
+        # Scaling after a cut changes the ranges.
         fits = dimension == len(self.low) or (dimension < len(self.low) and not normalize)
         if normalize != self.normalize or not fits:
             raise UserError(
@@ -94,16 +95,16 @@ class Ranges:
     def save(self, folder: Path) -> None:
         """Writes `embedding_ranges.json` into a folder."""
         values = {"normalize": self.normalize, "origin": dataclasses.asdict(self.origin)}
-        # The shortest decimal number of a float32 is read again as the same one.
+        # The shortest decimal number of a float32 is read again as the same float32.
         values |= {name: getattr(self, name).astype(float).tolist() for name in ("low", "high")}
         atomic_write_text(folder / RANGES_NAME, json.dumps(values) + "\n")
 
 
 def read_ranges(folder: Path) -> Ranges | None:
-    """The ranges that are stored in a folder; None if there are none.
+    """Reads the ranges that are stored in a folder; None if there are none.
 
     Raises:
-      UserError: the file is damaged.
+      UserError: if the file is damaged.
     """
     path = folder / RANGES_NAME
     if not path.exists():
@@ -130,20 +131,21 @@ def _origin(path: Path, values: Any) -> EmbeddingId:
 
 
 def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = None) -> np.ndarray:
-    """Embeddings with fewer bits, as sentence-transformers' `quantize_embeddings` gives them.
+    """Quantises embeddings, as sentence-transformers' `quantize_embeddings` does.
 
     Args:
       embeddings: float `[n, dim]`.
-      precision: `float32`; `uint8`, the step of the dimension's range that a value is in, 0 to
-        255; `int8`, the same minus 128; `ubinary`, a bit a dimension, set where the value is above
-        0, eight to a byte with the first one highest; `binary`, these bytes minus 128.
-      ranges: for `int8` and `uint8`. Values beyond them count as the nearest end.
+      precision: `float32`; `uint8`, the step of the dimension's range that holds a value, 0 to
+        255; `int8`, the same minus 128; `ubinary`, a bit a dimension, set for values above 0, eight
+        to a byte with the first one highest; `binary`, these bytes minus 128.
+      ranges: required for `int8` and `uint8`. Values beyond them count as the nearest end.
 
     Returns:
-      float32, int8 or uint8 `[n, dim]`; for the binary ones `[n, ceil(dim / 8)]`.
+      float32, int8 or uint8 `[n, dim]`; binary precisions `[n, ceil(dim / 8)]`.
 
     Raises:
-      ValueError: for another precision, or without ranges where they are needed.
+      ValueError: for another precision.
+      UserError: without ranges that are required.
     """
     check_precision(precision)
     if precision == "float32":
@@ -161,7 +163,7 @@ def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = Non
 
 
 def check_precision(precision: str) -> None:
-    """Raises `ValueError` for what is no precision of embeddings."""
+    """Raises `ValueError` for an unknown precision of embeddings."""
     if precision not in PRECISIONS:
         hint = ""
         if precision == "bfloat16":
@@ -173,19 +175,8 @@ def check_precision(precision: str) -> None:
 
 
 def _signed(levels: np.ndarray) -> np.ndarray:
-    """0 … 255 as -128 … 127."""
+    """Maps 0 … 255 to -128 … 127."""
     return (levels ^ np.uint8(128)).view(np.int8)
-
-
-def unit_rows(embeddings: np.ndarray) -> np.ndarray:
-    """Rows scaled to length 1 in place, float32 `[n, dim]`; a zero row stays zero.
-
-    Unlike `nearest.unit` for vectors so large that their squares overflow float32.
-    """
-    squares = np.einsum("ij,ij->i", embeddings, embeddings, dtype=np.float64)
-    norms = np.maximum(np.sqrt(squares), np.finfo(np.float32).tiny)
-    np.divide(embeddings, norms[:, np.newaxis], out=embeddings, casting="same_kind")
-    return embeddings
 
 
 def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -193,7 +184,7 @@ def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 
 
 def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return unit_rows(a.copy()) @ unit_rows(b.copy()).T
+    return unit(a) @ unit(b).T
 
 
 def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
@@ -223,17 +214,17 @@ SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
 
 
 def similarity(a: np.ndarray, b: np.ndarray, name: str = "cosine") -> np.ndarray:
-    """Similarity of each row of `a` with each of `b`.
+    """Computes the similarity of each row of `a` with each of `b`.
 
     Args:
       a, b: float `[n, dim]` and `[m, dim]`.
-      name: `cosine`, `dot`, or minus a distance: `euclidean`, `manhattan`.
+      name: `cosine`, `dot`, or a negated distance: `euclidean`, `manhattan`.
 
     Returns:
       float32 `[n, m]`.
 
     Raises:
-      ValueError: for an unknown name, or for what is no float array of rows of one width.
+      ValueError: for an unknown name, or unless both are float arrays with rows of one width.
     """
     if name not in SIMILARITIES:
         raise ValueError(f"similarity must be one of {', '.join(SIMILARITIES)}; got {name!r}")

@@ -1,7 +1,7 @@
 """Opens encoders of any kind: encoder directories, TF-Hub exports, sentence-transformers, Python.
 
-The one place where evaluation meets models: it returns an `OpenedEncoder`, of which evaluation
-knows no more than `encode`.
+It is the one place where evaluation meets models: it returns an `OpenedEncoder`, of which
+evaluation knows only `encode`.
 """
 
 import dataclasses
@@ -41,7 +41,7 @@ _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
 
 
 def by_language(text: str) -> dict[str, str]:
-    """Language -> path of its encoder, of `en:path,fr:path`; any other text is one, under "".
+    """Reads `en:path,fr:path`: language -> path of its encoder; any other text is one path, for "".
 
     >>> by_language("en:work/english,fr:my_encoders:French")
     {'en': 'work/english', 'fr': 'my_encoders:French'}
@@ -49,7 +49,7 @@ def by_language(text: str) -> dict[str, str]:
     {'': 'my_encoders:one'}
 
     Raises:
-      UserError: for a language that is named twice.
+      UserError: if a language is named twice.
     """
     pairs = [part.strip().partition(":") for part in text.split(",")]
     # A module, too, may have the name of a language: `en:encode`.
@@ -89,7 +89,7 @@ def open_encoder(
         settings = (path, max_seq_length, precision, pooling, sentence_vector)
         opened = open_encoder(*settings)
         encode = _Processes(workers, settings).encode
-        # Other ways than prompts stay here.
+        # Roles other than prompts stay in this process.
         roles = dict(opened.roles)
         if opened.kind == "encoder_directory":
             roles = {
@@ -122,7 +122,7 @@ def open_encoder(
 
 
 class _Processes:
-    """Processes that embed texts, each with its own copy of an encoder."""
+    """A pool of processes that embed texts, each with its own copy of an encoder."""
 
     def __init__(self, workers: int, settings: tuple) -> None:
         context = multiprocessing.get_context("spawn")
@@ -132,7 +132,7 @@ class _Processes:
         )
 
     def encode(self, texts: list[str], role: str = "") -> np.ndarray:
-        """Embeds texts: every process gets as many, of similar lengths as they come sorted."""
+        """Embeds texts sorted by length; each process gets equally many, of similar lengths."""
         shares = [texts[i :: self._workers] for i in range(self._workers)]
         work = functools.partial(_encode_in_worker, role)
         try:
@@ -185,7 +185,7 @@ def _encoder_directory(
     encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
     digest = EncoderDirectory.open(folder).digest(settings)
     config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
-    # Evaluation counts itself what is cut.
+    # Evaluation itself counts the texts that are cut.
     encode = functools.partial(encoder.encode, on_long="ignore")
     return OpenedEncoder(
         name,
@@ -201,7 +201,7 @@ def _encoder_directory(
 
 
 def _directory_roles(encoder: "SentenceEncoder", encode: Encode) -> dict[str, Role]:
-    """Those of its prompts; where there is a default one, those that go without it too."""
+    """Returns a role for each prompt, and for texts without a default prompt."""
     roles = _with_document(
         {
             name: Role(functools.partial(encode, prompt=prompt), prompt)
@@ -226,7 +226,7 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
     preprocess, encoder = (tf.saved_model.load(folder / part) for part in ("preprocess", "encoder"))
 
     def inputs(texts: list[str]) -> dict:
-        # A tensor cannot hold lone surrogates; `SentenceEncoder` replaces them in the same way.
+        # A tensor cannot hold lone surrogates; `SentenceEncoder` replaces them equally.
         strings = tf.constant(utf8(texts), tf.string)
         if max_seq_length is None:
             return preprocess(strings)
@@ -238,7 +238,7 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
 
     def count_tokens(texts: list[str]) -> np.ndarray:
         tokens = preprocess.tokenize(tf.constant(utf8(texts), tf.string))
-        # Tokens of words, or of texts; two special ones are added later.
+        # The tokens are nested in words or in texts; two special ones are added later.
         tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
         return tokens.row_lengths().numpy() + 2
 
@@ -296,10 +296,10 @@ def _tokens_of(tokenizer: Any) -> CountTokens | None:
 
 
 def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:
-    """The prompts of `config_sentence_transformers.json`, used by the library itself.
+    """Returns roles for the prompts of a model, which the library itself applies.
 
-    A prompt may be left out of the mean of tokens, and a model may have parts of its own for
-    queries and documents; where neither is so and there is no prompt, there is no role.
+    A prompt may be excluded from the mean of tokens, and a model may have parts of its own for
+    queries and documents; a role exists only with a prompt or with such parts.
     """
     prompts = {name: prompt for name, prompt in (model.prompts or {}).items() if prompt}
     roles = {
@@ -310,9 +310,9 @@ def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:
     for name in (_QUERY, _DOCUMENT):
         method = getattr(model, f"encode_{name}", None)
         others = _DOCUMENT_TOO if name == _DOCUMENT else ()
-        # The library itself takes an empty prompt `document` before one called `passage`.
+        # The library itself prefers an empty prompt `document` to one called `passage`.
         key = next((key for key in (name, *others) if key in prompts), None)
-        # Without a prompt for queries, `encode_query` leaves out the default prompt too.
+        # Without a prompt for queries, `encode_query` omits the default prompt too.
         if method and (key or has_parts or getattr(model, "default_prompt_name", None)):
             method = functools.partial(method, show_progress_bar=False, convert_to_numpy=True)
             roles[name] = Role(functools.partial(method, prompt_name=key), prompts.get(key, ""))
@@ -320,10 +320,10 @@ def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:
 
 
 def _prompt_roles(source: str, prompts: object, encode: Encode) -> dict[str, Role]:
-    """Roles of prompts that are strings before the texts.
+    """Returns roles for prompts that are put before the texts.
 
     Raises:
-      UserError: unless `prompts` is nothing, or a mapping of strings to strings.
+      UserError: unless `prompts` is None or a mapping of strings to strings.
     """
     if prompts is None:
         return {}
@@ -337,7 +337,7 @@ def _prompt_roles(source: str, prompts: object, encode: Encode) -> dict[str, Rol
 
 
 def _with_document(roles: dict[str, Role]) -> dict[str, Role]:
-    """The roles, with one for documents if it has another name."""
+    """Adds the role for documents if it has another name."""
     same = [roles[name] for name in (_DOCUMENT, *_DOCUMENT_TOO) if name in roles]
     return roles | ({_DOCUMENT: same[0]} if same else {})
 
@@ -350,7 +350,7 @@ def _python_object(path: str) -> OpenedEncoder:
         found = functools.reduce(getattr, attribute.split("."), module)
         found = found() if isinstance(found, type) else found
     except Exception as error:
-        # The user's own object may raise anything.
+        # The user's object may raise any exception.
         raise UserError(
             f"{path}: cannot be imported ({type(error).__name__}: {error}); {hint}"
         ) from None
@@ -363,7 +363,7 @@ def _python_object(path: str) -> OpenedEncoder:
         if callable(method := getattr(found, f"encode_{name}", None)):
             roles[name] = Role(method, roles[name].prompt if name in roles else "")
             settings += f" {name} {fingerprint(method)}"
-    # All that is known of it: some of its vectors, and the source of its module.
+    # Only some of its vectors and the source of its module are known.
     source = getattr(module, "__file__", None)
     facts = f"{path} {fingerprint(encode)}{settings}"
     digest = files.digest([Path(source)] if source else [], facts)
@@ -371,10 +371,10 @@ def _python_object(path: str) -> OpenedEncoder:
 
 
 def _by_length(encode: Encode, batch_size: int = 64) -> Encode:
-    """Encodes in batches; the texts come sorted by length, so there is little padding."""
+    """Encodes in batches; the texts are sorted by length, so there is little padding."""
 
     def encode_batches(texts: list[str]) -> np.ndarray:
-        # No texts are one empty batch, which has the right width.
+        # Without texts there is one empty batch, which has the right width.
         starts = range(0, max(len(texts), 1), batch_size)
         return np.concatenate([encode(texts[start : start + batch_size]) for start in starts])
 

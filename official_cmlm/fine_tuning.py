@@ -18,7 +18,7 @@ from official_cmlm.sentence_encoder import SentenceEncoder
 
 @dataclasses.dataclass(frozen=True)
 class FineTuningConfig:
-    """How the encoder is trained; the paper gives no settings, so BERT's (Devlin et al. 2019).
+    """Settings of a fine-tuning: BERT's (Devlin et al. 2019), as the paper gives none.
 
     Attributes:
       epochs: passes over the examples. Default 3 (BERT's appendix A.3).
@@ -47,19 +47,19 @@ def fine_tune(
     """Trains a copy of an encoder with a classifier on its sentence vector.
 
     Args:
-      path: the encoder directory; it is left as it is.
+      path: the encoder directory, which does not change.
       texts: n training texts.
       labels: int `[n]`, 0 to num_classes - 1.
-      num_classes: of the labels.
-      seed: of the classifier's weights, dropout and the order of texts.
+      num_classes: number of classes.
+      seed: seed of the classifier's weights, dropout and the order of texts.
       config: how to train.
-      progress: called with the number of steps, returns what is called with the steps done.
+      progress: takes the number of steps and returns a function that takes the steps done.
 
     Returns:
       A function from texts to labels int64 `[m]`.
 
     Raises:
-      UserError: if the folder is no encoder directory.
+      UserError: if the folder is not an encoder directory.
       ValueError: if texts and labels differ in number.
     """
     if len(texts) != len(labels) or not len(texts):
@@ -100,13 +100,11 @@ def fine_tune(
             chosen = mixed[start : start + config.batch_size]
             step(encoder.inputs([texts[i] for i in chosen]), tf.constant(labels[chosen], tf.int32))
             done(1)
-    # The weights that `encode` uses are copies in their own layout.
-    trained = SentenceEncoder(model, directory.vocabulary, length)
     kernel, bias = (weight.numpy() for weight in classifier.weights)
-    return lambda new: np.argmax(trained.encode(new) @ kernel + bias, axis=1)
+    return lambda new: np.argmax(encoder.encode(new) @ kernel + bias, axis=1)
 
 
 def _schedule(rate: float, steps: int) -> tf_keras.optimizers.schedules.LearningRateSchedule:
-    """Linear warm-up over a tenth of the steps, then linear decay to 0; Model Garden's classes."""
+    """Builds a linear warm-up over a tenth of the steps, then linear decay to 0."""
     falling = tf_keras.optimizers.schedules.PolynomialDecay(rate, steps, 0.0)
     return LinearWarmup(falling, warmup_steps=max(1, steps // 10), warmup_learning_rate=0.0)

@@ -29,16 +29,17 @@ def unit(
 ) -> np.ndarray:
     """Returns the rows scaled to length 1; a zero row stays zero.
 
+    Squares are summed in float64, in which those of large vectors do not overflow.
+
     Args:
       vectors: float `[n, dim]`.
       dtype: of the result; float64 where precision matters more than memory.
       in_place: overwrite `vectors`, which must have that type; saves the memory of a copy.
     """
     scaled = vectors if in_place else np.array(vectors, dtype)
-    norms = np.sqrt(np.einsum("nd,nd->n", scaled, scaled, dtype=dtype))
-    norms[norms == 0] = 1.0
-    scaled /= norms[:, np.newaxis]
-    return scaled
+    squares = np.einsum("nd,nd->n", scaled, scaled, dtype=np.float64)
+    norms = np.maximum(np.sqrt(squares), np.finfo(dtype).tiny)
+    return np.divide(scaled, norms[:, np.newaxis], out=scaled, casting="same_kind")
 
 
 def nearest(

@@ -8,16 +8,16 @@ version 6): `int8` divides each dimension's range, as calibration vectors have i
 import numpy as np
 
 PRECISIONS = ("float32", "int8", "ubinary")
-# Steps between the ends of a dimension's range; the codes are 0 to 255, less 128.
+# Steps between the ends of a dimension's range; the codes are 0 to 255, minus 128.
 _STEPS = 255
 _CACHED = 4096
 
 
 def ranges_of(vectors: np.ndarray) -> np.ndarray:
-    """The least and the largest value of each dimension, of which `to_int8` makes its steps.
+    """Returns the smallest and the largest value of each dimension, for `to_int8`.
 
     Args:
-      vectors: float `[n, dim]`, the calibration: some thousand vectors of texts as they will come.
+      vectors: float `[n, dim]`, the calibration: thousands of vectors of typical texts.
 
     Returns:
       float32 `[2, dim]`: minima and maxima.
@@ -36,11 +36,11 @@ def ranges_of(vectors: np.ndarray) -> np.ndarray:
 
 
 def to_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    """One byte a dimension: the number of the step that a value lies in, less 128.
+    """Encodes each value as a byte: the number of the step that holds it, minus 128.
 
     Args:
       vectors: float `[n, dim]`.
-      ranges: float32 `[2, dim]` of `ranges_of`; values outside get the code of its end.
+      ranges: float32 `[2, dim]` of `ranges_of`; values outside get the code of the nearest end.
 
     Returns:
       int8 `[n, dim]`.
@@ -55,11 +55,11 @@ def to_int8(vectors: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 
 
 def from_int8(codes: np.ndarray, ranges: np.ndarray) -> np.ndarray:
-    """The middle of the step of each code: float32 `[n, dim]`, half a step off at most.
+    """Decodes codes to the middle of their steps: float32 `[n, dim]`, at most half a step off.
 
     Args:
       codes: int8 `[n, dim]` of `to_int8`.
-      ranges: those that made them, float32 `[2, dim]`.
+      ranges: the ranges that they were made with, float32 `[2, dim]`.
 
     Raises:
       ValueError: as `to_int8`.
@@ -69,23 +69,23 @@ def from_int8(codes: np.ndarray, ranges: np.ndarray) -> np.ndarray:
 
 
 def decoding(ranges: np.ndarray, width: int) -> tuple[np.ndarray, np.ndarray]:
-    """(scales, offsets) float32 `[dim]`: `codes * scales + offsets` are the decoded vectors.
+    """Returns scales and offsets, float32 `[dim]`: `codes * scales + offsets` decodes codes.
 
-    A query's inner product with them is that of `query * scales` with the codes, plus that of the
-    query with the offsets; so codes are searched without being decoded.
+    A query's inner product with decoded vectors is the inner product of `query * scales` and the
+    codes plus that of the query and the offsets, so codes are searched without being decoded.
 
     Raises:
       ValueError: as `to_int8`.
     """
     starts, steps = _starts_and_steps(ranges, width)
-    # Of a dimension that was constant, the value itself.
+    # A constant dimension is decoded to its value.
     constant = np.asarray(ranges[1]) == ranges[0]
     offsets = starts + np.where(constant, np.float32(128), np.float32(128.5)) * steps
     return steps, offsets
 
 
 def to_ubinary(vectors: np.ndarray) -> np.ndarray:
-    """One bit a dimension, 1 for values above 0: uint8 `[n, ceil(dim / 8)]`, the first bit highest.
+    """Keeps the signs: a bit a dimension, 1 above 0, uint8 `[n, ceil(dim / 8)]`, first bit highest.
 
     Args:
       vectors: float `[n, dim]`.
@@ -94,7 +94,7 @@ def to_ubinary(vectors: np.ndarray) -> np.ndarray:
 
 
 def hamming(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
-    """The number of bits in which codes differ: uint16 `[n, m]`.
+    """Counts the bits in which codes differ: uint16 `[n, m]`.
 
     Args:
       queries: uint8 `[n, bytes]` of `to_ubinary`.
@@ -110,7 +110,7 @@ def hamming(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
         )
     queries, codes = _words(queries), _words(codes)
     distances = np.zeros([len(queries), len(codes)], np.uint16)
-    # As many codes at a time as stay in a core's cache, and of these a word at a time.
+    # This many codes stay in a core's cache; they are compared a word at a time.
     for start in range(0, len(codes), _CACHED):
         part = codes[start : start + _CACHED]
         for row, query in zip(distances[:, start : start + _CACHED], queries):
@@ -120,7 +120,7 @@ def hamming(queries: np.ndarray, codes: np.ndarray) -> np.ndarray:
 
 
 def _words(codes: np.ndarray) -> np.ndarray:
-    """The same bits in the largest words that divide a row."""
+    """Views the same bits as the largest words that divide a row."""
     codes = np.ascontiguousarray(codes)
     for kind in (np.uint64, np.uint32, np.uint16):
         if codes.shape[1] and codes.shape[1] % np.dtype(kind).itemsize == 0:

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from official_cmlm import embeddings as postprocess
 from official_cmlm.backends import Backend, open_folder
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
@@ -21,8 +20,9 @@ from official_cmlm.checkpoints.encoder_directory import (
     write_settings,
 )
 from official_cmlm.configs.encoder import VectorOverride
-from official_cmlm.embeddings import Ranges
+from official_cmlm.embeddings import Ranges, check_precision, quantize, similarity
 from official_cmlm.errors import UserError
+from official_cmlm.nearest import unit
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
 if TYPE_CHECKING:
@@ -30,19 +30,19 @@ if TYPE_CHECKING:
 
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-# Sentences, and characters of these, tokenised by one call.
+# Maximum numbers of sentences and of characters in a call of the tokenizer.
 _TOKENIZE_CHUNK, _TOKENIZE_CHARACTERS = 16384, 1 << 22
 ON_LONG = ("cut", "error", "ignore")
-# The roles of retrieval; sentence-transformers' folders have prompts under all of these names.
+# Names of prompts for the roles of retrieval in sentence-transformers' folders.
 _QUERY, _DOCUMENT = ("query",), ("document", "passage", "corpus")
 
 
 class TextCutWarning(UserWarning):
-    """Texts were longer than the encoder reads, and their ends are not in the embeddings.
+    """A warning that texts were cut at `max_seq_length`.
 
     Attributes:
-      texts: how many texts.
-      tokens: how many of their tokens, at least.
+      texts: number of these texts.
+      tokens: number of tokens that were cut off, at least.
     """
 
     def __init__(self, message: str, texts: int = 0, tokens: int = 0) -> None:
@@ -59,14 +59,14 @@ class SentenceEncoder:
     ((2, 768), dtype('float32'))
 
     Attributes:
-      backend: what computes the vectors; see `official_cmlm.backends`.
+      backend: computes the vectors; see `official_cmlm.backends`.
       vocabulary: the encoder's vocabulary.
-      max_seq_length: longer texts are cut to so many tokens, `[CLS]` and `[SEP]` included.
-      prompts: name -> what `encode` puts before each text where that name is asked for.
-      default_prompt_name: name of the prompt of texts for which none is asked; None: no prompt.
+      max_seq_length: longer texts are cut to this many tokens, `[CLS]` and `[SEP]` included.
+      prompts: name -> text that `encode(prompt_name=name)` puts before each sentence.
+      default_prompt_name: name of the prompt that is used without `prompt_name`; None: no prompt.
       similarity_fn_name: how `similarity` compares embeddings.
-      ranges: of each dimension, for embeddings of 8 bits; None: not calibrated, or only for another
-        pooling or other weights. See `calibrate`.
+      ranges: the range of each dimension, for embeddings of 8 bits; None: not calibrated, or only
+        for another pooling or other weights. See `calibrate`.
     """
 
     def __init__(
@@ -78,14 +78,14 @@ class SentenceEncoder:
         tokenizer: Tokenizer | None = None,
         settings: EncodingSettings | None = None,
     ) -> None:
-        """Makes an encoder of what is in memory.
+        """Makes an encoder from objects in memory.
 
         Args:
-          model: the Keras encoder, which the backend `tensorflow` computes, or another backend.
+          model: a Keras encoder, which the backend `tensorflow` computes, or another backend.
           vocabulary: its vocabulary.
           max_seq_length: see the attribute.
-          precision: of the arithmetic of a Keras encoder; see `load`.
-          tokenizer: gives the ids. Default: that of `tokenization.build_tokenizer`.
+          precision: precision of the arithmetic of a Keras encoder; see `load`.
+          tokenizer: turns texts into ids. Default: built by `tokenization.build_tokenizer`.
           settings: prompts and the like. Default: none.
 
         Raises:
@@ -131,7 +131,7 @@ class SentenceEncoder:
         Args:
           path: the folder.
           max_seq_length: in tokens; default is the folder's own, the longest that was trained.
-          precision: of the arithmetic; that of stored embeddings is an argument of `encode`.
+          precision: precision of the arithmetic; `encode` has an argument for stored embeddings.
             `float32` (default), or `bfloat16`: products of 8-bit mantissas with float32
             sums, about twice as fast on processors that have them (AVX512-BF16, AMX) and slower
             on others; the embeddings then differ in the third digit. With the backend `onnx`,
@@ -141,13 +141,13 @@ class SentenceEncoder:
             as the encoder was trained, or imported.
           sentence_vector: `pooled`, or `projected_mean`, the mean of CMLM's projections, which a
             training with the objective `cmlm` has. Default: the encoder's own.
-          backend: what computes the vectors, one of `official_cmlm.backends.BACKENDS`:
+          backend: computes the vectors, one of `official_cmlm.backends.BACKENDS`:
             `tensorflow` (default); `onnx`, ONNX Runtime, for which `path` may be a folder of
             `export.export_onnx` too; `auto`, the faster of these, measured once.
 
         Raises:
-          UserError: if the folder is no encoder directory, its checkpoint cannot be read, or it has
-            no such vector; for an unknown backend.
+          UserError: if the folder is not an encoder directory, its checkpoint cannot be read, or it
+            lacks the vector; for an unknown backend.
           ValueError: for another precision or a length that the position table does not cover.
         """
         if precision in ("uint8", "binary", "ubinary"):
@@ -169,17 +169,17 @@ class SentenceEncoder:
         """Stores prompts, similarity and ranges in an encoder directory, in place of those there.
 
         Ranges are stored with the pooling and a digest of the weights that they belong to. Without
-        any, a file of ranges that is there is removed, unless it came with this encoder and is of
-        another pooling or other weights.
+        ranges the folder's file of ranges is removed, unless it came with this encoder and belongs
+        to another pooling or other weights.
 
         Raises:
-          UserError: if the folder is none, or the prompts are not strings.
+          UserError: if the folder is not an encoder directory, or the prompts are not strings.
         """
         ranges = self.ranges
         if ranges is None and self._other_ranges:
             ranges = self._other_ranges[0]
         elif ranges is not None and ranges.origin.weights is None:
-            # An encoder in memory is taken to be the folder's.
+            # An encoder in memory counts as the folder's encoder.
             origin = dataclasses.replace(
                 ranges.origin, weights=EncoderDirectory.open(folder).weights_digest
             )
@@ -203,7 +203,7 @@ class SentenceEncoder:
         """The Keras encoder.
 
         Raises:
-          UserError: the backend has none.
+          UserError: if the backend has none.
         """
         if not hasattr(self.backend, "model"):
             raise UserError(
@@ -229,60 +229,61 @@ class SentenceEncoder:
 
         Args:
           sentences: a list of strings, or another collection of them; empty strings are allowed,
-            and a lone surrogate, which has no UTF-8, counts as `?`. Inside, sentences are batched
-            by length, so that little is padding.
-          batch_size: most sentences a batch; of long sentences fewer are taken.
+            and a lone surrogate, which has no UTF-8, counts as `?`. Sentences are batched by
+            length, so that there is little padding.
+          batch_size: maximum sentences a batch; long sentences come in smaller batches.
           normalize: scale each vector to length 1, for cosine similarity.
           show_progress: draw a progress bar with the time left on standard error.
           prompt_name: key of `prompts`; its text is put before each sentence. Default:
             `default_prompt_name`.
-          prompt: a text of your own in place of it; "" is none at all.
-          on_long: what becomes of sentences with more than `max_seq_length` tokens, prompt
-            included: `cut`, with one `TextCutWarning` that counts them; `error`; or `ignore`,
-            which cuts without a word. `encode_long` cuts nothing.
-          truncate_dim: keep so many of the first dimensions, before `normalize`. Default: all.
-          precision: of the embeddings that are returned, one of `embeddings.PRECISIONS`; see
-            `embeddings.quantize`. `int8` and `uint8` need `ranges`. Default `float32`. (That of
-            the arithmetic is an argument of `load`.)
+          prompt: another text in place of it; "" for no prompt.
+          on_long: treatment of sentences with more than `max_seq_length` tokens, prompt included:
+            `cut`, with one `TextCutWarning` that counts them; `error`; or `ignore`, which cuts
+            silently. `encode_long` cuts nothing.
+          truncate_dim: keep this many first dimensions, before `normalize`. Default: all.
+          precision: precision of the returned embeddings, one of `embeddings.PRECISIONS`; see
+            `embeddings.quantize`. `int8` and `uint8` need `ranges`. Default `float32`. (`load` has
+            an argument for the arithmetic.)
 
         Returns:
-          float32 `[n, dimension]`, or as `truncate_dim` and `precision` say; as many columns for
-          an empty list.
+          float32 `[n, dimension]`, or as `truncate_dim` and `precision` say; an empty list gives
+          the same number of columns.
 
         Raises:
           TypeError: if `sentences` is a single string or holds something other than strings.
-          ValueError: if `batch_size` is below 1, or another argument none that is known.
+          ValueError: if `batch_size` is below 1, or another argument has an unknown value.
           UserError: if an embedding is not finite, as with weights that overflow; if a sentence is
-            too long and `on_long` is `error`; if there is no such prompt, or ranges are missing.
+            too long and `on_long` is `error`; if the prompt is unknown, or ranges are missing.
         """
         sentences = _checked_sentences(sentences)
         if on_long not in ON_LONG:
             raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
         self._check_finish(normalize, truncate_dim, precision)
         prompt = self._prompt(prompt_name, prompt)
-        lost = _Lost(self.max_seq_length)
-        rows = self._token_rows(sentences, prompt, None if on_long == "ignore" else lost)
-        lost.report(on_long, len(sentences))
+        truncated = _Truncated(self.max_seq_length)
+        rows = self._token_rows(sentences, prompt, None if on_long == "ignore" else truncated)
+        truncated.report(on_long, len(sentences))
         embeddings = self._embed(rows, batch_size, show_progress)
         return self._finish(embeddings, normalize, truncate_dim, precision)
 
     def encode_query(self, sentences: Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` for queries of retrieval: with the prompt `query`, where there is one.
+        """Embeds queries of retrieval: `encode` with the prompt `query`, if there is one.
 
-        Without it they have no prompt, not even the default one.
+        Otherwise they get no prompt, not even the default one.
 
         Args:
-          sentences, **options: as of `encode`; a prompt that is given here is taken.
+          sentences, **options: see `encode`; a prompt among the options has priority.
         """
         return self.encode(sentences, **self._of_role(_QUERY, options))
 
     def encode_document(self, sentences: Sequence[str], **options: Any) -> np.ndarray:
-        """`encode` for documents of retrieval: with the prompt `document`, `passage` or `corpus`.
+        """Embeds documents of retrieval: `encode` with their prompt.
 
-        The first of these that is not empty; without one they have no prompt.
+        It is the first of `document`, `passage` and `corpus` that is not empty; otherwise documents
+        get no prompt.
 
         Args:
-          sentences, **options: as of `encode`; a prompt that is given here is taken.
+          sentences, **options: see `encode`; a prompt among the options has priority.
         """
         return self.encode(sentences, **self._of_role(_DOCUMENT, options))
 
@@ -301,19 +302,19 @@ class SentenceEncoder:
     ) -> np.ndarray:
         """Embeds texts of any length: the mean over windows of `max_seq_length` tokens.
 
-        A window begins `max_seq_length - 2 - overlap` tokens (with a prompt, its tokens less)
-        after the one before; the last one ends with the text. Each counts by its number of tokens.
-        A prompt stands before every window. The mean of an encoder that scales its embeddings to
-        length 1 is scaled so, too. A text that fits into one window has the vector of `encode`.
+        Each window begins `max_seq_length - 2 - overlap` tokens (fewer with a prompt) after the one
+        before it; the last one ends with the text. Windows are weighted by their numbers of tokens.
+        Every window gets the prompt. An encoder that scales its embeddings to length 1 scales the
+        mean too. A text that fits into one window has the vector of `encode`.
 
         Args:
           texts: one text, or a list of them.
-          overlap: tokens that a window shares with the one before. Default: an eighth of it.
-          batch_size, normalize, show_progress, prompt_name, prompt, truncate_dim, precision: as of
-            `encode`; the batches are of windows.
+          overlap: tokens that a window shares with the one before it. Default: an eighth of it.
+          batch_size, normalize, show_progress, prompt_name, prompt, truncate_dim, precision: see
+            `encode`; batches consist of windows.
 
         Returns:
-          As `encode`; of one text only its row.
+          The result of `encode`; for one text only its row.
 
         Raises:
           ValueError: for an overlap as long as a window.
@@ -341,8 +342,8 @@ class SentenceEncoder:
         means = (sums / totals[:, np.newaxis]).astype(np.float32)
         alone = np.bincount(owners, minlength=len(several)) == 1
         if self._normalizes:
-            means = postprocess.unit_rows(means)
-        # Of one window it is its vector, to the bit.
+            means = unit(means, in_place=True)
+        # A text of a single window keeps that window's vector bit for bit.
         first = np.searchsorted(owners, np.flatnonzero(alone))
         means[alone] = vectors[first]
         done = self._finish(means, normalize, truncate_dim, precision)
@@ -357,11 +358,11 @@ class SentenceEncoder:
     ) -> Ranges:
         """Finds the range of each dimension, which `precision="int8"` and `"uint8"` need.
 
-        It is kept in `ranges`; `save_settings` stores it.
+        The attribute `ranges` keeps it; `save_settings` stores it.
 
         Args:
-          sentences: some thousand texts of the kind that will be embedded.
-          normalize, truncate_dim: as they will be given to `encode`.
+          sentences: thousands of texts of the kind that will be embedded.
+          normalize, truncate_dim: the arguments that `encode` will get.
           **options: further arguments of `encode`.
 
         Raises:
@@ -372,7 +373,7 @@ class SentenceEncoder:
         return self.ranges
 
     def similarity(self, a: np.ndarray, b: np.ndarray) -> np.ndarray:
-        """Similarity of each row of `a` with each of `b`, as `similarity_fn_name` says.
+        """Computes the similarity of each row of `a` with each of `b` by `similarity_fn_name`.
 
         Args:
           a, b: embeddings, float `[n, dim]` and `[m, dim]`.
@@ -380,10 +381,10 @@ class SentenceEncoder:
         Returns:
           float32 `[n, m]`, see `embeddings.similarity`.
         """
-        return postprocess.similarity(a, b, self.similarity_fn_name)
+        return similarity(a, b, self.similarity_fn_name)
 
     def embed_together(self, sentences: Sequence[str]) -> np.ndarray:
-        """Embeds sentences as one batch, whatever their lengths; for measurements.
+        """Embeds sentences as one batch, regardless of their lengths; for measurements.
 
         Returns:
           float32 `[n, dimension]`, as `encode(sentences, prompt="", on_long="ignore")`.
@@ -403,12 +404,12 @@ class SentenceEncoder:
         prompt_name: str | None = None,
         prompt: str | None = None,
     ) -> np.ndarray:
-        """Tokens of each sentence before it is cut, `[CLS]`, `[SEP]` and a prompt's included.
+        """Counts the tokens of each sentence before it is cut, special ones and prompt included.
 
         Sentences with more than `max_seq_length` are cut by `encode`.
 
         Args:
-          sentences, prompt_name, prompt: as of `encode`, with the same default prompt.
+          sentences, prompt_name, prompt: see `encode`.
 
         Returns:
           int64 `[n]`.
@@ -421,7 +422,7 @@ class SentenceEncoder:
         return np.concatenate([np.zeros([0], np.int64), *map(_lengths, chunks)])
 
     def inputs(self, sentences: Sequence[str]) -> "dict[str, tf.Tensor]":
-        """The inputs of `model` for these sentences, e.g. to train it further.
+        """Returns the inputs of `model` for these sentences, e.g. to train it further.
 
         Returns:
           `input_word_ids`, `input_mask` and `input_type_ids`, int32 `[n, longest]`; `[0, 2]` for
@@ -449,7 +450,7 @@ class SentenceEncoder:
         show_progress: bool,
         numbers: np.ndarray | None = None,
     ) -> np.ndarray:
-        """Embeds rows of ids; `numbers` are those of their texts, for messages."""
+        """Embeds rows of ids; `numbers` are the numbers of their texts, for messages."""
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         lengths = _lengths(rows)
@@ -459,7 +460,7 @@ class SentenceEncoder:
             ids = self._pad(rows, chosen, lengths[chosen])
             return self.backend.embed(ids, lengths[chosen].astype(np.int32))
 
-        # What is padded to, at least, is computed too.
+        # Padding is computed too, so batches are made by the padded length.
         computed = np.maximum(lengths, self.backend.padded_length)
         batches = list(_batches(computed, batch_size, self.backend.batch_tokens))
         pool = ThreadPoolExecutor(self.backend.concurrent)
@@ -470,8 +471,8 @@ class SentenceEncoder:
         return embeddings
 
     def _check_finish(self, normalize: bool, truncate_dim: int | None, precision: str) -> None:
-        """Raises what `_finish` would, before any work."""
-        postprocess.check_precision(precision)
+        """Raises the errors of `_finish` before any work."""
+        check_precision(precision)
         if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
             raise ValueError(f"truncate_dim must be 1 to {self.dimension}, got {truncate_dim}")
         empty = np.zeros([0, self.dimension], np.float32)
@@ -480,11 +481,11 @@ class SentenceEncoder:
     def _finish(
         self, embeddings: np.ndarray, normalize: bool, truncate_dim: int | None, precision: str
     ) -> np.ndarray:
-        """Shortened, scaled and quantised, in this order, as sentence-transformers does it."""
+        """Shortens, scales and quantises, in the order of sentence-transformers."""
         if truncate_dim is not None and truncate_dim < self.dimension:
             embeddings = embeddings[:, :truncate_dim].copy()
         if normalize:
-            postprocess.unit_rows(embeddings)
+            unit(embeddings, in_place=True)
         ranges = self.ranges
         if precision in ("int8", "uint8"):
             if ranges is not None:
@@ -494,10 +495,10 @@ class SentenceEncoder:
                     f"precision {precision}: the stored ranges are of other vectors: "
                     f"{self._other_ranges[1]}; call calibrate(texts)"
                 )
-        return postprocess.quantize(embeddings, precision, ranges)
+        return quantize(embeddings, precision, ranges)
 
     def _prompt(self, name: str | None, prompt: str | None) -> str:
-        """What is put before each text."""
+        """Returns the text that is put before each sentence."""
         if prompt is not None:
             return prompt
         name = self.default_prompt_name if name is None else name
@@ -520,17 +521,17 @@ class SentenceEncoder:
         return np.split(rows.values, rows.row_splits[1:-1])
 
     def _token_rows(
-        self, sentences: Sequence[str], prompt: str = "", lost: "_Lost | None" = None
+        self, sentences: Sequence[str], prompt: str = "", truncated: "_Truncated | None" = None
     ) -> TokenRows:
-        """Ids of each sentence, without special tokens; those behind the longest are left out."""
+        """Returns the ids of each sentence without special tokens, cut at `max_seq_length`."""
         values, splits = [np.zeros([0], np.int32)], [np.zeros([1], np.int64)]
         # Each character has at least one byte.
         most = self.vocabulary.most_bytes(self.max_seq_length)
         start = 0
         for texts in _chunks(sentences, most, prompt):
             whole = self._tokenizer.tokenize(texts)
-            if lost is not None:
-                lost.count(whole, sentences[start : start + len(texts)], len(prompt), most)
+            if truncated is not None:
+                truncated.count(whole, sentences[start : start + len(texts)], len(prompt), most)
                 start += len(texts)
             chunk = _cut(whole, self.max_seq_length - 2)
             values.append(chunk.values)
@@ -538,11 +539,11 @@ class SentenceEncoder:
         return TokenRows(np.concatenate(values), np.concatenate(splits))
 
     def _pad(self, rows: TokenRows, chosen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """`[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
-        # The two special tokens are in every row, so no row is shorter.
+        """Builds `[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
+        # Every row has the two special tokens, so no row is shorter.
         ids_of, width = self.vocabulary.special_ids, int(lengths.max(initial=2))
         columns = np.arange(width)
-        # Column 1 holds the first token; what lies outside a row is overwritten below.
+        # Column 1 holds the first token; values outside a row are overwritten below.
         source = rows.row_splits[chosen][:, np.newaxis] + columns - 1
         inside = (columns > 0) & (columns < lengths[:, np.newaxis] - 1)
         ids = np.full([len(chosen), width], ids_of["pad"], np.int32)
@@ -559,18 +560,18 @@ def _of_keras(model: "SentenceEncoderModel", precision: str) -> Backend:
 
 
 def _lengths(rows: TokenRows) -> np.ndarray:
-    """Tokens of each row with its two special ones: int64 `[n]`."""
+    """Counts the tokens of each row with its two special ones: int64 `[n]`."""
     return np.diff(rows.row_splits) + 2
 
 
 @dataclasses.dataclass
-class _Lost:
-    """Counts what is behind the longest length.
+class _Truncated:
+    """Counts the texts that are cut at `max_seq_length`, and their tokens.
 
     Attributes:
-      max_seq_length: that length, special tokens included.
-      texts: how many texts are longer.
-      tokens: how many tokens of these are behind it.
+      max_seq_length: longest length, special tokens included.
+      texts: number of longer texts.
+      tokens: number of their tokens beyond that length.
       exact: whether all of their tokens were seen.
     """
 
@@ -592,7 +593,7 @@ class _Lost:
         self.tokens += int(over.sum())
 
     def report(self, on_long: str, total: int) -> None:
-        """Warns, or raises `UserError`, if anything is lost."""
+        """Warns, or raises `UserError`, if a text is cut."""
         if not self.texts:
             return
         least = "" if self.exact else "at least "
@@ -612,7 +613,7 @@ class _Lost:
 
 
 def _stacklevel() -> int:
-    """For a warning in the function that calls this: the first call from outside of this module."""
+    """Returns the `stacklevel` of a warning for the first caller outside of this module."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and frame.f_globals is globals():
         level, frame = level + 1, frame.f_back
@@ -620,10 +621,10 @@ def _stacklevel() -> int:
 
 
 def _common_starts(prompt: np.ndarray, ids: list[np.ndarray]) -> list[int]:
-    """How many of a prompt's tokens each row of ids begins with.
+    """Counts the tokens of a prompt with which each row of ids begins.
 
-    All but the last ones: what follows may be joined to these, as byte pair encoding joins a space
-    and the word behind it.
+    The last ones may be missing: they may be joined with the text, as byte pair encoding joins a
+    space and the word after it.
     """
     starts = []
     for row in ids:
@@ -639,18 +640,18 @@ def _windows(
     """Cuts rows of ids into windows.
 
     Args:
-      ids: int32, of each text; the first of them are the prompt's.
-      ahead: of each text, how many tokens of the prompt stand before each of its windows.
+      ids: int32 ids of each text, the prompt's first.
+      ahead: for each text, the number of the prompt's tokens that precede each of its windows.
       longest: tokens of a window, these included.
-      overlap: tokens that a window shares with the one before; None: an eighth of what it holds
-        behind the prompt.
+      overlap: tokens that a window shares with the one before it; None: an eighth of its tokens
+        after the prompt.
 
     Returns:
-      The windows, and the number of the text that each is of, ascending, int64.
+      The windows, and the number of each window's text, ascending, int64.
     """
     rows, owners = [np.zeros([0], np.int32)], []
     for number, (row, start) in enumerate(zip(ids, ahead)):
-        # With the prompt as it was tokenised before the text.
+        # Each window begins with the prompt as it was tokenised before the text.
         prompt, width = row[:start], longest - start
         shared = width // 8 if overlap is None else overlap
         while True:
@@ -664,9 +665,9 @@ def _windows(
 
 
 def _chunks(sentences: Sequence[str], most: int | None, prompt: str = "") -> Iterator[list[str]]:
-    """The sentences behind the prompt, in lists that fit in the memory.
+    """Yields the sentences after the prompt, in lists that fit in memory.
 
-    Of each at most so many characters, prompt included.
+    Each has at most `most` characters, prompt included.
     """
     chunk, characters = [], 0
     for sentence in sentences:
@@ -680,7 +681,7 @@ def _chunks(sentences: Sequence[str], most: int | None, prompt: str = "") -> Ite
 
 
 def _cut(rows: TokenRows, longest: int) -> TokenRows:
-    """The first ids of each row."""
+    """Cuts each row to its first ids."""
     lengths = np.diff(rows.row_splits)
     if lengths.max(initial=0) <= longest:
         return rows
@@ -690,10 +691,10 @@ def _cut(rows: TokenRows, longest: int) -> TokenRows:
 
 
 def _batches(lengths: np.ndarray, batch_size: int, tokens: int) -> Iterator[np.ndarray]:
-    """Indices of the sentences of each batch, the longest sentences first; `lengths` in tokens.
+    """Yields the indices of each batch's sentences, the longest first; `lengths` in tokens.
 
     A batch of long sentences has fewer of them, so memory does not grow with their length. Batches
-    have little padding, and the first one shows whether the memory suffices.
+    have little padding, and the first one shows whether memory suffices.
     """
     order = np.argsort(-lengths, kind="stable")
     start = 0
@@ -714,7 +715,7 @@ def _check_sentences(sentences: Sequence[str]) -> None:
 
 
 def _checked_sentences(sentences: Sequence[str]) -> list[str]:
-    """The sentences of any collection, such as a set or a generator."""
+    """Lists the sentences of any collection, such as a set or a generator, after a check."""
     several = isinstance(sentences, Iterable) and not isinstance(sentences, (str, bytes))
     found = list(sentences) if several else sentences
     _check_sentences(found)
@@ -731,7 +732,7 @@ def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
 
 
 def _progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
-    """Passes (indices, vectors) of finished batches on and draws how many sentences that makes."""
+    """Passes on (indices, vectors) of batches and draws the number of finished sentences."""
     if not show:
         yield from results
         return

@@ -1,4 +1,4 @@
-"""What processes that work for another one have in common."""
+"""Preparation of processes that work for another one."""
 
 import multiprocessing
 import multiprocessing.connection
@@ -20,10 +20,10 @@ def end_with_parent() -> None:
 
 
 def prepare_worker(workers: int) -> None:
-    """Makes this one of several processes that compute: it ends with its parent, which ends it.
+    """Prepares one of several processes that compute; it ends only when its parent ends.
 
-    Where the environment does not say otherwise it takes its share of the cores. Call it before
-    the libraries that compute are imported.
+    Unless the environment says otherwise, it gets its share of the cores. Call it before the
+    libraries that compute are imported.
     """
     end_with_parent()
     # The parent ends the run in order.

@@ -41,8 +41,8 @@ class Backend(Protocol):
       padded_length: tokens that it pads each row to itself, as `EncoderConfig.padded_length`; 0
         where it computes no more than the batch has.
       batch_tokens: tokens of a batch, padding included, that reach full speed and fit in the
-        caches. A batch of long sentences has fewer of them.
-      concurrent: batches that are best computed at once.
+        caches; a batch of long sentences has fewer sentences.
+      concurrent: number of batches that are computed at once.
     """
 
     name: str
@@ -101,7 +101,7 @@ def open_folder(
       override: the vector that the backend computes.
 
     Raises:
-      UserError: if there is no such backend, or it cannot open the folder.
+      UserError: if the backend is unknown, or cannot open the folder.
     """
     if name not in BACKENDS:
         raise UserError(f"backend {name!r}: no such backend; take one of {', '.join(BACKENDS)}")

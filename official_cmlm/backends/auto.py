@@ -1,4 +1,4 @@
-"""The fastest of the backends that are installed, by a measurement of about a second."""
+"""The choice of the fastest installed backend, by a measurement of about a second."""
 
 import contextlib
 import hashlib

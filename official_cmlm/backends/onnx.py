@@ -46,9 +46,9 @@ from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 from official_cmlm.tokenization.wordpiece_rust import RustWordPiece
 
-# Folder of the graphs in an exported folder, as sentence-transformers looks for them.
+# Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"
-# Counts what a graph of the same weights may look like; another number makes new graphs.
+# Version of the graphs in the cache; another number makes new graphs of the same weights.
 _GRAPH_VERSION = 1
 
 
@@ -56,7 +56,7 @@ class OnnxBackend:
     """Embeds by a graph of `onnx_graph`; see `backends.Backend`.
 
     Attributes:
-      description: what the graph says of itself.
+      description: the facts that the graph stores.
     """
 
     name = "onnx"
@@ -69,8 +69,8 @@ class OnnxBackend:
 
         Args:
           graph: the `.onnx` file, or its content.
-          threads: of one batch. Default: `usable_cores`.
-          name: of a content, for messages.
+          threads: threads for one batch. Default: `usable_cores`.
+          name: name of a content, for messages.
 
         Raises:
           UserError: if ONNX Runtime is missing, or cannot read the file.
@@ -82,7 +82,7 @@ class OnnxBackend:
         options.intra_op_num_threads = threads or usable_cores()
         # A thread that spins while it waits for work takes its core from the other batch.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-        # Errors come as exceptions.
+        # Errors are raised as exceptions, so they are not logged too.
         options.log_severity_level = 4
         try:
             self._session = onnxruntime.InferenceSession(
@@ -92,7 +92,7 @@ class OnnxBackend:
             )
             values = self._session.get_modelmeta().custom_metadata_map[METADATA]
             self.description = GraphDescription(**json.loads(values))
-        except Exception as error:  # ONNX Runtime's have no common class of their own.
+        except Exception as error:  # ONNX Runtime's errors have no common class.
             where = name if isinstance(graph, bytes) else graph
             raise UserError(
                 f"{where}: ONNX Runtime cannot open it as a graph of export.export_onnx "
@@ -103,7 +103,7 @@ class OnnxBackend:
         self.dimension = self.description.dimension
         self.max_positions = self.description.max_positions
         self.padded_length = self.description.padded_length
-        # While one batch is at a step of one thread, another one has the other cores.
+        # While one batch is in a single-threaded step, another one uses the other cores.
         self.concurrent = 2 if usable_cores() > 1 else 1
 
     def embed(self, word_ids: np.ndarray, lengths: np.ndarray) -> np.ndarray:
@@ -116,17 +116,17 @@ class OnnxBackend:
 
 
 def graph_name(precision: str) -> str:
-    """Name of a graph's file: `model.onnx`, `model_qint8_avx2.onnx`."""
+    """Returns the name of a graph's file: `model.onnx`, `model_qint8_avx2.onnx`."""
     return "model.onnx" if precision == "float32" else f"model_{precision}.onnx"
 
 
 def fastest_int8() -> str:
-    """The key of `PRECISIONS` for this processor."""
+    """Returns the key of `PRECISIONS` for this processor."""
     try:
         flags = Path("/proc/cpuinfo").read_text(encoding="utf-8").split()
     except OSError:
         flags = []
-    # These sum four products of 8 bits in 32; so do the instructions of 64-bit ARM.
+    # These sum four 8-bit products in 32 bits, as the instructions of 64-bit ARM do.
     with_32_bits = {"avx512_vnni", "avx_vnni", "asimddp"} & set(flags)
     return "qint8_avx512_vnni" if with_32_bits else "qint8_avx2"
 
@@ -161,7 +161,7 @@ def open_folder(
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder holds graphs of `export.export_onnx`."""
+    """Returns whether a folder holds graphs of `export.export_onnx`."""
     return any((folder / SUBFOLDER / graph_name(name)).exists() for name in PRECISIONS)
 
 
@@ -188,7 +188,7 @@ def _check_vector(folder: Path, override: VectorOverride, exported: EmbeddingId)
 
 
 def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
-    """The vocabulary of an exported folder, whose files are those of Hugging Face."""
+    """Reads the vocabulary of an exported folder, whose files are Hugging Face's."""
     if description.vocabulary == WordPieceVocabulary.kind:
         markers = description.settings.get("markers", "bert")
         if markers not in tuple(MARKERS):
@@ -214,7 +214,7 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
 
 
 def _tokenizer(vocabulary: Vocabulary) -> Tokenizer | None:
-    """One that needs no TensorFlow."""
+    """Builds a tokenizer that does not need TensorFlow; None: the vocabulary's own does not."""
     if isinstance(vocabulary, WordPieceVocabulary):
         return RustWordPiece(vocabulary)
     if isinstance(vocabulary, SentencePieceVocabulary):
@@ -289,7 +289,7 @@ def cache_folder() -> Path:
 
 
 def usable_cores() -> int:
-    """The cores that this process may use, or the threads that its environment asks for.
+    """Returns the cores that this process may use, or fewer if its environment says so.
 
     The variables are those that `worker_processes` sets to a process's share.
     """

@@ -1,9 +1,9 @@
 """Writes an encoder as an ONNX graph: the forward pass of `modeling.cpu_forward`.
 
 The graph is made of the operations that ONNX Runtime has for Transformers (`com.microsoft`), so
-that nothing depends on what its optimiser recognises. With 8-bit weights the products
-are of integers: each input is quantised as it comes, with one scale for the whole of it, each
-column of a weight has a scale of its own.
+that nothing depends on what its optimiser recognises. With 8-bit weights the products are integer
+products: each input is quantised at run time with one scale, each column of a weight has a scale of
+its own.
 """
 
 import dataclasses
@@ -23,32 +23,32 @@ if TYPE_CHECKING:
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
     from official_cmlm.tokenization import Vocabulary
 
-# Operators of ONNX itself; the format's version is the oldest that has them all.
+# Version of ONNX's operators, and the oldest version of the format that has them all.
 _OPSET, _IR_VERSION = 18, 9
 _CONTRIB = "com.microsoft"
-# A protobuf, which a graph with its weights is, ends at 2 GiB.
+# A graph with its weights is one protobuf message, which is limited to 2 GiB.
 _MOST_BYTES = (1 << 31) - (1 << 20)
-# The smallest value that GELU has.
+# A lower bound of GELU.
 _LOWEST_GELU = -0.17
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
-# Key of the graph's metadata; see `GraphDescription`.
+# Key of the metadata with the `GraphDescription`.
 METADATA = "official_cmlm"
 
 
 @dataclasses.dataclass(frozen=True)
 class Weights8:
-    """How weights are rounded to 8 bits.
+    """The rounding of weights to 8 bits.
 
     Attributes:
-      largest: of the integers, whose smallest is its negative. AVX2 without VNNI sums two products
-        of 8 bits in 16 bits, which saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
+      largest: the largest integer; the smallest is its negative. AVX2 without VNNI sums two 8-bit
+        products in 16 bits, which saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
     """
 
     largest: int
 
 
-# Name of the file's end -> how its weights are kept; None: float32.
+# End of the file's name -> rounding of its weights; None: float32.
 PRECISIONS: dict[str, Weights8 | None] = {
     "float32": None,
     "qint8_avx2": Weights8(64),
@@ -58,17 +58,17 @@ PRECISIONS: dict[str, Weights8 | None] = {
 
 @dataclasses.dataclass(frozen=True)
 class GraphDescription:
-    """What a program must know beside the graph; kept in it as JSON under `METADATA`.
+    """Facts that a program needs besides the graph, which holds them as JSON under `METADATA`.
 
     Attributes:
       dimension: width of `sentence_embedding`.
       max_positions: the longest sequence that the graph takes, in tokens.
       max_seq_length: longer texts are cut to so many tokens, special ones included.
-      padded_length: tokens that are computed at least of each text; 0 but for `mean_padded`.
+      padded_length: see `EncoderConfig.padded_length`.
       pooling, sentence_vector, normalize: the encoder's.
       precision: a key of `PRECISIONS`.
-      vocabulary: its kind, `wordpiece`, `byte_pair` or `sentencepiece`.
-      settings: the vocabulary's, besides its entries.
+      vocabulary: kind of the vocabulary, `wordpiece`, `byte_pair` or `sentencepiece`.
+      settings: the vocabulary's settings.
     """
 
     dimension: int
@@ -90,7 +90,7 @@ def graph_of(
     precision: str,
     token_types: bool = True,
 ) -> bytes:
-    """The ONNX file of a Keras encoder; see `write_graph`."""
+    """Writes a Keras encoder as an ONNX file; see `write_graph`."""
     from official_cmlm.modeling.sentence_encoder import encoder_variables
 
     config = model.config
@@ -121,19 +121,19 @@ def write_graph(
     description: GraphDescription,
     token_types: bool,
 ) -> bytes:
-    """The ONNX file of an encoder.
+    """Writes an encoder as an ONNX file and returns its content.
 
     Its inputs are int64 `[batch, seq]`: `input_ids`, `attention_mask` (1 for real tokens, which
-    stand first) and, where wanted, `token_type_ids`. Its outputs are float32: `last_hidden_state`
+    come first) and optionally `token_type_ids`. Its outputs are float32: `last_hidden_state`
     `[batch, seq, hidden]` and `sentence_embedding` `[batch, embedding_size]`, as `encode` returns.
 
     Args:
-      weights: by the names of `modeling.sentence_encoder.encoder_variables`.
+      weights: weights by the names of `modeling.sentence_encoder.encoder_variables`.
       projection: kernels `[N - 1, in, out]` and biases `[N - 1, out]` of CMLM's projection, layer
         by layer; empty where the encoder has none.
-      config: the encoder's.
-      description: goes into the file; its `precision` decides how weights are kept.
-      token_types: whether the graph takes token types; without, each is 0.
+      config: the encoder's config.
+      description: facts for the file; its `precision` selects the rounding of weights.
+      token_types: whether the graph takes token types; otherwise each is 0.
 
     Raises:
       UserError: if the package `onnx` is missing, for an encoder beyond 2 GiB, or for one with a
@@ -146,7 +146,7 @@ def write_graph(
     read = _Read(weights)
     encoder = _Encoder(graph, read, config)
     encoder.build(projection, token_types and config.type_vocab_size > 0)
-    # BERT's pooler is part of every encoder, and of the vector of some.
+    # Every encoder has BERT's pooler, but only some vectors go through it.
     unread = sorted(name for name in read.unread() if not name.startswith("pooler_transform/"))
     if unread:
         raise UserError(
@@ -170,7 +170,7 @@ def write_graph(
 
 
 class _Read(dict[str, np.ndarray]):
-    """Weights, and which of them were never looked up."""
+    """Weights that remember which of them were never looked up."""
 
     def __init__(self, weights: Mapping[str, np.ndarray]) -> None:
         super().__init__(weights)
@@ -181,12 +181,12 @@ class _Read(dict[str, np.ndarray]):
         return super().__getitem__(name)
 
     def unread(self) -> set[str]:
-        """Names of these."""
+        """Returns the names of weights that were never looked up."""
         return self.keys() - self._names
 
 
 class _Graph:
-    """Nodes and tensors in the order in which they are made; a value is the name of a tensor."""
+    """An ONNX graph under construction; its methods take and return names of tensors."""
 
     def __init__(self, weights8: Weights8 | None) -> None:
         self.tensors: list[onnx.TensorProto] = []
@@ -195,7 +195,7 @@ class _Graph:
         self._weights8 = weights8
 
     def tensor(self, name: str, array: np.ndarray) -> str:
-        """A weight or another constant."""
+        """Adds a weight or another constant."""
         from onnx import numpy_helper
 
         self.tensors.append(numpy_helper.from_array(np.asarray(array, order="C"), name))
@@ -203,15 +203,15 @@ class _Graph:
 
     @property
     def is_float(self) -> bool:
-        """Whether weights are kept in float32."""
+        """Whether the weights are float32."""
         return self._weights8 is None
 
     def ints(self, *values: int, dtype: type = np.int64) -> str:
-        """A constant vector."""
+        """Adds a constant vector."""
         return self._constant(np.array(values, dtype))
 
     def scalar(self, value: float, dtype: type = np.float32) -> str:
-        """A constant of no dimension."""
+        """Adds a constant scalar."""
         return self._constant(np.array(value, dtype))
 
     def _constant(self, array: np.ndarray) -> str:
@@ -224,7 +224,7 @@ class _Graph:
     def add(
         self, kind: str, *inputs: str, domain: str = "", output: str = "", **attributes: Any
     ) -> str:
-        """A node; returns its first output. An input that is left out is an empty string."""
+        """Adds a node and returns its first output; an omitted input is an empty string."""
         from onnx import helper
 
         name = output or f"{kind}_{len(self._nodes)}"
@@ -234,17 +234,17 @@ class _Graph:
         return name
 
     def contrib(self, kind: str, *inputs: str, output: str = "", **attributes: Any) -> str:
-        """A node of ONNX Runtime's own operators."""
+        """Adds a node of ONNX Runtime's own operators."""
         return self.add(kind, *inputs, domain=_CONTRIB, output=output, **attributes)
 
     def several(self, kind: str, inputs: list[str], outputs: list[str], **attributes: Any) -> None:
-        """A node with several outputs, whose names are given."""
+        """Adds a node with several outputs of given names."""
         from onnx import helper
 
         self._nodes.append(helper.make_node(kind, inputs, outputs, **attributes))
 
     def product(self, values: str, name: str, kernel: np.ndarray, bias: np.ndarray | None) -> str:
-        """`values · kernel (+ bias)`, of integers where the weights are."""
+        """Adds `values · kernel (+ bias)`, an integer product if the weights are integers."""
         bias_name = "" if bias is None else self.tensor(f"{name}/bias", bias)
         if self.is_float:
             kernel_name = self.tensor(f"{name}/kernel", kernel)
@@ -255,10 +255,10 @@ class _Graph:
         return self.contrib("DynamicQuantizeMatMul", values, rounded, scale, zero, bias_name)
 
     def product_by_row(self, values: str, name: str, kernel: np.ndarray, bias: np.ndarray) -> str:
-        """`product` of activations whose rows differ much in size, none of them below -0.17.
+        """Adds a `product` of activations whose rows differ much in size and are above -0.17.
 
-        What comes out of GELU is hundreds of times larger at a few tokens, so that one scale
-        would leave the others few steps; here each row is divided by its largest value first.
+        The outputs of GELU are hundreds of times larger at a few tokens, so one scale would leave
+        the others few steps; here each row is divided by its largest value first.
         """
         if self.is_float:
             return self.product(values, name, kernel, bias)
@@ -268,7 +268,7 @@ class _Graph:
         return self.add("Add", self.add("Mul", out, largest), self.tensor(f"{name}/bias", bias))
 
     def rounded(self, name: str, kernel: np.ndarray) -> tuple[str, str]:
-        """A kernel `[in, out]` as int8 and the scales of its columns, float32 `[out]`."""
+        """Adds a kernel `[in, out]` as int8 and the scales of its columns, float32 `[out]`."""
         largest = self._weights8.largest
         scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / largest
         integers = np.clip(np.rint(kernel / scale), -largest, largest).astype(np.int8)
@@ -286,7 +286,7 @@ class _Graph:
 
 
 class _Encoder:
-    """The forward pass, see `modeling.cpu_forward`."""
+    """Builder of the forward pass of `modeling.cpu_forward`."""
 
     def __init__(
         self, graph: _Graph, weights: Mapping[str, np.ndarray], config: "EncoderConfig"
@@ -368,7 +368,7 @@ class _Encoder:
         scale, shift = self._norm_weights("embeddings/layer_norm")
         epsilon = config.layer_norm_epsilon
         hidden = graph.add("LayerNormalization", hidden, scale, shift, epsilon=epsilon)
-        # In float32 always: it is a thousandth of the work.
+        # This product is always float32: it is a thousandth of the work.
         return self._dense(hidden, "embedding_projection") if config.embedding_width else hidden
 
     def _relative_bias(self, ids: str) -> str:
@@ -376,7 +376,7 @@ class _Encoder:
         from official_cmlm.modeling.relative_positions import buckets_of_distances
 
         graph, table = self._graph, self._weights["relative_attention_bias/embeddings"]
-        # Of each distance, [distances, heads].
+        # The bias of each distance, [distances, heads].
         rows = table[buckets_of_distances(len(table))]
         farthest = len(rows) // 2
         batch, length = (
@@ -390,13 +390,13 @@ class _Encoder:
         places = graph.add("Add", places, limits[1])
         bias = graph.add("Gather", graph.tensor("relative_attention_bias/distances", rows), places)
         bias = graph.add("Transpose", bias, perm=[2, 0, 1])
-        # ONNX Runtime before 1.20 takes it of every text only.
+        # ONNX Runtime before 1.20 needs the bias of every text.
         batch = graph.add("Unsqueeze", batch, graph.ints(0))
         shape = graph.add("Concat", batch, graph.add("Shape", bias), axis=0)
         return graph.add("Expand", bias, shape)
 
     def _layer(self, hidden: str, mask: str, bias: str, scope: str) -> str:
-        """One Transformer block on `[batch, seq, hidden]`."""
+        """Adds one Transformer block on `[batch, seq, hidden]`."""
         graph, config = self._graph, self._config
         context = self._attention(hidden, mask, bias, f"{scope}/self_attention")
         attended = self._product(context, f"{scope}/self_attention/attention_output")
@@ -416,14 +416,14 @@ class _Encoder:
         kernels = [self._weights[f"{name}/kernel"].reshape(width, width) for name in names]
         biases = [self._weights[f"{name}/bias"].reshape(width) for name in names]
         kernel, bias = np.concatenate(kernels, axis=1), np.concatenate(biases)
-        # Scores of padding get this added: after it their weights are 0 in float32.
+        # Scores of padding get this value, with which their weights are 0 in float32.
         settings = {"num_heads": self._config.num_attention_heads, "mask_filter_value": -1e9}
         if graph.is_float:
             kernel_name = graph.tensor(f"{scope}/kernel", kernel)
             bias_name = graph.tensor(f"{scope}/bias", bias)
             inputs = [hidden, kernel_name, bias_name, mask, *(["", added] if added else [])]
             return graph.contrib("Attention", *inputs, **settings)
-        # The two matrix products of an attention stay in float32.
+        # The two matrix products of the attention stay in float32.
         both = graph.product(hidden, scope, kernel, bias)
         sizes = graph.ints(width, width, width)
         parts = [f"{scope}/{role}_values" for role in ("query", "key", "value")]
@@ -465,7 +465,7 @@ class _Encoder:
         real = graph.add("Cast", mask, to=_type("FLOAT"))
         real = graph.add("Unsqueeze", real, graph.ints(2))
         if pooling.reduction == "max":
-            # `[batch, 1]`, whether a row has a real token.
+            # `[batch, 1]`: whether a row has a real token.
             any_real = graph.add("ReduceMax", real, graph.ints(1), keepdims=0)
             is_real = graph.add("Greater", real, graph.scalar(0))
             lowest = graph.scalar(np.finfo(np.float32).min)
@@ -487,9 +487,9 @@ class _Encoder:
         return graph.add("Max", mask, graph.add("Mul", inside, any_real))
 
     def _projected_mean(self, vector: str, layers: list[tuple[np.ndarray, np.ndarray]]) -> str:
-        """The mean over CMLM's projections of `[batch, hidden]`, the first being the identity."""
+        """Adds the mean over CMLM's projections of `[batch, hidden]`; the first is the identity."""
         graph, count = self._graph, 1 + len(layers[0][0])
-        # [N - 1, batch, hidden]; the products stay in float32, they are of one vector a text.
+        # [N - 1, batch, hidden]; the products stay in float32, as each text has only one vector.
         values = graph.add("Unsqueeze", vector, graph.ints(0))
         for index, (kernel, bias) in enumerate(layers):
             values = values if index == 0 else graph.add("Relu", values)
@@ -504,7 +504,7 @@ class _Encoder:
         return self._graph.add("Add", product, self._tensor(f"{name}/bias"))
 
     def _quotient(self, values: str, divisor: str) -> str:
-        """0 where the divisor, which is not negative, is 0."""
+        """Adds a quotient that is 0 where the divisor is 0; the divisor is not negative."""
         graph = self._graph
         there = graph.add("Greater", divisor, graph.scalar(0))
         safe = graph.add("Where", there, divisor, graph.scalar(1))

@@ -24,7 +24,7 @@ class TensorFlowBackend:
     """
 
     name = "tensorflow"
-    # Enough for full speed, small enough for the caches.
+    # This is enough for full speed and small enough for the caches.
     batch_tokens = 2048
     # While one batch runs a single-threaded operation, the other keeps the cores busy.
     concurrent = 2

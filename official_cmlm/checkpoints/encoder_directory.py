@@ -241,7 +241,7 @@ class EncoderDirectory:
           with_ranges: whether the embeddings may have 8 bits, which the ranges decide.
 
         Raises:
-          UserError: if there is no checkpoint.
+          UserError: without a checkpoint.
         """
         if self.checkpoint is None or not Path(f"{self.checkpoint}.index").exists():
             raise UserError(

@@ -63,8 +63,8 @@ _NAME = re.compile(
     r"|transform/LayerNorm/(?:gamma|beta)|output_bias/bias)$"
 )
 _VALUE = ".ATTRIBUTES/VARIABLE_VALUE"
-# The tokenizers of these releases limit a word to 100 or 200 characters; see huggingface_tokenizer
-# for the factor.
+# The tokenizers of these releases limit a word to 100 or 200 characters; `huggingface_tokenizer`
+# explains the factor.
 _MAX_BYTES_PER_WORD = 300
 # The releases' `gelu` is the approximation.
 _GELUS = ("gelu_new", "gelu_pytorch_tanh")
@@ -133,7 +133,7 @@ def read_google_bert(path: Path, options: ImportOptions) -> ImportedEncoder:
 
 
 def _prefix(path: Path) -> str:
-    """The checkpoint that a folder, an index file or a prefix names."""
+    """Finds the checkpoint that a folder, an index file or a prefix names."""
     if not path.is_dir():
         return str(path).removesuffix(".index")
     try:
@@ -150,7 +150,7 @@ def _prefix(path: Path) -> str:
 
 
 def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
-    """The encoder's config: sizes from the weights, the rest from the configuration beside them."""
+    """Builds the config: sizes from the weights, the rest from the configuration beside them."""
     needed = ("word_embeddings/embeddings", "position_embedding/embeddings")
     needed += ("type_embeddings/embeddings", "transformer/layer_0/intermediate/kernel")
     needed += ("transformer/layer_0/self_attention/query/kernel",)
@@ -182,7 +182,7 @@ def _config(folder: Path, prefix: str, weights: Tensors) -> EncoderConfig:
 
 
 def _told(folder: Path) -> tuple[dict[str, Any], Path]:
-    """Fields of `EncoderConfig` that a configuration file in the folder gives, and the file."""
+    """Reads fields of `EncoderConfig` from a configuration file, and returns that file too."""
     path = folder / "bert_config.json"
     if path.exists():
         values = read_json(path)
@@ -236,16 +236,16 @@ def _vocabulary(folder: Path, prefix: str, options: ImportOptions) -> Vocabulary
 
 
 def _told_lower_case(prefix: str) -> bool | None:
-    """The casing that a TF-Hub module stores as a variable; None if it stores none."""
+    """Reads the casing that a TF-Hub module stores as a variable; None if it stores none."""
     reader, key = tf.train.load_checkpoint(prefix), f"do_lower_case/{_VALUE}"
     return bool(reader.get_tensor(key)) if reader.has_tensor(key) else None
 
 
 def _named_weights(prefix: str, dense: bool = False) -> Tensors:
-    """This project's name -> array, of every weight whose name is an encoder's or a head's.
+    """Reads each weight with a name of an encoder or a head: this project's name -> array.
 
     Args:
-      prefix: of the checkpoint.
+      prefix: prefix of the checkpoint.
       dense: whether an encoder of this project has a dense layer on its vector, whose weights have
         no scope in their names.
     """
@@ -276,7 +276,7 @@ def _named_weights(prefix: str, dense: bool = False) -> Tensors:
 
 
 def _object_names(reader: Any) -> dict[str, str]:
-    """Checkpoint key -> the variable's full name, from the object graph."""
+    """Reads the object graph: checkpoint key -> the variable's full name."""
     graph = pb2.TrackableObjectGraph.FromString(reader.get_tensor(_OBJECT_GRAPH))
     slots = {slot.slot_variable_node_id for node in graph.nodes for slot in node.slot_variables}
     return {
@@ -296,14 +296,18 @@ def _tf1_name(key: str) -> str:
 
 
 def _with_known_activation(path: Path, imported: ImportedEncoder) -> ImportedEncoder:
-    """The imported with the activation function that reproduces the SavedModel's outputs.
+    """Finds the activation function that reproduces a SavedModel's outputs.
 
     Args:
       path: folder of a SavedModel that maps BERT's three inputs to a dict with `sequence_output`.
-      imported: what was read from its weights.
+      imported: the encoder that was read from its weights, which do not tell the activation.
+
+    Returns:
+      The encoder with that activation.
 
     Raises:
-      UserError: if it cannot be called like that, or if no activation reproduces its outputs.
+      UserError: if the SavedModel cannot be called like that, or no activation reproduces its
+        outputs.
     """
     rng = np.random.default_rng(0)
     length = min(16, imported.config.max_seq_length)

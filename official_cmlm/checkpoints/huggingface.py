@@ -94,9 +94,9 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
 def _with_dense(
     where: Path, config: EncoderConfig, dense: Dense, encoder: Tensors, notes: list[str]
 ) -> tuple[EncoderConfig, list[str]]:
-    """The config with a module `Dense`, whose weights are put into `encoder`; and the notes.
+    """Puts the weights of a module `Dense` into `encoder`; returns config and notes with it.
 
-    On the first token, with tanh and as many outputs as inputs, it is what BERT calls its pooler.
+    BERT's pooler is such a layer: on the first token, with tanh and as many outputs as inputs.
     """
     hidden, size = dense.kernel.shape
     if hidden != config.hidden_size:
@@ -115,5 +115,5 @@ def _with_dense(
 
 
 def _length(folder: Path, told: int | None, config: EncoderConfig) -> int:
-    """Default length for encoding in tokens, within the position table."""
+    """Returns the default length for encoding in tokens, within the position table."""
     return min(told or model_max_length(folder) or config.max_seq_length, config.max_seq_length)

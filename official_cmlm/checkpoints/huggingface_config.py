@@ -48,7 +48,7 @@ _MPNET_KEYS = {ours: t for ours, t in _BERT_KEYS.items() if ours != "type_vocab_
 }
 _MPNET_BUCKETS = 32
 _ALBERT_KEYS = _BERT_KEYS | {"embedding_width": "embedding_size"}
-# The same network: only their tokenizers differ.
+# These share a network; only their tokenizers differ.
 ROBERTAS = ("roberta", "xlm-roberta", "camembert")
 _KEYS = {
     "bert": _BERT_KEYS,
@@ -57,7 +57,7 @@ _KEYS = {
     "mpnet": _MPNET_KEYS,
     "albert": _ALBERT_KEYS,
 }
-# `model_type` -> how the library's classes begin.
+# `model_type` -> prefix of the library's classes.
 CLASSES = {
     "bert": "Bert",
     "roberta": "Roberta",
@@ -93,7 +93,7 @@ _COMMON_DEFAULTS = {
     "attention_dropout_rate": 0.1,
     "initializer_range": 0.02,
 }
-# Rows of the position table before the first token's: these count from their padding's id.
+# Rows of the position table before the first token's, as positions count from the padding's id.
 _ROBERTA_OFFSET = 2
 # Settings that change the network, and the values that this project's encoder implements.
 _ONLY = {
@@ -181,12 +181,12 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
 
 
 def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> int:
-    """How many different blocks a network has: in ALBERT several share their weights.
+    """Counts the different blocks of a network: in ALBERT several share their weights.
 
     Args:
       path: its `config.json`, for messages.
       values: the file's content.
-      config: what `encoder_config` made of it.
+      config: the result of `encoder_config`.
     """
     if values.get("model_type") != "albert":
         return config.num_layers
@@ -200,7 +200,7 @@ def block_groups(path: Path, values: dict[str, Any], config: EncoderConfig) -> i
 
 
 def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
-    """The Hugging Face architecture that an encoder is, for writing it."""
+    """Returns the Hugging Face architecture that can represent an encoder."""
     if config.embedding_width:
         if config.position_offset or config.relative_position_buckets:
             raise UserError(
@@ -234,11 +234,11 @@ def model_type_of(config: EncoderConfig, vocabulary: Vocabulary) -> str:
 def config_json(
     config: EncoderConfig, vocabulary: Vocabulary, groups: int | None = None
 ) -> dict[str, Any]:
-    """The `config.json` of an encoder; its inverse is `encoder_config`.
+    """Builds the `config.json` of an encoder; its inverse is `encoder_config`.
 
     Args:
       config: its shape.
-      vocabulary: whose special tokens it names.
+      vocabulary: its vocabulary, for the special tokens.
       groups: see `block_groups`; read for ALBERT alone. Default: no block shares its weights.
     """
     model_type, special_ids = model_type_of(config, vocabulary), vocabulary.special_ids
@@ -253,7 +253,7 @@ def config_json(
         "torch_dtype": "float32",
     }
     if model_type in ("bert", "albert") and not config.type_vocab_size:
-        # As a DistilBERT with another epsilon: one token type whose vector is zero.
+        # A DistilBERT with another epsilon is a BERT with one token type whose vector is zero.
         values["type_vocab_size"] = 1
     if model_type == "albert":
         values["num_hidden_groups"] = groups or config.num_layers

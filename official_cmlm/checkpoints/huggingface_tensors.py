@@ -23,11 +23,11 @@ from official_cmlm.errors import UserError
 
 @dataclasses.dataclass(frozen=True)
 class Architecture:
-    """How one `model_type` names its tensors.
+    """The names of tensors of one `model_type`.
 
     Attributes:
-      prefix: before encoder tensors in a checkpoint that also has a head.
-      layers: prefix of the blocks, with `{}` for the number of one.
+      prefix: prefix of encoder tensors in a checkpoint that also has a head.
+      layers: prefix of a block's tensors, with `{}` for its number.
       modules: module of this project's encoder (inside a block, without its number) -> theirs.
       head: module of the language-model head -> theirs.
       head_bias: the head's output bias.
@@ -160,27 +160,27 @@ _PARAMETERS = {
 
 
 def normal_name(name: str, architecture: Architecture) -> str:
-    """A tensor's name without the encoder's prefix, with current parameter names."""
+    """Removes the encoder's prefix from a tensor's name and updates old parameter names."""
     name = name.removeprefix(architecture.prefix)
     # Early conversions kept TensorFlow's parameter names.
     return re.sub(r"\.gamma$", ".weight", re.sub(r"\.beta$", ".bias", name))
 
 
 def ignored(name: str) -> bool:
-    """Whether neither the encoder nor its head needs a tensor."""
+    """Returns whether neither the encoder nor its head needs a tensor."""
     return bool(_IGNORED.search(name))
 
 
 def encoder_names(
     config: EncoderConfig, model_type: str, groups: int | None = None
 ) -> dict[str, str]:
-    """This project's name of each encoder weight -> theirs, without prefix; pooler included.
+    """Maps this project's names of encoder weights, pooler included, to theirs without prefix.
 
     Args:
       config: the encoder's shape.
       model_type: key of `ARCHITECTURES`.
-      groups: how many different blocks there are; each has the weights of several layers that
-        follow each other. Default: one a layer.
+      groups: number of different blocks; each holds the weights of several consecutive layers.
+        Default: one a layer.
     """
     architecture, layers = ARCHITECTURES[model_type], config.num_layers
     names = {}
@@ -188,7 +188,7 @@ def encoder_names(
         module, _, parameter = name.rpartition("/")
         prefix = ""
         if block := re.match(r"transformer/layer_(\d+)/", module):
-            # As the reference library counts, rounding included.
+            # This is how the reference library counts, rounding included.
             group = int(int(block[1]) / (layers / (groups or layers)))
             prefix = architecture.layers.format(group)
             module = module.removeprefix(block[0])
@@ -199,7 +199,7 @@ def encoder_names(
 
 
 def head_names(config: EncoderConfig, model_type: str) -> dict[str, str]:
-    """This project's name of each weight of the language-model head -> theirs."""
+    """Maps this project's names of weights of the language-model head to theirs."""
     architecture = ARCHITECTURES[model_type]
     names = {"output_bias/bias": architecture.head_bias}
     for name in head_shapes(config):
@@ -222,14 +222,14 @@ def from_huggingface(
     Args:
       where: the checkpoint, for messages.
       tensors: by `normal_name`.
-      config: what the folder's configuration says.
+      config: config of the encoder, from the folder's configuration.
       model_type: key of `ARCHITECTURES`.
-      surplus: names of tensors that were not read because nothing here has a place for them.
+      surplus: names of tensors that were not read because the encoder has no place for them.
       groups: see `encoder_names`.
 
     Returns:
-      Encoder weights, and those of the head or None. A missing pooler is zeros, and so are the
-      token types of an encoder that has none.
+      The encoder's weights, and the head's or None. A missing pooler and the token types of an
+      encoder without any are zeros.
 
     Raises:
       UserError: for missing, surplus, misshapen or untied tensors.
@@ -275,7 +275,7 @@ def from_huggingface(
 def _take(
     where: str, tensors: Tensors, theirs: str, name: str, shape: tuple[int, ...]
 ) -> np.ndarray:
-    """One tensor in this project's layout."""
+    """Converts one tensor to this project's layout."""
     tensor, expected = tensors[theirs], flat_shape(name, shape)
     if name.endswith("kernel"):
         expected = expected[::-1]
@@ -288,7 +288,7 @@ def _take(
 
 
 def different_blocks(tensors: Tensors, config: EncoderConfig) -> int:
-    """1 if all blocks have the same weights, bit for bit, else the number of blocks."""
+    """Returns 1 if all blocks have the same weights, bit for bit, else the number of blocks."""
     first = "transformer/layer_0/"
     own = {name.removeprefix(first): t for name, t in tensors.items() if name.startswith(first)}
     same = all(
@@ -300,7 +300,7 @@ def different_blocks(tensors: Tensors, config: EncoderConfig) -> int:
 
 
 def to_huggingface(tensors: Tensors, names: dict[str, str]) -> Tensors:
-    """The inverse of `from_huggingface` for the weights in `names`."""
+    """Inverts `from_huggingface` for the weights in `names`."""
     result = {}
     for name, theirs in names.items():
         flat = tensors[name].reshape(flat_shape(name, tensors[name].shape))

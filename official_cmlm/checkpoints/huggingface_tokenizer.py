@@ -33,18 +33,18 @@ from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
 # without spaces between words have such long words; they need three bytes per character.
 BYTES_PER_CHARACTER = 3
 _MAX_CHARACTERS = 100
-# SentencePiece files beside or instead of a `tokenizer.json`: of XLM-R and CamemBERT, of ALBERT,
-# and of this project.
+# Names of SentencePiece files beside or instead of a `tokenizer.json`: XLM-R's and CamemBERT's,
+# ALBERT's, and this project's.
 _SENTENCE_PIECE_FILES = ("sentencepiece.bpe.model", "spiece.model", MODEL_NAME)
-# Entries that XLM-R and CamemBERT put before those of the SentencePiece model, and how many of the
-# model's own they leave out.
+# Entries that XLM-R and CamemBERT put before those of the SentencePiece model, and the number of
+# the model's own first entries that they leave out.
 _FAIRSEQ_ENTRIES = {
     "XLMRoberta": (["<s>", "<pad>", "</s>", "<unk>"], 3),
     "Camembert": (["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED"], 1),
 }
-# Tokenizers that are read without a `tokenizer.json` -> the network that has them.
+# Tokenizers that are read without a `tokenizer.json` -> `model_type` of their networks.
 _PLAIN_MODELS = {"XLMRoberta": "xlm-roberta", "Camembert": "camembert", "Albert": "albert"}
-# How transformers spells the steps of a `SentencePieceVocabulary`.
+# The steps of a `SentencePieceVocabulary` in the form of transformers.
 _STEPS = {
     "quotes": [
         {"type": "Replace", "pattern": {"String": pair}, "content": '"'} for pair in ("``", "''")
@@ -115,19 +115,19 @@ def read_vocabulary(folder: Path, lower_case: bool | None) -> Vocabulary:
 
 
 def guess_lower_case(tokens: tuple[str, ...]) -> bool:
-    """Whether a WordPiece vocabulary is uncased: no entry but special tokens has a capital."""
+    """Returns whether no entry of a WordPiece vocabulary, except special tokens, has a capital."""
     return not any(t != t.lower() for t in tokens if not (t.startswith("[") and t.endswith("]")))
 
 
 def model_max_length(folder: Path) -> int | None:
-    """Longest sequence that `tokenizer_config.json` names, in tokens; None if it names none."""
+    """Reads the longest sequence, in tokens, from `tokenizer_config.json`; None without one."""
     length = read_json(folder / _SETTINGS).get("model_max_length")
     # "No limit" is written as 1e30.
     return int(length) if isinstance(length, (int, float)) and 0 < length < 1e9 else None
 
 
 def _markers(settings: dict[str, Any]) -> str:
-    """Whose special tokens a WordPiece tokenizer has, by `tokenizer_config.json`."""
+    """Returns the key of `wordpiece.MARKERS` that `tokenizer_config.json` implies."""
     first = settings.get("cls_token")
     first = first.get("content") if isinstance(first, dict) else first
     return "mpnet" if first == MARKERS["mpnet"]["cls"] else "bert"
@@ -147,7 +147,7 @@ def _wordpiece(
     longest = typed(path, model, "max_input_chars_per_word", int, _MAX_CHARACTERS)
     longest *= BYTES_PER_CHARACTER
     if normalizer.get("type") == "Sequence":
-        # An export of this project, with tensorflow-text's normalisation.
+        # This is an export of this project with tensorflow-text's normalisation.
         for cased in (False, True):
             vocabulary = WordPieceVocabulary(tokens, not cased, longest, markers=markers)
             if json.loads(bare_wordpiece(vocabulary, 1).to_str())["normalizer"] == normalizer:
@@ -183,7 +183,7 @@ def _byte_pair(path: Path, values: dict[str, Any]) -> BytePairVocabulary:
 
 
 def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
-    """The Unigram model of a `tokenizer.json`, as transformers makes it from a SentencePiece."""
+    """Reads a Unigram `tokenizer.json`, which transformers has made of a SentencePiece model."""
     model = values["model"]
     entries = typed(path, model, "vocab", list, [])
     if not all(
@@ -216,11 +216,11 @@ def _unigram(path: Path, values: dict[str, Any]) -> SentencePieceVocabulary:
 
 
 def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[str], bytes]:
-    """`SentencePieceVocabulary`'s steps, and SentencePiece's compiled rules."""
+    """Returns the steps of `SentencePieceVocabulary` and SentencePiece's compiled rules."""
     steps = [] if normalizer is None else [normalizer]
     if normalizer is not None and normalizer.get("type") == "Sequence":
         steps = typed(path, normalizer, "normalizers", list, [])
-    # Spaces at the ends, and several of them: SentencePiece itself leaves these out.
+    # SentencePiece itself removes spaces at the ends and repeated spaces.
     steps = [
         step
         for step in steps
@@ -254,7 +254,7 @@ def _normalization(path: Path, normalizer: dict[str, Any] | None) -> tuple[list[
 
 
 def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
-    """Whether texts are split at all white space, not at U+0020 alone; refuses other ways."""
+    """Returns whether texts are split at all white space, not U+0020 alone; refuses other ways."""
     steps = [splitter]
     if splitter.get("type") == "Sequence":
         steps = typed(path, splitter, "pretokenizers", list, [])
@@ -262,11 +262,11 @@ def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
     if kinds != ["WhitespaceSplit", "Metaspace"]:
         _only(path, "pre_tokenizer.type", kinds, ["Metaspace"])
     metaspace = steps[-1]
-    # Without, an entry goes on over a space.
+    # Without the split an entry could continue over a space.
     _only(path, "pre_tokenizer.split", metaspace.get("split", True), True)
     _only(path, "pre_tokenizer.replacement", metaspace.get("replacement"), "▁")
-    # Older files say `add_prefix_space`, newer ones where there is one. Without a split before it,
-    # that of the first word is as good as that of all: the others have theirs.
+    # Older files have `add_prefix_space`, newer ones a scheme. Without an earlier split at white
+    # space only the first word lacks its space, so `first` equals `always`.
     scheme = metaspace.get("prepend_scheme", "always")
     if (scheme, len(kinds)) != ("first", 1):
         _only(path, "pre_tokenizer.prepend_scheme", scheme, "always")
@@ -277,7 +277,7 @@ def _splits_at_white_space(path: Path, splitter: dict[str, Any]) -> bool:
 def _check_surroundings(
     path: Path, processor: dict[str, Any], vocabulary: SentencePieceVocabulary
 ) -> None:
-    """Refuses others than one special token before a text and one behind."""
+    """Raises `UserError` unless one special token precedes a text and one follows it."""
     special, ids = vocabulary.special_tokens, vocabulary.special_ids
     cls, sep = special["cls"], special["sep"]
     kind = processor.get("type")
@@ -296,11 +296,11 @@ def _check_surroundings(
 
 
 def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabulary:
-    """A SentencePiece model without `tokenizer.json`, as transformers makes a tokenizer of it.
+    """Reads a SentencePiece model without `tokenizer.json` as transformers does.
 
     Args:
-      path: the model.
-      settings: `tokenizer_config.json`.
+      path: the model's file.
+      settings: content of `tokenizer_config.json`.
     """
     if path.name == MODEL_NAME:
         return read_sentence_piece(path)
@@ -328,9 +328,9 @@ def _sentence_piece(path: Path, settings: dict[str, Any]) -> SentencePieceVocabu
 
 
 def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
-    """Whose tokenizer a SentencePiece model is for: a key of `_PLAIN_MODELS`.
+    """Finds the tokenizer of a SentencePiece model: a key of `_PLAIN_MODELS`.
 
-    It is found where transformers looks for it, in this order.
+    It looks where transformers does, in the same order.
     """
     settings_path, config_path = path.with_name(_SETTINGS), path.with_name("config.json")
     config = read_json(config_path)
@@ -340,7 +340,7 @@ def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
         kind = config.get("model_type")
         name = next((name for name, of in _PLAIN_MODELS.items() if of == kind), "")
     short = name.removesuffix("Fast").removesuffix("Tokenizer")
-    # Their files have other names: one that lies beside another tokenizer says nothing.
+    # ALBERT's file has a name of its own; a file of another tokenizer does not tell the ids.
     if short not in _PLAIN_MODELS or (short == "Albert") != (path.name == "spiece.model"):
         raise UserError(
             f"{settings_path}: tokenizer_class {name!r} says nothing about the ids of {path.name}; "
@@ -350,7 +350,7 @@ def _tokenizer_class(path: Path, settings: dict[str, Any]) -> str:
 
 
 def _alberts_steps(path: Path, settings: dict[str, Any]) -> list[str]:
-    """What ALBERT's tokenizer does to a text before SentencePiece."""
+    """Returns the steps of ALBERT's tokenizer before SentencePiece."""
     _only(path, "remove_space", settings.get("remove_space", True), True)
     without = {
         "accents": typed(path, settings, "keep_accents", bool, False),
@@ -362,10 +362,10 @@ def _alberts_steps(path: Path, settings: dict[str, Any]) -> list[str]:
 def _check_alberts_pieces(
     path: Path, pieces: list[tuple[str, float, int]], charsmap: bytes, steps: list[str]
 ) -> None:
-    """Refuses pieces whose ids the releases of transformers do not agree about.
+    """Refuses pieces to which releases of transformers give different ids.
 
-    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. One is an entry like
-    others where no other has that character: it stands alone whatever its score is.
+    SentencePiece splits texts at user-defined pieces, such as ALBERT's `(`. If no other entry has
+    that character, such a piece is like other entries: it is a token of its own whatever its score.
     """
     for piece, _, kind in pieces:
         if kind == NORMAL and len(piece) > 1 and piece[-1] == "," and piece[-2].isdigit():
@@ -382,7 +382,7 @@ def _check_alberts_pieces(
         raise UserError(f"{path}: {_DAMAGED_RULES}") from None
     joined = {each for each in own if any(each in piece for piece, _, _ in pieces if piece != each)}
     wrong = changed | joined | {piece for piece in own if len(piece) != 1}
-    # Without this step rules of several characters are applied, too.
+    # Without this step, rules for several characters are applied too.
     wrong |= own if "accents" not in steps else set()
     if wrong:
         raise UserError(
@@ -395,7 +395,7 @@ def _check_alberts_pieces(
 def _check_settings(
     path: Path, settings: dict[str, Any], vocabulary: SentencePieceVocabulary
 ) -> None:
-    """Refuses what `tokenizer_config.json` and `added_tokens.json` add to a SentencePiece model."""
+    """Refuses what other JSON files add to a SentencePiece model."""
     roles = {"unk": "unknown", "bos": "cls", "eos": "sep"}
     for key in ("pad", "unk", "cls", "sep", "mask", "bos", "eos"):
         expected = vocabulary.special_tokens[roles.get(key, key)]
@@ -417,7 +417,7 @@ def _check_settings(
 
 
 def _content(token: Any) -> str:
-    """The text of a token that is written as a string or as an object."""
+    """Returns the text of a token that is written as a string or as an object."""
     return str(token.get("content") if isinstance(token, dict) else token)
 
 
@@ -452,9 +452,9 @@ def _refuse_added(path: Path, added: Iterable[str], known: Collection[str]) -> N
 def _check_normalizer(
     path: Path, lower_case: bool, strip_accents: bool | None, chinese: bool | None
 ) -> None:
-    """Refuses what `WordPieceVocabulary` cannot represent.
+    """Refuses a normaliser that `WordPieceVocabulary` cannot represent.
 
-    It lower-cases and strips accents together, and always isolates Chinese characters.
+    That lower-cases and strips accents together, and always isolates Chinese characters.
     """
     if strip_accents not in (None, lower_case):
         raise UserError(

@@ -15,7 +15,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the source, the output folder and the `ImportOptions` as flags."""
     flags.DEFINE_string(
         "source",
         None,

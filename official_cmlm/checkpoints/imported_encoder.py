@@ -15,12 +15,12 @@ Tensors = dict[str, np.ndarray]
 
 @dataclasses.dataclass(frozen=True)
 class ImportOptions:
-    """Settings that override the source's, or that the source lacks.
+    """Settings that override those of the source, or that it lacks.
 
     Attributes:
       pooling: `mean`, `max` or `cls`; empty takes the source's, else `mean`.
       vocab_file: a vocabulary for sources without one; empty takes the source's.
-      lower_case: whether that vocabulary is uncased; None: as the source says, else by its entries.
+      lower_case: whether the vocabulary is uncased; None: as the source says, else by its entries.
       drop_head: leave out the language-model head.
       drop_surplus: leave out tensors that the encoder has no place for.
     """
@@ -47,9 +47,9 @@ class ImportedEncoder:
       encoder: weights by the names of `modeling.sentence_encoder.encoder_variables`, float32.
       head: weights of the language-model head by the names of `head_variables`; None without one.
       notes: remarks for the user about this import, one sentence each.
-      for_sentences: whether the source, or the user, says how token outputs become a vector; false
+      for_sentences: whether the source or the user says how token outputs become a vector; false
         for plain language models.
-      encoding: prompts and the like, where the source has them.
+      encoding: prompts and the like, if the source has them.
     """
 
     config: EncoderConfig
@@ -73,7 +73,7 @@ _BLOCK_VECTORS = (
 
 
 def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of each encoder weight by name, pooler included."""
+    """Returns the shape of each encoder weight by name, pooler included."""
     hidden, heads, inner = (
         config.hidden_size,
         config.num_attention_heads,
@@ -109,7 +109,7 @@ def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
-    """Shape of each weight of the language-model head by name."""
+    """Returns the shape of each weight of the language-model head by name."""
     hidden, width = config.hidden_size, config.token_width
     return {
         "transform/dense/kernel": (hidden, width),
@@ -121,7 +121,7 @@ def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
 
 
 def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
-    """The shape of a weight without a dimension for the heads: `[in, out]` or `[out]`."""
+    """Returns the shape of a weight without a dimension for heads: `[in, out]` or `[out]`."""
     if "self_attention/attention_output/kernel" in name:
         return (math.prod(shape[:-1]), shape[-1])
     if name.endswith("kernel"):

@@ -22,7 +22,7 @@ from official_cmlm.files import unfinished_path
 
 # As `tf.train.CheckpointManager` names them.
 _LEFTOVER = re.compile(r"ckpt-\d+_temp")
-# TensorFlow's suffix of a variable's value.
+# TensorFlow's suffix of the key of a variable's value.
 _VALUE = "/.ATTRIBUTES/VARIABLE_VALUE"
 _FILE = re.compile(r"(ckpt-\d+)\.(?:index|data-\d{5}-of-\d{5})")
 
@@ -38,8 +38,7 @@ def damage(prefix: str) -> str | None:
         reader = tf.train.load_checkpoint(prefix)
         for name in sorted(reader.get_variable_to_shape_map()):
             value = reader.get_tensor(name)
-            # NumPy has no bfloat16 of its own, so its kind is not a float's.
-            # Strings come as bytes.
+            # NumPy has no bfloat16, so its kind is V; strings are bytes without a dtype.
             kind = getattr(value, "dtype", np.dtype(bytes)).kind
             if kind == "V":
                 value = value.astype(np.float32)
@@ -53,16 +52,16 @@ def damage(prefix: str) -> str | None:
 
 
 def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
-    """Names of the variables that hold a NaN or an infinity; they are compared on their device."""
+    """Returns the names of variables with a NaN or an infinity; their devices compare them."""
     floating = [variable for variable in variables if variable.dtype.is_floating]
-    # Read together, so that the host waits for a device once and not for each of them.
+    # They are read together, so that the host waits for a device only once.
     finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
     flags = tf.stack(finite).numpy() if finite else ()
     return [variable.name for variable, good in zip(floating, flags) if not good]
 
 
 def named(names: list[str], shown: int = 3) -> str:
-    """The first of the names and how many more there are, for messages."""
+    """Returns the first names and the number of the others, for messages."""
     more = f" and {len(names) - shown} more" if len(names) > shown else ""
     return ", ".join(names[:shown]) + more
 
@@ -89,13 +88,13 @@ def _state(folder: str) -> str:
 
 
 def last_checkpoint(folder: str | os.PathLike) -> str:
-    """Text for messages: the checkpoint that a training would resume from."""
+    """Returns a phrase for messages: the checkpoint that a training would resume from."""
     known = checkpoints_of(folder)
     return f"the last good checkpoint is {known[0]}" if known else "there is no checkpoint yet"
 
 
 def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
-    """The prefix of the newest checkpoint without damage; None if the folder has no checkpoint.
+    """Finds the prefix of the newest undamaged checkpoint; None if the folder has no checkpoint.
 
     Each damaged checkpoint that is skipped is named in a line on standard error.
 
@@ -121,8 +120,8 @@ def latest_good_checkpoint(folder: str | os.PathLike) -> str | None:
 def clean_up(folder: str | os.PathLike, prefix: str | None) -> None:
     """Prepares a folder for a training that resumes from `prefix`, or starts if that is None.
 
-    The file `checkpoint` then names `prefix` as the newest, and no newer, damaged checkpoint. Files
-    of checkpoints that it does not list are removed.
+    The file `checkpoint` then names `prefix` as the newest and omits newer, damaged checkpoints.
+    Files of checkpoints that it does not list are removed.
     """
     if prefix is not None:
         _make_latest(prefix)
@@ -141,7 +140,7 @@ def _make_latest(prefix: str) -> None:
             # Without a timestamp TensorFlow's manager would never delete it.
             lines.append(f"all_model_checkpoint_timestamps: {_written(each)}")
         path = os.path.join(folder, "checkpoint")
-        # Not through `Path`, which would spoil the two slashes of gs://.
+        # `Path` would spoil the two slashes of gs://.
         unfinished = os.path.join(folder, unfinished_path(Path("checkpoint")).name)
         with tf.io.gfile.GFile(unfinished, "w") as file:
             file.write("\n".join(lines) + "\n")
@@ -149,7 +148,7 @@ def _make_latest(prefix: str) -> None:
 
 
 def _written(prefix: str) -> float:
-    """When a checkpoint was written, in seconds since 1970; 0 if it has no index."""
+    """Returns when a checkpoint was written, in seconds since 1970; 0 if it has no index."""
     path = f"{prefix}.index"
     return tf.io.gfile.stat(path).mtime_nsec / 1e9 if tf.io.gfile.exists(path) else 0.0
 

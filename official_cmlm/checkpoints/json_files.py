@@ -11,7 +11,7 @@ _NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or fal
 
 
 def read_json(path: Path, required: bool = False) -> dict[str, Any]:
-    """A JSON object.
+    """Reads a JSON object.
 
     Args:
       path: the file.
@@ -26,7 +26,7 @@ def read_json(path: Path, required: bool = False) -> dict[str, Any]:
 
 
 def read_any_json(path: Path) -> Any:
-    """Any JSON value.
+    """Reads any JSON value.
 
     Raises:
       UserError: if the file is missing or not valid JSON.
@@ -35,7 +35,7 @@ def read_any_json(path: Path) -> Any:
 
 
 def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
-    """`values[key]`, checked for its type; `default` if it is absent or null.
+    """Returns `values[key]` after a check of its type; `default` if it is absent or null.
 
     Args:
       path: the file, for messages.
@@ -51,7 +51,7 @@ def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any
     if value is None:
         return default
     matches = isinstance(value, (int, float) if kind is float else kind)
-    # A larger whole number has no float.
+    # A larger whole number cannot be a float.
     matches = matches and not (kind is float and abs(value) >= 1 << 1023)
     if not matches or (isinstance(value, bool) and kind is not bool):
         expected = _NAMES.get(kind, f"a number ({kind.__name__})")

@@ -17,7 +17,7 @@ _PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.
 
 
 def weight_files(folder: Path) -> dict[Path, list[str] | None]:
-    """The safetensors files of a folder and the tensors that the index expects in each.
+    """Finds the safetensors files of a folder and the tensors that the index expects in each.
 
     Raises:
       UserError: if there are none (pickled weights are not read), or if a shard is missing.
@@ -76,7 +76,7 @@ def read_tensors(
 
     Raises:
       UserError: for a damaged file, a tensor that the index promises but its shard lacks, or a
-        wanted tensor that is no float of 16 or 32 bits.
+        wanted tensor other than a float of 16 or 32 bits.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -84,7 +84,7 @@ def read_tensors(
     others: set[str] = set()
     for path, expected in files.items():
         try:
-            # Header, offsets and file size are checked against each other when it is opened.
+            # Opening checks header, offsets and file size against each other.
             with safe_open(path, framework="np") as file:
                 names = set(file.keys())
                 lacking = sorted(set(expected or ()) - names)

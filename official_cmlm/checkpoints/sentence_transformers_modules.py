@@ -1,4 +1,4 @@
-"""`modules.json`: what a sentence-transformers folder does with the token outputs."""
+"""Reading of `modules.json`: how a sentence-transformers folder pools token outputs."""
 
 import dataclasses
 from pathlib import Path
@@ -29,7 +29,7 @@ DENSE_ACTIVATIONS = {
 
 @dataclasses.dataclass(frozen=True)
 class Dense:
-    """A module `Dense`.
+    """A module `Dense`, a layer on the pooled vector.
 
     Attributes:
       kernel: float32 `[hidden, size]`.
@@ -44,12 +44,12 @@ class Dense:
 
 @dataclasses.dataclass(frozen=True)
 class Modules:
-    """A sentence-transformers folder.
+    """The modules of a sentence-transformers folder.
 
     Attributes:
       transformer: folder of the Hugging Face files.
       pooling: `mean`, `max` or `cls`.
-      dense: the layer on the pooled vector; None if there is none.
+      dense: the layer on the pooled vector; None without one.
       normalize: whether the embedding is scaled to length 1.
       max_seq_length: in tokens; None if the folder does not say.
       lower_case: whether texts are lower-cased before the tokenizer.

@@ -19,10 +19,10 @@ from official_cmlm.checkpoints.integrity import (
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
-from official_cmlm.limits import check_fields
 from official_cmlm.modeling.language_model_head import build_language_model_head, head_variables
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.tokenization import Vocabulary
+from official_cmlm.validation import check_fields
 
 # Objectives that train no sentence vector.
 LANGUAGE_MODEL_OBJECTIVES = frozenset({"mlm", "nsp"})
@@ -54,10 +54,10 @@ def is_sentence_encoder(directory: EncoderDirectory) -> bool:
 
 
 def checkpoint_of(path: str | os.PathLike) -> str:
-    """The prefix of a checkpoint: the newest one of a folder, or `path` itself if it is a prefix.
+    """Finds the prefix of a checkpoint: the newest one of a folder, or `path` if it is a prefix.
 
     Raises:
-      UserError: if there is no checkpoint, or files of the folder's newest one are missing.
+      UserError: without a checkpoint, or if files of the folder's newest one are missing.
     """
     path = os.fspath(path)
     known = checkpoints_of(path)
@@ -198,10 +198,10 @@ def restore_pretrained(
 ) -> bool:
     """Loads weights from an encoder directory, or from a checkpoint inside one, into a new model.
 
-    The language-model head is loaded where both sides have one; returns whether it was.
+    The language-model head is loaded if both sides have one; returns whether it was.
 
     Raises:
-      UserError: if there is no checkpoint, or its encoder has another shape or vocabulary.
+      UserError: without a checkpoint, or if its encoder has another shape or vocabulary.
     """
     prefix = checkpoint_of(path)
     directory = EncoderDirectory.open(os.path.dirname(prefix))
@@ -216,7 +216,7 @@ def restore_pretrained(
 
 
 def _restore(prefix: str, variables: list[tf.Variable], **items: Any) -> None:
-    """Restores the items of a checkpoint; `variables` are those that must be finite then."""
+    """Restores the items of a checkpoint; afterwards `variables` must be finite."""
     try:
         status = tf.train.Checkpoint(**items).read(prefix)
         status.assert_existing_objects_matched().expect_partial()

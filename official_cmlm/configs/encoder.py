@@ -236,12 +236,12 @@ class EncoderConfig:
             )
 
     def for_vocabulary(self, entries: int, padding_id: int) -> "EncoderConfig":
-        """The config with a vocabulary's size and, where the pooling reads it, padding token."""
+        """Returns the config with a vocabulary's size and, for padded poolings, padding token."""
         padding_id = padding_id if self.pooled_by.padded else 0
         return self.replace(vocab_size=entries, padding_id=padding_id)
 
     def num_weights(self) -> int:
-        """Number of weights of the encoder, CMLM's projection included; biases and norms too."""
+        """Counts the weights of the encoder, with CMLM's projection, biases and norms."""
         hidden, inner = self.hidden_size, self.intermediate_size
         rows = self.vocab_size + self.max_position_embeddings + max(self.type_vocab_size, 1)
         attention, feed_forward = 4 * hidden * (hidden + 1), 2 * hidden * inner + inner + hidden

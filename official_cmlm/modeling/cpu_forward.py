@@ -10,7 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.pooling import pad, sentence_vector, with_padding
+from official_cmlm.modeling.pooling import pad, sentence_vector, unit_length, with_padding
 from official_cmlm.modeling.projection import Projection
 from official_cmlm.modeling.relative_positions import relative_bias
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
@@ -130,8 +130,7 @@ def embed(
         if config.dense_activation == "tanh":
             embedding = tf.tanh(embedding)
     if config.normalize:
-        norm = tf.norm(embedding, axis=-1, keepdims=True)
-        embedding = tf.math.divide_no_nan(embedding, norm)
+        embedding = unit_length(embedding)
     return embedding
 
 

@@ -62,6 +62,11 @@ def sentence_vector(
     return pool(outputs, mask, pooling.reduction)
 
 
+def unit_length(vectors: tf.Tensor) -> tf.Tensor:
+    """Scales the rows of a float `[batch, size]` to length 1; a zero row stays zero."""
+    return tf.math.divide_no_nan(vectors, tf.norm(vectors, axis=-1, keepdims=True))
+
+
 def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tensor:
     """Pools token outputs over real tokens.
 

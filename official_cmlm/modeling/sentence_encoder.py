@@ -6,7 +6,7 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import bert_variables, build_bert
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
-from official_cmlm.modeling.pooling import pad, sentence_vector, with_padding
+from official_cmlm.modeling.pooling import pad, sentence_vector, unit_length, with_padding
 from official_cmlm.modeling.projection import Projection
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
@@ -132,8 +132,7 @@ class SentenceEncoderModel(tf_keras.Model):
         if self.dense is not None:
             embedding = tf.cast(self.dense(vector), tf.float32)
         if self.config.normalize:
-            # A zero vector stays zero.
-            embedding = tf.math.divide_no_nan(embedding, tf.norm(embedding, axis=-1, keepdims=True))
+            embedding = unit_length(embedding)
         vectors = {"default": embedding, "pooled_output": embedding, "vector": vector}
         if vector_only:
             return vectors

@@ -56,13 +56,13 @@ def load_vocabulary(
         `merges.txt` of a byte-level BPE vocabulary with its `vocab.json` beside it, the `.model` of
         a SentencePiece vocabulary, or a folder that holds one of these, e.g. an encoder directory
         or a folder of records. The settings of a `vocab.txt` are read from the `.json` of
-        the same stem where there is one.
-      lower_case: overrides the WordPiece setting; must be given where there are no saved settings.
+        the same stem if it exists.
+      lower_case: overrides the WordPiece setting; required without saved settings.
       max_bytes_per_word: overrides the WordPiece setting; default 1000.
 
     Raises:
       UserError: if the file is missing or not UTF-8, lacks a special token, has an empty or
-        duplicate line, or if the casing is not known.
+        duplicate line, or if the casing is unknown.
     """
     path = Path(path)
     folder = path if path.is_dir() else path.parent

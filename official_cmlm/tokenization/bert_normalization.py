@@ -14,7 +14,7 @@ class BertNormalized(tf.Module):
     tensorflow-text's own normalisation differs. For uncased vocabularies it replaces compatible
     characters and folds case (`…` becomes `...`, `ß` becomes `ss`, a final `ς` becomes `σ`); for
     cased ones, a soft hyphen or a zero-width joiner splits a word. Words then get other pieces than
-    those for which the vocabulary was made.
+    in the training of the vocabulary.
     """
 
     def __init__(self, cased: tf_text.FastBertTokenizer, lower_case: bool) -> None:

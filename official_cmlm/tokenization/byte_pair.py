@@ -24,10 +24,10 @@ from official_cmlm.tokenization.vocabulary import (
 
 _SETTINGS = "byte_pair.json"
 _ADVICE = "take a whole copy of the vocabulary"
-# A text up to its first space behind something else. GPT-2's rules let no word go on over that
-# space, so the ids of what follows do not depend on what is in front.
+# The head of a text, up to the first space after a non-space. Under GPT-2's rules no word continues
+# over that space, so the ids of the rest do not depend on text before the head.
 _HEAD = re.compile(r".*?\S(?= |\Z)", re.DOTALL)
-# Heads whose ids are remembered, and the longest of them in characters: texts begin with few words.
+# The number of heads whose ids are remembered, and the longest of these in characters.
 _REMEMBERED_HEADS, _LONGEST_REMEMBERED = 1 << 16, 32
 
 
@@ -39,7 +39,7 @@ class BytePairVocabulary(Vocabulary):
       tokens: the entries, bytes spelled as GPT-2 spells them (a space is `Ġ`); index is the id.
       merges: pairs of entries to join, the most important first, each as `left right`.
       add_prefix_space: whether a space is put before the text, so that its first word is
-        tokenised like every other. Default false, as RoBERTa was released.
+        tokenised like all others. Default false, as RoBERTa was released.
     """
 
     merges: tuple[str, ...]
@@ -55,7 +55,7 @@ class BytePairVocabulary(Vocabulary):
     }
 
     def continues_word(self, token: str) -> bool:
-        # A space before a word is its token's first character; a mark has none and counts to it.
+        # A word's token begins with its space; a punctuation mark without one belongs to the word.
         return not token.startswith("\u0120")
 
     @functools.cached_property
@@ -65,7 +65,7 @@ class BytePairVocabulary(Vocabulary):
 
     @property
     def space_changes_ids(self) -> bool:
-        """True unless a space is put before every text in any case."""
+        """True unless a space is put before every text."""
         return not self.add_prefix_space
 
     def settings(self) -> dict[str, bool | int | str]:
@@ -81,8 +81,8 @@ class BytePairVocabulary(Vocabulary):
         return ["vocab.json", "merges.txt", _SETTINGS]
 
     def most_bytes(self, tokens: int) -> int | None:
-        """Those of so many longest entries, as no byte is dropped."""
-        # An entry is spelled with one character for each byte.
+        """Returns the bytes of this many longest entries, as no byte is dropped."""
+        # An entry has one character for each byte.
         return tokens * max(map(len, self.tokens))
 
     def tokenizer(self) -> "_FastBytePair":
@@ -96,12 +96,12 @@ class BytePairVocabulary(Vocabulary):
 
 
 class _FastBytePair:
-    """The Rust library `tokenizers`, called from Python."""
+    """Byte-level BPE by the Rust library `tokenizers`."""
 
     def __init__(self, vocabulary: BytePairVocabulary) -> None:
         self._tokenizer = bare_tokenizer(vocabulary)
         self._changes = vocabulary.space_changes_ids
-        # Head -> (how many ids are replaced, by which).
+        # Head -> (number of ids that are replaced, the ids that replace them).
         self._heads: dict[str, tuple[int, list[int]]] = {}
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
@@ -118,8 +118,8 @@ class _FastBytePair:
         new = list(dict.fromkeys(head for head in heads if head not in known))
         rows = self._encode([*new, *(f" {head}" for head in new)])
         changed = {
-            head: _without_common_end(alone, behind)
-            for head, alone, behind in zip(new, rows, rows[len(new) :])
+            head: _without_common_end(alone, after)
+            for head, alone, after in zip(new, rows, rows[len(new) :])
         }
         rows = [changed.get(head) or known[head] for head in heads]
         if len(known) > _REMEMBERED_HEADS:
@@ -135,7 +135,7 @@ class _FastBytePair:
 
 
 def _without_common_end(before: list[int], now: list[int]) -> tuple[int, list[int]]:
-    """(how many of the first ids of `before` are replaced, by which), to give `now`."""
+    """Returns how many first ids of `before` are replaced, and by which, to become `now`."""
     same = 0
     for one, other in zip(reversed(before), reversed(now)):
         if one != other:
@@ -145,7 +145,7 @@ def _without_common_end(before: list[int], now: list[int]) -> tuple[int, list[in
 
 
 def bare_tokenizer(vocabulary: BytePairVocabulary) -> Any:
-    """A `tokenizers.Tokenizer` that knows entries and merges but no special tokens.
+    """Builds a `tokenizers.Tokenizer` with entries and merges but without special tokens.
 
     So a literal `<mask>` in a text is plain text, as `[MASK]` is in WordPiece.
     """
@@ -192,7 +192,7 @@ def byte_pair_vocabulary(
 
     Raises:
       UserError: if ids have gaps, if a special token is missing, or if a merge is malformed or
-        joins what is no entry.
+        joins something other than entries.
     """
     if any(type(value) is not int for value in ids.values()) or sorted(ids.values()) != list(
         range(len(ids))

@@ -20,13 +20,13 @@ class GraphBytePair(tf.Module):
 
     The vocabulary is in lookup tables, which are saved with the module that has this object as an
     attribute. Nothing is remembered between calls. keras-hub's own merges keep every word that they
-    have seen, take one merge of a word at a time, and pad a batch's words to the longest of them:
-    one word of some thousand letters stops a server.
+    have seen, take one merge of a word at a time, and pad a batch's words to the longest of them,
+    so that one word of some thousand letters stops a server.
 
-    The ids are those of `BytePairVocabulary.tokenizer` but for this: keras-hub uses the Devanagari
-    digit six (`६`) as its split mark, which is lost where it would be a token of its own; U+0000 is
-    lost; some rare spaces go with another word; and a word of more than `LONGEST_WORD` bytes is cut
-    into parts of that length.
+    The ids equal those of `BytePairVocabulary.tokenizer` with these exceptions: keras-hub uses the
+    Devanagari digit six (`६`) as its split mark, which is lost where it would be a token of its
+    own; U+0000 is lost; some rare spaces belong to another word; and a word of more than
+    `LONGEST_WORD` bytes is cut into parts of that length.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class GraphBytePair(tf.Module):
 
         def tokenize(texts: tf.Tensor) -> tf.RaggedTensor:
             texts = tf.ensure_shape(texts, [None])
-            # tensorflow-text's split would end at a NUL.
+            # tensorflow-text's split ends at a NUL.
             texts = tf.strings.regex_replace(texts, r"\x00", "")
             if add_prefix_space:
-                # Neither before a space nor into an empty text.
+                # A text that begins with a space, or is empty, gets no other one.
                 texts = tf.strings.regex_replace(texts, _NO_SPACE_FIRST, r" \1")
-            # Of several spaces the last goes with the next word; re2 cannot look ahead.
+            # The last of several spaces belongs to the next word; re2 cannot look ahead.
             pattern = rf"([{_SPACE}])([{_SPACE}])([^{_SPACE}])"
             texts = tf.strings.regex_replace(texts, pattern, rf"\1{_SPLIT}\2\3")
             words = split_strings_for_bpe(texts)
@@ -74,7 +74,7 @@ class GraphBytePair(tf.Module):
         )
 
     def _merge(self, words: tf.Tensor) -> tf.RaggedTensor:
-        """Ids of words: strings `[words]` to int32 `[words, (tokens)]`.
+        """Maps words, strings `[words]`, to ids, int32 `[words, (tokens)]`.
 
         Each step takes, in every word at once, all places of the pair that is merged first; words
         in which no pair is left leave the loop.
@@ -104,7 +104,7 @@ class GraphBytePair(tf.Module):
             first = tf.gather(tf.math.segment_min(ranks, active), active)
             finished = first == none
             found = (ranks == first) & ~finished
-            # In `aaa` the pair `aa` is found twice, one letter apart: every other one is taken.
+            # `aaa` holds the pair `aa` twice, one letter apart; every other one is taken.
             begins = found & ~tf.concat([[False], found[:-1]], axis=0)
             run = tf.maximum(tf.cumsum(tf.cast(begins, tf.int32)) - 1, 0)
             starts = tf.concat([tf.boolean_mask(places, begins), [0]], axis=0)
@@ -118,7 +118,7 @@ class GraphBytePair(tf.Module):
 
         def array() -> tf.TensorArray:
             options = {"dynamic_size": True, "infer_shape": False, "element_shape": [None]}
-            # Never without an element, of which there would be no concatenation.
+            # An array without elements cannot be concatenated, so it begins with an empty one.
             return tf.TensorArray(tf.int64, 1, **options).write(0, tf.zeros([0], tf.int64))
 
         _, _, _, done, done_parts = tf.while_loop(

@@ -22,7 +22,7 @@ _ADVICE = "take a whole copy of the vocabulary"
 _UNUSED = "<unused:{}>"
 # U+2581, SentencePiece's spelling of a space.
 _SPACE = "▁"
-# Whose names the special tokens have, and the names by role.
+# The model family that the special tokens are named after -> their names by role.
 MARKERS = {
     "roberta": {
         "pad": "<pad>",
@@ -39,8 +39,8 @@ MARKERS = {
         "mask": "[MASK]",
     },
 }
-# What can be done to a text before SentencePiece's rules:
-# `` and '' become "; letters and marks come apart (NFKD) and marks are left out; lower-casing.
+# Steps before SentencePiece's rules: `` and '' become "; NFKD separates letters and marks, and
+# marks are removed; letters become lower-case.
 STEPS = ("quotes", "accents", "lower_case")
 
 
@@ -48,19 +48,19 @@ STEPS = ("quotes", "accents", "lower_case")
 class SentencePieceVocabulary(Vocabulary):
     """A unigram SentencePiece vocabulary in the order of the encoder's embedding table.
 
-    XLM-R and CamemBERT number their entries otherwise than the SentencePiece model that they were
-    released with: four special tokens stand in front. Here the model itself has the encoder's
-    order, so that its ids need no translation.
+    XLM-R and CamemBERT number their entries differently from the SentencePiece model in their
+    release: special tokens come first. Here the model itself has the encoder's order, so that its
+    ids need no translation.
 
     Attributes:
       tokens: the entries, a space spelled `▁` (U+2581); index is the id.
       scores: logarithm of each entry's probability, float32; 0 for those of `controls`.
-      controls: ids of entries that no text becomes: special tokens but the unknown one, entries
-        with a space behind their first character, and entries that are not used.
-      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none. Behind
-        the step `accents` it has no keys but single characters.
-      steps: what is done to a text before, in this order: of `STEPS`, separated by spaces. Empty
-        (default) but for ALBERT's tokenizer, which has all of them.
+      controls: ids of entries that no text is tokenised to: special tokens except the unknown one,
+        entries with a space after their first character, and unused entries.
+      charsmap: SentencePiece's compiled normalisation, `precompiled_charsmap`; empty: none. With
+        the step `accents` all of its keys are single characters.
+      steps: steps of `STEPS` before the normalisation, in order, separated by spaces. Empty
+        (default) except for ALBERT's tokenizer, which has all of them.
     """
 
     scores: tuple[float, ...]
@@ -72,7 +72,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @functools.cached_property
     def markers(self) -> str:
-        """Whose names the special tokens have, a key of `MARKERS`."""
+        """The key of `MARKERS` with the names of the special tokens."""
         return _markers(self.tokens)
 
     @property
@@ -82,7 +82,7 @@ class SentencePieceVocabulary(Vocabulary):
 
     @property
     def lower_case(self) -> bool:
-        """Whether texts are lower-cased by a step; rules of normalisation may do so, too."""
+        """Whether a step lower-cases texts; the normalisation may do so too."""
         return "lower_case" in self.steps.split()
 
     def continues_word(self, token: str) -> bool:
@@ -108,7 +108,7 @@ class SentencePieceVocabulary(Vocabulary):
         return [MODEL_NAME]
 
     def serialized(self) -> bytes:
-        """The vocabulary as a SentencePiece model's file."""
+        """Returns the content of the vocabulary's SentencePiece model file."""
         model, special = format_.new_model(), self.special_ids
         controls = set(self.controls)
         for index, (token, score) in enumerate(zip(self.tokens, self.scores)):
@@ -123,14 +123,14 @@ class SentencePieceVocabulary(Vocabulary):
         model.normalizer_spec.precompiled_charsmap = self.charsmap
         if self.steps:
             model.normalizer_spec.steps = self.steps
-        # Written out, as readers differ in their defaults.
+        # These are written out because readers differ in their defaults.
         model.normalizer_spec.add_dummy_prefix = True
         model.normalizer_spec.remove_extra_whitespaces = True
         model.normalizer_spec.escape_whitespaces = True
         return model.SerializeToString(deterministic=True)
 
     def padded(self, entries: int) -> "SentencePieceVocabulary":
-        """With unused entries behind the others, as many as an embedding table has rows."""
+        """Adds unused entries at the end, to as many as an embedding table has rows."""
         more = range(len(self), entries)
         return dataclasses.replace(
             self,
@@ -140,7 +140,7 @@ class SentencePieceVocabulary(Vocabulary):
         )
 
     def without_padding(self) -> "SentencePieceVocabulary":
-        """The inverse of `padded`."""
+        """Removes the entries that `padded` has added."""
         used = len(self)
         while self.tokens[used - 1] == _UNUSED.format(used - 1):
             used -= 1
@@ -151,21 +151,15 @@ class SentencePieceVocabulary(Vocabulary):
             controls=tuple(i for i in self.controls if i < used),
         )
 
-    def tokenizer(self) -> "_FastSentencePiece":
-        return _FastSentencePiece(self.graph_tokenizer())
+    def tokenizer(self) -> FromGraph:
+        """Builds tensorflow-text's tokenizer, ten times as fast as SentencePiece's own."""
+        return FromGraph(self.graph_tokenizer())
 
     def graph_tokenizer(self) -> GraphTokenizer:
-        """tensorflow-text's fast SentencePiece; it needs no assets in a SavedModel."""
+        """Builds tensorflow-text's fast SentencePiece, which needs no assets in a SavedModel."""
         from official_cmlm.tokenization.sentence_piece_graph import GraphSentencePiece
 
         return GraphSentencePiece(self.serialized(), self.steps.split())
-
-
-class _FastSentencePiece(FromGraph):
-    """tensorflow-text's tokenizer, called from Python; ten times as fast as SentencePiece's own."""
-
-    def after_space(self, texts: Sequence[str]) -> None:
-        """Nothing: a space is put before every text, and no entry goes on over one."""
 
 
 def read_sentence_piece(path: Path) -> SentencePieceVocabulary:
@@ -192,11 +186,11 @@ def parse(
     Args:
       path: its file, for messages.
       content: its bytes.
-      user_defined: let pieces pass that texts are split at; the caller checks them.
+      user_defined: accept pieces at which texts are split; the caller checks them.
 
     Returns:
       Each piece with score and kind, the compiled normalisation, and the steps before it, which
-      files of this project alone have.
+      only files of this project have.
 
     Raises:
       UserError: if it is damaged, or of a kind that cannot be represented.
@@ -233,17 +227,17 @@ def sentence_piece_vocabulary(
     charsmap: bytes,
     steps: str = "",
 ) -> SentencePieceVocabulary:
-    """Checks entries and settings.
+    """Builds a vocabulary from checked entries and settings.
 
     Args:
       where: file that they come from, for messages.
       entries: token and score, in the order of ids.
-      unmatched: entries that no text becomes, besides the special tokens.
+      unmatched: entries that no text is tokenised to, besides the special tokens.
       charsmap, steps: see `SentencePieceVocabulary`.
 
     Raises:
-      UserError: if an entry stands there twice, if a special token is missing, or if a score is
-        not finite.
+      UserError: if an entry is listed twice, if a special token is missing, or if a score is not
+        finite.
     """
     tokens = tuple(token for token, _ in entries)
     known = set(tokens)
@@ -256,7 +250,7 @@ def sentence_piece_vocabulary(
             f"{where}: {len(tokens)} entries but no {' '.join(missing)}; take the tokenizer of an "
             "encoder, or train the model with these as control symbols"
         )
-    # Hugging Face splits texts at spaces first, so that no entry goes on over one.
+    # Hugging Face splits texts at spaces first, so that no entry continues over a space.
     unmatched = unmatched | {token for token in tokens if _SPACE in token[1:]}
     unmatched = (unmatched | set(special.values())) - {special["unknown"]}
     controls = tuple(i for i, token in enumerate(tokens) if token in unmatched)
@@ -267,7 +261,7 @@ def sentence_piece_vocabulary(
 
 
 def _markers(tokens: Sequence[str]) -> str:
-    """Whose special tokens are among the entries; the first of `MARKERS` if nobody's are."""
+    """Finds the key of `MARKERS` whose special tokens are all entries; by default the first."""
     known = set(tokens)
     found = (name for name, special in MARKERS.items() if known.issuperset(special.values()))
     return next(found, next(iter(MARKERS)))

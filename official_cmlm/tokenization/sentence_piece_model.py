@@ -1,8 +1,8 @@
-"""The file format of SentencePiece models, `sentencepiece_model.proto`, as far as it is read here.
+"""The part of SentencePiece's file format, `sentencepiece_model.proto`, that is used here.
 
 The package `sentencepiece` has generated code for it, but only for newer releases of protobuf than
-TensorFlow allows. Fields that are not listed are kept as they are; from number 200 on they are free
-for whoever uses the format.
+TensorFlow allows. Fields that are not listed are kept unchanged; the numbers from 200 on are free
+for users of the format.
 """
 
 import functools
@@ -41,7 +41,7 @@ _MESSAGES = {
         "add_dummy_prefix": (3, "bool", "true"),
         "remove_extra_whitespaces": (4, "bool", "true"),
         "escape_whitespaces": (5, "bool", "true"),
-        # This project's own.
+        # This field is the project's own.
         "steps": (200, "string", None),
     },
     "Model": {
@@ -76,10 +76,10 @@ def _model_class() -> type:
 
 
 def new_model() -> Any:
-    """An empty model: `pieces`, `trainer_spec` and `normalizer_spec`, as the format names them."""
+    """Returns an empty model: `pieces`, `trainer_spec` and `normalizer_spec`, as the format has."""
     return _model_class()()
 
 
 def parse_model(content: bytes) -> Any:
-    """A model from the bytes of its file; `google.protobuf.message.DecodeError` if it is none."""
+    """Parses the bytes of a model's file; raises protobuf's `DecodeError` for other bytes."""
     return _model_class().FromString(content)

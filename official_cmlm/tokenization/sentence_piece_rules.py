@@ -1,7 +1,7 @@
-"""SentencePiece's compiled rules of normalisation, `precompiled_charsmap`: those of characters.
+"""SentencePiece's compiled normalisation, `precompiled_charsmap`: the rules for characters.
 
-The format: the bytes of a trie (uint32, little-endian), the trie, and what the rules put in the
-place of their keys, each text ended by a NUL. The trie is a double array of Darts-clone
+The format: the number of bytes of a trie (uint32, little-endian), the trie, and the texts that
+replace the keys, each ended by a NUL. The trie is a double array of Darts-clone
 (https://github.com/s-yata/darts-clone): units of 32 bits, in which the node at `p` has its child of
 byte `b` at `p ^ offset ^ b` if the unit there is labelled `b`; its value is at `p ^ offset`.
 """
@@ -13,13 +13,13 @@ import numpy as np
 
 # Bits of a unit.
 _IS_VALUE, _FAR, _HAS_VALUE = 1 << 31, 1 << 9, 1 << 8
-# A trie's positions are looked up below 256 of each other.
+# The children of a node lie within a block of 256 units.
 _BLOCK = 256
-# How many of the last blocks still take nodes.
+# The number of last blocks in which nodes are still placed.
 _OPEN_BLOCKS = 2
-# More than single characters have in any trie that is whole.
+# Single characters have fewer nodes in every undamaged trie.
 _MOST_NODES = 1 << 18
-# White space but U+0020, by Unicode's property: what the library `tokenizers` splits at.
+# Unicode's white space without U+0020; the library `tokenizers` splits at all of these.
 WHITE_SPACE = (
     "\t\n\v\f\r\x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a"
     "\u2028\u2029\u202f\u205f\u3000"
@@ -27,14 +27,14 @@ WHITE_SPACE = (
 
 
 def rules_for_single_characters(charsmap: bytes, spaces: bool) -> bytes:
-    """The rules whose key is one character; for text in which letters and marks are apart.
+    """Returns the rules whose key is one character, for text with letters and marks apart.
 
-    The library `tokenizers` applies no others there: of longer keys it knows only such as a letter
-    with one mark. SentencePiece itself would put the parts of Hangul together again.
+    The library `tokenizers` applies only these to such text: the longer keys that it knows are
+    letters with one mark. SentencePiece itself would join the parts of Hangul again.
 
     Args:
       charsmap: compiled rules; empty: none.
-      spaces: whether all white space becomes U+0020 if no rule says what it becomes.
+      spaces: whether all white space becomes U+0020 unless a rule says otherwise.
 
     Raises:
       ValueError: if `charsmap` is damaged.
@@ -48,7 +48,7 @@ def rules_for_single_characters(charsmap: bytes, spaces: bool) -> bytes:
 
 
 def read_rules(charsmap: bytes) -> dict[str, str]:
-    """Each character that has a rule, and what takes its place.
+    """Reads the rules: each character that has one, and its replacement.
 
     Raises:
       ValueError: if `charsmap` is damaged.
@@ -72,13 +72,13 @@ def read_rules(charsmap: bytes) -> dict[str, str]:
 
 
 def _characters(units: np.ndarray) -> Iterator[tuple[bytes, int]]:
-    """Keys of a trie that are one character, and their values."""
+    """Yields the keys of a trie that are one character, and their values."""
     labels = np.arange(1, 256, dtype=np.int64)
     ahead, nodes = [(b"", 0)], 0
     while ahead:
         key, place = ahead.pop()
         nodes += 1
-        # Nodes may share their children, and those of a damaged trie may be their own.
+        # Nodes may share children; in a damaged trie a node may be its own child.
         if place >= len(units) or nodes > _MOST_NODES:
             raise ValueError("its trie leads out of itself, or in circles")
         unit = int(units[place])
@@ -96,7 +96,7 @@ def _characters(units: np.ndarray) -> Iterator[tuple[bytes, int]]:
 
 
 def _width(lead: int) -> int:
-    """Bytes of a character of UTF-8, by the first of them."""
+    """Returns the number of bytes of a UTF-8 character from its first byte."""
     return 1 if lead < 0xC0 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
@@ -115,13 +115,13 @@ def write_rules(rules: dict[str, str]) -> bytes:
 
 
 def _trie(keys: dict[bytes, int]) -> np.ndarray:
-    """The double array of keys with values: uint32, a multiple of `_BLOCK` units."""
+    """Builds the double array of keys with values: uint32, a multiple of `_BLOCK` units."""
     root: dict = {}
     for key, value in keys.items():
         node = root
         for byte in key:
             node = node.setdefault(byte, {})
-        # No key holds a NUL.
+        # Keys hold no NUL, so its place is free for the value.
         node[0] = value
     units = [0] * _BLOCK
     used, bases = bytearray(b"\1" + bytes(_BLOCK - 1)), set()
@@ -133,7 +133,7 @@ def _trie(keys: dict[bytes, int]) -> np.ndarray:
             units += [0] * _BLOCK
             used += bytes(_BLOCK)
         bases.add(base)
-        # Below 2 ** 21, as there are far fewer units.
+        # The offset is below 2 ** 21, as there are far fewer units.
         units[place] |= (place ^ base) << 10
         for label, child in node.items():
             used[base ^ label] = 1
@@ -147,10 +147,10 @@ def _trie(keys: dict[bytes, int]) -> np.ndarray:
 
 
 def _free(labels: list[int], used: bytearray, bases: set[int]) -> int:
-    """A base that no node has, at whose labels no unit is used."""
+    """Finds a base that no node has and at whose labels no unit is used."""
     for place in range(max(0, len(used) - _OPEN_BLOCKS * _BLOCK), len(used)):
         base = place ^ labels[0]
         if not used[place] and base not in bases and not any(used[base ^ b] for b in labels):
             return base
-    # The block behind the last one is all free.
+    # The block after the last one is all free.
     return len(used) ^ labels[0]

@@ -10,24 +10,23 @@ from official_cmlm.tokenization.vocabulary import TokenRows, token_rows, utf8
 if TYPE_CHECKING:
     from official_cmlm.tokenization.sentence_piece import SentencePieceVocabulary
 
-# A letter with several marks, as of Vietnamese in Unicode's decomposed form. Other marks, such as
-# those of Arabic, would change their order.
+# A letter with several marks, such as Vietnamese in Unicode's decomposed form. Composition would
+# change the order of other marks, such as Arabic ones.
 _SEVERAL_MARKS = re.compile(r"[^\u0300-\u036F][\u0300-\u036F]{2,}")
 
 
 class RustSentencePiece:
     """A `tokenization.Tokenizer` of a SentencePiece vocabulary, without TensorFlow.
 
-    Its ids are those of `SentencePieceVocabulary.tokenizer` but for this: where two ways to split a
-    word are equally probable, it may take the other one; and of a letter with marks that Unicode
-    does not compose with it, marks may be missing; and U+0085 is a space. Without rules of
-    normalisation it strips spaces other than U+0020 from the end, and takes several `▁` in a text
-    otherwise.
+    Its ids equal those of `SentencePieceVocabulary.tokenizer` with these exceptions: if two ways to
+    split a word are equally probable, it may take the other one; a letter may lose marks that
+    Unicode does not compose with it; and U+0085 is a space. Without rules of normalisation it
+    strips spaces other than U+0020 from the end, and treats several `▁` in a text differently.
     """
 
     def __init__(self, vocabulary: "SentencePieceVocabulary") -> None:
         entries = list(vocabulary.tokens)
-        # No text becomes one of these, as none has a space behind the split at spaces.
+        # No text is tokenised to these, as no piece has a space after the split at spaces.
         for index in (*vocabulary.controls, vocabulary.special_ids["unknown"]):
             entries[index] = f" {index}"
         self._tokenizer = bare_sentence_piece(vocabulary, entries)
@@ -45,7 +44,7 @@ class RustSentencePiece:
         return token_rows([encoding.ids for encoding in encoded])
 
     def after_space(self, texts: Sequence[str]) -> None:
-        """Nothing: a space is put before every text, and no entry goes on over one."""
+        """Returns None: every text gets a space before it, so another one changes no id."""
 
 
 def _composed(found: re.Match[str]) -> str:
@@ -53,11 +52,11 @@ def _composed(found: re.Match[str]) -> str:
 
 
 def bare_sentence_piece(vocabulary: "SentencePieceVocabulary", entries: Sequence[str]) -> Any:
-    """A `tokenizers.Tokenizer`, put together as transformers converts SentencePiece models.
+    """Builds a `tokenizers.Tokenizer` as transformers converts SentencePiece models.
 
     Args:
       vocabulary: scores and normalisation.
-      entries: what the entries are spelled like.
+      entries: the spelling of the entries.
     """
     import tokenizers
     from tokenizers import decoders, models, normalizers, pre_tokenizers
@@ -73,7 +72,7 @@ def bare_sentence_piece(vocabulary: "SentencePieceVocabulary", entries: Sequence
         tokenizer.normalizer = normalizers.Sequence([*steps, rules]) if steps else rules
         tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), split])
     else:
-        # Only U+0020 is a space: no rules make one of others.
+        # Only U+0020 is a space, as no rule replaces other white space.
         tokenizer.normalizer = normalizers.Sequence(
             [
                 *steps,
@@ -87,7 +86,7 @@ def bare_sentence_piece(vocabulary: "SentencePieceVocabulary", entries: Sequence
 
 
 def _step(name: str) -> list[Any]:
-    """A step of `SentencePieceVocabulary.steps` as transformers spells it for ALBERT."""
+    """Returns a step of `SentencePieceVocabulary.steps` as transformers writes it for ALBERT."""
     from tokenizers import normalizers
 
     if name == "quotes":

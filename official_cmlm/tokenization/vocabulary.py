@@ -12,13 +12,13 @@ if TYPE_CHECKING:
     import numpy as np
     import tensorflow as tf
 
-# What each vocabulary must have a token for.
+# The roles of special tokens; each vocabulary has a token for each of them.
 ROLES = ("pad", "unknown", "cls", "sep", "mask")
 
 
 @dataclasses.dataclass(frozen=True)
 class TokenRows:
-    """Ids of several texts, end to end.
+    """The ids of several texts, end to end.
 
     Attributes:
       values: int32 `[tokens]`.
@@ -29,16 +29,17 @@ class TokenRows:
     row_splits: "np.ndarray"
 
     def to_list(self) -> list[list[int]]:
+        """Returns a list of ids for each text."""
         bounds = self.row_splits.tolist()
         return [self.values[a:b].tolist() for a, b in itertools.pairwise(bounds)]
 
 
 @dataclasses.dataclass(frozen=True)
 class AfterSpace:
-    """How the ids of texts change where other text and a space stand before them.
+    """The change of the ids of texts that follow other text and a space.
 
     Attributes:
-      replaced: int64 `[texts]`, how many of the first ids of each text are replaced.
+      replaced: int64 `[texts]`, the number of first ids of each text that are replaced.
       ids: the ids that replace them.
     """
 
@@ -47,22 +48,22 @@ class AfterSpace:
 
 
 class Tokenizer(Protocol):
-    """Strings to ids in Python, by the fastest library for the kind of vocabulary."""
+    """A tokenizer for Python, by the fastest library for the kind of vocabulary."""
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
-        """Ids without special tokens; lone surrogates count as `?`."""
+        """Returns ids without special tokens; lone surrogates count as `?`."""
 
     def after_space(self, texts: Sequence[str]) -> AfterSpace | None:
-        """What changes where other text and a space stand before each of the texts.
+        """Returns how the ids of each text change if other text and a space precede it.
 
-        The texts neither begin nor end with white space, and nor does the other text. So the ids
-        of texts joined by single spaces are those of the first one, and for each of the others
-        those that replace its first ids and the rest of its ids. None: nothing ever changes.
+        Neither the texts nor the other text begin or end with white space. So texts joined by
+        single spaces have the ids of the first one, followed for each of the others by its
+        replaced first ids and the rest of its ids. None means that ids never change.
         """
 
 
 class GraphTokenizer(Protocol):
-    """Strings to ids in TensorFlow: in tf.data and inside a SavedModel."""
+    """A tokenizer for TensorFlow graphs: in tf.data and inside a SavedModel."""
 
     def tokenize(self, texts: "tf.Tensor") -> "tf.RaggedTensor":
         """Maps strings `[batch]` to int32 `[batch, (tokens)]` without special tokens."""
@@ -70,7 +71,7 @@ class GraphTokenizer(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Vocabulary(abc.ABC):
-    """Entries, settings and special tokens.
+    """The entries, settings and special tokens of a tokenizer.
 
     Attributes:
       tokens: the entries; the index is the id.
@@ -92,11 +93,11 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def continues_word(self, token: str) -> bool:
-        """Whether an entry goes on with the word that the token before it began."""
+        """Returns whether an entry continues the word that the token before it began."""
 
     @property
     def space_changes_ids(self) -> bool:
-        """Whether the ids of a text differ where a space stands before it; see `AfterSpace`."""
+        """Whether the ids of a text change if a space precedes it; see `AfterSpace`."""
         return False
 
     @property
@@ -106,17 +107,17 @@ class Vocabulary(abc.ABC):
 
     @abc.abstractmethod
     def settings(self) -> dict[str, bool | int | str]:
-        """The settings that decide ids, besides the entries."""
+        """Returns the settings that determine ids, besides the entries."""
 
     @abc.abstractmethod
     def save(self, folder: str | os.PathLike) -> list[str]:
         """Writes the vocabulary into an existing folder; returns the names of its files."""
 
     def most_bytes(self, tokens: int) -> int | None:
-        """Bytes of a text that decide its first tokens; None: perhaps all of them.
+        """Returns how many bytes of a text determine its first tokens; None: perhaps all of them.
 
-        What is behind them need not be tokenised. Where the last of these bytes is inside a word,
-        the ids of that word may differ; so long a word is no text.
+        Bytes after these need not be tokenised. If the last of these bytes is inside a word, the
+        ids of that word may differ; a word of that length does not occur in text.
         """
         del tokens
         return None
@@ -141,12 +142,12 @@ def build_graph_tokenizer(vocabulary: Vocabulary) -> GraphTokenizer:
 
 
 def utf8(texts: Sequence[str]) -> list[bytes]:
-    """The texts in UTF-8; lone surrogates become `?`, as a decoder would replace them."""
+    """Encodes texts in UTF-8; lone surrogates become `?`, as a decoder would replace them."""
     return [text.encode("utf-8", "replace") for text in texts]
 
 
 def token_rows(rows: list[list[int]]) -> TokenRows:
-    """The ids of several texts end to end."""
+    """Concatenates the ids of several texts."""
     import numpy as np
 
     lengths = np.fromiter(map(len, rows), np.int64, len(rows))
@@ -155,13 +156,17 @@ def token_rows(rows: list[list[int]]) -> TokenRows:
 
 
 class FromGraph:
-    """A tokenizer for graphs, called from Python."""
+    """A graph tokenizer called from Python, of a vocabulary without `space_changes_ids`."""
 
     def __init__(self, graph: GraphTokenizer) -> None:
         self._graph = graph
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
+        """See `Tokenizer.tokenize`."""
         import tensorflow as tf
 
         ragged = self._graph.tokenize(tf.constant(utf8(texts), tf.string))
         return TokenRows(ragged.values.numpy(), ragged.row_splits.numpy())
+
+    def after_space(self, texts: Sequence[str]) -> None:
+        """Returns None: a space before a text changes none of its ids."""

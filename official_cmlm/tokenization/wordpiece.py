@@ -5,7 +5,6 @@ import functools
 import hashlib
 import json
 import os
-from collections.abc import Sequence
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,7 +17,7 @@ from official_cmlm.tokenization.vocabulary import (
 )
 
 NORMALIZATIONS = ("tensorflow_text", "bert")
-# Whose names the special tokens have, and the names by role.
+# The model family that the special tokens are named after -> their names by role.
 MARKERS = {
     "bert": {
         "pad": "[PAD]",
@@ -51,8 +50,8 @@ class WordPieceVocabulary(Vocabulary):
       normalization: `tensorflow_text` (default), as tensorflow-text and TF-Hub's modules normalise
         text, or `bert`, as BERT's first release and Hugging Face's tokenizers do; see
         `tokenization.bert_normalization` for how they differ.
-      markers: names of the special tokens: `bert` (default), or `mpnet`, which has RoBERTa's before
-        the entries of a vocabulary of BERT's.
+      markers: names of the special tokens: `bert` (default), or `mpnet`, which puts RoBERTa's
+        before the entries of BERT's vocabulary.
     """
 
     lower_case: bool
@@ -94,11 +93,11 @@ class WordPieceVocabulary(Vocabulary):
         atomic_write_text(path.with_suffix(".json"), json.dumps(self.settings()) + "\n")
         return ["vocab.txt", "vocab.json"]
 
-    def tokenizer(self) -> "_FastWordPiece":
-        return _FastWordPiece(self.graph_tokenizer())
+    def tokenizer(self) -> FromGraph:
+        return FromGraph(self.graph_tokenizer())
 
     def graph_tokenizer(self) -> GraphTokenizer:
-        """tensorflow-text's fast WordPiece tokenizer; it needs no assets in a SavedModel."""
+        """Builds tensorflow-text's fast tokenizer, which needs no assets in a SavedModel."""
         import tensorflow as tf
         import tensorflow_text as tf_text
 
@@ -117,23 +116,13 @@ class WordPieceVocabulary(Vocabulary):
         return BertNormalized(tokenizer, self.lower_case)
 
 
-class _FastWordPiece(FromGraph):
-    """tensorflow-text's tokenizer, called from Python."""
-
-    def after_space(self, texts: Sequence[str]) -> None:
-        """Nothing: words are split at white space, which leaves no trace in their ids."""
-
-
 def read_wordpiece(
     path: Path,
     lower_case: bool | None = None,
     max_bytes_per_word: int | None = None,
     markers: str | None = None,
 ) -> WordPieceVocabulary:
-    """Reads a `vocab.txt`; see `load_vocabulary`.
-
-    `markers` overrides that of the saved settings.
-    """
+    """Reads a `vocab.txt`; arguments override saved settings, see `load_vocabulary`."""
     text = read_text(path, "name a vocabulary; python -m data_prep.build_vocab makes one")
     tokens = tuple(text.replace("\r\n", "\n").removesuffix("\n").split("\n")) if text else ()
     saved = _read_settings(path.with_suffix(".json"))
@@ -155,7 +144,7 @@ def read_wordpiece(
 
 
 def _read_settings(path: Path) -> dict[str, bool | int | str]:
-    """The settings beside a vocabulary; empty where there are none."""
+    """Reads the settings beside a vocabulary; empty if there are none."""
     if not path.exists():
         return {}
     saved = read_object(path, "delete it or write it again")

@@ -9,34 +9,35 @@ from official_cmlm.tokenization.vocabulary import TokenRows, token_rows, utf8
 if TYPE_CHECKING:
     from official_cmlm.tokenization.wordpiece import WordPieceVocabulary
 
-# What tensorflow-text takes for a space beside white space, for uncased vocabularies and for cased.
+# Characters besides white space that tensorflow-text treats as a space.
 _SPACES = (
     r"\x{00}-\x{1F}\x{7F}-\x{9F}\x{600}-\x{605}\x{6DD}\x{70F}\x{890}-\x{891}\x{8E2}"
     r"\x{FFF9}-\x{FFFB}\x{110BD}\x{110CD}\x{13430}-\x{13438}"
 )
-# What it drops from uncased text, and takes for a space in cased text.
+# Characters that it drops from uncased text and treats as a space in cased text.
 _DROPPED = (
     r"\x{AD}\x{61C}\x{180E}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{206F}"
     r"\x{FEFF}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0001}\x{E0020}-\x{E007F}"
 )
 _FILLERS = r"\x{115F}\x{1160}\x{3164}\x{FFA0}"
-# Bytes that normalisation makes of one character at most: those of U+FDFA, 18 Arabic letters.
+# The most bytes that normalisation makes of one character: U+FDFA becomes 18 Arabic letters.
 _MOST_BYTES = 33
 
 
 class RustWordPiece:
     """A `tokenization.Tokenizer` of a WordPiece vocabulary, without TensorFlow.
 
-    Its ids are those of `WordPieceVocabulary.tokenizer` but for this: with the normalisation
-    `tensorflow_text`, uncased Cherokee and nine letters of Church Slavonic keep another case.
+    Its ids equal those of `WordPieceVocabulary.tokenizer` with one exception: under the
+    normalisation `tensorflow_text`, uncased Cherokee and nine letters of Church Slavonic keep
+    another case.
     """
 
     def __init__(self, vocabulary: "WordPieceVocabulary") -> None:
         self._most = vocabulary.max_bytes_per_word
         self._unknown = vocabulary.special_ids["unknown"]
-        # Its limit is in characters, so this one leaves some words to `_too_long`.
+        # Its limit counts characters, so `_too_long` checks the bytes of longer words.
         self._tokenizer = bare_wordpiece(vocabulary, self._most)
-        # All of these are white space before and after normalisation, so no word is longer.
+        # These characters are white space before and after normalisation, so they end every word.
         self._run = re.compile(rf"[^ \t\n\r]{{{self._most // _MOST_BYTES + 1},}}")
 
     def tokenize(self, texts: Sequence[str]) -> TokenRows:
@@ -45,7 +46,7 @@ class RustWordPiece:
         encoded = self._tokenizer.encode_batch_fast(valid, add_special_tokens=False)
         rows = [encoding.ids for encoding in encoded]
         for index, text in enumerate(valid):
-            # Of ASCII a character is a byte, which the library's own limit does.
+            # An ASCII character is one byte, so the library's own limit is right for such texts.
             if not text.isascii() and self._run.search(text):
                 words = self._words(text)
                 if any(map(self._too_long, words)):
@@ -57,7 +58,7 @@ class RustWordPiece:
         return [word for word, _ in self._tokenizer.pre_tokenizer.pre_tokenize_str(normalized)]
 
     def _too_long(self, word: str) -> bool:
-        # No character has more than four bytes.
+        # A character has at most four bytes.
         return len(word) * 4 > self._most and len(word.encode()) > self._most
 
     def _ids(self, word: str) -> list[int]:
@@ -66,11 +67,11 @@ class RustWordPiece:
         return [token.id for token in self._tokenizer.model.tokenize(word)]
 
     def after_space(self, texts: Sequence[str]) -> None:
-        """Nothing: words are split at white space, which leaves no trace in their ids."""
+        """Returns None: words are split at white space, so a space before a text changes no id."""
 
 
 def bare_wordpiece(vocabulary: "WordPieceVocabulary", longest: int) -> Any:
-    """A `tokenizers.Tokenizer` of the vocabulary that knows no special tokens.
+    """Builds a `tokenizers.Tokenizer` of the vocabulary, without special tokens.
 
     Args:
       vocabulary: entries, casing and normalisation.
@@ -99,7 +100,7 @@ def _normalizer(vocabulary: "WordPieceVocabulary") -> Any:
             strip_accents=None,
             lowercase=vocabulary.lower_case,
         )
-    # Only puts spaces around Chinese characters.
+    # This normaliser only puts spaces around Chinese characters.
     chinese = normalizers.BertNormalizer(
         clean_text=False, handle_chinese_chars=True, strip_accents=False, lowercase=False
     )
@@ -109,7 +110,7 @@ def _normalizer(vocabulary: "WordPieceVocabulary") -> Any:
 
     if not vocabulary.lower_case:
         return normalizers.Sequence([replace(f"[{_SPACES}{_DROPPED}]", " "), chinese])
-    # NFKC with case folding, of which lower-casing is the most part; then no accents.
+    # The sequence is NFKC with case folding, mostly lower-casing, and then the removal of accents.
     return normalizers.Sequence(
         [
             replace(f"[{_SPACES}]", " "),
