@@ -21,7 +21,7 @@ TEXTS = ["The cat sat on the mat.", "dog", "a bird flew under the tree slowly an
 
 
 def write_encoder(folder, vocabulary):
-    """An encoder directory with random weights."""
+    """Writes an encoder directory with random weights."""
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     describe(folder, config, vocabulary, max_seq_length=24)
     tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
@@ -30,7 +30,7 @@ def write_encoder(folder, vocabulary):
 
 @pytest.fixture(scope="module")
 def encoder_dir(tmp_path_factory, vocabulary):
-    """One for all tests here."""
+    """Writes one encoder directory for all tests here."""
     return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", vocabulary)
 
 
@@ -53,7 +53,7 @@ def test_lengths_of_texts(exported):
         assert counts[3] == 2 and counts[4] == 602
         assert theirs.count_tokens(texts).tolist() == counts.tolist()
         assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
-        # What is cut does not change the vector; what is not, does.
+        # Text beyond the limit does not change the vector; text within it does.
         limit = ours.max_seq_length - 2
         longer, whole, shorter = (
             ours.encode(["the " * count])[0] for count in (limit + 3, limit, limit - 1)
@@ -169,7 +169,7 @@ def test_prompts_of_an_encoder_directory(encoder_dir, tmp_path):
 
 
 class _SentenceTransformer(list):
-    """What of that library's class is used; a list of modules, as it is one."""
+    """The part of that library's class that is used; like it, a list of modules."""
 
     prompts, default_prompt_name, modules = {}, None, []
     max_seq_length = 512
@@ -210,7 +210,7 @@ class _SentenceTransformer(list):
     ],
 )
 def test_prompts_of_sentence_transformers(tmp_path, monkeypatch, values, roles):
-    """By the library's own methods, where they do anything else than `encode` does."""
+    """The library's own methods are used if they differ from `encode`."""
     model = type("SentenceTransformer", (_SentenceTransformer,), values)
     library = types.ModuleType("sentence_transformers")
     library.SentenceTransformer = model

@@ -1,7 +1,6 @@
-"""What `encode` does around the vectors: long texts, prompts, bits; on a backend that counts ids.
+"""Tests of `encode` around the vectors: long texts, prompts, bits; with a toy backend.
 
-Its vector of a text is (sum of the ids' sines and cosines) / number of tokens, so that expected
-values can be written down.
+Its vector of a text is the mean of sines of the ids, so that expected values can be computed.
 """
 
 import functools
@@ -33,7 +32,7 @@ FREQUENCIES = np.arange(1, DIMENSION + 1) / 7
 
 
 def vector(ids):
-    """Of a whole sequence, special tokens included."""
+    """Returns the vector of a whole sequence, special tokens included."""
     return np.sin(np.outer(ids, FREQUENCIES) + FREQUENCIES).mean(axis=0)
 
 
@@ -121,7 +120,7 @@ def test_what_no_tokenizer_saw_is_counted_as_at_least():
 
 @pytest.mark.parametrize("overlap", [None, 0, 1, 4, 9])
 def test_long_texts_are_the_mean_over_windows(encoder, overlap):
-    """By the definition; with and without overlap, over several batches."""
+    """The mean equals its definition, with and without overlap, over several batches."""
     ids, width = ids_of(encoder, LONG), 10
     stride = width - (1 if overlap is None else overlap)
     windows = [ids[start : start + width] for start in range(0, len(ids), stride)]

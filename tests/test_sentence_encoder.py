@@ -110,7 +110,7 @@ def test_inputs_of_an_empty_list(encoder):
 
 @pytest.mark.parametrize("value", [1e38, np.nan, np.inf])
 def test_an_embedding_that_is_not_finite_is_an_error(vocabulary, value):
-    """Weights that overflow or are no numbers, in one of the layers."""
+    """Weights that overflow or are NaN, in one of the layers."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
     for variable in model.trainable_variables:
         if "layer_norm" not in variable.name:
@@ -145,7 +145,7 @@ def test_large_embeddings_are_normalised_too(vocabulary):
 
 
 def test_sentences_are_tokenised_in_parts_that_fit_in_the_memory(encoder, sentences, monkeypatch):
-    """By their number and by their characters; ids behind the longest are dropped at once."""
+    """Parts are limited in texts and characters; ids beyond the longest length are dropped."""
     from official_cmlm import sentence_encoder
 
     texts = [*sentences, "cat " * 500, "", "the dog ran " * 40]
@@ -251,7 +251,7 @@ def test_ranges_belong_to_a_pooling_and_to_weights(encoder_dir, sentences, tmp_p
 
 
 def test_ranges_that_say_no_origin_are_of_none(encoder_dir, sentences, tmp_path):
-    """Those of an earlier version."""
+    """Earlier versions wrote such ranges."""
     folder = shutil.copytree(encoder_dir, tmp_path / "encoder")
     values = {"normalize": False, "low": [-1.0] * 16, "high": [1.0] * 16}
     (folder / "embedding_ranges.json").write_text(json.dumps(values))

@@ -103,7 +103,7 @@ def test_damaged_settings(tmp_path, settings):
 
 
 def test_round_trip(tmp_path):
-    """What is saved is read back, with its hash."""
+    """A saved vocabulary is read back with its hash."""
     vocabulary = WordPieceVocabulary((*SPECIALS, "ä", "##語", "\u2028"), False, 123)
     vocabulary.save(tmp_path)
     loaded = load_vocabulary(tmp_path / "vocab.txt")
@@ -177,7 +177,7 @@ HARD_LINES = [
 
 
 def _model_garden(path, lines, lower_case):
-    """(our ids, Model Garden's) of each line, with Model Garden's own limit on words."""
+    """Returns our ids and Model Garden's of each line, with its own limit on words."""
     from official.nlp.modeling.layers import BertTokenizer
 
     vocabulary = load_vocabulary(path, lower_case=lower_case, max_bytes_per_word=100)

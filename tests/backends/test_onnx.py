@@ -58,7 +58,7 @@ SHAPES = {
 
 
 def random_encoder(config):
-    """An encoder in which no weight is 0 or 1, so that each of them counts."""
+    """Builds an encoder without weights of 0 or 1, so that each weight counts."""
     model = SentenceEncoderModel(config)
     rng = np.random.default_rng(3)
     for variable in model.variables:
@@ -126,7 +126,7 @@ def test_a_part_that_graphs_lack_is_refused(vocabulary, monkeypatch):
 
 
 def test_token_types_are_read(vocabulary):
-    """Those of a second text; without the input every token has type 0."""
+    """A second text has other types; without the input every token has type 0."""
     config = tiny_encoder_config(vocab_size=len(vocabulary))
     model = random_encoder(config)
     ids, mask = ids_and_mask(config)
@@ -318,7 +318,7 @@ def test_an_export_is_loaded_without_tensorflow(folder, tmp_path, pooling):
 
 
 def without_tensorflow(folder, texts, out):
-    """What a process without TensorFlow makes of an export: its vectors, and those of 8 bits."""
+    """Vectors of an export, in float32 and int8, from a process without TensorFlow."""
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, folder, json.dumps(texts), f"{out}/"]
     done = subprocess.run(
         list(map(str, command)), cwd=Path(__file__).parents[2], capture_output=True, text=True
@@ -355,7 +355,7 @@ def test_imported_encoders(tmp_path, monkeypatch, name):
 
 
 def example(folder):
-    """The encoder of `examples/encode_onnx.py`."""
+    """Loads the encoder of `examples/encode_onnx.py`."""
     path = Path(__file__).parents[2] / "examples" / "encode_onnx.py"
     return runpy.run_path(str(path))["Encoder"](folder)
 
@@ -382,7 +382,7 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
 
 
 def test_refusals(folder, tmp_path):
-    """A folder in use, one that is no export, a precision that was not exported."""
+    """A folder in use, another folder than an export, a precision that was not exported."""
     output = tmp_path / "export"
 
     def export(precisions, overwrite=False):

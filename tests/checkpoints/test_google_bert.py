@@ -41,7 +41,7 @@ TF1_NAMES = (
 
 
 def _tf1_variables():
-    """The reference `bert_tanh` under the names and layouts of Google's TF1 release."""
+    """Returns the reference `bert_tanh` in the names and layouts of Google's TF1 release."""
     from safetensors.numpy import load_file
 
     for name, tensor in load_file(REFERENCES / "bert_tanh" / "model.safetensors").items():
@@ -59,7 +59,7 @@ def _tf1_variables():
 
 @pytest.fixture(scope="module")
 def tf1_dir(tmp_path_factory):
-    """A folder like Google's: bert_model.ckpt, bert_config.json, vocab.txt; with Adam's slots."""
+    """Writes a folder like Google's: checkpoint with Adam's slots, bert_config.json, vocab.txt."""
     folder = tmp_path_factory.mktemp("tf1")
     with tf.Graph().as_default(), tf.compat.v1.Session() as session:
         variables = []
@@ -84,7 +84,7 @@ def tf1_dir(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def mg_encoder(tf1_dir):
-    """Model Garden's functional encoder, with random weights everywhere."""
+    """Builds Model Garden's functional encoder with random weights."""
     config = legacy_configs.BertConfig.from_json_file(str(tf1_dir / "bert_config.json"))
     tf_keras.utils.set_random_seed(1)
     return randomize(export_tfhub_lib.get_bert_encoder(config))

@@ -1,4 +1,4 @@
-"""What cannot be imported is refused in one line that helps, and leaves nothing behind."""
+"""Sources that cannot be imported are refused in one helpful line and leave no files."""
 
 import json
 import re
@@ -34,7 +34,7 @@ HELP = r"""(?x)\b(fetch|download|convert|take|pass|check|use|must|only|needs?|ex
 
 
 def refused(source, tmp_path, at, *says):
-    """One line that begins with the file at fault and says so; nothing under the output's name."""
+    """Asserts one line that names the file at fault, and no folder under the output's name."""
     output = tmp_path / "output" / "encoder"
     with pytest.raises(UserError) as caught:
         import_checkpoint(str(source), str(output), OPTIONS, overwrite=False)
@@ -46,7 +46,7 @@ def refused(source, tmp_path, at, *says):
 
 
 def copied(folder, changes, of="bert"):
-    """A copy of a reference in which files have other content, or (None) are gone."""
+    """Copies a reference with other content of some files, or without them (None)."""
     shutil.copytree(REFERENCES / of, folder)
     for path, new in ((folder / name, new) for name, new in changes.items()):
         path.parent.mkdir(exist_ok=True)

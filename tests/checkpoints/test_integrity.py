@@ -12,7 +12,7 @@ from official_cmlm.errors import UserError
 
 
 def _save(folder, *numbers, values=2000):
-    """A checkpoint of two variables for each number, by TensorFlow's manager."""
+    """Writes a checkpoint of two variables for each number, by TensorFlow's manager."""
     checkpoint = tf.train.Checkpoint(
         a=tf.Variable(tf.random.stateless_normal([values], (1, 2))), b=tf.Variable(3.0)
     )
@@ -116,7 +116,7 @@ def test_what_a_killed_process_leaves_is_not_used(folder, tmp_path):
 
 
 def test_a_process_that_was_killed_while_it_wrote_its_first_checkpoint(tmp_path):
-    """There is no list yet: data without an index are nobody's."""
+    """Without a list, data without an index belong to no checkpoint."""
     _save(tmp_path / "other", 8)
     folder = tmp_path / "model"
     folder.mkdir()
@@ -170,7 +170,7 @@ def test_non_finite_weights_are_damage(tmp_path, dtype, value):
 
 
 def test_large_numbers_are_finite(tmp_path):
-    """Of 64 bits, beyond what 32 bits hold."""
+    """A finite float64 may exceed the range of float32."""
     tf.train.Checkpoint(large=tf.Variable([1e300], dtype=tf.float64)).write(str(tmp_path / "c"))
     assert integrity.damage(str(tmp_path / "c")) is None
 

@@ -26,7 +26,7 @@ MODELS = {
 
 
 def _folder(folder, name, *without, settings=None, **config):
-    """A reference with its SentencePiece model instead of `tokenizer.json`.
+    """Copies a reference with its SentencePiece model instead of `tokenizer.json`.
 
     Args:
       folder: where to write it.
@@ -132,7 +132,7 @@ def test_user_defined_characters_are_entries(tmp_path):
     library = sentencepiece.SentencePieceProcessor(model_file=str(folder / "spiece.model"))
     texts = [text for symbol in symbols for text in (f"the{symbol}cat", f"{symbol} {symbol * 2}a")]
     texts += ["".join(symbols), "the cat sat on the mat", *(f"old {s}house{s}" for s in symbols)]
-    # What happens to a text before is tested with the other tokenizers.
+    # The tests of other tokenizers cover the steps before the model.
     plain = [text for text in texts if text == text.lower() and text.isascii()]
     assert len(plain) > 5
     vocabulary = read_vocabulary(folder, None)
@@ -187,7 +187,7 @@ def test_settings_that_cannot_be_represented_are_refused(tmp_path, name, setting
 
 
 def test_added_tokens(tmp_path):
-    """Those that are entries already are no addition, as in the files of older releases."""
+    """Added tokens that are entries already, as in files of older releases, add nothing."""
     folder = _folder(tmp_path / "source", "xlm_roberta")
     expected_hash = read_vocabulary(folder, None).hash
     (folder / ADDED).write_text('{"<mask>": 80}')

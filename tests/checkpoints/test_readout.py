@@ -35,12 +35,12 @@ TEXTS = ["The cat sat on the mat.", "a dog ran over the old house!", "Water", ""
 
 @pytest.fixture(scope="module")
 def own():
-    """The vectors of the training's own kind."""
+    """Encodes with the vector that was trained."""
     return SentenceEncoder.load(TRAINED).encode(TEXTS)
 
 
 def _projected(vectors, checkpoint, depth, between, objective="cmlm"):
-    """The mean of the projections, computed from the checkpoint's tensors in NumPy."""
+    """Computes the mean of the projections from the checkpoint's tensors in NumPy."""
     reader = tf.train.load_checkpoint(str(checkpoint))
     shapes = reader.get_variable_to_shape_map()
 
@@ -98,7 +98,7 @@ def test_every_pooling(own):
         encoder = SentenceEncoder.load(TRAINED, pooling=pooling)
         got = encoder.encode(TEXTS)
         np.testing.assert_allclose(got, model(inputs)["default"], atol=1e-5)
-        # Of one block, the first and the last are the same.
+        # With one block, the first and the last are the same.
         if pooling != "first_last":
             assert min(np.abs(got - other).max() for other in seen.values()) > 0.01
         seen[pooling] = got
@@ -156,7 +156,7 @@ def test_unknown_names(field):
 
 
 def test_of_a_damaged_checkpoint(tmp_path):
-    """Looking for P in it is no traceback."""
+    """The search for P in it raises a `UserError`."""
     folder = shutil.copytree(TRAINED, tmp_path / "model")
     index = folder / "ckpt-3.index"
     index.write_bytes(index.read_bytes()[:100])

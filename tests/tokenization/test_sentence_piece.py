@@ -26,7 +26,7 @@ from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES
 from tests.tokenization.texts import HAND_MADE, LONG
 
-# What Hugging Face makes of it differs; see the test.
+# Cause -> text whose ids differ from Hugging Face's; see the test.
 HUGGING_FACE_DIFFERENCES = {
     "it normalises marks together with their letter": "cafe\u0301 e\u0301\u0302 \u0301x",
     "special tokens are entries like others there, unless they are split off": (
@@ -38,7 +38,7 @@ HUGGING_FACE_DIFFERENCES = {
 
 @pytest.fixture(scope="module")
 def news(data_dir):
-    """NTREX: 1,997 sentences in each of ten languages, side by side."""
+    """Reads NTREX: 1,997 sentences in each of ten languages, side by side."""
     paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
     languages = [[line for line in p.read_text("utf-8").split("\n") if line] for p in paths]
     assert len(languages) >= 10
@@ -64,7 +64,7 @@ def trained(news, tmp_path_factory):
 
 
 def _entries(trained):
-    """XLM-R's arrangement of them, with scores."""
+    """Returns them in XLM-R's order, with scores."""
     pieces, charsmap, _ = parse(trained, trained.read_bytes())
     first = [(token, 0.0) for token in ("<s>", "<pad>", "</s>", "<unk>")]
     return [*first, *((p, score) for p, score, _ in pieces[3:]), ("<mask>", 0.0)], charsmap
@@ -81,7 +81,7 @@ def _ids(vocabulary, texts):
 
 
 def _hugging_face(trained, texts):
-    """The ids of the library, put together as transformers does for XLM-R."""
+    """Returns the ids of the library, mapped as transformers does for XLM-R."""
     entries, charsmap = _entries(trained)
     library = tokenizers.Tokenizer(models.Unigram(entries, unk_id=3, byte_fallback=False))
     library.normalizer = normalizers.Precompiled(charsmap)
@@ -125,9 +125,9 @@ def test_ids_are_hugging_faces(trained, vocabulary, news):
 
 
 def test_ids_without_tensorflow(vocabulary, news):
-    """By the Rust library: of lines of ten languages, of composed and of decomposed letters.
+    """The Rust library agrees on lines of ten languages, with composed and decomposed letters.
 
-    The padding of a table changes nothing, and no text becomes an entry that is none.
+    The padding of a table changes nothing, and no text is tokenised to a padding entry.
     """
     literal = "<mask> </s> <unk> <unused:3>"
     vietnamese = unicodedata.normalize("NFD", "ế ộ ữ Tiếng Việt")
@@ -221,7 +221,7 @@ def test_the_plain_model_is_read_like_tokenizer_json(tmp_path, name):
 
 
 def _changed(tmp_path, change):
-    """The tokenizer of a reference, its JSON changed by a function."""
+    """Writes the tokenizer of a reference, its JSON changed by a function."""
     values = json.loads((REFERENCES / "xlm_roberta" / "tokenizer.json").read_text())
     change(values)
     (tmp_path / "tokenizer.json").write_text(json.dumps(values))
@@ -236,7 +236,7 @@ AROUND = {"type": "RobertaProcessing", "cls": ["<s>", 0], "sep": ["</s>", 2]}
 
 
 def test_other_spellings_of_the_same_are_read(tmp_path):
-    """Of the special tokens around a text, and of several spaces."""
+    """The spellings are of the special tokens around a text, and of several spaces."""
     expected = read_vocabulary(REFERENCES / "xlm_roberta", None).hash
 
     def change(values):

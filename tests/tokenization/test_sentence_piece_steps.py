@@ -38,7 +38,7 @@ HANGUL = ["ᄒ", "ᅡ", "ᆫ", "한", "구"]
 
 @pytest.fixture(scope="module")
 def news(data_dir):
-    """NTREX: 1,997 sentences in each of ten languages, side by side."""
+    """Reads NTREX: 1,997 sentences in each of ten languages, side by side."""
     paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
     languages = [[line for line in p.read_text("utf-8").split("\n") if line] for p in paths]
     assert len(languages) >= 10
@@ -46,7 +46,7 @@ def news(data_dir):
 
 
 def _before():
-    """ALBERT's steps as transformers spells them."""
+    """Returns ALBERT's steps as transformers spells them."""
     return [
         normalizers.Replace("``", '"'),
         normalizers.Replace("''", '"'),
@@ -106,7 +106,7 @@ def _different(texts, ours, theirs):
 
 
 def _library(folder, texts):
-    """The ids of the file itself, by the library that transformers calls."""
+    """Returns the ids of the file itself, by the library that transformers calls."""
     library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
     return [e.ids for e in library.encode_batch_fast(texts, add_special_tokens=False)]
 
@@ -163,7 +163,7 @@ def test_it_survives_its_files(vocabulary, tmp_path):
 
 
 def _characters():
-    """Those of Unicode 3.2: the libraries know different later releases."""
+    """Returns the characters of Unicode 3.2, as the libraries know different later releases."""
     old = unicodedata.ucd_3_2_0
     characters = map(chr, range(1, sys.maxunicode + 1))
     return [c for c in characters if old.category(c) not in ("Cn", "Cs", "Co")]
@@ -171,7 +171,7 @@ def _characters():
 
 @pytest.mark.parametrize("step", STEPS.split())
 def test_steps_of_graphs_are_the_librarys(step):
-    """Of every character, beside letters: what is left is what Hugging Face's normalizer leaves."""
+    """Each character between letters becomes what Hugging Face's normalizer makes of it."""
     spelled = {"quotes": _before()[:2], "accents": _before()[2:4], "lower_case": _before()[4:]}
     theirs = normalizers.Sequence(spelled[step])
     texts = [f"A{c}b" for c in _characters()] + ["```'''", "''`` ''", "ΑΣ ΣΑ", "한글漢字"]
@@ -183,7 +183,7 @@ def test_steps_of_graphs_are_the_librarys(step):
 
 
 def _nmt_nfkc():
-    """SentencePiece's own rules."""
+    """Returns SentencePiece's own rules."""
     sentencepiece = pytest.importorskip("sentencepiece")
     written = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
@@ -197,7 +197,7 @@ def _nmt_nfkc():
 
 
 def test_rules_of_single_characters():
-    """Those of `nmt_nfkc` do what they did, by the library `tokenizers`; Hangul stays apart."""
+    """The rules of `nmt_nfkc` keep their effect in the library `tokenizers`; Hangul stays apart."""
     charsmap = _nmt_nfkc()
     rules = read_rules(charsmap)
     assert len(rules) > 4000 and {*map(len, rules)} == {1}
@@ -212,7 +212,7 @@ def test_rules_of_single_characters():
 
 
 def test_white_space_is_the_librarys():
-    """What its `WhitespaceSplit` splits at, but U+0020."""
+    """`WhitespaceSplit` splits at these characters and U+0020."""
     split = pre_tokenizers.WhitespaceSplit()
     found = [c for c in map(chr, range(0x10000)) if not "\ud800" <= c <= "\udfff"]
     found = [c for c in found if len(split.pre_tokenize_str(f"a{c}b")) == 2]

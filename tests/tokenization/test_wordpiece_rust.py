@@ -18,7 +18,7 @@ LETTERS = [
 
 
 def vocabulary(lower_case, normalization):
-    """Every letter below is an entry, so that no difference hides behind `[UNK]`."""
+    """Builds a vocabulary with every letter below, so that `[UNK]` hides no difference."""
     letters = [c for c in LETTERS if unicodedata.category(c)[0] in "LNSP"]
     tokens = [*SPECIAL, *letters, *(f"##{letter}" for letter in letters)]
     return WordPieceVocabulary(tuple(tokens), lower_case, 1000, normalization)
@@ -27,9 +27,9 @@ def vocabulary(lower_case, normalization):
 @pytest.mark.parametrize("lower_case", [True, False])
 @pytest.mark.parametrize("normalization", ["tensorflow_text", "bert"])
 def test_ids_equal_those_of_tensorflow_text(lower_case, normalization):
-    """Of real lines in many scripts, and of nearly every character between two letters.
+    """The texts are real lines in many scripts, and nearly every character between letters.
 
-    Tables of characters differ by Unicode's version: a few hundred that are rare.
+    A few hundred rare characters differ, as the libraries have other versions of Unicode.
     """
     entries = vocabulary(lower_case, normalization)
     ours, theirs = RustWordPiece(entries), entries.tokenizer()
