@@ -320,8 +320,7 @@ class SentenceEncoder:
           ValueError: for an overlap as long as a window.
           TypeError, UserError: as `encode`.
         """
-        several = [texts] if isinstance(texts, str) else texts
-        _check_sentences(several)
+        several = _checked_sentences([texts] if isinstance(texts, str) else texts)
         self._check_finish(normalize, truncate_dim, precision)
         prompt = self._prompt(prompt_name, prompt)
         ids = [row for c in _chunks(several, None, prompt) for row in self._ids(c)]
@@ -392,10 +391,7 @@ class SentenceEncoder:
         Raises:
           TypeError: as `encode`.
         """
-        rows = self._token_rows(_checked_sentences(sentences))
-        lengths = _lengths(rows)
-        ids = self._pad(rows, np.arange(len(lengths)), lengths)
-        return self.backend.embed(ids, lengths.astype(np.int32))
+        return self.backend.embed(*self._padded(self._token_rows(_checked_sentences(sentences))))
 
     def count_tokens(
         self,
@@ -433,9 +429,7 @@ class SentenceEncoder:
         """
         import tensorflow as tf
 
-        rows = self._token_rows(_checked_sentences(sentences))
-        lengths = _lengths(rows)
-        ids = self._pad(rows, np.arange(len(lengths)), lengths)
+        ids, lengths = self._padded(self._token_rows(_checked_sentences(sentences)))
         mask = np.arange(ids.shape[1]) < lengths[:, np.newaxis]
         return {
             "input_word_ids": tf.constant(ids),
@@ -457,8 +451,7 @@ class SentenceEncoder:
         embeddings = np.zeros([len(lengths), self.dimension], np.float32)
 
         def run(chosen: np.ndarray) -> np.ndarray:
-            ids = self._pad(rows, chosen, lengths[chosen])
-            return self.backend.embed(ids, lengths[chosen].astype(np.int32))
+            return self.backend.embed(*self._padded(rows, chosen))
 
         # Padding is computed too, so batches are made by the padded length.
         computed = np.maximum(lengths, self.backend.padded_length)
@@ -538,19 +531,28 @@ class SentenceEncoder:
             splits.append(chunk.row_splits[1:] + splits[-1][-1])
         return TokenRows(np.concatenate(values), np.concatenate(splits))
 
-    def _pad(self, rows: TokenRows, chosen: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-        """Builds `[CLS] tokens [SEP]` and padding: int32 `[len(chosen), longest]`."""
+    def _padded(
+        self, rows: TokenRows, chosen: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Builds a batch of rows, by default of all; see `backends.Backend.embed`.
+
+        Returns:
+          `[CLS] tokens [SEP]` and padding, int32 `[n, longest]`, and the lengths, int32 `[n]`.
+        """
+        chosen = np.arange(len(rows.row_splits) - 1) if chosen is None else chosen
+        starts = rows.row_splits[chosen]
+        lengths = (rows.row_splits[chosen + 1] - starts + 2).astype(np.int32)
         # Every row has the two special tokens, so no row is shorter.
         ids_of, width = self.vocabulary.special_ids, int(lengths.max(initial=2))
         columns = np.arange(width)
         # Column 1 holds the first token; values outside a row are overwritten below.
-        source = rows.row_splits[chosen][:, np.newaxis] + columns - 1
+        source = starts[:, np.newaxis] + columns - 1
         inside = (columns > 0) & (columns < lengths[:, np.newaxis] - 1)
         ids = np.full([len(chosen), width], ids_of["pad"], np.int32)
         ids[inside] = rows.values[source[inside]]
         ids[:, 0] = ids_of["cls"]
         ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
-        return ids
+        return ids, lengths
 
 
 def _of_keras(model: "SentenceEncoderModel", precision: str) -> Backend:
@@ -704,21 +706,16 @@ def _batches(lengths: np.ndarray, batch_size: int, tokens: int) -> Iterator[np.n
         start += count
 
 
-def _check_sentences(sentences: Sequence[str]) -> None:
+def _checked_sentences(sentences: Iterable[str]) -> list[str]:
+    """Lists the sentences of any collection, such as a set or a generator, after a check."""
     if isinstance(sentences, (str, bytes)):
         raise TypeError("encode takes a list of strings, got a single string; pass [text]")
-    for index, sentence in enumerate(sentences):
+    found = list(sentences)
+    for index, sentence in enumerate(found):
         if not isinstance(sentence, str):
             raise TypeError(
                 f"encode takes strings, item {index} is {type(sentence).__name__}: {sentence!r:.60}"
             )
-
-
-def _checked_sentences(sentences: Sequence[str]) -> list[str]:
-    """Lists the sentences of any collection, such as a set or a generator, after a check."""
-    several = isinstance(sentences, Iterable) and not isinstance(sentences, (str, bytes))
-    found = list(sentences) if several else sentences
-    _check_sentences(found)
     return found
 
 

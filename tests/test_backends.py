@@ -80,5 +80,5 @@ def test_the_content_of_a_directory(folder, vocabulary):
     values = json.loads((folder / "encoder_config.json").read_text(encoding="utf-8"))
     values["encoder"]["hidden_size"] = "wide"
     (folder / "encoder_config.json").write_text(json.dumps(values), encoding="utf-8")
-    with pytest.raises(UserError, match="encoder.hidden_size must be int"):
+    with pytest.raises(UserError, match="encoder: hidden_size must be int"):
         EncoderDirectory.open(folder)

@@ -67,31 +67,24 @@ CLASSES = {
     "mpnet": "MPNet",
     "albert": "Albert",
 }
-# Hugging Face's defaults for keys that config.json lacks.
-_DEFAULTS = {
-    "bert": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 2},
-    # `RobertaConfig` inherits these two from `BertConfig`; the releases write their own.
-    **{name: {"layer_norm_epsilon": 1e-12, "type_vocab_size": 2} for name in ROBERTAS},
-    "distilbert": {"layer_norm_epsilon": 1e-12, "type_vocab_size": 0},
-    "mpnet": {
-        "layer_norm_epsilon": 1e-12,
-        "type_vocab_size": 0,
-        "relative_position_buckets": _MPNET_BUCKETS,
-    },
-    "albert": {
-        "embedding_width": 128,
-        "hidden_activation": "gelu_new",
-        "dropout_rate": 0.0,
-        "attention_dropout_rate": 0.0,
-        "layer_norm_epsilon": 1e-12,
-        "type_vocab_size": 2,
-    },
-}
+# Hugging Face's defaults for keys that config.json lacks, and those of architectures that differ.
 _COMMON_DEFAULTS = {
     "hidden_activation": "gelu",
     "dropout_rate": 0.1,
     "attention_dropout_rate": 0.1,
     "initializer_range": 0.02,
+    "layer_norm_epsilon": 1e-12,
+    "type_vocab_size": 2,
+}
+_DEFAULTS = {
+    "distilbert": {"type_vocab_size": 0},
+    "mpnet": {"type_vocab_size": 0, "relative_position_buckets": _MPNET_BUCKETS},
+    "albert": {
+        "embedding_width": 128,
+        "hidden_activation": "gelu_new",
+        "dropout_rate": 0.0,
+        "attention_dropout_rate": 0.0,
+    },
 }
 # Rows of the position table before the first token's, as positions count from the padding's id.
 _ROBERTA_OFFSET = 2
@@ -148,7 +141,7 @@ def encoder_config(path: Path, values: dict[str, Any]) -> tuple[EncoderConfig, s
             f"{path}: embedding_size {embedding} differs from hidden_size {hidden}; factorised "
             "embeddings can be represented for albert only"
         )
-    fields: dict[str, Any] = {**_COMMON_DEFAULTS, **_DEFAULTS[model_type]}
+    fields: dict[str, Any] = _COMMON_DEFAULTS | _DEFAULTS.get(model_type, {})
     hints = typing.get_type_hints(EncoderConfig)
     for field, key in _KEYS[model_type].items():
         if field == "hidden_activation":
