@@ -164,6 +164,6 @@ def _pooling(path: Path) -> str:
     ):
         raise UserError(
             f"{path}: pooling {', '.join(map(str, modes)) or 'none'} cannot be represented; one of "
-            f"{', '.join(_POOLINGS.values())} can"
+            f"{', '.join(sorted(_POOLINGS.values()))} can"
         )
     return _POOLINGS.get(modes[0], modes[0])

@@ -1,7 +1,7 @@
 """The configuration of a whole experiment."""
 
 import dataclasses
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from official.core import config_definitions as cfg
 from official.modeling import optimization
@@ -34,7 +34,7 @@ ObjectivesConfig = dataclasses.make_dataclass(
 
 
 @dataclasses.dataclass
-class TrainingEncoderConfig(base_config.Config, EncoderConfig):
+class TrainingEncoderConfig(EncoderConfig, base_config.Config):
     """`EncoderConfig` as a part of Model Garden's configs, which take only parts of their kind."""
 
 
@@ -80,6 +80,11 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
         "static_shapes": (False, True),
         "static_validation": (False, True),
     }
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(value) is EncoderConfig:
+            value = TrainingEncoderConfig(**value.as_dict())
+        super().__setattr__(name, value)
 
     def data_of(self, objective: ObjectiveConfig, is_training: bool) -> DataConfig:
         """Returns the records that an objective reads."""

@@ -121,8 +121,8 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.
     directory = EncoderDirectory.open(folder if EncoderDirectory.is_at(folder) else path)
-    is_for_sentences = is_sentence_encoder(directory)
-    return StartingEncoder(folder, directory.config, directory.max_seq_length, is_for_sentences)
+    sentences = is_sentence_encoder(directory)
+    return StartingEncoder(folder, directory.config, directory.max_seq_length, sentences)
 
 
 def encoding_length(start: StartingEncoder | None, longest: int) -> int:
