@@ -68,14 +68,7 @@ def mine(
       margin: `ratio`, `distance` or `absolute`; see `margins`.
       retrieval: see above.
       progress: called with the number of sentences just searched, n + m in total.
-
-    Raises:
-      ValueError: for an unknown margin or retrieval, a k below 1 or an empty side.
     """
-    if margin not in MARGINS or retrieval not in RETRIEVALS:
-        raise ValueError(f"unknown margin {margin!r} or retrieval {retrieval!r}")
-    if k < 1 or not len(source) or not len(target):
-        raise ValueError(f"need k >= 1 and sentences, got {k}, {len(source)}, {len(target)}")
     ahead, ahead_cosines = _neighbours(source, target, k, progress)
     back, back_cosines = _neighbours(target, source, k, progress)
     source_means, target_means = ahead_cosines.mean(axis=1), back_cosines.mean(axis=1)
@@ -123,12 +116,7 @@ def extract(scores: np.ndarray, correct: np.ndarray, gold: int, threshold: float
       correct: bool `[c]`, whether a candidate is a gold pair.
       gold: number of gold pairs.
       threshold: minimum score.
-
-    Raises:
-      ValueError: without gold pairs.
     """
-    if gold < 1:
-        raise ValueError("need gold pairs")
     taken = np.asarray(scores) >= threshold
     return _extraction(threshold, int(taken.sum()), int((taken & correct).sum()), gold)
 
@@ -141,12 +129,7 @@ def best_extraction(scores: np.ndarray, correct: np.ndarray, gold: int) -> Extra
 
     Args:
       scores, correct, gold: as in `extract`.
-
-    Raises:
-      ValueError: without gold pairs.
     """
-    if gold < 1:
-        raise ValueError("need gold pairs")
     if not np.any(correct):
         return Extraction(float("inf"), 0.0, 0.0, 0.0)
     order = np.argsort(-np.asarray(scores), kind="stable")

@@ -17,12 +17,7 @@ def mean_of_nearest(
 
     This is r in CSLS (Conneau et al. 2018) and the denominator of the ratio margin (Artetxe and
     Schwenk 2019). With fewer than k candidates the mean is over all of them.
-
-    Raises:
-      ValueError: without candidates, or if k is below 1.
     """
-    if not len(candidates) or k < 1:
-        raise ValueError(f"need candidates and k >= 1, got {len(candidates)} and {k}")
     k = min(k, len(candidates))
     means = np.empty(len(queries), np.float32)
     for rows, similarity in blocks(queries, candidates, block_bytes):
@@ -40,14 +35,7 @@ def finds_own_row(queries: np.ndarray, candidates: np.ndarray) -> np.ndarray:
 
     Args:
       queries, candidates: float `[n, dim]`; row i of one belongs to row i of the other.
-
-    Raises:
-      ValueError: if the numbers of rows differ or are 0.
     """
-    if len(queries) != len(candidates) or not len(queries):
-        raise ValueError(
-            f"need as many queries as candidates, got {len(queries)} and {len(candidates)}"
-        )
     indices, _ = nearest(unit(queries), unit(candidates))
     return indices[:, 0] == np.arange(len(queries))
 
@@ -63,12 +51,7 @@ def next_sentence_recall(encode: Encode, first: Sequence[str], second: Sequence[
     Returns:
       The share of queries, 0 to 1, whose own successor has the largest cosine. With t candidates
       tied for the largest cosine (within 1e-6), a query whose successor is among them counts 1 / t.
-
-    Raises:
-      ValueError: without pairs, or if the lists differ in length.
     """
-    if len(first) != len(second) or not len(first):
-        raise ValueError(f"need as many first as second sentences, got {len(first)}, {len(second)}")
     queries, candidates = (unit(encode(list(texts)), np.float64) for texts in (first, second))
     similarity = queries @ candidates.T
     best = similarity.max(axis=1, keepdims=True)

@@ -61,16 +61,15 @@ class PrincipalComponentRemoval:
           normalize: see the class. Default true.
 
         Raises:
-          ValueError: if a language has fewer rows, or vectors fewer dimensions, than components.
+          UserError: if a language has fewer rows, or vectors fewer dimensions, than components.
         """
         components, means = {}, {}
         for language, vectors in embeddings.items():
             matrix = _prepared(vectors, normalize)
             if not 1 <= num_components <= min(matrix.shape):
-                raise ValueError(
-                    f"num_components must be 1 to {min(matrix.shape)} for the "
-                    f"{matrix.shape[0]} vectors of {matrix.shape[1]} dimensions of {language!r}, "
-                    f"got {num_components}"
+                raise UserError(
+                    f"{num_components} components cannot be removed from the {matrix.shape[0]} "
+                    f"vectors of {matrix.shape[1]} dimensions of {language!r}; lower num_components"
                 )
             mean = matrix.mean(axis=0) if center else np.zeros(matrix.shape[1])
             # Right singular vectors are the eigenvectors of the small Gram matrix, largest last.
@@ -149,23 +148,6 @@ class RemovalOptions:
 
     def __post_init__(self) -> None:
         check_fields(self, "")
-
-
-def fit_removal(
-    embeddings: Mapping[str, np.ndarray], num_components: int, center: bool
-) -> PrincipalComponentRemoval:
-    """`PrincipalComponentRemoval.fit` for a user's options.
-
-    Raises:
-      UserError: if a language has fewer rows, or vectors fewer dimensions, than components.
-    """
-    for language, vectors in embeddings.items():
-        if num_components > min(vectors.shape):
-            raise UserError(
-                f"{num_components} components cannot be removed from the {vectors.shape[0]} "
-                f"vectors of {vectors.shape[1]} dimensions of {language!r}; lower num_components"
-            )
-    return PrincipalComponentRemoval.fit(embeddings, num_components, center)
 
 
 def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:

@@ -30,12 +30,7 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
 
     Returns:
       int64 `[n, min(k, documents)]`: places in the corpus. Ties are ordered by place.
-
-    Raises:
-      ValueError: without documents, or if k is below 1.
     """
-    if k < 1:
-        raise ValueError(f"k must be at least 1, got {k}")
     found = np.empty([len(queries), 0], np.int64)
     similarity = np.empty([len(queries), 0], np.float32)
     equals = _Equals(k)
@@ -52,8 +47,6 @@ def search(queries: np.ndarray, parts: Iterable[np.ndarray], k: int) -> np.ndarr
         order = np.argsort(-similarity, axis=1, kind="stable")[:, :k]
         found = np.take_along_axis(found, order, axis=1)
         similarity = np.take_along_axis(similarity, order, axis=1)
-    if not equals.count:
-        raise ValueError("there are no documents to search")
     return equals.spread(found, similarity)
 
 

@@ -61,14 +61,6 @@ class ClassifierConfig:
     epoch_size: int = 4
     max_epoch: int = 200
 
-    def __post_init__(self) -> None:
-        if self.optimizer not in OPTIMIZERS:
-            known = ", ".join(OPTIMIZERS)
-            raise ValueError(f"optimizer must be one of {known}, got {self.optimizer!r}")
-        for name in ("batch_size", "epoch_size", "max_epoch"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, got {getattr(self, name)}")
-
 
 @dataclasses.dataclass(frozen=True)
 class LinearClassifier:

@@ -68,13 +68,10 @@ def rank_captions(
       Recalls on `dev`, by whose sum the training was stopped, and on `test`.
 
     Raises:
-      ValueError: if there are not five captions for each image, or no pair outside of a batch.
+      ValueError: if all pairs fit into a batch.
     """
-    for images, captions in (train, dev, test):
-        if len(captions) != CAPTIONS * len(images) or not len(images):
-            raise ValueError(f"{len(images)} images need {CAPTIONS} captions each")
     images, captions = train
-    # The toolkit's last batch, too, is to leave pairs to draw from.
+    # The toolkit's last batch, too, must leave pairs to draw from.
     if len(captions) <= config.batch_size:
         raise ValueError(f"{len(captions)} captions are no more than a batch")
     rng = np.random.default_rng(seed)

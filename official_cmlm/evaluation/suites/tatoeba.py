@@ -22,7 +22,10 @@ from official_cmlm.evaluation.data.language_codes import XTREME, chosen
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import finds_own_row
 from official_cmlm.evaluation.metrics.plane import plane
-from official_cmlm.evaluation.metrics.principal_components import RemovalOptions, fit_removal
+from official_cmlm.evaluation.metrics.principal_components import (
+    PrincipalComponentRemoval,
+    RemovalOptions,
+)
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
@@ -92,7 +95,7 @@ def accuracies_removed(
 
 
 def _removed(vectors: Mapping[str, np.ndarray], options: Options) -> dict[str, np.ndarray]:
-    removal = fit_removal(vectors, options.num_components, options.center)
+    removal = PrincipalComponentRemoval.fit(vectors, options.num_components, options.center)
     return {language: removal(rows, language) for language, rows in vectors.items()}
 
 

@@ -96,25 +96,3 @@ def test_histogram():
     """Shares that sum to 1; both ends count, and what rounding put beyond them."""
     assert geometry.histogram(np.array([-1.0, 1.0, 1.0 + 1e-9, 0.1]), 4) == [0.25, 0, 0.25, 0.5]
     assert geometry.histogram(np.zeros(0), 4) == []
-
-
-@pytest.mark.parametrize(
-    "measure", [geometry.isotropy_score, geometry.mean_vector_norm, geometry.uniformity]
-)
-def test_bad_vectors(measure):
-    """NaN, no rows, no matrix."""
-    for vectors in (np.array([[np.nan, 1.0], [0.0, 1.0]]), np.zeros([0, 2]), np.zeros(3)):
-        with pytest.raises(ValueError):
-            measure(vectors)
-
-
-def test_too_few_vectors():
-    """One vector makes no pair, and unequal sides make none."""
-    one = np.ones([1, 2])
-    for call in (
-        lambda: geometry.uniformity(one),
-        lambda: geometry.random_pair_cosines(one, 3, 0),
-        lambda: geometry.alignment(one, np.ones([2, 2])),
-    ):
-        with pytest.raises(ValueError, match="need"):
-            call()

@@ -101,7 +101,7 @@ def test_bad_input_is_named(tmp_path):
     removal = PrincipalComponentRemoval.fit(_languages())
     with pytest.raises(ValueError, match="language 'fr'; fitted: de, en"):
         removal(np.ones([1, 6]), "fr")
-    with pytest.raises(ValueError, match="num_components must be 1 to 2"):
+    with pytest.raises(UserError, match="3 components cannot be removed from the 2 vectors"):
         PrincipalComponentRemoval.fit({"en": np.ones([2, 6])}, num_components=3)
     with pytest.raises(UserError, match="no such file"):
         PrincipalComponentRemoval.load(tmp_path / "none.npz")

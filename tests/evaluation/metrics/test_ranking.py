@@ -119,11 +119,3 @@ def test_equal_documents_are_ordered_by_place(sizes, k):
     assert all(len(set(row)) == k for row in found.tolist())
     every = search(queries[:2], parts, 3000)
     np.testing.assert_array_equal(np.sort(every, axis=1), np.tile(np.arange(2000), [2, 1]))
-
-
-def test_search_needs_documents():
-    """And at least one result."""
-    with pytest.raises(ValueError, match="no documents"):
-        search(np.ones([1, 2]), [], 3)
-    with pytest.raises(ValueError, match="at least 1"):
-        search(np.ones([1, 2]), [np.ones([1, 2])], 0)

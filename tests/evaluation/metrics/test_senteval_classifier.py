@@ -218,7 +218,3 @@ def test_bad_values():
         fit((rows, labels + 1), (rows, labels), 2, ClassifierConfig(), [0.0], 1)
     with pytest.raises(ValueError, match="at least 20 rows"):
         fit((rows, labels), None, 2, ClassifierConfig(), [0.0], 1)
-    with pytest.raises(ValueError, match="optimizer must be one of adam, rmsprop"):
-        ClassifierConfig("sgd")
-    with pytest.raises(ValueError, match="batch_size must be at least 1"):
-        ClassifierConfig(batch_size=0)

@@ -110,20 +110,6 @@ def test_removal_undoes_the_bias():
     assert all(after[name]["share_own"] < 40 for name in pool)
 
 
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"en": np.ones([2, 3]), "de": np.ones([3, 3])},
-        {"de": np.ones([2, 3]), "en": np.ones([2, 3])},
-        {"en": np.ones([2, 3])},
-    ],
-)
-def test_sides_that_do_not_fit_are_misuse(other):
-    """Other rows, another order, a language too few."""
-    with pytest.raises(ValueError, match="same languages"):
-        hits({"en": np.ones([2, 3]), "de": np.ones([2, 3])}, other)
-
-
 def _write(folder, name, sentences):
     folder.mkdir(parents=True, exist_ok=True)
     rows = [f"{sentence}\tother\t1" for sentence in sentences]

@@ -35,12 +35,6 @@ def test_area_counts_pairs(rows):
     assert area_under_curve(scores, labels) == pytest.approx(100 * wins / pairs)
 
 
-def test_scores_that_are_no_numbers():
-    """NaN is refused, not ranked."""
-    with pytest.raises(ValueError, match="NaN"):
-        area_under_curve(np.array([np.nan, 1.0]), np.array([0, 1]))
-
-
 def test_curve_is_thinned():
     """At most 200 points, from (0, 0) to (1, 1), never falling."""
     generator = np.random.default_rng(0)
