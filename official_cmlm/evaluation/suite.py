@@ -59,6 +59,11 @@ class PaperRow:
     model: str
 
 
+def paper_rows(paper: str, table: str, *models: str) -> tuple[PaperRow, ...]:
+    """Returns rows of one table."""
+    return tuple(PaperRow(paper, table, model) for model in models)
+
+
 @dataclasses.dataclass(frozen=True)
 class Bars:
     """The bar charts of a suite, drawn from its main metrics.

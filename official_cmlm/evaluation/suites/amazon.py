@@ -20,14 +20,7 @@ from official_cmlm.evaluation.data.language_codes import chosen
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import (
-    Bars,
-    Metric,
-    PaperRow,
-    SuiteResults,
-    Task,
-    TextsByRole,
-)
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import above, at_least, between, check_fields
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
@@ -77,10 +70,7 @@ RESULTS = SuiteResults(
     bars=Bars(
         "Sentiment of reviews, learned in one language, by test language; frozen encoder",
         "accuracy, %",
-        (
-            PaperRow("CMLM", "Table 6 (frozen)", "mBERT"),
-            PaperRow("CMLM", "Table 6 (frozen)", "CMLM"),
-        ),
+        paper_rows("CMLM", "Table 6 (frozen)", "mBERT", "CMLM"),
     ),
 )
 

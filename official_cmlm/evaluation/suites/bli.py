@@ -44,14 +44,7 @@ from official_cmlm.evaluation.metrics.lexicon import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import (
-    Bars,
-    Metric,
-    PaperRow,
-    SuiteResults,
-    Task,
-    TextsByRole,
-)
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 _AT = (1, 5)
@@ -176,10 +169,7 @@ RESULTS = SuiteResults(
     ),
     bars=Bars(
         "Word translation, by languages and training dictionary",
-        references=(
-            PaperRow("Mirror-BERT", "Table 19", "BERT-mp"),
-            PaperRow("Mirror-BERT", "Table 19", "BERT + Mirror"),
-        ),
+        references=paper_rows("Mirror-BERT", "Table 19", "BERT-mp", "BERT + Mirror"),
     ),
 )
 

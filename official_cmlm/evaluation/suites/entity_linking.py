@@ -29,14 +29,7 @@ from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import (
-    Bars,
-    Metric,
-    PaperRow,
-    SuiteResults,
-    Task,
-    TextsByRole,
-)
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import OneOf, check_fields
 
 
@@ -69,10 +62,7 @@ RESULTS = SuiteResults(
     ),
     bars=Bars(
         "Mentions linked to the right entity",
-        references=(
-            PaperRow("Mirror-BERT", "Table 2", "PubMedBERT"),
-            PaperRow("Mirror-BERT", "Table 2", "PubMedBERT + Mirror"),
-        ),
+        references=paper_rows("Mirror-BERT", "Table 2", "PubMedBERT", "PubMedBERT + Mirror"),
     ),
 )
 

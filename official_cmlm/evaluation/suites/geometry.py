@@ -27,14 +27,7 @@ from official_cmlm.evaluation.metrics import geometry
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import (
-    Bars,
-    Metric,
-    PaperRow,
-    SuiteResults,
-    Task,
-    TextsByRole,
-)
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
 from official_cmlm.validation import at_least, check_fields
 
 _TEXT_HINT = (
@@ -95,10 +88,7 @@ RESULTS = SuiteResults(
     ),
     bars=Bars(
         "Isotropy, by set of texts",
-        references=(
-            PaperRow("Mirror-BERT", "Table 14", "BERT-mp"),
-            PaperRow("Mirror-BERT", "Table 14", "BERT + Mirror"),
-        ),
+        references=paper_rows("Mirror-BERT", "Table 14", "BERT-mp", "BERT + Mirror"),
     ),
 )
 

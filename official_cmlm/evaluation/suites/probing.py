@@ -16,11 +16,11 @@ from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
-    PaperRow,
     SuiteResults,
     Summary,
     Task,
     TextsByRole,
+    paper_rows,
 )
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
@@ -79,10 +79,7 @@ RESULTS = SuiteResults(
     averages=r"average|average_of_chosen",
     bars=Bars(
         "Linguistic properties that a classifier finds in embeddings",
-        references=(
-            PaperRow("DeCLUTR", "Table 3", "Transformer-base"),
-            PaperRow("DeCLUTR", "Table 3", "DeCLUTR-base"),
-        ),
+        references=paper_rows("DeCLUTR", "Table 3", "Transformer-base", "DeCLUTR-base"),
     ),
 )
 

@@ -21,14 +21,7 @@ from official_cmlm.evaluation.encoding import Encode, for_role, roles_of
 from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import (
-    Bars,
-    Metric,
-    SuiteResults,
-    Summary,
-    Task,
-    TextsByRole,
-)
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, TextsByRole
 from official_cmlm.validation import OneOf, at_least, check_fields
 
 # Documents that are embedded and searched at a time, as in BEIR.

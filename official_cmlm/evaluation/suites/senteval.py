@@ -30,11 +30,11 @@ from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
-    PaperRow,
     SuiteResults,
     Summary,
     Task,
     TextsByRole,
+    paper_rows,
 )
 from official_cmlm.validation import OneOf, at_least, check_fields
 
@@ -171,10 +171,7 @@ RESULTS = SuiteResults(
     bars=Bars(
         "Classifiers on frozen embeddings, by task",
         "accuracy, %; SICK-R and STS-B: Pearson's r × 100",
-        (
-            PaperRow("CMLM", "Table 1", "English BERT base"),
-            PaperRow("CMLM", "Table 1", "CMLM base"),
-        ),
+        paper_rows("CMLM", "Table 1", "English BERT base", "CMLM base"),
     ),
 )
 

@@ -32,11 +32,11 @@ from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
-    PaperRow,
     SuiteResults,
     Summary,
     Task,
     TextsByRole,
+    paper_rows,
 )
 from official_cmlm.validation import OneOf, check_fields
 
@@ -154,10 +154,7 @@ RESULTS = SuiteResults(
     bars=Bars(
         "Correlation of cosines with human scores of sentence pairs",
         "Spearman's ρ × 100",
-        (
-            PaperRow("CMLM-CSE", "Table 1", "CMLM-BERT-base"),
-            PaperRow("CMLM-CSE", "Table 1", "CMLM-CSE-BERT-base"),
-        ),
+        paper_rows("CMLM-CSE", "Table 1", "CMLM-BERT-base", "CMLM-CSE-BERT-base"),
     ),
 )
 

@@ -30,11 +30,11 @@ from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
-    PaperRow,
     SuiteResults,
     Summary,
     Task,
     TextsByRole,
+    paper_rows,
 )
 
 HINT = (
@@ -109,10 +109,7 @@ RESULTS = SuiteResults(
     averages=r"macro|macro36",
     bars=Bars(
         "Translations found as the nearest neighbour, by language",
-        references=(
-            PaperRow("CMLM", "Table 5", "mBERT"),
-            PaperRow("CMLM", "Table 5", "CMLM + BR"),
-        ),
+        references=paper_rows("CMLM", "Table 5", "mBERT", "CMLM + BR"),
     ),
 )
 

@@ -33,11 +33,11 @@ from official_cmlm.evaluation.scores import Missing, SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
-    PaperRow,
     SuiteResults,
     Summary,
     Task,
     TextsByRole,
+    paper_rows,
 )
 
 
@@ -77,11 +77,8 @@ RESULTS = SuiteResults(
     panel=_panel,
     bars=Bars(
         "Correlation of cosines with human scores of word pairs",
-        references=tuple(
-            PaperRow("Mirror-BERT", table, model)
-            for table in ("Table 16", "Table 18")
-            for model in ("mBERT-mp", "mBERT + Mirror")
-        ),
+        references=paper_rows("Mirror-BERT", "Table 16", "mBERT-mp", "mBERT + Mirror")
+        + paper_rows("Mirror-BERT", "Table 18", "mBERT-mp", "mBERT + Mirror"),
     ),
 )
 

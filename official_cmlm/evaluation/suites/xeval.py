@@ -15,7 +15,7 @@ import numpy as np
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, PaperRow, SuiteResults, Summary, Task
+from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, paper_rows
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.languages import is_language_tag
 
@@ -48,7 +48,7 @@ RESULTS = SuiteResults(
     averages=r"mean",
     bars=Bars(
         "SentEval's tasks, by language",
-        references=(PaperRow("CMLM", "Table 3", "mBERT"), PaperRow("CMLM", "Table 3", "CMLM")),
+        references=paper_rows("CMLM", "Table 3", "mBERT", "CMLM"),
     ),
 )
 
