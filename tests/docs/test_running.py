@@ -1,6 +1,7 @@
 """Every block of every page runs, in order, at a tiny size; see `tiny_python` and `work_folder`."""
 
 import os
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -17,7 +18,7 @@ def _runs(block) -> bool:
 
 @pytest.fixture(scope="module")
 def inputs(tmp_path_factory):
-    """A user's own files."""
+    """Writes a user's own files."""
     folder = tmp_path_factory.mktemp("inputs") / "inputs"
     write_inputs(folder)
     return folder
@@ -25,7 +26,7 @@ def inputs(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory):
-    """What the commands of other pages make."""
+    """Writes the results of other pages' commands."""
     folder = tmp_path_factory.mktemp("made")
     write_made(folder)
     return folder
@@ -76,8 +77,10 @@ def test_page(name, inputs, made, environment, tmp_path, request):
         _run(block, folder, environment)
 
 
-def test_encoding_in_six_lines(real_weights, environment, tmp_path):
-    """README's first snippet, right after installation."""
+def test_encoding_in_six_lines(real_weights, tmp_path, monkeypatch):
+    """README's first snippet, right after installation; in this process, as TensorFlow is there."""
     first = next(block for block in blocks("README.md") if block.language == "python")
     assert len([line for line in first.text.splitlines() if line]) == 6
-    _run(first, tmp_path, environment)
+    (tmp_path / "snippet.py").write_text(first.text, encoding="utf-8")
+    monkeypatch.chdir(tmp_path)
+    runpy.run_path("snippet.py")

@@ -107,6 +107,7 @@ def test_fine_tuning_in_keras_2(run, exported, labelled):
     assert float(accuracy[1]) > 0.8
 
 
+@pytest.mark.long
 def test_a_frozen_encoder_in_keras_2(run, exported, labelled):
     """Only the classifier is trained."""
     arguments = (f"--modules={exported[1]}", labelled, "--epochs=60", "--learning_rate=0.05")

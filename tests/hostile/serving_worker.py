@@ -25,7 +25,7 @@ from tests.hostile.serving_cases import Case, cases
 
 # Seconds after which a case counts as hanging.
 LIMIT = 60
-# What a caller may expect and handle.
+# Errors that a caller may expect and handle.
 EXPECTED = (tf.errors.InvalidArgumentError, ValueError, TypeError)
 
 
@@ -42,7 +42,7 @@ class Modules:
         return self._opened[module, how]
 
     def raw(self, module: str, value: Any) -> dict[str, np.ndarray]:
-        """The signature as a server runs it: nothing between the client's tensors and the graph."""
+        """Runs the signature as a server does: the client's tensors go to the graph unchecked."""
         session, signature = self._open(module, _session)
         values = value if isinstance(value, dict) else {next(iter(signature.inputs)): value}
 
@@ -64,7 +64,7 @@ class Modules:
         return dict(zip(names, results))
 
     def call(self, module: str, route: str, value: Any) -> Any:
-        """What the callable returns."""
+        """Calls the module by a route."""
         if route == "raw":
             return self.raw(module, value)
         if route == "pack":
@@ -110,7 +110,7 @@ def _pack(function: Any, value: dict) -> Any:
 
 
 def _arrays(result: Any) -> list[np.ndarray]:
-    """Every tensor of a result, a ragged one as its values and row lengths."""
+    """Returns every tensor of a result, a ragged one as its values and row lengths."""
     if isinstance(result, tf.RaggedTensor):
         return [result.row_lengths().numpy(), result.flat_values.numpy()]
     if isinstance(result, dict):
@@ -121,7 +121,7 @@ def _arrays(result: Any) -> list[np.ndarray]:
 
 
 def run(case: Case, modules: Modules) -> dict[str, Any]:
-    """Outcome of a case."""
+    """Returns the outcome of a case."""
     try:
         arrays = _arrays(modules.call(case.module, case.route, case.make()))
         finite = all(np.isfinite(array).all() for array in arrays)

@@ -16,28 +16,19 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.tokenization import load_vocabulary
 from tests.conftest import tiny_encoder_config
 from tests.hostile.serving_cases import EITHER, ERROR, LENGTH, POSITIONS, cases
+from tests.hostile.serving_worker import Modules, run
 
 ROOT = Path(__file__).parents[2]
 BYTE_PAIR = ROOT / "tests" / "checkpoints" / "references" / "roberta"
-CASES = list(cases())
-FAST = [number for number, case in enumerate(CASES) if case.fast]
-SLOW = [number for number, case in enumerate(CASES) if not case.fast]
 # Times that the process is started again after a crash; each start takes ten seconds.
 _RESTARTS = 3
 
 
 @pytest.fixture(scope="module")
-def exports(exported, tmp_path_factory):
-    """A folder with the export of a WordPiece encoder, as the worker wants it."""
+def both_exports(exported, tmp_path_factory):
+    """Makes a folder with the exports of encoders of WordPiece and of byte-level BPE."""
     folder = tmp_path_factory.mktemp("exports")
     (folder / "wordpiece").symlink_to(exported[0].parent)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def both_exports(exports):
-    """The same with another one, of byte-level BPE."""
-    folder = exports
     vocabulary = load_vocabulary(BYTE_PAIR)
     config = tiny_encoder_config(vocab_size=len(vocabulary), max_position_embeddings=POSITIONS)
     model = folder / "byte_pair" / "model"
@@ -48,7 +39,7 @@ def both_exports(exports):
 
 
 def _outcomes(exports, numbers):
-    """Number of a case -> its outcome, of one process, or of some where it crashes."""
+    """Returns number of a case -> its outcome, of one process, or of some where it crashes."""
     outcomes, left = {}, list(numbers)
     for _ in range(_RESTARTS + 1):
         if not left:
@@ -76,8 +67,8 @@ def _outcomes(exports, numbers):
     return outcomes
 
 
-def _wrong(case, outcome):
-    """What is wrong with an outcome, or None."""
+def _fault(case, outcome):
+    """Returns the fault of an outcome, or None if it is the expected one."""
     if outcome is None:
         return "not reached: the process crashed too often before"
     if outcome["outcome"] == "error":
@@ -87,31 +78,27 @@ def _wrong(case, outcome):
     return None if case.expected in (EITHER, outcome["rows"]) else outcome
 
 
-def _all_wrong(exports, numbers):
-    outcomes = _outcomes(exports, numbers)
-    checked = {CASES[n].id: _wrong(CASES[n], outcomes.get(n)) for n in numbers}
-    return {name: wrong for name, wrong in checked.items() if wrong is not None}
-
-
-def test_hostile_input(exports):
-    """Every rank, type and encoding by every route: what the table says, and no crash."""
-    assert len(FAST) > 150
-    assert _all_wrong(exports, FAST) == {}
+def test_hostile_input(exported):
+    """Every kind of fault by one of its routes: the table says which error or result follows."""
+    modules = Modules(exported[1])
+    fast = [case for case in cases() if case.fast]
+    assert len(fast) > 60 and {case.route for case in fast} > {"raw", "signature", "pack"}
+    wrong = {case.id: _fault(case, run(case, modules)) for case in fast}
+    assert {name: fault for name, fault in wrong.items() if fault is not None} == {}
 
 
 @pytest.mark.long
-def test_more_hostile_input(both_exports):
-    """Also byte-level BPE, 10 MiB in one string, 100,000 strings, and rarer forms of faults."""
-    assert _all_wrong(both_exports, SLOW) == {}
-
-
-def test_the_table_names_each_case_once():
-    names = [case.id for case in CASES]
-    assert len(names) == len(set(names))
+def test_all_hostile_input(both_exports):
+    """Every route, byte-level BPE, 10 MiB in one string, 100,000 strings; no process crashes."""
+    every = list(cases())
+    assert len({case.id for case in every}) == len(every)
+    outcomes = _outcomes(both_exports, range(len(every)))
+    wrong = {case.id: _fault(case, outcomes.get(number)) for number, case in enumerate(every)}
+    assert {name: fault for name, fault in wrong.items() if fault is not None} == {}
 
 
 def test_serving_has_no_callable_that_checks_nothing(exported):
-    """Of the encoder only the variables are inside."""
+    """Only the variables of the encoder are inside."""
     serving = tf.saved_model.load(str(exported[1] / "serving" / "1"))
     assert not hasattr(serving, "encoder")
     functions = {
