@@ -41,7 +41,7 @@ FOREIGN = {"official_cmlm.evaluation": ("tensorflow", "tf_keras", "official")}
 
 @functools.cache
 def _import_rows():
-    """The rows of the table "Folders" in WORKSPACE.md: (units, the units that they may import).
+    """Yields the rows of the table "Folders" in WORKSPACE.md: (units, what they may import).
 
     A unit is a package or module, named by its path without `official_cmlm/` and suffix. In the
     last column "basics" stands for the units of the first row, "library" for everything in
@@ -56,12 +56,12 @@ def _import_rows():
 
 
 def _import_table():
-    """Unit -> the units that it may import."""
+    """Returns unit -> the units that it may import."""
     return {unit: allowed for units, allowed in _import_rows() for unit in units}
 
 
 def _unit(name, table):
-    """The longest unit of the table that holds a module or imported name; None outside of all."""
+    """Returns the longest unit of the table that holds a module or name; None outside of all."""
     path = name.removeprefix("official_cmlm.").replace(".", "/")
     while path and path not in table:
         path = path.rpartition("/")[0]
@@ -84,7 +84,7 @@ def _within_path(unit, folder):
 
 
 def _files(*packages):
-    """Python files of the packages, or of the whole repository."""
+    """Returns the Python files of the packages, or of the whole repository."""
     folders = [ROOT.joinpath(*package.split(".")) for package in packages] or [
         *(ROOT / package for package in PACKAGES),
         ROOT / "examples",
@@ -98,7 +98,7 @@ def _name(path):
 
 
 def _tree(path):
-    """A file's syntax tree, in which relative imports have their full names in a checkout."""
+    """Returns a file's syntax tree, in which relative imports have their names in a checkout."""
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return _absolute(tree, path.relative_to(ROOT).parent.parts)
 
@@ -118,7 +118,7 @@ def _absolute(tree, package):
 
 
 def _imports(tree):
-    """Full names of all that a file imports, inside functions too."""
+    """Yields the full names of all that a file imports, inside functions too."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
@@ -137,7 +137,7 @@ def _within(name, *packages):
 
 
 def _violations(rule, found):
-    """What breaks a rule, exceptions left out; an exception that nothing needs is one too."""
+    """Returns violations of a rule without exceptions; an exception that nothing needs is one."""
     found = set(found)
     excepted = {name for name, of in EXCEPTIONS if of == rule}
     stale = {(name, "is excepted for nothing") for name in excepted - {f for f, _ in found}}
@@ -145,12 +145,12 @@ def _violations(rule, found):
 
 
 def _imported(package):
-    """(file, imported name) of a whole package."""
+    """Returns (file, imported name) of a whole package."""
     return [(_name(path), name) for path in _files(package) for name in _imports_of(path)]
 
 
 def _project_imports():
-    """(file, unit of the file, imported name, its unit) of all imports within the project."""
+    """Yields (file, its unit, imported name, its unit) of all imports within the project."""
     table = _import_table()
     return [
         (_name(path), _unit(_module(path), table), name, _unit(name, table))
@@ -214,7 +214,7 @@ def test_relative_imports_are_resolved(statement, imported):
 
 
 def test_no_import_leaves_its_folder():
-    """What Python refuses in a checkout."""
+    """Python would refuse such an import in a checkout."""
     found = [(_name(p), n) for p in _files() for n in _imports_of(p) if _within(n, "OUTSIDE")]
     assert found == []
 
@@ -223,7 +223,7 @@ def test_no_import_leaves_its_folder():
 def test_installed_folders_import_themselves_relatively(folder):
     """Their own full name is `data_prep.x` in a checkout and `official_cmlm.data_prep.x` installed.
 
-    So neither may stand in an import; where the project is installed, the first would even find
+    So no import may name either; where the project is installed, the first would even find
     the folder of that name where the user happens to be.
     """
     both = [*INSTALLED_FOLDERS, *(f"official_cmlm.{name}" for name in INSTALLED_FOLDERS)]
@@ -270,7 +270,7 @@ def test_jax_is_imported_in_two_files():
 
 
 def _forbidden(tree):
-    """Uses of Keras 3 and of what runs or unpickles foreign code."""
+    """Yields uses of Keras 3 and of functions that run or unpickle foreign code."""
     safe_loaders = {"SafeLoader", "yaml.SafeLoader", "yaml.CSafeLoader"}
     for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef) and any(_dotted(b) in safe_loaders for b in node.bases):
@@ -334,7 +334,7 @@ def test_forbidden_code_is_seen():
 
 
 def _module(path):
-    """Name of the module that a file is, or of the package that it begins."""
+    """Returns the name of the module that a file is, or of the package that it begins."""
     return ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
 
 
@@ -344,7 +344,7 @@ def _import_cycles(imports):
         module: {found for name in names if (found := _holder(name, imports)) and found != module}
         for module, names in imports.items()
     }
-    # What imports nothing that is left is in no cycle.
+    # A module that imports none of the rest is not in a cycle.
     while free := [module for module, to in graph.items() if not to & graph.keys()]:
         for module in free:
             del graph[module]
@@ -352,7 +352,7 @@ def _import_cycles(imports):
 
 
 def _holder(name, modules):
-    """The module that `name` is, or that defines it; None if that is none of `modules`."""
+    """Returns the one of `modules` that `name` is, or that defines it; None without one."""
     while name and name not in modules:
         name = name.rpartition(".")[0]
     return name
@@ -427,7 +427,7 @@ for name in sys.argv[1:]:
 
 
 def _need_tensorflow(*modules):
-    """Those of the modules whose import, in one fresh process, asks for TensorFlow."""
+    """Returns the modules whose import, in one fresh process, asks for TensorFlow."""
     command = [sys.executable, "-c", _IMPORT_WITHOUT_TENSORFLOW, *modules]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

@@ -28,7 +28,7 @@ def test_binaries_are_those_that_start_by_cli():
 
 @pytest.mark.parametrize("module", BINARIES)
 def test_every_flag_is_described(module):
-    """By more than its name and type."""
+    """Each help says more than the flag's name and type."""
     known = flags_of(module)
     assert list(known)
     assert all(len(known[name].help) > 10 for name in known)

@@ -33,7 +33,7 @@ def run(*command, cwd, status=0):
 
 @pytest.fixture(scope="module")
 def wheel(tmp_path_factory):
-    """Built of a copy, as a build leaves files beside the sources."""
+    """Builds it from a copy, as a build leaves files beside the sources."""
     source, output = tmp_path_factory.mktemp("source"), tmp_path_factory.mktemp("wheel")
     for name in FOLDERS:
         shutil.copytree(ROOT / name, source / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -46,7 +46,7 @@ def wheel(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def scripts(wheel, tmp_path_factory):
-    """Folder of the console scripts of an environment with the wheel and the tests' packages."""
+    """Makes an environment with the wheel and the tests' packages; returns its scripts' folder."""
     folder = tmp_path_factory.mktemp("environment")
     run(sys.executable, "-m", "venv", "--without-pip", folder, cwd=folder)
     python = folder / "bin" / "python"
@@ -61,7 +61,7 @@ def scripts(wheel, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def elsewhere(tmp_path_factory):
-    """A user's folder, with packages named like the checkout's that must not be imported."""
+    """Makes a user's folder, with packages named like the checkout's: they must not be imported."""
     folder = tmp_path_factory.mktemp("elsewhere")
     for name in FOLDERS[1:]:
         (folder / name).mkdir()
@@ -104,7 +104,7 @@ def test_the_wheel_holds_one_package_with_all_files(wheel):
 
 @pytest.mark.long
 def test_the_installed_project_is_imported_from_anywhere(scripts, elsewhere):
-    """By a user's own script and by a binary, which finds its YAML files."""
+    """A user's own script imports it, and a binary finds its YAML files."""
     (elsewhere / "own.py").write_text(
         "import official_cmlm, official_cmlm.experiments as e\n"
         "print(official_cmlm.__file__, e.module_of('export.export_tfhub'), sep='\\n')"

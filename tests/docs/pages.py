@@ -41,7 +41,7 @@ class Block:
 
 
 def blocks(name: str) -> list[Block]:
-    """All blocks of a page, in order."""
+    """Returns all blocks of a page, in order."""
     text = (ROOT / name).read_text(encoding="utf-8")
     found = []
     for match in _BLOCK.finditer(text):
@@ -61,6 +61,6 @@ def blocks(name: str) -> list[Block]:
 
 
 def commands(block: Block) -> list[list[str]]:
-    """The command lines of a bash block, split into words; comments are left out."""
+    """Returns the command lines of a bash block, split into words, without comments."""
     text = block.text.replace("\\\n", " ")
     return [words for line in text.splitlines() if (words := shlex.split(line, comments=True))]

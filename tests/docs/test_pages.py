@@ -1,4 +1,4 @@
-"""What can be seen of the documents without running them: marks, flags, imports, links."""
+"""Checks of the documents that run nothing: marks, flags, imports, links."""
 
 import ast
 import importlib
@@ -23,7 +23,7 @@ FOREIGN = ("pytest",)
 
 
 def _module(words):
-    """(module, arguments) of a `python -m` command line of this project, or None."""
+    """Returns (module, arguments) of a `python -m` command line of this project, or None."""
     words = [word for word in words if not re.fullmatch(r"[A-Z_]+=.*", word)]
     if words[0].endswith("python") and words[1] == "-m" and words[2] not in FOREIGN:
         return words[2], words[3:]
@@ -31,7 +31,7 @@ def _module(words):
 
 
 def test_every_block_is_found_and_has_a_language():
-    """A fence that the tests do not see would be a block that nobody runs."""
+    """A fence that the tests do not see would be a block that never runs."""
     for name in NAMES:
         fences = re.findall(r"^\s*```", (ROOT / name).read_text(encoding="utf-8"), re.MULTILINE)
         assert len(fences) == 2 * len(blocks(name)), name
@@ -132,7 +132,7 @@ def test_named_files_exist():
 
 
 def _imports(tree):
-    """(module, name or None) of all imports."""
+    """Yields (module, name or None) of all imports."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
             yield from ((alias.name, None) for alias in node.names)
@@ -164,7 +164,7 @@ def test_yaml_and_json_can_be_read(block):
 
 
 def test_every_command_line_of_a_run_block_is_python():
-    """What the harness can shrink; everything else is marked."""
+    """The harness can shrink all blocks but the marked ones."""
     for block, words in COMMANDS:
         if not block.not_run:
             assert words[0] == "python", f"{block}: {shlex.join(words)}"
@@ -179,7 +179,7 @@ def test_pages_are_in_the_site():
 
 
 def _anchors(path):
-    """The anchors that mkdocs and GitHub give the headings of a page."""
+    """Returns the anchors that mkdocs and GitHub give the headings of a page."""
     text = re.sub(r"^```.*?^```", "", path.read_text(encoding="utf-8"), flags=re.M | re.S)
     titles = re.findall(r"^#+ (.+)$", text, re.MULTILINE)
     return {re.sub(r"[-\s]+", "-", re.sub(r"[^\w\s-]", "", t).strip().lower()) for t in titles}

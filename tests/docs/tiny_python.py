@@ -33,7 +33,7 @@ _TRAINER = {
     "validation_interval": 2,
     "validation_steps": 1,
 }
-# What an experiment's name begins with -> its objectives' sizes.
+# Beginning of an experiment's name -> its objectives' sizes.
 _OBJECTIVES = {
     "bitext": {"bitext_retrieval": _OWN_DATA},
     "bitext_s3_nli": {"bitext_retrieval": _OWN_DATA, "nli": _OWN_DATA},
@@ -56,7 +56,7 @@ def _merged(into: dict, values: dict) -> dict:
 
 
 def tiny(module: str, arguments: list[str]) -> list[str]:
-    """The arguments of a training with tiny sizes; those of other binaries as they are."""
+    """Returns the arguments of a training with tiny sizes; other binaries' are not changed."""
     name = _flag(arguments, "experiment") or _flag(arguments, "stages")
     if module not in ("experiments.train", "experiments.train_stages") or name in (None, "?"):
         return arguments

@@ -10,7 +10,7 @@ from tests.pairs_helpers import bitext, nli_rows, triples, write_pairs
 
 # A BERT of two layers × 16 with 40 positions, which transformers wrote.
 PUBLIC = ROOT / "tests" / "checkpoints" / "references" / "minilm"
-# What a page needs that it does not make itself, below work/: see `prepare`.
+# Files below work/ that a page needs and does not make itself; see `prepare`.
 NEEDS = {
     "docs/recipes.md": ("records", "sentences", "pairs", "minilm"),
     "docs/data.md": ("encoder",),
@@ -46,7 +46,7 @@ def _text(count: int, seed: int, rows_a_paragraph: int = 3) -> str:
 
 
 def write_inputs(folder: Path) -> None:
-    """What a user has: text, a crawl, translations, inferences, a public checkpoint, data."""
+    """Writes a user's files: text, a crawl, translations, inferences, a public checkpoint, data."""
     from tests.data_prep.readers.crawl_pages import article, page
 
     for i in range(80):
@@ -86,7 +86,7 @@ def write_inputs(folder: Path) -> None:
 
 
 def write_made(folder: Path) -> None:
-    """What the commands of other pages make, by their names below work/."""
+    """Writes the results of other pages' commands, by their names below work/."""
     from data_prep.readers import Document
     from official_cmlm.checkpoints.importing import import_checkpoint
     from official_cmlm.tokenization import load_vocabulary
@@ -109,7 +109,7 @@ def write_made(folder: Path) -> None:
 
 
 def prepare(name: str, inputs: Path, made: Path, folder: Path) -> None:
-    """The folder of one page: what a user has, and what the page needs of other pages."""
+    """Makes the folder of one page: a user's files, and what it needs of other pages."""
     shutil.copytree(inputs, folder, symlinks=True)
     (folder / "work").mkdir()
     needed = list(NEEDS.get(name, ()))

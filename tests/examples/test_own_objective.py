@@ -86,7 +86,7 @@ def test_it_trains_equally_in_chunks(records_dir):
 
 
 def test_it_is_short():
-    """What a user has to write, both files together."""
+    """The lines that a user has to write, both files together."""
     files = [ROOT / "examples" / f"own_objective.{kind}" for kind in ("py", "yaml")]
     assert sum(len(path.read_text(encoding="utf-8").splitlines()) for path in files) < 100
 

@@ -19,7 +19,7 @@ EXAMPLES = ROOT / "examples"
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory):
-    """A user's own texts, tables and translations."""
+    """Writes a user's own texts, tables and translations."""
     folder = tmp_path_factory.mktemp("examples") / "inputs"
     write_inputs(folder)
     return folder
@@ -116,7 +116,7 @@ def test_a_frozen_encoder_in_keras_2(run, exported, labelled):
 
 
 def test_fine_tuning_by_this_project(run, exported, labelled):
-    """What is read of the test data is what the trained classifier says of it."""
+    """The accuracy on the test data is that of the trained classifier."""
     encoder, test = f"--encoder={exported[0]}", labelled.replace("--train", "--test")
     settings = ("--epochs=12", "--learning_rate=0.01")
     out = run("fine_tune_classifier.py", encoder, labelled, test, *settings)
@@ -200,7 +200,7 @@ def test_adapt_to_domain(files, tmp_path):
 
 
 def test_every_program_is_tested():
-    """A new example has a test here, or beside those of what it shows."""
+    """A new example has a test here, or beside the tests of the code that it shows."""
     tests = [
         path
         for folder in ("examples", "export")

@@ -71,7 +71,7 @@ def folders(tmp_path_factory, vocabulary):
 
 
 def _reduced(name, folders):
-    """The experiment with a tiny encoder and tiny batches of the records that it reads."""
+    """Returns the experiment with a tiny encoder and tiny batches of the records that it reads."""
     from official_cmlm.training.config import chosen_objectives
 
     config = loaded(name)

@@ -4,7 +4,7 @@
 DIR/vocab.txt. An undisturbed run writes DIR/whole and counts how often it changes the file system;
 then runs are killed before the n-th change, for KILLS numbers spread evenly, each followed by a run
 to the end, which must write the same bytes. Moments are changes, so that they do not depend on the
-speed of the machine. Prints how often a run was killed and had left something behind.
+speed of the machine. Prints how often a run was killed and had left a file.
 """
 
 import importlib
@@ -21,7 +21,7 @@ from absl import flags
 
 from tests.data_prep.pipeline.runs import contents
 
-# What changes the file system, beside files that are opened to be written.
+# Events that change the file system, beside files that are opened to be written.
 _CHANGES = {"os.rename", "os.remove", "os.mkdir", "os.rmdir", "os.truncate", "shutil.rmtree"}
 
 

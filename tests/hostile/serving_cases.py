@@ -160,7 +160,7 @@ ENCODER: dict[str, tuple] = {
     "whole position table": (_inputs(seq=POSITIONS), 2, False),
     "longer than the position table": (_inputs(seq=POSITIONS + 1), ERROR, True),
     "much longer": (_inputs(seq=5000), ERROR, False),
-    "id behind the vocabulary": (_inputs(ids=_ids(10_000)), ERROR, True),
+    "id beyond the vocabulary": (_inputs(ids=_ids(10_000)), ERROR, True),
     "negative id": (_inputs(ids=_ids(-1)), ERROR, True),
     "largest id": (_inputs(ids=_ids(2**31 - 1)), ERROR, False),
     "smallest id": (_inputs(ids=_ids(-(2**31))), ERROR, False),
@@ -194,7 +194,7 @@ ENCODER: dict[str, tuple] = {
 
 
 def _splits(*splits: list[int], values: int = 4) -> Callable[[], dict]:
-    """Segments given by their row splits, which nobody checks."""
+    """Returns a maker of segments by their row splits, which are not checked."""
     return lambda: {"splits": [np.array(s, np.int64) for s in splits], "values": values}
 
 

@@ -69,7 +69,7 @@ def here(tmp_path, vocabulary, monkeypatch):
 @pytest.fixture
 def call(monkeypatch, capsys):
     """Runs a binary in this process as `cli.run` does; returns (exit status, lines of errors)."""
-    # What else absl does when a program starts would outlive the test.
+    # Everything else that absl does when a program starts would outlive the test.
     monkeypatch.setattr(app, "run", lambda main, flags_parser: sys.exit(main(flags_parser())))
 
     def call(binary: str, *arguments: str) -> tuple[int, list[str]]:
@@ -87,7 +87,7 @@ def call(monkeypatch, capsys):
         print(output)
         assert "Traceback" not in shown
         lines = [line for line in shown.splitlines() if "error: " in line]
-        # Not behind a progress bar.
+        # The line does not continue a progress bar.
         assert all(line.startswith("error: ") for line in lines), lines
         return ended.value.code or 0, lines
 
@@ -118,7 +118,7 @@ HOSTILE = [
     ("random_strings", ["--output=taken"], "taken: exists already"),
     ("create_documents", ["--input=taken", "--vocab_file=vocab.txt", "--output_dir=taken"],
      "taken: exists and holds no records"),
-    # What may never end.
+    # Input that may never end.
     ("create_documents", ["--input=pipe.txt", *RECORDS], "pipe.txt: a pipe, not a file"),
     ("create_documents", ["--input=de:pipe.txt", *RECORDS], "pipe.txt: a pipe, not a file"),
     ("create_documents", ["--input=/dev/zero", *RECORDS], "/dev/zero: a device, not a file"),
@@ -425,7 +425,7 @@ def test_the_same_command_again(here, call, capsys):
         refused()
 
 
-def test_an_error_behind_a_bar(capsys):
+def test_an_error_after_a_bar(capsys):
     """The bar's line ends first."""
     bar = progress.bar(10, "B", "reading")
     bar.update(1)
@@ -435,7 +435,7 @@ def test_an_error_behind_a_bar(capsys):
 
 
 def test_memory_and_the_file_system(monkeypatch, capsys):
-    """Errors that are nobody's `UserError` are one line too; a bug keeps its stack trace."""
+    """Errors that are not a `UserError` are one line too; a bug keeps its stack trace."""
     import tensorflow as tf
 
     def run(error):
@@ -497,7 +497,7 @@ def test_long_names(tmp_path):
 
 
 def _bounded(sentence, counters, most):
-    """The definition, which takes a time that grows with the square of the length."""
+    """Cuts by the definition, in a time that grows with the square of the length."""
     while len(sentence) > most:
         cut = sentence.rfind(" ", 1, most + 1)
         cut = cut if cut > 0 else most
@@ -549,7 +549,7 @@ def test_sentences_are_those_of_the_whole():
 
 
 def _as_it_was(text):
-    """The words cut by hyphens, by the expression that takes the square of the time."""
+    """Returns the words cut by hyphens, by an expression of quadratic time."""
     letter = r"[^\W\d_]"
     return re.findall(rf"(?<![\w-]){letter}+(?:-\s+{letter}+)+(?![\w-])", text)
 

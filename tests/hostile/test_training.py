@@ -33,14 +33,14 @@ def _refused(call, *parts):
 
 @pytest.fixture(scope="module", autouse=True)
 def quick():
-    """What a folder does to a training does not depend on how its steps are computed."""
+    """Runs eager steps: the effect of a folder does not depend on how steps are computed."""
     with quick_runs():
         yield
 
 
 @pytest.fixture(scope="module")
 def trained(records_dir, tmp_path_factory):
-    """A model directory with checkpoints of steps 2, 4 and 6."""
+    """Trains a model directory with checkpoints of steps 2, 4 and 6."""
     folder = tmp_path_factory.mktemp("trained") / "model"
     run(params(str(records_dir), steps=6), "train", str(folder))
     return folder
@@ -70,7 +70,7 @@ def test_an_update_that_makes_weights_non_finite(records_dir, tmp_path):
 
 
 def test_a_stop_after_such_an_update(records_dir, tmp_path, monkeypatch):
-    """What a stop would save is checked as well."""
+    """The weights that a stop would save are checked as well."""
     from official_cmlm.training.trainer import StopRequested, Trainer
 
     def stopped(trainer, output):
@@ -230,7 +230,7 @@ def test_a_folder_that_cannot_be_written(records_dir, tmp_path):
 
 
 def test_the_best_checkpoint_of_a_damaged_folder(records_dir, model_dir):
-    """What is remembered of it is checked before the training, not after its first evaluation."""
+    """Its files are checked before the training, not after its first evaluation."""
     best = model_dir / "best"
     best.mkdir()
     (best / "info.json").write_text("{")

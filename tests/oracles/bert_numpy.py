@@ -39,7 +39,7 @@ def _elementwise(function: Callable[[float], float], x: ArrayLike) -> Array:
 
 
 def gelu_tanh(x: ArrayLike) -> Array:
-    """GELU with the tanh approximation, any shape.
+    """Computes GELU with the tanh approximation, any shape.
 
     0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x^3)))
     """
@@ -52,7 +52,7 @@ def gelu_tanh(x: ArrayLike) -> Array:
 
 
 def gelu_erf(x: ArrayLike) -> Array:
-    """Exact GELU, any shape.
+    """Computes the exact GELU, any shape.
 
     x * Phi(x), where Phi(x) = erfc(-x / sqrt(2)) / 2 is the standard normal distribution function.
     """
@@ -60,12 +60,12 @@ def gelu_erf(x: ArrayLike) -> Array:
 
 
 def relu(x: ArrayLike) -> Array:
-    """max(x, 0), any shape (the nonlinearity of the projections, appendix C)."""
+    """Computes max(x, 0), any shape (the nonlinearity of the projections, appendix C)."""
     return _elementwise(lambda value: max(0.0, value), x)
 
 
 def layer_norm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, epsilon: float) -> Array:
-    """Layer normalisation over the last axis.
+    """Computes layer normalisation over the last axis.
 
     gamma * (x - mean) / sqrt(variance + epsilon) + beta, with the biased variance (divided by h).
 
@@ -94,14 +94,14 @@ def layer_norm(x: ArrayLike, gamma: ArrayLike, beta: ArrayLike, epsilon: float) 
 
 
 def log_sum_exp(vector: ArrayLike) -> float:
-    """log(sum_k exp(vector_k)) of a vector [K]."""
+    """Computes log(sum_k exp(vector_k)) of a vector [K]."""
     values = [float(value) for value in np.asarray(vector, dtype=np.float64)]
     largest = max(values)
     return largest + math.log(math.fsum(math.exp(value - largest) for value in values))
 
 
 def softmax(x: ArrayLike) -> Array:
-    """exp(x_k) / sum_l exp(x_l) over the last axis, [..., K] -> [..., K]."""
+    """Computes exp(x_k) / sum_l exp(x_l) over the last axis, [..., K] -> [..., K]."""
     values = np.asarray(x, dtype=np.float64)
     result = np.empty_like(values)
     for index in np.ndindex(values.shape[:-1]):
@@ -116,7 +116,7 @@ def softmax(x: ArrayLike) -> Array:
 
 
 def _self_attention(layer: Mapping[str, ArrayLike], states: Array, num_heads: int) -> Array:
-    """Multi-head self attention in which every element attends to every element.
+    """Computes multi-head self attention in which every element attends to every element.
 
     softmax(q . k / sqrt(head_dim)) v for each head, summed over the heads by the output kernel.
 
@@ -168,7 +168,7 @@ def _encoder_block(
     activation: Activation,
     epsilon: float,
 ) -> Array:
-    """One post-layer-norm transformer block, [S, h] -> [S, h].
+    """Computes one post-layer-norm transformer block, [S, h] -> [S, h].
 
     a = LN(x + SelfAttention(x)); y = LN(a + W_2 activation(W_1 a + b_1) + b_2)
     """
@@ -292,7 +292,7 @@ def bert_encode(
 
 
 def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
-    """The rows of [L, h] whose mask is not 0, as a list of vectors [h]."""
+    """Returns the rows of [L, h] whose mask is not 0, as a list of vectors [h]."""
     sequence = np.asarray(sequence_output, dtype=np.float64)
     if len(sequence) != len(mask):
         raise ValueError("sequence_output and mask differ in length")
@@ -303,7 +303,7 @@ def _kept_rows(sequence_output: ArrayLike, mask: Sequence[int]) -> list[Array]:
 
 
 def mean_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
-    """Section 2: average of the sequence outputs over the real tokens, [L, h], [L] -> [h]."""
+    """Averages the sequence outputs over the real tokens (section 2), [L, h], [L] -> [h]."""
     rows = _kept_rows(sequence_output, mask)
     total = np.zeros_like(rows[0])
     for row in rows:
@@ -312,13 +312,13 @@ def mean_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
 
 
 def max_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
-    """Footnote 1 of section 2: maximum of each feature over the tokens, [L, h], [L] -> [h]."""
+    """Returns the maximum of each feature over the tokens (section 2, footnote 1): [h]."""
     rows = _kept_rows(sequence_output, mask)
     return np.array([max(float(row[k]) for row in rows) for k in range(len(rows[0]))])
 
 
 def cls_pool(sequence_output: ArrayLike, mask: Sequence[int]) -> Array:
-    """Footnote 1 of section 2: the output at the first token, [L, h], [L] -> [h]."""
+    """Returns the output at the first token (section 2, footnote 1), [L, h], [L] -> [h]."""
     if int(mask[0]) == 0:
         raise ValueError("the first token is masked out")
     return np.array(np.asarray(sequence_output, dtype=np.float64)[0])

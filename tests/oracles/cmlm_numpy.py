@@ -40,7 +40,7 @@ def project(
     depth: int = 3,
     width: int | None = None,
 ) -> Array:
-    """Section 2 and appendix C: v_p = P(v), one projection being the identity.
+    """Projects (section 2 and appendix C): v_p = P(v), one projection being the identity.
 
     Every other projection is FC(h, 2h, ReLU), FC(2h, 2h, ReLU), FC(2h, h, None), or has another
     depth and width, which the appendix tried too.
@@ -86,7 +86,7 @@ def masked_lm_log_probs(
     embedding_table: ArrayLike,
     activation: Activation = gelu_tanh,
 ) -> Array:
-    """Log probabilities of the vocabulary at one masked position (the BERT prediction head).
+    """Returns the vocabulary's log probabilities at a masked position (BERT's prediction head).
 
     u = LN(activation(W x + b)); log_softmax(E u + c), E being the tied word embedding table.
 
@@ -116,10 +116,10 @@ def masked_lm_log_probs(
 def masked_lm_loss(
     log_probs: Sequence[ArrayLike], ids: Sequence[int], weights: Sequence[float]
 ) -> float:
-    """Weighted mean negative log likelihood over all K predictions of the batch.
+    """Returns the weighted mean negative log likelihood of all K predictions of the batch.
 
     sum_k w_k * (-log p_k(id_k)) / sum_k w_k. Predictions of weight 0 (padding) are skipped, and
-    the loss is 0 if there are no others.
+    the loss is 0 without others.
 
     Args:
         log_probs: K vectors [V].
@@ -150,7 +150,7 @@ def cmlm_loss(
     activation: Activation = gelu_tanh,
     epsilon: float = 1e-12,
 ) -> float:
-    """Section 2: masked language modelling of s_2 given the projected sentence vector of s_1.
+    """Computes the loss of section 2: masked tokens of s_2 given the projected vector of s_1.
 
     The same encoder weights serve both sentences. For each example: pool the encoded first
     sentence, project it, append the projections to the embeddings of the masked second sentence,
@@ -250,7 +250,7 @@ def additive_margin_softmax(
     normalize: bool,
     bidirectional: bool,
 ) -> float:
-    """Section 4.2: bitext retrieval loss with an additive margin.
+    """Computes the bitext retrieval loss with an additive margin (section 4.2).
 
     The formula of the paper lacks the logarithm; with it, for the source sentences,
     L_s = -1/B sum_i log(e^{l_ii} / (e^{l_ii} + sum_{j != i} e^{l_ij})), where
@@ -289,7 +289,7 @@ def additive_margin_softmax(
 
 
 def recall_at_1(first: ArrayLike, second: ArrayLike, normalize: bool = False) -> float:
-    """Fraction of rows i of `first` for which row i of `second` has the largest inner product.
+    """Returns the share of rows i of `first` whose largest inner product is with row i of `second`.
 
     The retrieval task of section 4.2 without the margin. The lowest index wins a tie.
 
@@ -318,7 +318,7 @@ def recall_at_1(first: ArrayLike, second: ArrayLike, normalize: bool = False) ->
 
 
 def bert_mask_counts(num_candidates: int, length: int, rate: float, maximum: int) -> int:
-    """Number of tokens to mask in a sequence (BERT procedure, named in section 2).
+    """Returns the number of tokens to mask in a sequence (BERT's procedure, section 2).
 
     max(1, min(maximum, round(length * rate))), rounding halves to even, never more than there are
     candidates. The length counts the special tokens, the candidates do not. Section 3 masks 80 of
@@ -379,7 +379,7 @@ def pair_segments(sentence_lengths: Sequence[int], limit: int) -> list[list[int]
 
 
 def adjacent_pairs(num_items: int) -> list[tuple[int, int]]:
-    """Section 3: all pairs of consecutive sequences, (0, 1), (1, 2), ..., in document order."""
+    """Returns all pairs of consecutive sequences (section 3), (0, 1), (1, 2), ..., in order."""
     pairs = []
     index = 0
     while index + 1 < num_items:

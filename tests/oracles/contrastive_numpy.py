@@ -27,7 +27,7 @@ __all__ = ["additive_margin_softmax"]
 
 
 def cosine(u: ArrayLike, v: ArrayLike) -> float:
-    """sim(u, v) = u^T v / (||u|| ||v||); 0 if one of them has no direction."""
+    """Computes sim(u, v) = u^T v / (||u|| ||v||); 0 if one of them has no direction."""
     first = [float(x) for x in np.asarray(u, dtype=np.float64)]
     second = [float(x) for x in np.asarray(v, dtype=np.float64)]
     product = math.fsum(a * b for a, b in zip(first, second, strict=True))
@@ -41,7 +41,7 @@ def cosine(u: ArrayLike, v: ArrayLike) -> float:
 
 
 def mean_positives(positives: ArrayLike, num_anchors: int) -> Array:
-    """e_{i+AN} = 1/P sum_p g(f(s_{i+pAN})), the mean positive embedding of each anchor.
+    """Computes e_{i+AN} = 1/P sum_p g(f(s_{i+pAN})), each anchor's mean positive embedding.
 
     Args:
         positives: [P * AN, h]; the p-th positive of anchor i (both from 0) is row i + p * AN.
@@ -63,7 +63,7 @@ def mean_positives(positives: ArrayLike, num_anchors: int) -> Array:
 
 
 def nt_xent_term(embeddings: ArrayLike, i: int, j: int, temperature: float) -> float:
-    """l(i, j) = -log(exp(sim(e_i, e_j) / t) / sum_{k != i} exp(sim(e_i, e_k) / t)).
+    """Computes l(i, j) = -log(exp(sim(e_i, e_j)/t) / sum_{k != i} exp(sim(e_i, e_k)/t)).
 
     Args:
         embeddings: All 2AN anchors and positives, [2AN, h].
@@ -80,7 +80,7 @@ def nt_xent_term(embeddings: ArrayLike, i: int, j: int, temperature: float) -> f
 
 
 def nt_xent_sum(anchors: ArrayLike, positives: ArrayLike, temperature: float) -> float:
-    """L_contrastive = sum_{i=1}^{AN} l(i, i + AN) + l(i + AN, i).
+    """Computes L_contrastive = sum_{i=1}^{AN} l(i, i + AN) + l(i + AN, i).
 
     Args:
         anchors: [AN, h].
@@ -99,7 +99,7 @@ def nt_xent_sum(anchors: ArrayLike, positives: ArrayLike, temperature: float) ->
 
 
 def nt_xent_mean(anchors: ArrayLike, positives: ArrayLike, temperature: float) -> float:
-    """The sum of the paper, per embedding: divided by the 2AN terms."""
+    """Divides the sum of the paper by its 2AN terms."""
     return nt_xent_sum(anchors, positives, temperature) / (2 * len(anchors))
 
 
@@ -109,7 +109,7 @@ def nt_xent_mean(anchors: ArrayLike, positives: ArrayLike, temperature: float) -
 def info_nce(
     first: ArrayLike, second: ArrayLike, temperature: float, positive_in_denominator: bool = False
 ) -> list[float]:
-    """The terms of equation 1, one for each of the 2B strings of the batch.
+    """Returns the terms of equation 1, one for each of the 2B strings of the batch.
 
     -log(exp(cos(f(x_i), f(x'_i)) / t) / sum_{x_j in N_i} exp(cos(f(x_i), f(x_j)) / t)), where
     x'_i is the duplicate of x_i and N_i is the whole batch but these two, 2B - 2 strings. The
@@ -152,7 +152,7 @@ def info_nce(
 def simcse(
     first: ArrayLike, second: ArrayLike, temperature: float, positive_in_denominator: bool = True
 ) -> list[float]:
-    """l_i = -log(exp(sim(h_i, h'_i) / t) / sum_{j=1}^N exp(sim(h_i, h'_j) / t)) for each i.
+    """Returns l_i = -log(exp(sim(h_i, h'_i)/t) / sum_{j=1}^N exp(sim(h_i, h'_j)/t)) for each i.
 
     Args:
         first: h, the sentences under one dropout mask, [B, h].
@@ -179,7 +179,7 @@ def with_hard_negatives(
     weight: float = 0.0,
     normalize: bool = True,
 ) -> list[float]:
-    """Supervised SimCSE (Gao et al. 2021, section 4 and appendix B), with a margin as CMLM's 4.2.
+    """Computes supervised SimCSE (Gao et al. 2021, §4 and appendix B), with CMLM §4.2's margin.
 
     l_i = -log(e^{s (sim(h_i, h_i+) - m)} / (e^{s (sim(h_i, h_i+) - m)}
         + sum_{j != i} e^{s sim(h_i, h_j+)} + sum_j e^{w [i = j]} e^{s sim(h_i, h_j-)}))
@@ -220,7 +220,7 @@ def fuse(
     layers: Sequence[Mapping[str, ArrayLike]],
     num_heads: int,
 ) -> Array:
-    """Section 3.2: h'' = [h, h'_{>0}] through the Transformer blocks of the semantic fusioner.
+    """Fuses (section 3.2): h'' = [h, h'_{>0}] through the blocks of the semantic fusioner.
 
     Args:
         vector: h, the sentence vector, [h].
@@ -252,7 +252,7 @@ def finds_own(anchor: ArrayLike, candidates: Sequence[ArrayLike], own: int) -> b
 
 
 def nli_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
-    """The concatenation [u, v, |u - v|, u * v] of two sentence vectors [h]: [4h]."""
+    """Returns the concatenation [u, v, |u - v|, u * v] of two sentence vectors [h]: [4h]."""
     u, v = np.asarray(premise, dtype=np.float64), np.asarray(hypothesis, dtype=np.float64)
     features = [float(x) for x in u]
     features += [float(x) for x in v]
@@ -262,7 +262,7 @@ def nli_features(premise: ArrayLike, hypothesis: ArrayLike) -> Array:
 
 
 def inference_logits(features: ArrayLike, kernel: ArrayLike, bias: ArrayLike) -> Array:
-    """The 3-way classifier, one linear layer: [4h] -> [3]."""
+    """Computes the 3-way classifier, one linear layer: [4h] -> [3]."""
     x, matrix = np.asarray(features, dtype=np.float64), np.asarray(kernel, dtype=np.float64)
     logits = []
     for label in range(3):
@@ -272,6 +272,6 @@ def inference_logits(features: ArrayLike, kernel: ArrayLike, bias: ArrayLike) ->
 
 
 def cross_entropy(logits: ArrayLike, label: int) -> float:
-    """-log softmax(logits)[label]."""
+    """Computes -log softmax(logits)[label]."""
     row = [float(logit) for logit in np.asarray(logits, dtype=np.float64)]
     return log_sum_exp(row) - row[label]

@@ -13,7 +13,7 @@ from tests.oracles import cmlm_numpy as oracle
 
 
 def _zero_layer(hidden: int, heads: int, feed_forward: int) -> dict[str, Any]:
-    """A block whose sublayers output 0, leaving two layer norms of its input."""
+    """Makes a block whose sublayers output 0, leaving two layer norms of its input."""
     head_dim = hidden // heads
     layer: dict[str, Any] = {
         "output_kernel": np.zeros((heads, head_dim, hidden)),
