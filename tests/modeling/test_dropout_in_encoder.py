@@ -127,7 +127,7 @@ def _blocks_of(kind):
 
 @pytest.mark.parametrize("kind", ["encoder", "fusion"])
 def test_each_rate_acts_where_bert_has_it(monkeypatch, kind):
-    """BERT's hidden rate acts behind both sub-layers, its attention rate on the weights alone.
+    """BERT's hidden rate acts after both sub-layers, its attention rate on the weights alone.
 
     What is added to the residual is compared with what the sub-layer returned.
     """
@@ -292,7 +292,7 @@ def test_the_mode_ends_with_the_call():
 
 
 def test_the_mode_ends_with_a_call_that_fails():
-    """A batch that cannot be halved is an error, and leaves no mode behind either."""
+    """A batch that cannot be halved is an error; the mode is then the default again."""
     model, tokens = _encoder(**ON), _same_rows(8)
     with pytest.raises(Exception):  # noqa: B017 - TensorFlow's own
         model(_same_rows(3), training=True, views=2, shared_masks=True)

@@ -60,7 +60,7 @@ def _rows(tokens):
 
 @pytest.mark.parametrize("length", [9, 10, 25])
 def test_equals_numpy_whatever_the_batch_is_padded_to(length):
-    """Padding up to `padded_length` counts, none behind it; a longer row has its plain mean."""
+    """Padding counts up to `padded_length` and not after it; a longer row has its plain mean."""
     model = _encoder(length)
     weights = oracle_encoder(model)
     expected = [

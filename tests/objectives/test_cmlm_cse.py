@@ -84,7 +84,7 @@ def test_loss_equals_the_reference(records_dir, batch, settings, encoder):
 
 @pytest.mark.parametrize("conditioning", ["vector", "projected"])
 def test_conditioning(records_dir, batch, conditioning):
-    """h is the exported vector, or the one behind the projection head that is compared."""
+    """h is the exported vector, or the compared one after the projection head."""
     model = _model(records_dir, conditioning=conditioning, mlm_weight=1.0)
     vectors = embed(model, batch["first"])
     if conditioning == "projected":

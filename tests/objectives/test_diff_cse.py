@@ -96,7 +96,7 @@ def test_loss_equals_the_reference(records_dir, batch, settings):
 
 @pytest.mark.parametrize("conditioning", ["vector", "projected"])
 def test_conditioning(records_dir, batch, conditioning):
-    """The vector before the projection head, or behind it."""
+    """The vector before the projection head, or after it."""
     model = _model(records_dir, conditioning=conditioning, replaced_token_weight=1.0)
     vectors = embed(model, batch["first"])
     if conditioning == "projected":
@@ -120,7 +120,7 @@ def test_only_masked_places_are_filled_in(records_dir, batch):
 
 
 def test_the_generator_stays_what_the_training_started_from(records_dir):
-    """The encoder and the network behind it learn."""
+    """The encoder and the network after it learn."""
     task = _task(records_dir, replaced_token_weight=1.0)
     started = {}
 

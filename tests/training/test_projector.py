@@ -166,7 +166,7 @@ def test_a_damaged_shard_is_named(model_dir, tmp_path, vocabulary):
 
 
 def test_needs_validation_records(tmp_path):
-    """Said before the training, not behind it."""
+    """The message comes before the training, not after it."""
     with pytest.raises(UserError, match=r"set task\.validation_data\.input_path"):
         validation_folders(params(str(tmp_path)).task)
     with pytest.raises(UserError, match=r"set task\.validation_data\.input_path"):
