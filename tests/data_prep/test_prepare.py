@@ -4,7 +4,6 @@ import dataclasses
 import functools
 import itertools
 import json
-import random
 import re
 
 import numpy as np
@@ -22,7 +21,6 @@ from data_prep.stages.quality_classifier import SIGNALS, Features, QualityModel
 from official_cmlm.errors import UserError
 from official_cmlm.records import documents
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
-from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import run, write_text
 from tests.data_prep.plain_duplicates import remove_duplicates
 from tests.inputs.pipelines import read_by_hand
@@ -91,30 +89,40 @@ NEAR = MinHash(bands=10, threshold=0.6)
 NEAR_FLAGS = {"near_bands": 10, "near_threshold": 0.6}
 
 
+REMOVALS = {
+    "off": ({"deduplicate": "off"}, None),
+    "exact": ({"deduplicate": "exact"}, DuplicateOptions(None)),
+    "near": ({"deduplicate": "near"}, DuplicateOptions(MinHash())),
+    "near-paragraphs": (
+        {"deduplicate_paragraphs": "near"},
+        DuplicateOptions(None, near_paragraphs=MinHash()),
+    ),
+    "documents-alone": (
+        {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
+        DuplicateOptions(NEAR, paragraphs=False),
+    ),
+    "long-paragraphs": (
+        {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
+        DuplicateOptions(None, near_paragraphs=NEAR, min_paragraph_letters=300),
+    ),
+}
+_FAST = [("off", "one"), ("exact", "one"), ("near", "many"), ("near-paragraphs", "many")]
+
+
 @pytest.mark.parametrize(
-    ("values", "options"),
+    ("removal", "partitions"),
     [
-        ({"deduplicate": "off"}, None),
-        ({"deduplicate": "exact"}, DuplicateOptions(None)),
-        ({"deduplicate": "near"}, DuplicateOptions(MinHash())),
-        ({"deduplicate_paragraphs": "near"}, DuplicateOptions(None, near_paragraphs=MinHash())),
-        (
-            {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
-            DuplicateOptions(NEAR, paragraphs=False),
-        ),
-        (
-            {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
-            DuplicateOptions(None, near_paragraphs=NEAR, min_paragraph_letters=300),
-        ),
+        pytest.param(*case, marks=() if case in _FAST else pytest.mark.long)
+        for case in itertools.product(REMOVALS, ("one", "many"))
     ],
-    ids=["off", "exact", "near", "near-paragraphs", "documents-alone", "long-paragraphs"],
 )
-@pytest.mark.parametrize("partition_bytes", [1 << 26, 1000], ids=["one", "many"])
 def test_records_are_those_of_the_plain_stages(
-    start, tmp_path, vocabulary, monkeypatch, values, options, partition_bytes
+    start, tmp_path, vocabulary, monkeypatch, removal, partitions
 ):
-    """Neither elements nor the parts of the keys show in what is kept."""
-    monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", partition_bytes)
+    """Neither elements nor partitions of the keys show in the records."""
+    values, options = REMOVALS[removal]
+    size = 1 << 26 if partitions == "one" else 1000
+    monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", size)
     # Several groups of elements whose losses are gathered at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
     monkeypatch.setattr("data_prep.pipeline.phases.ELEMENTS_A_GROUP", 4)
@@ -147,20 +155,6 @@ def test_paragraphs_alone(start, tmp_path, vocabulary):
     )
     assert counters["duplicates/exact_paragraph"] == paragraphs - kept > 0
     assert "duplicates/exact_document" not in counters
-
-
-def test_paragraphs_of_documents_that_go(start, tmp_path):
-    """Are no reason to remove the same paragraph from one that stays."""
-    rng = random.Random(3)
-    paragraphs = [" ".join(rng.choices(WORDS, k=40)) + "." for _ in range(18)]
-    first, changed, last = paragraphs[:16], paragraphs[:15] + paragraphs[16:17], paragraphs[16:]
-    for number, document in enumerate((first, changed, last)):
-        line = json.dumps({"lang": "en", "text": document})
-        (tmp_path / "three").mkdir(exist_ok=True)
-        (tmp_path / "three" / f"{number}.jsonl").write_text(line + "\n")
-    manifest = load_manifest(start(input=tmp_path / "three", deduplicate="near"))
-    assert manifest.counters == {"duplicates/near_document": 1}
-    assert (manifest.documents, manifest.sentences) == (2, 18)
 
 
 def test_what_is_written(start, tmp_path, vocabulary, capsys):
@@ -246,21 +240,6 @@ def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
     assert "learned from sentences and is to judge paragraphs" in capsys.readouterr().err
 
 
-def test_evaluation_files_that_cannot_be_read(start, tmp_path, capsys):
-    """An error before any work; or a warning, and a count in the manifest, and the others count."""
-    text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
-    (tmp_path / "sts.jsonl").write_text(json.dumps({"pairs": [[text[0].split(". ")[1]]]}))
-    (tmp_path / "archive.zip").write_bytes(b"PK\0\0")
-    files = f"{tmp_path}/archive.zip,{tmp_path}/sts.jsonl"
-    before = _names(tmp_path)
-    with pytest.raises(UserError, match="archive.zip: no text, a NUL byte behind line 0"):
-        start(deduplicate="off", exclude=files)
-    assert _names(tmp_path) == before
-    counters = load_manifest(start(deduplicate="off", exclude=files, on_error="skip")).counters
-    assert counters["exclude/unread_file"] == 1 and counters["exclude/sentence"]
-    assert f"warning: not excluded: {tmp_path}/archive.zip: no text" in capsys.readouterr().err
-
-
 def test_stages_have_switches(start, tmp_path):
     """Each switch drops its texts, and no others."""
     (tmp_path / "text" / "part-0.jsonl").write_text(
@@ -279,12 +258,7 @@ def test_stages_have_switches(start, tmp_path):
 @pytest.mark.parametrize(
     ("values", "message"),
     [
-        ({"min_sentences": 50}, r"no usable sentence in 6 file\(s\)"),
-        ({"vocab_file": "none.txt"}, "none.txt: no such file; name a vocabulary"),
-        ({"input": "none"}, "none: no such file"),
-        ({"element_mb": 0}, "flag --element_mb=0: .* range"),
         ({"quality_model": "none"}, "/none: no such file; name a quality classifier, or train it"),
-        ({"near_threshold": 2}, "flag --near_threshold=2: .* range"),
         ({"output": "gs://bucket"}, "must be on a file system that all workers have"),
         ({"exclude": "none"}, "none: no such file, and nothing matches; check --exclude"),
         ({"keep_languages": "xx-none", "detect_language": "set"}, "xx-none"),
