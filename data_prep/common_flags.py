@@ -46,7 +46,7 @@ def define_reading() -> None:
         None,
         "Text to read: files, directories (all files below them) or glob patterns, ** included,"
         " separated by commas; plain, gzip or zstd; local, or of a remote file system such as"
-        " gs://. A language may stand before each, as in de:books/*.txt, for the documents that do"
+        " gs://. Each may have a language in front, as in de:books/*.txt, for the documents that do"
         " not name their own. This or --tfds is required.",
     )
     flags.DEFINE_enum(
@@ -80,8 +80,8 @@ def define_reading() -> None:
         "lines",
         "wrapped",
         LINES,
-        "What a line of text is: a part of a paragraph that ends at a blank line (wrapped), a"
-        " paragraph by itself (paragraphs), or exactly one sentence (sentences).",
+        "Meaning of a line of text: a part of a paragraph that ends at a blank line (wrapped), a"
+        " whole paragraph (paragraphs), or exactly one sentence (sentences).",
     )
     flags.DEFINE_string(
         "language", "en", "Language code of the documents that do not name their own."
@@ -102,15 +102,15 @@ def define_faults() -> None:
         "on_error",
         "fail",
         ON_ERROR,
-        "What a file that cannot be read does (cut short, corrupt, UTF-16, a line too long, broken"
+        "Effect of a file that cannot be read (cut short, corrupt, UTF-16, a line too long, broken"
         " JSON, …): fail stops; skip names and counts it, leaves out the rest of it and goes on. If"
         " anything was skipped the exit status is 3, or 1 if nothing could be read at all.",
     )
     flags.DEFINE_float(
         "max_expanded_mb",
         DEFAULT_MAX_EXPANDED_BYTES / (1 << 20),
-        "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and what"
-        " a compressed file may give that expands a hundredfold (a zip bomb). More is a fault.",
+        "Largest record of a crawl file, in MiB (2^20 bytes), as stored or decompressed; and most"
+        " content of a compressed file that expands a hundredfold (a zip bomb). More is a fault.",
         lower_bound=LEAST_MB,
         upper_bound=1 << 20,
     )
@@ -152,12 +152,12 @@ def define_all_records() -> None:
         " or a folder that holds one, e.g. an imported encoder. Required.",
     )
     flags.DEFINE_string("output_dir", None, "Folder to write; it appears when complete. Required.")
-    flags.DEFINE_bool("overwrite", False, "Whether to replace records that are there already.")
+    flags.DEFINE_bool("overwrite", False, "Whether to replace existing records.")
     flags.DEFINE_bool(
         "lower_case",
         None,
-        "Whether the vocabulary is uncased. Default: as the .json beside the vocabulary says; must"
-        " be given where there is none.",
+        "Whether the vocabulary is uncased. Default: as the .json beside the vocabulary says;"
+        " required without one.",
     )
     flags.DEFINE_integer(
         "max_bytes_per_word",
@@ -199,8 +199,8 @@ def define_stages() -> None:
         "detect_language",
         "off",
         DETECT_LANGUAGE,
-        "What the language of a document is: as declared (off); as declared, and a document that is"
-        " in another one is dropped (check); or what is found (set).",
+        "Language of a document: the declared one (off); the declared one, and documents in another"
+        " are dropped (check); or the one found (set).",
     )
     flags.DEFINE_list("keep_languages", [], "Languages to keep. Default: all.")
     flags.DEFINE_float(
@@ -213,36 +213,37 @@ def define_stages() -> None:
     flags.DEFINE_bool(
         "quality_rules",
         False,
-        "Whether to drop what is no running text by C4's and Gopher's rules.",
+        "Whether to drop text that is not running text by C4's and Gopher's rules.",
     )
     flags.DEFINE_string(
         "quality_model",
         "",
-        "File that data_prep.train_quality_classifier wrote; drops what it scores low.",
+        "File that data_prep.train_quality_classifier wrote; texts with low scores are dropped.",
     )
     flags.DEFINE_float(
-        "quality_threshold", 0.5, "Score that is kept, 0 to 1; the model's file has a table.", 0, 1
+        "quality_threshold", 0.5, "Least score to keep, 0 to 1; the model's file has a table.", 0, 1
     )
     flags.DEFINE_enum(
         "quality_level",
         "document",
         LEVELS,
-        "What the model judges: whole documents, each paragraph, or each sentence (CMLM §3), at"
-        " which documents are cut.",
+        "Texts that the model judges: whole documents, each paragraph, or each sentence (CMLM §3),"
+        " at which documents are cut.",
     )
     flags.DEFINE_enum(
         "deduplicate",
         "off",
         DEDUPLICATE,
-        "Which documents to remove that stood anywhere in the whole input before: none (off), those"
-        " of the same letters (exact), or also those that share most runs of five words (near).",
+        "Which documents to remove as duplicates of earlier ones in the whole input: none (off),"
+        " those of the same letters (exact), or also those that share most runs of five words"
+        " (near).",
     )
     flags.DEFINE_enum(
         "deduplicate_paragraphs",
         "auto",
         DEDUPLICATE_PARAGRAPHS,
-        "The same for paragraphs of the documents that stay, which are cut there; auto: off where"
-        " --deduplicate is, else exact. Without either the input is read in one pass.",
+        "The same for paragraphs of the documents that stay, which are cut there; auto: off if"
+        " --deduplicate is off, else exact. Without either the input is read in one pass.",
     )
     flags.DEFINE_float(
         "near_threshold",

@@ -275,10 +275,6 @@ class Counts:
             self.not_utf8[path] += count
             self.counters["read/not_utf8"] += count
 
-    def drop_empty(self, name: str) -> None:
-        """Counts a document without text; `name` is its id."""
-        self.counters.drop("read/without_text", name, (), "")
-
     def file_fault(self, path: str, message: str) -> None:
         """Notes a file whose rest is left out."""
         self.files_failed[path] = message

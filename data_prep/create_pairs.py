@@ -42,8 +42,8 @@ def define_flags() -> None:
     flags.DEFINE_list(
         "languages",
         None,
-        "Language of each file; of a table also en-de, the first and the second text; of moses and"
-        " tmx always so. Required.",
+        "Language of each file; for a table also en-de, the first and the second text; for moses"
+        " and tmx always two. Required.",
     )
     flags.DEFINE_enum(
         "format",
@@ -70,7 +70,7 @@ def define_flags() -> None:
         "max_length_ratio",
         0.0,
         "Leaves out rows with a text of more than so many times the columns of the other, if they"
-        " differ by more than 15; 0: none. 3 suits bitext.",
+        " differ by more than 15; 0: no limit. 3 suits bitext.",
         lower_bound=0,
     )
     flags.DEFINE_bool(
@@ -82,8 +82,8 @@ def define_flags() -> None:
         "repeated",
         "keep",
         REPEATED,
-        "Which repetitions to leave out: none (keep), rows whose two texts stood together before"
-        " (pair), or also rows of which one text stood on its side before (either).",
+        "Which repetitions to leave out: none (keep), rows whose two texts occurred together before"
+        " (pair), or also rows with one text that occurred on its side before (either).",
     )
     flags.DEFINE_integer(
         "max_line_mb",

@@ -49,25 +49,25 @@ def define_flags() -> None:
         "format",
         "lines",
         _FORMATS,
-        "As of data_prep.create_pairs; of triples the third text is one more candidate.",
+        "As in data_prep.create_pairs; the third text of triples is one more candidate.",
     )
     flags.DEFINE_list(
-        "languages", None, "As of data_prep.create_pairs; only moses and tmx need them."
+        "languages", None, "As in data_prep.create_pairs; only moses and tmx need them."
     )
     flags.DEFINE_bool("header", False, "Whether the first line of a table names its columns.")
     flags.DEFINE_list("candidates", [], "Files of further candidates, one text a line.")
     flags.DEFINE_string(
         "encoder",
         None,
-        "Whose vectors say what is near: an encoder directory, a folder of export.export_tfhub, a"
+        "Encoder that measures nearness: an encoder directory, a folder of export.export_tfhub, a"
         " sentence-transformers folder, or package.module:object with encode(list of str)."
         " Required.",
     )
     flags.DEFINE_bool(
         "roles",
         False,
-        "Whether anchors are queries and candidates documents to an encoder that has prompts, or"
-        " other ways of its own, for these.",
+        "Whether to encode anchors as queries and candidates as documents, with an encoder that has"
+        " prompts or methods for these.",
     )
     flags.DEFINE_string(
         "output",
@@ -100,9 +100,9 @@ def define_flags() -> None:
         "sampling",
         defaults.sampling,
         mining.SAMPLINGS,
-        "Which of the texts that are left: the nearest (top), or any of them (random).",
+        "Which of the candidates that are left: the nearest (top), or any of them (random).",
     )
-    flags.DEFINE_integer("seed", 0, "Of --sampling=random.", 0, 2**32 - 1)
+    flags.DEFINE_integer("seed", 0, "Seed of --sampling=random.", 0, 2**32 - 1)
     flags.DEFINE_enum(
         "search",
         defaults.search,

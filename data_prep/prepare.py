@@ -37,10 +37,10 @@ def define_flags() -> None:
     flags.DEFINE_float(
         "element_mb",
         64.0,
-        "What a worker does at a time, in megabytes (10^6 bytes) as stored; it has shards of its"
-        " own. Files are bundled up to this size; larger ones are read in parts of it where"
-        " that can be done: plain local JSON lines, text by blank_line, data sets. With"
-        " --on_error=skip a fault leaves out the rest of its part.",
+        "Work of a worker at a time, in megabytes (10^6 bytes) as stored; it has shards of its own."
+        " Files are bundled up to this size; larger ones are read in parts of it where that is"
+        " possible: plain local JSON lines, text by blank_line, data sets. With --on_error=skip a"
+        " fault leaves out the rest of its part.",
         lower_bound=common_flags.LEAST_MB,
         upper_bound=1_000_000,
     )
@@ -54,9 +54,9 @@ def define_flags() -> None:
     flags.DEFINE_string(
         "runner",
         "local",
-        "What computes: local (--workers processes), InProcess (Apache Beam in this process), or"
-        " the name of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags stand"
-        " after --. All its workers must see input and output under the same paths.",
+        "Runner: local (--workers processes), InProcess (Apache Beam in this process), or the name"
+        " of a runner of Apache Beam, such as Dask, Flink or Spark, whose own flags follow after"
+        " --. All its workers must see input and output under the same paths.",
     )
 
 

@@ -165,4 +165,14 @@ def read_file(
         options = dataclasses.replace(options, language=language)
     read = reader_for(path, reader)
     documents = read(path, options, counts, part) if part else read(path, options, counts)
-    return guarded(path, documents, options.on_error, counts)
+    return guarded(path, _with_text(documents, counts), options.on_error, counts)
+
+
+def _with_text(documents: Iterable[Document], counts: Counts) -> Iterator[Document]:
+    """Passes on the documents with text, and counts the others as left out."""
+    for document in documents:
+        if document.paragraphs:
+            counts.documents_read += 1
+            yield document
+        else:
+            counts.counters.drop("read/without_text", document.id, (), "")

@@ -167,10 +167,6 @@ def read_wet(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docume
         if "\ufffd" in text:
             counts.add_not_utf8(path, text.count("\ufffd") - content.count("\ufffd".encode()))
         paragraphs = split_paragraphs(text.removeprefix("\ufeff"), "paragraphs")
-        if not paragraphs:
-            counts.drop_empty(name)
-            continue
-        counts.documents_read += 1
         language = language_code(record.headers.get("WARC-Identified-Content-Language"))
         yield Document(name, language or options.language, paragraphs)
 
@@ -212,10 +208,6 @@ def read_warc(path: str, options: ReadOptions, counts: Counts) -> Iterator[Docum
             )
             continue
         paragraphs = split_paragraphs(page.text, "paragraphs")
-        if not paragraphs:
-            counts.drop_empty(name)
-            continue
-        counts.documents_read += 1
         declared = (
             record.headers.get("WARC-Identified-Content-Language"),
             page.language,

@@ -62,7 +62,6 @@ def read(path: str, options: ReadOptions, counts: Counts) -> Iterator[Document]:
             f"{path}: is not Python source ({error}); choose another --reader"
         ) from None
     for name, paragraphs in found:
-        counts.documents_read += 1
         yield Document(f"{path}:{name}".rstrip(":"), "en", paragraphs)
 
 

@@ -18,10 +18,9 @@ def read(
     """Yields a document for each object {"text": …, "lang": …, "id": …} of a file.
 
     `text` is a string, divided into paragraphs as plain text is (`options.lines`), or a list of
-    strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`,
-    where the line begins. Other keys are ignored, as are blank lines; documents without text are
-    counted and dropped. Of a plain file `part` may be read, bytes (start, stop): the lines that
-    begin in it, and those that continue the last one.
+    strings, one a paragraph. `lang` defaults to `options.language`, `id` to `path#BYTE`, where the
+    line begins. Other keys are ignored, as are blank lines. A plain file may be read by `part`,
+    bytes (start, stop): the lines that begin in it, and those that continue the last one.
 
     A `lang` that is not a language tag is a fault of its record, with the rest of its document.
 
@@ -49,10 +48,6 @@ def read(
             paragraphs = split_paragraphs(mended(text, path, counts), options.lines)
         else:
             paragraphs = normalise_space(mended(part, path, counts) for part in text)
-        if not paragraphs:
-            counts.drop_empty(name)
-            continue
-        counts.documents_read += 1
         yield Document(name, language, paragraphs, continues)
 
 

@@ -26,7 +26,6 @@ def read(
     for offset, paragraphs, continues in _pieces(path, options, counts, part):
         piece = piece + 1 if continues else 0
         name = f"{path}#{offset}+{piece}" if piece else f"{path}#{offset}"
-        counts.documents_read += 1
         yield Document(name, options.language, paragraphs, continues)
 
 

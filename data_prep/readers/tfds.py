@@ -86,10 +86,6 @@ def read(
             counts.bytes += len(content)
             empty = False
             paragraphs = split_paragraphs(text, options.lines)
-            if not paragraphs:
-                counts.drop_empty(f"{path}#{number}")
-                continue
-            counts.documents_read += 1
             yield Document(f"{path}#{number}", language, paragraphs)
     except tf.errors.OpError as error:
         raise UserError(f"{path}: cannot be read ({error.message[:160]})") from None
