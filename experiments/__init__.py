@@ -2,7 +2,7 @@
 
 
 def module_of(binary: str) -> str:
-    """The module of one of the project's binaries, for `python -m` in a process of its own.
+    """Returns the module of one of the project's binaries, for `python -m` in another process.
 
     The project goes by two names: in a checkout this package is `experiments`, installed it is
     `official_cmlm.experiments`.

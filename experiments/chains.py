@@ -144,7 +144,7 @@ def check_training(
 
 
 def is_finished(folder: Path, train_steps: int) -> bool:
-    """Whether the folder holds an undamaged checkpoint of the last step."""
+    """Returns whether the folder holds an undamaged checkpoint of the last step."""
     import tensorflow as tf
 
     from official_cmlm.checkpoints.integrity import checkpoints_of, damage
@@ -225,7 +225,7 @@ def run_experiment(
 
 
 def overrides_of(stage: Stage, common: str | None) -> str | None:
-    """A stage's own overrides and the common ones that apply to it, as `--params_override`.
+    """Merges a stage's own overrides and the common ones that apply to it, as `--params_override`.
 
     Setting a field of an objective also adds the objective to the experiment. Common values below
     `task.objectives.X` therefore apply only to stages that have X by their experiment, their files
@@ -243,7 +243,7 @@ def overrides_of(stage: Stage, common: str | None) -> str | None:
 
 
 def concerning(stage: Stage, common: str | None) -> dict[str, Any]:
-    """The common overrides that apply to a stage; see `overrides_of`."""
+    """Returns the common overrides that apply to a stage; see `overrides_of`."""
     values = _parsed(common)
     if named := _named_objectives(values):
         used = _own_objectives(stage)
@@ -278,7 +278,7 @@ def check_common(stages: list[Stage], common: str | None, what: str = "stage") -
 
 
 def merged(own: dict[str, Any], common: str | None) -> str | None:
-    """Two overrides in one, as `--params_override` takes them; `common` wins over `own`."""
+    """Merges two overrides into one `--params_override`; `common` wins over `own`."""
 
     def merge(into: dict, values: dict) -> dict:
         result = dict(into)
@@ -299,7 +299,7 @@ def _parsed(text: str | None) -> dict[str, Any]:
 
 
 def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
-    """The values below `task.objectives` whose names are objectives.
+    """Returns the values below `task.objectives` whose names are objectives.
 
     Everything else is left unchanged; the checks of the configuration report it.
     """
@@ -313,7 +313,7 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def _own_objectives(stage: Stage) -> set[str]:
-    """The objectives of a stage without any common overrides."""
+    """Returns the objectives of a stage without any common overrides."""
     from official_cmlm.training.config import chosen_objectives
 
     own = merged(stage.params_override, None)

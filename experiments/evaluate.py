@@ -21,7 +21,7 @@ _MOST_PRINTED = 20
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the encoder, the suites with their options and data, and the output."""
     flags.DEFINE_string(
         "encoder",
         None,
@@ -78,7 +78,7 @@ def define_flags() -> None:
 
 
 def main(argv: list[str]) -> int:
-    """Runs the binary; returns 1 if something failed, or what was asked for has no data."""
+    """Runs the binary; returns 1 if a task failed, or has no data although it was named."""
     del argv
     from official_cmlm.evaluation import suites
 
@@ -139,7 +139,7 @@ def main(argv: list[str]) -> int:
 
 
 def _is_lacking(name: str, suite: dict) -> bool:
-    """Whether a suite has no score, or lacks data of what was chosen by name."""
+    """Returns whether a suite has no score, or no data for a task, language or pair named."""
     chosen = FLAGS.strict or any(
         setting.startswith(tuple(f"{name}.{option}=" for option in ("tasks", "languages", "pairs")))
         for setting in FLAGS.set

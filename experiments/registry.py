@@ -10,12 +10,12 @@ from typing import Any
 from official_cmlm.errors import UserError
 
 _ROOT = Path(__file__).parent
-# Folders that hold something else than experiments.
+# These folders hold other YAML files than experiments.
 _OTHER = ("chains", "studies")
 
 
 def experiment_files() -> dict[str, Path]:
-    """Experiment name, e.g. `cmlm/english_base`, -> its YAML file."""
+    """Returns experiment name, e.g. `cmlm/english_base`, -> its YAML file."""
     files = {}
     for path in sorted(_ROOT.rglob("*.yaml")):
         relative = path.relative_to(_ROOT)
@@ -25,13 +25,13 @@ def experiment_files() -> dict[str, Path]:
 
 
 def summary(path: Path) -> str:
-    """The first comment line of a YAML file."""
+    """Returns the first comment line of a YAML file."""
     first = path.read_text(encoding="utf-8").split("\n", 1)[0]
     return first.lstrip("# ").strip() if first.startswith("#") else ""
 
 
 def listing() -> str:
-    """All experiments, a line each."""
+    """Returns a line about each experiment."""
     files = experiment_files()
     width = max(map(len, files))
     return "\n".join(f"  {name:<{width}}  {summary(path)}" for name, path in files.items())
@@ -118,7 +118,7 @@ def _apply(config: Any, values: dict, where: str) -> None:
 
 
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:
-    """The file of an experiment: a user's own, seen from `folder`, or a shipped one by name."""
+    """Returns the file of an experiment: a user's own, relative to `folder`, or a shipped one."""
     own = folder / Path(name).expanduser()
     if own.suffix == ".yaml" and own.is_file():
         return own.resolve()
@@ -170,7 +170,7 @@ def read_files(name: str) -> list[tuple[dict, Path]]:
 
 
 def _encoder_fields(values: dict) -> list[str]:
-    """The fields of `task.encoder` that a file sets."""
+    """Returns the names of the fields of `task.encoder` that a file sets."""
     node: Any = values
     for key in ("task", "encoder"):
         node = node.get(key) if isinstance(node, dict) else None
@@ -178,10 +178,10 @@ def _encoder_fields(values: dict) -> list[str]:
 
 
 def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
-    """The fields of `task.encoder` that a file does not leave to the encoder that is started from.
+    """Returns the fields of `task.encoder` that a start from another encoder must not change.
 
-    A shipped file lists them under `needs`, where they are the method itself: an ablation of the
-    pooling, say. Whatever a user's own file names of the sentence vector is meant.
+    A shipped file lists them under `needs` if they belong to the method, as in an ablation of the
+    pooling. In a user's own file these are all fields of the sentence vector that it sets.
     """
     from official_cmlm.training.inherited_fields import VECTOR_FIELDS
 
@@ -197,7 +197,7 @@ def _needs(values: dict, path: Path, is_own: bool) -> list[str]:
 
 
 def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> list[str]:
-    """What a training keeps of the encoder that it starts from, and what it does not."""
+    """Describes the fields that a training takes from its starting encoder, and the others."""
     from official_cmlm.training.config import chosen_objectives
     from official_cmlm.training.inherited_fields import read_starting_encoder
 
@@ -208,7 +208,7 @@ def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> 
         try:
             start = read_starting_encoder(folder)
         except UserError:
-            # The training says so.
+            # The training reports the error itself.
             return []
     lines = start.notes(experiment, config.task.encoder, needed)
     if start.for_sentences and chosen_objectives(config.task.objectives):

@@ -79,7 +79,7 @@ def main(argv: list[str]) -> None:
         return
     if not FLAGS.model_dir:
         raise UserError("--model_dir is missing; name the folder for checkpoints")
-    # Of several workers only one writes there, and which one it is TensorFlow knows.
+    # With several workers only the chief writes there, and only TensorFlow knows which one it is.
     if "TF_CONFIG" not in os.environ:
         check_writable(os.path.expanduser(FLAGS.model_dir), is_folder=True)
     for file in FLAGS.config_file or []:

@@ -19,7 +19,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the chain, its folder, its start and overrides for all stages."""
     flags.DEFINE_string(
         "stages", None, "YAML file of stages, or the name of one below experiments/chains; ? lists."
     )

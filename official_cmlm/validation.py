@@ -29,10 +29,10 @@ class Range:
     """The numbers from `low` to `high`.
 
     Attributes:
-      low, high: the bounds; infinite ones are none.
+      low, high: the bounds; infinite for none.
       above_low, below_high: whether the bound itself is excluded.
-      reason: why, for the message; empty: none.
-      infinite: whether infinity is a value, as of bounds that bound nothing.
+      reason: reason for the bound, for the message; may be empty.
+      infinite: whether infinity is valid.
     """
 
     low: float = -math.inf
@@ -94,17 +94,17 @@ class Matching:
 
 
 def at_least(low: float, reason: str = "") -> Range:
-    """Numbers from `low` on."""
+    """Returns the range of numbers from `low` on."""
     return Range(low, reason=reason)
 
 
 def above(low: float, reason: str = "") -> Range:
-    """Numbers greater than `low`."""
+    """Returns the range of numbers greater than `low`."""
     return Range(low, above_low=True, reason=reason)
 
 
 def between(low: float, high: float, *, above_low: bool = False, below_high: bool = False) -> Range:
-    """Numbers from `low` to `high`; bounds can be excluded."""
+    """Returns the range from `low` to `high`; bounds can be excluded."""
     return Range(low, high, above_low, below_high)
 
 
@@ -116,7 +116,7 @@ _WHOLE = between(-(2**63), 2**63 - 1)
 # Larger whole numbers cannot become floats.
 _LARGEST_FLOAT = 1 << 1023
 _ANY = Range()
-# Fields of Model Garden's classes, which declare no ranges.
+# Model Garden's classes declare no ranges; these are the ranges of their fields.
 _MODEL_GARDEN: dict[str, dict[str, Range]] = {
     "TrainerConfig": {
         "steps_per_loop": at_least(1),
@@ -141,12 +141,12 @@ _MODEL_GARDEN: dict[str, dict[str, Range]] = {
         "default_shard_dim": at_least(-1),
     },
 }
-# Numbers of optimizers and learning rates are 0 or more, but for these.
+# Numbers of optimizers and learning rates are 0 or more, except these.
 _OPTIMIZATION = "official.modeling.optimization."
 _SIGNED = ("power", "offset", "step_offset", "beta_2_decay")
-# Where infinity means that nothing is clipped.
+# Infinity is valid for these: nothing is clipped.
 _CLIPPED = ("clipnorm", "clipvalue", "global_clipnorm", "gradient_clip_norm", "ratio_clip_norm")
-# Of these 0 has no meaning: it divides by zero, or nothing is learned at all.
+# With these 0 is an error: it would divide by zero, or nothing would be learned.
 _POSITIVE = ("decay_steps", "total_decay_steps", "epsilon", "epsilon1", "epsilon_1")
 
 
@@ -332,7 +332,7 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _limit(kind: type, name: str, hints: dict[str, Any]) -> _Limit:
-    """What a field declares, or what is known of it; any finite number otherwise."""
+    """Returns the limit that a field declares or that its class is known for; else any number."""
     for hint in (hints.get(name), *_options(hints.get(name))):
         for note in getattr(hint, "__metadata__", ()):
             if isinstance(note, _Limit):
@@ -353,6 +353,6 @@ def _limit(kind: type, name: str, hints: dict[str, Any]) -> _Limit:
 
 
 def _options(hint: Any) -> tuple:
-    """The types of a union or the elements of a list: `Annotated[int, …] | None` has one."""
+    """Returns the types of a union, or the type of a list's elements."""
     union = typing.get_origin(hint) in (typing.Union, types.UnionType, list)
     return typing.get_args(hint) if union else ()

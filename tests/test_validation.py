@@ -1,4 +1,4 @@
-"""Ranges of settings: what a field declares is what is refused, wherever the value comes from."""
+"""Reading settings: names, types and ranges are refused with the field's path."""
 
 import dataclasses
 import math
@@ -52,12 +52,11 @@ def _refusal(**values):
         ({"inner": _Inner(0)}, "here.inner.steps must be at least 1 (none would be taken), got 0"),
     ],
 )
-def test_what_is_refused(values, message):
+def test_values_out_of_range_are_refused(values, message):
     assert _refusal(**values) == message
 
 
-def test_what_is_not(tmp_path):
-    del tmp_path
+def test_values_in_range_are_not_refused():
     check_fields(_Outer(share=1, rate=0, lengths=[3, 9], count=-(2**63), free=-1e300), "")
     check_fields(_Outer(inner=_Inner(0)), "")
     check_fields(_Outer(inner=_Inner(None)), "", recursive=True)
@@ -104,7 +103,7 @@ _WRONG = {
 
 @pytest.mark.parametrize("field", _WRONG)
 def test_an_experiment_is_refused_before_anything_is_built(field):
-    """By the name of the field, in one line."""
+    """The message names the field, in one line."""
     for value in _WRONG[field]:
         with pytest.raises(UserError) as caught:
             registry.load("demo", params_override=f"{field}={value}")

@@ -41,7 +41,7 @@ _EXPERIMENT = registry.experiment_files()["demo"]
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the text, the time and the folder of the demo."""
     flags.DEFINE_string(
         "text",
         "",
@@ -72,9 +72,14 @@ class Stages:
     """Runs stages, remembers what they were made from, and skips those that are up to date."""
 
     def __init__(self, folder: Path, seconds: Sequence[int]) -> None:
-        """Args: `seconds`, what each stage takes on two cores, to tell the time left."""
+        """Reads the state of an earlier run.
+
+        Args:
+          folder: where the state is kept.
+          seconds: typical seconds of each stage, to tell the time left.
+        """
         self.seconds, self._number = seconds, 0
-        # Seconds of each stage so far, now or when it was run; None: not known.
+        # Seconds of each stage so far, in this run or in the run that made it; None: unknown.
         self.taken: list[float | None] = []
         self._state_path = folder / "stages.json"
         self._state = read_object(self._state_path) if self._state_path.exists() else {}
@@ -217,7 +222,7 @@ def main(argv: list[str]) -> None:
 
 
 def training_share(taken: Sequence[float | None], seconds: Sequence[int], budget: float) -> float:
-    """The share of the training that leaves time for the stages after it.
+    """Returns the share of the training that leaves time for the stages after it.
 
     Args:
       taken: seconds of each stage before the training; None: not known.
@@ -237,7 +242,7 @@ def training_share(taken: Sequence[float | None], seconds: Sequence[int], budget
 
 
 def _steps(stages: Stages) -> int:
-    """Steps of the training, by the time that is left; says which."""
+    """Returns the steps of the training that fit into the time left, and prints the reason."""
     trainer = yaml.safe_load(_EXPERIMENT.read_text(encoding="utf-8"))["trainer"]
     # A second run reuses the stages and their seconds, and so has the same steps.
     share = training_share(stages.taken, stages.seconds, 60 * FLAGS.minutes)

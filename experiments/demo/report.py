@@ -19,7 +19,7 @@ FLAGS = flags.FLAGS
 
 
 def define_flags() -> None:
-    """Defines the flags of the binary."""
+    """Defines the model, the records to score, and the output."""
     flags.DEFINE_string("model_dir", None, "Model directory of the training. Required.")
     flags.DEFINE_string(
         "training_records", None, "Records trained on, with text, for TF-IDF. Required."
@@ -37,7 +37,7 @@ def define_flags() -> None:
 
 
 def read_sentences(folder: Path) -> list[list[str]]:
-    """The sentences of each document of documents records that hold their text.
+    """Reads the sentences of each document from documents records that hold their text.
 
     Raises:
       UserError: no such records, or records without text.
@@ -64,7 +64,7 @@ def read_sentences(folder: Path) -> list[list[str]]:
 
 
 def sample_pairs(documents: list[list[str]], most: int) -> tuple[list[str], list[str]]:
-    """Up to `most` adjacent pairs, drawn with a fixed seed; no sentence stands on a side twice."""
+    """Draws up to `most` adjacent pairs with a fixed seed; no sentence is twice on a side."""
     pairs = [pair for sentences in documents for pair in itertools.pairwise(sentences)]
     random.Random(0).shuffle(pairs)  # noqa: S311 - a sample, not a secret
     firsts: set[str] = set()
@@ -127,7 +127,7 @@ def main(argv: list[str]) -> None:
     for name, recall in recalls.items():
         print(f"  {100 * recall:5.1f} %  {name}")
     draw(recalls, len(first), output / "recall.png")
-    # One panel a quantity; what is found among a batch stands apart from what is found among all.
+    # The curve has one panel a quantity: recall in a batch cannot be compared with recall here.
     curve = write_curve(FLAGS.model_dir)
     sentences = dict.fromkeys(s for document in held_out for s in document)
     (output / "held_out_sentences.txt").write_text("\n".join(sentences) + "\n", encoding="utf-8")

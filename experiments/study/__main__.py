@@ -77,10 +77,6 @@ def _run(study: Study, work_dir: Path) -> None:
     if not data_dir.is_dir():
         raise UserError(f"--data_dir={data_dir}: no such folder")
     start = FLAGS.start and Path(os.path.expanduser(FLAGS.start)).resolve()
-    if not start and study.names("start"):
-        raise UserError(
-            "--start is missing; this study's arms start from an encoder of yours: name its folder"
-        )
     if unknown := set(FLAGS.arms) - {arm.name for arm in study.arms}:
         raise UserError(
             f"--arms: the study has no {', '.join(sorted(unknown))}; its arms are "

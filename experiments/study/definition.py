@@ -172,10 +172,6 @@ class Study:
         """Returns the arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
-    def names(self, name: str) -> bool:
-        """Returns whether `$name` occurs anywhere in it."""
-        return name in identifiers(dataclasses.asdict(self))
-
 
 def study_files() -> dict[str, Path]:
     """Returns name -> file of the studies that come with the project."""
@@ -279,7 +275,9 @@ def expand(value: Any, names: dict[str, str]) -> Any:
     try:
         return string.Template(value).substitute(names)
     except KeyError as error:
-        known = ", ".join(f"${name}" for name in names)
-        raise UserError(f"{value}: ${error.args[0]} is not known here; known are {known}") from None
+        hint = f"known are {', '.join(f'${name}' for name in names)}"
+        if error.args == ("start",):
+            hint = "name the folder of an encoder with --start"
+        raise UserError(f"{value}: ${error.args[0]} is not known here; {hint}") from None
     except ValueError:
         raise UserError(f"{value}: a $ stands before a name; write $$ for the sign") from None

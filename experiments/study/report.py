@@ -47,7 +47,7 @@ def write_report(study: Study, work_dir: Path, name: str) -> str:
       A line that says what was written and what is missing.
 
     Raises:
-      UserError: if there are no results yet, or some were scored on other files than others.
+      UserError: before the first result, or if some were scored on other files than others.
     """
     results = read_results(study, work_dir)
     if not results:

@@ -74,11 +74,11 @@ class ScheduleConfig(base_config.Config):
             )
 
     def length(self, train_steps: int) -> int:
-        """Number of steps that the shares are shares of."""
+        """Returns the number of steps of which `warmup_share` is a share."""
         return self.decay_steps or train_steps
 
     def warmup(self, train_steps: int) -> int:
-        """Number of steps of the warm-up in a training of so many steps."""
+        """Returns the number of steps of the warm-up in a training of `train_steps`."""
         if self.warmup_steps is not None:
             return self.warmup_steps
         slanted = self.type == "slanted_triangular"
@@ -91,14 +91,14 @@ class ScheduleConfig(base_config.Config):
         return min(steps, self.max_warmup_steps or steps)
 
     def end(self) -> float:
-        """The learning rate at the end."""
+        """Returns the learning rate at the end."""
         share = self.end_share
         if share is None:
             share = {"slanted_triangular": _LOWEST_SHARE, "constant": 1.0}.get(self.type, 0.0)
         return share * self.peak
 
     def model_garden(self, train_steps: int) -> dict[str, Any]:
-        """Model Garden's `learning_rate` and `warmup` that compute this schedule."""
+        """Returns Model Garden's `learning_rate` and `warmup` that compute this schedule."""
         warmup = self.warmup(train_steps)
         # Decay begins when the warm-up is over, so that the peak is the rate that was named.
         falling = {"decay_steps": max(1, self.length(train_steps) - warmup), "offset": warmup}
@@ -120,7 +120,7 @@ class ScheduleConfig(base_config.Config):
         return {"learning_rate": rate, "warmup": rising}
 
     def in_words(self, train_steps: int) -> str:
-        """The schedule of a training in one line."""
+        """Describes the schedule of a training in one line."""
         warmup, peak, end = self.warmup(train_steps), f"{self.peak:g}", f"{self.end():.3g}"
         rise = (
             f"over {warmup:,} of {train_steps:,} steps up to {peak}" if warmup else f"from {peak}"
@@ -156,7 +156,7 @@ def check_schedule(trainer: Any) -> None:
 
 
 def with_schedule(trainer: Any) -> optimization.OptimizationConfig:
-    """Optimizer, learning rate and warm-up as Model Garden builds them, the schedule written out.
+    """Returns optimizer, learning rate and warm-up as Model Garden's fields, the schedule included.
 
     Args:
       trainer: a `SentenceEncoderTrainerConfig`; it is not changed.
@@ -172,7 +172,7 @@ def with_schedule(trainer: Any) -> optimization.OptimizationConfig:
 
 
 def learning_rates(trainer: Any, steps: Iterable[int]) -> np.ndarray:
-    """The learning rates of these steps, counted from 0, float64.
+    """Returns the learning rates of these steps, counted from 0, float64.
 
     Raises:
       UserError: as `check_schedule`.
@@ -182,9 +182,9 @@ def learning_rates(trainer: Any, steps: Iterable[int]) -> np.ndarray:
 
 
 def schedule_notes(trainer: Any) -> list[str]:
-    """Lines to print before the training: its learning rate, and what is probably not meant.
+    """Describes the learning rate, and settings that are probably mistakes, a line each.
 
-    Model Garden's own settings, in the place of a schedule, are looked through as well.
+    Model Garden's own settings, in place of a schedule, are checked as well.
 
     Raises:
       UserError: as `check_schedule`.
@@ -205,7 +205,7 @@ def schedule_notes(trainer: Any) -> list[str]:
             f"after {steps:,}, so the rate never reaches its peak and ends at {last:.2g}; lower "
             f"warmup_steps or warmup_share of {fields}"
         )
-    # Of Model Garden's others the end is not a step.
+    # The other schedules of Model Garden do not end at a step.
     elif config.learning_rate.type in ("polynomial", "cosine"):
         end = falling.offset + falling.decay_steps
         lowest = learning_rates(trainer, [end])[0]
@@ -223,7 +223,7 @@ def schedule_notes(trainer: Any) -> list[str]:
 
 
 def resume_notes(before: Any, now: Any, step: int) -> list[str]:
-    """A line if a resumed training goes on with another learning rate than it had planned.
+    """Returns a line if a resumed training has another learning rate than was planned.
 
     Args:
       before, now: the `trainer` of the run until here, and of the run from here.

@@ -21,7 +21,7 @@ from tests.conftest import tiny_encoder_config
     ],
 )
 def test_number_of_weights(settings):
-    """What is computed is what is built."""
+    """The computed number is that of the model that is built."""
     config = tiny_encoder_config(vocab_size=50, **settings)
     model = SentenceEncoderModel(config)
     if model.projection:

@@ -19,7 +19,7 @@ LADDER = ("tiny", "mini", "small")
 
 
 def cmlm(peak=1e-3, most=10_000):
-    """CMLM §3: "warm-up in the first 10,000 steps and linear decay afterwards"."""
+    """Returns CMLM §3: "warm-up in the first 10,000 steps and linear decay afterwards"."""
 
     def rates(step, steps):
         warmup = min(most, math.ceil(steps / 10))
@@ -30,17 +30,17 @@ def cmlm(peak=1e-3, most=10_000):
 
 
 def simcse(peak):
-    """The reference run: Hugging Face's linear decay without warm-up."""
+    """Returns the reference run's rates: Hugging Face's linear decay without warm-up."""
     return lambda step, steps: peak * (1 - step / steps)
 
 
 def mirror_bert(peak):
-    """The reference code: one rate."""
+    """Returns the reference code's rates, which are constant."""
     return lambda step, steps: np.full(step.shape, peak)
 
 
 def declutr(peak):
-    """Howard and Ruder 2018, §3.2, as AllenNLP computes it; DeCLUTR §4.1: cut fraction 0.1."""
+    """Returns Howard and Ruder 2018, §3.2, as AllenNLP computes it; DeCLUTR §4.1: cut 0.1."""
 
     def rates(step, steps):
         cut, ratio = int(steps * 0.1), 32
@@ -51,7 +51,7 @@ def declutr(peak):
 
 
 def sentence_bert(step, steps):
-    """Reimers and Gurevych 2019, §3.1, in their code: a tenth of the steps, rounded up."""
+    """Computes Reimers and Gurevych 2019, §3.1, in their code: a tenth of the steps, rounded up."""
     warmup = math.ceil(steps / 10)
     rising = 2e-5 * np.maximum(step, 1) / warmup
     return np.where(step < warmup, rising, 2e-5 * (steps - step) / (steps - warmup))
@@ -89,7 +89,7 @@ PUBLISHED = {
     "declutr/small": (31_116, declutr(5e-5)),
     "declutr/ablation/learning_rate_0001": (31_116, declutr(1e-4)),
 }
-# What the ablations of a method are based on.
+# The ablations of a method are based on this experiment.
 BASES = {
     "cmlm": "cmlm/english_base",
     "cmlm_cse": "cmlm_cse/bert_base",
@@ -119,7 +119,7 @@ def _as_its_base(name):
 
 
 def _steps(total):
-    """All steps of a short training; of a long one every hundredth part, and around the warm-up."""
+    """Returns 100 steps of a training, and those around the ends and the warm-up."""
     near = [
         w + i for w in (0, total // 10, -(-total // 10), 2000, 10_000, total) for i in range(-3, 4)
     ]
@@ -150,9 +150,10 @@ def test_rates_are_the_papers(name):
     known = PUBLISHED | OWN
     method, _, arm = name.partition("/ablation/")
     steps, formula = known[name] if name in known or not arm else known[BASES[method]]
-    _same(registry.load(name).trainer, formula, steps)
+    trainer = registry.load(name).trainer
+    _same(trainer, formula, steps)
     for other in (1000, 37):
-        shorter = registry.load(name, params_override=f"trainer.train_steps={other}").trainer
+        shorter = trainer.replace(train_steps=other)
         _same(shorter, formula, other)
         assert len(schedule_notes(shorter)) == 1
 
@@ -276,7 +277,7 @@ def test_no_learning_rate_at_all():
 
 
 def _own(steps, decay_steps, warmup_steps):
-    """Model Garden's own settings."""
+    """Makes a trainer with Model Garden's own settings."""
     rate = {"initial_learning_rate": 0.5, "end_learning_rate": 0.0, "decay_steps": decay_steps}
     warmup = {"type": "polynomial", "polynomial": {"warmup_steps": warmup_steps}}
     config = {"optimizer": {"type": "sgd"}, "warmup": warmup}

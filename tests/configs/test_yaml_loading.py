@@ -127,7 +127,7 @@ def test_python_tags_are_refused(text):
 
 
 def test_override():
-    """What is given changes, the rest stays."""
+    """Only the given fields change."""
     config = Outer()
     override(config, parse_override("inner.rate=1e-3,inner.sizes=[3,4],inner.name=x"), "there")
     assert (config.inner.rate, config.inner.sizes, config.inner.name) == (1e-3, [3, 4], "x")

@@ -22,7 +22,7 @@ PUBLISHED = {
 
 
 def _documented_override():
-    """What the command of docs/recipes.md passes to all stages."""
+    """Returns the overrides for all stages in the command of docs/recipes.md."""
     command = r"train_stages --stages=\S+.*?--params_override=(\S+)"
     return re.search(command, RECIPES.read_text(encoding="utf-8"), re.DOTALL)[1]
 
@@ -43,7 +43,7 @@ def _weights(chain, common):
 
 
 def _read(config):
-    """(objective, folder, batch size) of all training records."""
+    """Returns (objective, folder, batch size) of all training records."""
     return [
         (name, data.input_path, data.global_batch_size)
         for name, where, data in config.task.used_data()
@@ -87,7 +87,7 @@ def test_an_objective_that_no_stage_has():
 
 @pytest.mark.parametrize("common", ["task.objectives.cmml.weight=2.0", "task.objectives=3"])
 def test_other_mistakes_are_left_to_the_configuration(common):
-    """A misspelt objective is no objective; it is not dropped in silence."""
+    """A misspelt objective is not dropped in silence."""
     with pytest.raises(UserError, match="cmml; did you mean|objectives must be a mapping"):
         _configs(chains.read_stages("bitext_s2"), common)
 

@@ -1,4 +1,4 @@
-"""Chains of experiments: each stage goes on from the one before, in folders of their own."""
+"""Chains of experiments: each stage starts from the one before, in a folder of its own."""
 
 import json
 
@@ -20,7 +20,7 @@ from tests.training.test_run import TINY
 
 @pytest.fixture
 def common(records_dir):
-    """What all stages share: tiny sizes and the records."""
+    """Overrides of all stages: tiny sizes and the records."""
     task = json.loads(json.dumps(TINY))
     for split in ("train_data", "validation_data"):
         task[split]["input_path"] = str(records_dir)
@@ -61,8 +61,8 @@ class InProcess:
 
 
 def test_each_stage_starts_from_the_one_before(tmp_path, common):
-    """Encoder, head and the objective's own weights go on; a finished chain does nothing."""
-    # Both train CMLM alone, which is most of what they could share.
+    """Encoder, head and the objective's weights are passed on; a finished chain does nothing."""
+    # Both train CMLM alone, so they share all of its weights.
     first = {**SECOND, "name": "first"}
     runner = InProcess()
     with quick_runs():
@@ -82,7 +82,7 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     assert any("projection" in key for key in keys)
     for key in keys:
         before, after = first.get_tensor(key), second.get_tensor(key)
-        # Two steps of warm-up hardly move what another start would have drawn anew.
+        # Two steps of warm-up hardly move the weights; another start would draw them anew.
         np.testing.assert_allclose(after, before, atol=0.05)
         # Biases begin at 0 either way; kernels drawn anew would have nothing in common.
         if "kernel" in key or ("embeddings" in key and "bias" not in key):
@@ -109,7 +109,7 @@ def test_stages_import_the_users_modules(tmp_path):
 
 @pytest.mark.long
 def test_an_interrupted_chain_goes_on(tmp_path, common):
-    """A stage that fails is named; the same call starts with it, not with what is done."""
+    """A stage that fails is named; the same call resumes with it."""
     chain = _chain(tmp_path, FIRST, SECOND)
     loaded = chains.load_stages(chain, None, common)
     with pytest.raises(UserError, match="stage second ended with status 1"):
@@ -228,7 +228,7 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
     ],
 )
 def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, mode, message):
-    """What would stop the second stage after days stops the chain at once, by the stage's name."""
+    """A mistake in the second stage stops the chain before the first one, by the stage's name."""
     own = json.loads(merged(json.loads(common), json.dumps(values)))
     second = {"name": "second", "experiment": "demo", "mode": mode, "params_override": own}
     chain = _chain(tmp_path, {**FIRST, "params_override": json.loads(common)}, second)
@@ -246,8 +246,8 @@ def test_a_missing_file_lists_the_projects_chains():
         chains.read_stages("nowhere")
 
 
-def test_a_start_that_nobody_named_is_asked_for(tmp_path, records_dir):
-    """An experiment that starts from public weights does not start from random ones in silence."""
+def test_a_missing_start_is_asked_for(tmp_path, records_dir):
+    """An experiment that starts from public weights does not silently start from random ones."""
     path = f"task.train_data.input_path={records_dir}"
     params = registry.load("simcse/bert_base", params_override=path)
     with pytest.raises(UserError, match="starts from BERT base uncased.*--init_checkpoint"):

@@ -1,4 +1,4 @@
-"""The demo's stages: what is there is reused, what changed is made again."""
+"""The demo's stages: unchanged ones are reused, changed ones are run again."""
 
 import json
 from collections import Counter
@@ -22,7 +22,7 @@ MAKE = SCRIPT + "; p.write_text(sys.argv[3])"
 
 
 def run_all(folder, second="2", log="log"):
-    """Two stages that depend on each other; returns what was made this time."""
+    """Runs two stages that depend on each other; returns the names of the files made this time."""
     log = folder / log
     log.write_text("")
     stages = Stages(folder, [1, 1])
@@ -91,7 +91,7 @@ def test_the_training_is_as_long_as_time_is_left(taken, budget, share):
 
 
 def test_a_second_run_trains_for_as_many_steps(tmp_path):
-    """What they are chosen by is what the stages took when they were run."""
+    """The number of steps follows from the stages' times in the run that made them."""
     run_all(tmp_path)
     stages = Stages(tmp_path, [1, 1, 50])
     code = ("-c", MAKE)

@@ -29,7 +29,7 @@ DATA = {"seq_length": 24, "segment": "sentence", "global_batch_size": 4, "bucket
 
 @pytest.fixture(scope="module", params=SOURCES)
 def imported(request, tmp_path_factory):
-    """(name, encoder directory, records made with its vocabulary)."""
+    """Imports a checkpoint: (name, encoder directory, records made with its vocabulary)."""
     folder = tmp_path_factory.mktemp(request.param)
     import_checkpoint(str(REFERENCES / request.param), str(folder / "in"), ImportOptions(), False)
     write_records(
@@ -39,7 +39,7 @@ def imported(request, tmp_path_factory):
 
 
 def _params(experiment, init_checkpoint, records, **task):
-    """The published experiment, shortened."""
+    """Loads the published experiment, shortened."""
     values = {
         "task": {
             "train_data": DATA | {"input_path": str(records)},
@@ -81,11 +81,11 @@ def test_weights_and_head_are_the_sources(imported, experiment):
 
 @pytest.mark.parametrize(
     "imported",
-    # The other two differ in more than sizes from what is trained from nothing.
+    # The other two differ from a new encoder in more than sizes.
     [pytest.param(name, marks=pytest.mark.long if name == "bert" else ()) for name in SOURCES],
     indirect=True,
 )
-def test_training_goes_on_and_out_again(imported, tmp_path):
+def test_an_import_is_trained_and_exported(imported, tmp_path):
     """Two steps of CMLM change the weights; the result encodes and is exported."""
     name, folder, records = imported
     with quick_runs():
@@ -105,7 +105,7 @@ def test_training_goes_on_and_out_again(imported, tmp_path):
 
 @pytest.fixture(scope="module")
 def encoders(tmp_path_factory):
-    """A sentence encoder (mean, normalised, 36 tokens) and a language model, both imported."""
+    """Imports a sentence encoder (mean, normalised, 36 tokens) and a language model."""
     folder = tmp_path_factory.mktemp("encoders")
     source = shutil.copytree(REFERENCES / "minilm", folder / "source")
     kinds = {"": "Transformer", "1_Pooling": "Pooling", "2_Normalize": "Normalize"}
@@ -121,14 +121,14 @@ def encoders(tmp_path_factory):
 
 
 def _loaded(name, start, override=None):
-    """The encoder that would be trained, and what is said about it."""
+    """Returns the config of the encoder that would be trained, and the notes about it."""
     notes: list[str] = []
     config = registry.load(name, None, override, str(start), notes)
     return config.task.encoder, notes
 
 
 def test_a_sentence_encoder_stays_what_it_is(encoders):
-    """SimCSE has [CLS] without normalisation at 32 tokens; none of it is what the loss needs."""
+    """SimCSE has [CLS] without normalisation at 32 tokens; its loss needs none of these."""
     start = encoders / "sentences"
     encoder, notes = _loaded("simcse/bert_base", start)
     assert (encoder.pooling, encoder.normalize, encoder.hidden_size) == ("mean", True, 16)
@@ -140,7 +140,7 @@ def test_a_sentence_encoder_stays_what_it_is(encoders):
 
 
 def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
-    """The published SimCSE from BERT: its own pooling was nobody's choice."""
+    """SimCSE from BERT has the published pooling, since a language model has none of its own."""
     start = encoders / "language_model"
     encoder, notes = _loaded("simcse/bert_base", start)
     assert (encoder.pooling, encoder.normalize) == ("cls", False)
@@ -162,7 +162,7 @@ def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
         ("simcse/bert_base", "task.encoder.pooling=max", "max", "pooling: max, as is set; "),
         ("cmlm/english_base", None, "mean", "normalize: True, kept from "),
         ("cmlm/english_base", "task.encoder.normalize=false", "mean", "normalize: False, the exp"),
-        # By MiniLM's configuration 0.1; Mirror-BERT's drophead takes its place.
+        # MiniLM's configuration has 0.1; Mirror-BERT's drophead takes its place.
         ("mirror_bert/sentence_drophead", None, "mean", "dropout_rate: 0.0, the experiment's; "),
     ],
 )
@@ -178,7 +178,7 @@ def test_what_the_method_or_the_user_needs(encoders, name, override, pooling, li
     [({"mlm": {}, "cmlm": None}, False), ({"mlm": {}, "cmlm": {}}, True), (None, False)],
 )
 def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one):
-    """What trained them says what they are; of an import, whether it has a head."""
+    """The kind follows from their objectives; that of an import from whether it has a head."""
     folder = shutil.copytree(encoders / "language_model", tmp_path / "old")
     path = folder / "encoder_config.json"
     values = json.loads(path.read_text())
@@ -189,7 +189,7 @@ def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one)
     assert is_sentence_encoder(EncoderDirectory.open(folder)) == is_one
 
 
-def test_another_vector_leaves_nothing_of_the_starts(encoders, tmp_path):
+def test_another_pooling_drops_the_starts_padded_length(encoders, tmp_path):
     """`padded_length` goes with the pooling that needs it."""
     folder = shutil.copytree(encoders / "sentences", tmp_path / "padded")
     path = folder / "encoder_config.json"

@@ -69,7 +69,7 @@ def no_checks_of_inputs():
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory, records_dir):
-    """The tiny study, stopped twice and finished."""
+    """Runs the tiny study, stopped twice, to its end."""
     folder = tmp_path_factory.mktemp("study")
     data_folder = write_data(folder)
     study, work = write_study(folder), folder / "work"
@@ -111,7 +111,7 @@ def test_a_result_says_all_that_a_table_needs(finished):
 
 
 def test_an_arm_that_is_not_trained_has_the_weights_of_its_start(finished):
-    """Of the same seed, and only reads them out otherwise."""
+    """The seeds are the same; only the pooling differs."""
     _, _, work, *_ = finished
     weights = []
     for seed in (1, 2):
@@ -222,7 +222,7 @@ def test_results_of_another_version_are_refused(finished, tmp_path, change, mess
 
 
 def test_a_training_of_another_version_is_refused(finished, tmp_path):
-    """A folder without a result, trained under other settings, is not gone on with."""
+    """A folder without a result, trained under other settings, is not resumed."""
     _, data_folder, work, *_ = finished
     copied = tmp_path / "work"
     shutil.copytree(work, copied, ignore=shutil.ignore_patterns("results.json", "evaluation"))
