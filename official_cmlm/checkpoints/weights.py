@@ -3,6 +3,7 @@
 import os
 import re
 from collections import Counter
+from collections.abc import Collection
 from typing import Any
 
 import tensorflow as tf
@@ -24,8 +25,6 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encode
 from official_cmlm.tokenization import Vocabulary
 from official_cmlm.validation import check_fields
 
-# Objectives that train no sentence vector.
-LANGUAGE_MODEL_OBJECTIVES = frozenset({"mlm", "nsp"})
 # Prefix of the weights of objectives in a training's checkpoint.
 _OBJECTIVES = "model/objectives/"
 # Kernels of CMLM's projection P there; an encoder that carries P itself has it elsewhere.
@@ -34,11 +33,15 @@ _KERNEL = re.compile(
 )
 
 
-def is_sentence_encoder(directory: EncoderDirectory) -> bool:
+def is_sentence_encoder(directory: EncoderDirectory, language_models: Collection[str]) -> bool:
     """Returns whether the sentence vector of an encoder directory was made to be one.
 
     It was not in a language model, whose pooling nothing has chosen. Directories of earlier
     versions do not say: then what trained them decides, or whether they have a language-model head.
+
+    Args:
+      directory: the encoder directory.
+      language_models: names of the objectives that train no sentence vector.
     """
     if "for_sentences" in directory.values:
         return directory.values["for_sentences"]
@@ -47,7 +50,7 @@ def is_sentence_encoder(directory: EncoderDirectory) -> bool:
     objectives = (task or {}).get("objectives") or {}
     trained = {name for name, settings in objectives.items() if settings is not None}
     if trained:
-        return not trained <= LANGUAGE_MODEL_OBJECTIVES
+        return not trained <= set(language_models)
     if directory.config.normalize or directory.checkpoint is None:
         return True
     return not _has_head(checkpoint_of(directory.path))

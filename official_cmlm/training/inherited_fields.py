@@ -11,8 +11,9 @@ import os
 from collections.abc import Collection
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
-from official_cmlm.checkpoints.weights import LANGUAGE_MODEL_OBJECTIVES, is_sentence_encoder
+from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.objectives import objectives
 
 # Fields of `task.encoder` that define the sentence vector.
 VECTOR_FIELDS = (
@@ -121,7 +122,7 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     folder = path if EncoderDirectory.is_at(path) else os.path.dirname(path)
     # The message about a missing directory names what was given.
     directory = EncoderDirectory.open(folder if EncoderDirectory.is_at(folder) else path)
-    sentences = is_sentence_encoder(directory)
+    sentences = is_sentence_encoder(directory, _language_models())
     return StartingEncoder(folder, directory.config, directory.max_seq_length, sentences)
 
 
@@ -138,8 +139,11 @@ def encoding_length(start: StartingEncoder | None, longest: int) -> int:
     return longest
 
 
-def is_for_sentences(start: StartingEncoder | None, objectives: Collection[str]) -> bool:
+def is_for_sentences(start: StartingEncoder | None, trained: Collection[str]) -> bool:
     """Returns whether an encoder that these objectives have trained is one of sentences."""
-    return not set(objectives) <= LANGUAGE_MODEL_OBJECTIVES or (
-        start is not None and start.for_sentences
-    )
+    return not set(trained) <= _language_models() or (start is not None and start.for_sentences)
+
+
+def _language_models() -> set[str]:
+    """Returns the names of the objectives that train no sentence vector."""
+    return {name for name, objective in objectives().items() if objective.is_language_model}

@@ -11,12 +11,12 @@ from export import sentence_transformers_folder
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
-from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.language_model_head import head_variables
 from official_cmlm.modeling.sentence_encoder import encoder_variables
 from official_cmlm.sentence_encoder import SentenceEncoder
+from official_cmlm.training.inherited_fields import read_starting_encoder
 from official_cmlm.training.run import run
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.checkpoints.helpers import REFERENCES
@@ -186,7 +186,7 @@ def test_directories_of_earlier_versions(encoders, tmp_path, objectives, is_one)
     path.write_text(json.dumps(values))
     if objectives is not None:
         (folder / "params.yaml").write_text(json.dumps({"task": {"objectives": objectives}}))
-    assert is_sentence_encoder(EncoderDirectory.open(folder)) == is_one
+    assert read_starting_encoder(str(folder)).for_sentences == is_one
 
 
 def test_another_pooling_drops_the_starts_padded_length(encoders, tmp_path):
@@ -251,7 +251,7 @@ def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
             length,
             name == "sentences",
         )
-        assert is_sentence_encoder(EncoderDirectory.open(model)) == (name == "sentences")
+        assert read_starting_encoder(str(model)).for_sentences == (name == "sentences")
 
 
 def test_a_description_that_does_not_say(encoders, tmp_path):
