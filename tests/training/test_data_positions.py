@@ -32,7 +32,7 @@ def test_streams_are_stored_and_read(tmp_path):
 
 @pytest.mark.parametrize("before", [False, True])
 def test_a_training_that_goes_on_without_streams(tmp_path, before):
-    """What is stored for streams, nothing or something old, does not count then."""
+    """Stored streams, none or older ones, do not count then."""
     positions = DataPositions(["mlm"])
     if before:
         positions.take(_batch(REACHED))
