@@ -17,6 +17,9 @@ from official_cmlm.tokenization.vocabulary import (
 )
 
 NORMALIZATIONS = ("tensorflow_text", "bert")
+# Characters that BERT's first release drops: U+0000 and U+FFFD, and control, format and private-use
+# characters except tab and line ends.
+_DROPPED = r"[\x{00}-\x{08}\x{0B}\x{0C}\x{0E}-\x{1F}\x{7F}-\x{9F}\x{FFFD}\p{Cf}\p{Co}]"
 # The model family that the special tokens are named after -> their names by role.
 MARKERS = {
     "bert": {
@@ -49,7 +52,7 @@ class WordPieceVocabulary(Vocabulary):
         none. 100 is right only to reproduce a vocabulary that was published with it.
       normalization: `tensorflow_text` (default), as tensorflow-text and TF-Hub's modules normalise
         text, or `bert`, as BERT's first release and Hugging Face's tokenizers do; see
-        `tokenization.bert_normalization` for how they differ.
+        `_bert_normalized` for how they differ.
       markers: names of the special tokens: `bert` (default), or `mpnet`, which puts RoBERTa's
         before the entries of BERT's vocabulary.
     """
@@ -111,9 +114,39 @@ class WordPieceVocabulary(Vocabulary):
         )
         if own:
             return tokenizer
-        from official_cmlm.tokenization.bert_normalization import BertNormalized
+        return _bert_normalized(tokenizer, self.lower_case)
 
-        return BertNormalized(tokenizer, self.lower_case)
+
+def _bert_normalized(cased: GraphTokenizer, lower_case: bool) -> GraphTokenizer:
+    """Puts the normalisation of BERT's first release before tensorflow-text's cased tokenizer.
+
+    tensorflow-text's own normalisation differs. For uncased vocabularies it replaces compatible
+    characters and folds case (`…` becomes `...`, `ß` becomes `ss`, a final `ς` becomes `σ`); for
+    cased ones, a soft hyphen or a zero-width joiner splits a word. Words then get other pieces than
+    in the training of the vocabulary.
+    """
+    import tensorflow as tf
+    import tensorflow_text as tf_text
+
+    class BertNormalized(tf.Module):
+        """A `GraphTokenizer` that is saved with the module that holds it."""
+
+        def __init__(self) -> None:
+            super().__init__(name="bert_normalized")
+            self._cased = cased
+
+        def tokenize(self, texts: tf.Tensor) -> tf.RaggedTensor:
+            """Maps strings `[batch]` to int32 `[batch, (tokens)]`."""
+            texts = tf.strings.regex_replace(texts, _DROPPED, "")
+            if lower_case:
+                texts = tf_text.normalize_utf8(texts, "NFD")
+                texts = tf.strings.regex_replace(texts, r"\p{Mn}", "")
+                # Lower-casing a whole word would map its last Σ to `ς`; BERT's does not.
+                texts = tf.strings.regex_replace(texts, "Σ", "σ")
+                texts = tf.strings.lower(texts, encoding="utf-8")
+            return self._cased.tokenize(texts)
+
+    return BertNormalized()
 
 
 def read_wordpiece(
