@@ -30,8 +30,9 @@ DOCUMENTS_BY ?= blank_line
 demo: $(VENV)/.installed
 	$(BIN)/python -m experiments.demo --text='$(TEXT)' --documents_by=$(DOCUMENTS_BY)
 
-# A file a worker, in the order of tests/conftest.py.
-PYTEST := $(BIN)/python -m pytest -n 2 --dist loadscope --no-loadscope-reorder
+# Half of the tests a worker; one that is done takes tests of the other. Fixtures that cost seconds
+# are files that both workers read (tests/conftest.py: shared_folder).
+PYTEST := $(BIN)/python -m pytest -n 2 --dist worksteal
 
 test: $(VENV)/.installed-dev
 	$(PYTEST)

@@ -41,24 +41,6 @@ def pytest_configure(config: pytest.Config) -> None:
     tf.config.threading.set_intra_op_parallelism_threads(1)
 
 
-# Folders whose files take longest, tens of seconds each.
-_LONG_FILES = (
-    *("training", "inputs", "objectives", "experiments"),
-    *("export", "checkpoints", "unchanged", "hostile"),
-)
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Puts long files first: one at the end would leave the other worker idle."""
-    root = Path(__file__).parent
-
-    def order(item: pytest.Item) -> int:
-        folder = item.path.relative_to(root).parts[0]
-        return _LONG_FILES.index(folder) if folder in _LONG_FILES else len(_LONG_FILES)
-
-    items.sort(key=order)
-
-
 def pytest_collection_finish() -> None:
     """Spares the collector what stays to the end anyway: TensorFlow and the tests themselves."""
     gc.collect()
