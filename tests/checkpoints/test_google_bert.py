@@ -195,7 +195,8 @@ def test_tf_hub_module_of_model_garden(tf1_dir, mg_encoder, tmp_path):
     _like_model_garden(source, mg_encoder)
 
 
-@pytest.mark.parametrize("name", ["roberta", pytest.param("bert", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("name", ["roberta", "bert"])
 def test_own_tf_hub_module_and_back(tmp_path, name):
     """Import, export for TF-Hub, import again: everything travels inside the module."""
     import_checkpoint(str(REFERENCES / name), str(tmp_path / "a"), ImportOptions("max"), False)

@@ -4,8 +4,6 @@ import json
 import re
 import shutil
 import struct
-import subprocess
-import sys
 from pathlib import Path
 
 import ml_dtypes
@@ -18,6 +16,7 @@ from official_cmlm.checkpoints.imported_encoder import ImportOptions, flat_shape
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
+from tests.binaries import call
 from tests.checkpoints.helpers import REFERENCES
 
 WEIGHTS, INDEX, SHARD = "model.safetensors", "model.safetensors.index.json", "part.safetensors"
@@ -269,13 +268,11 @@ def test_the_current_folder_can_be_named(monkeypatch):
     assert read_source(".", OPTIONS).config.vocab_size == 90
 
 
-def test_the_binary_says_one_line_and_exits_with_1(tmp_path):
+def test_the_binary_says_one_line_and_exits_with_1(tmp_path, capsys):
     source = copied(tmp_path / "source", {WEIGHTS: WHOLE[:-100]})
-    command = [sys.executable, "-m", "official_cmlm.checkpoints.import_checkpoint"]
-    command += [f"--source={source}", f"--output_dir={tmp_path / 'output'}"]
-    result = subprocess.run(command, cwd=REFERENCES.parents[2], capture_output=True, text=True)
-    assert (result.returncode, result.stdout) == (1, "")
-    first, last = result.stderr.splitlines()
-    assert first == "importing TensorFlow …"
-    assert re.fullmatch(f"error: {source / WEIGHTS}: damaged .*fetch it again", last)
+    arguments = (f"--source={source}", f"--output_dir={tmp_path / 'output'}")
+    assert call("official_cmlm.checkpoints.import_checkpoint", *arguments) == 1
+    output, errors = capsys.readouterr()
+    assert output == ""
+    assert re.fullmatch(f"error: {source / WEIGHTS}: damaged .*fetch it again\n", errors)
     assert not (tmp_path / "output").exists()

@@ -189,7 +189,13 @@ def test_fine_tuned_with_another_vector():
 
 @pytest.mark.parametrize(
     "override",
-    [VectorOverride("cls"), VectorOverride(None, "projected_mean"), VectorOverride("mean_padded")],
+    [
+        VectorOverride(None, "projected_mean"),
+        *(
+            pytest.param(VectorOverride(pooling), marks=pytest.mark.long)
+            for pooling in ("cls", "mean_padded")
+        ),
+    ],
     ids=str,
 )
 def test_exported_modules_give_the_vector(tmp_path, override):

@@ -212,8 +212,11 @@ def test_weights_are_constants_as_far_as_a_graph_can_hold_them(exported, encoded
     assert sizes[0] == 0 and 3 <= sizes[1] < sizes[2] == len(model.variables)
 
 
-def test_dim_and_normalize(exported, encoded, tmp_path):
-    """The leading components, of length 1 again; pair and serving agree and say so."""
+def test_dim_and_normalize(exported, encoded, tmp_path, bfloat16):
+    """The leading components, of length 1 again; pair and serving agree and say so.
+
+    Whatever policy is set, the exported encoder computes and returns float32.
+    """
     tfhub.export(str(exported[0]), str(tmp_path / "out"), None, False, normalize=True, dim=5)
     expected = encoded[:, :5] / np.linalg.norm(encoded[:, :5], axis=1, keepdims=True)
     serving = tf.saved_model.load(str(tmp_path / "out" / "serving" / "1"))
@@ -225,6 +228,7 @@ def test_dim_and_normalize(exported, encoded, tmp_path):
     outputs = encoder(preprocess(tf.constant(TEXTS)), training=False)
     np.testing.assert_allclose(outputs["default"], expected, atol=1e-5)
     np.testing.assert_array_equal(outputs["pooled_output"], outputs["default"])
+    assert {tensor.dtype for tensor in tf.nest.flatten(outputs)} == {tf.float32}
     assert outputs["sequence_output"].shape[-1] == 16
     described = json.loads((tmp_path / "out/encoder/assets/encoder_config.json").read_text())
     assert described["dim"] == 5 and described["encoder"]["normalize"] is True
