@@ -100,15 +100,6 @@ def test_killed_while_encoding(tmp_path, monkeypatch):
     assert encoder.seen == ["cc", "d"]
 
 
-def test_vectors_without_a_width(tmp_path):
-    """Files whose width was never written are begun anew."""
-    CachedEncoder(_Encoder(), tmp_path)(["a", "b"])
-    (tmp_path / "width").unlink()
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(["b", "c"]), _vectors(["b", "c"]))
-    assert encoder.seen == ["b", "c"]
-
-
 def test_longest_first_in_chunks(monkeypatch):
     """Texts of a length meet, chunk by chunk; progress counts texts."""
     monkeypatch.setattr(embedding_cache, "_CHUNK", 2)

@@ -43,13 +43,6 @@ def test_numpy_values_become_plain_numbers():
     assert type(report.scores[1].deviation) is float
 
 
-def test_one_seed_in_a_list():
-    """Is one value."""
-    report = SuiteReport()
-    report.add("a", "b", [2.0], 1)
-    assert report.scores[0].deviation is None
-
-
 def test_twice():
     """A task has a metric once; another metric or task is another score."""
     report = SuiteReport()
@@ -175,12 +168,6 @@ def test_nothing_cut_is_no_note():
         lengths.add("a", {"": ["9", "3"]})
         lengths.add("none", {"": []})
         assert lengths.notes() == [] and len(lengths.tasks) == tasks
-
-
-def test_reports_share_nothing():
-    """Two reports have lists of their own."""
-    SuiteReport().notes.append("x")
-    assert not SuiteReport().notes
 
 
 def test_progress_is_silent():

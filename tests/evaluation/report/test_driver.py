@@ -275,26 +275,6 @@ def test_scores_depend_on_the_code_but_not_on_the_report(data, tmp_path, monkeyp
     assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
 
 
-def test_new_data_is_noticed_and_results_are_no_data(tmp_path):
-    """A language that was added is scored; results below the data folder change nothing."""
-
-    def languages(encode):
-        suites = _run(encode, tmp_path, tmp_path / "scores", suites=("tatoeba",))["suites"]
-        return {score["task"] for score in suites["tatoeba"]["scores"]} - {"macro"}
-
-    def write(code):
-        for side in (code, "eng"):
-            toy.write(tmp_path / f"tatoeba/v1/tatoeba.{code}-eng.{side}", ["one", "two", "three"])
-
-    write("deu")
-    assert languages(Counting()) == {"de"}
-    again = Counting()
-    assert languages(again) == {"de"}
-    assert again.count == 0
-    write("fra")
-    assert languages(Counting()) == {"de", "fr"}
-
-
 @pytest.mark.parametrize(
     ("encode", "message"),
     [
