@@ -81,7 +81,7 @@ def nearest_int8(
     k: int = 1,
     block_bytes: int = BLOCK_BYTES,
 ) -> tuple[np.ndarray, np.ndarray]:
-    """`nearest` among the vectors that codes of a byte a dimension stand for; exact for these.
+    """Finds `nearest` among the vectors of codes of a byte a dimension; exact for these.
 
     The codes are decoded piece by piece, so they alone and one block of similarities are in memory.
 
@@ -315,7 +315,7 @@ def blocks(
 def _int8_blocks(
     queries: np.ndarray, codes: np.ndarray, ranges: np.ndarray, block_bytes: int
 ) -> Iterator[tuple[slice, np.ndarray]]:
-    """`blocks` of the vectors that codes stand for, on all cores."""
+    """Yields `blocks` of the vectors that codes represent, on all cores."""
     queries = np.asarray(queries, np.float32)
     scales, offsets = decoding(ranges, codes.shape[1])
     scaled, shifts = queries * scales, queries @ offsets
@@ -346,14 +346,14 @@ def _int8_blocks(
 
 
 def _top(similarity: np.ndarray, k: int) -> np.ndarray:
-    """Indices of the k largest values of each row; ties are ordered by index."""
+    """Returns indices of the k largest values of each row; ties are ordered by index."""
     if k == 1:
         return np.argmax(similarity, axis=1)[:, np.newaxis]
     return _lowest(-similarity, k)
 
 
 def _lowest(costs: np.ndarray, k: int) -> np.ndarray:
-    """Indices of the k smallest values of each row; ties are ordered by index."""
+    """Returns indices of the k smallest values of each row; ties are ordered by index."""
     if k * 8 >= costs.shape[1]:
         return np.argsort(costs, axis=1, kind="stable")[:, :k]
     # All that reach the k-th smallest value, so that ties with it are ordered by index too.

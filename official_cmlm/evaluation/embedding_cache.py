@@ -180,7 +180,7 @@ class CachedEncoder:
         ):
             path = self._folder / name
             path.touch()
-            # Cut off what an interrupted write may have left behind the known rows.
+            # Bytes that an interrupted write left after the known rows are cut off.
             os.truncate(path, rows * size)
             with path.open("ab") as file:
                 file.write(content)

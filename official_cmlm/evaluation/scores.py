@@ -40,7 +40,7 @@ class Score:
 class MissingData(UserError):
     """A file or folder of evaluation data is not there.
 
-    Apart from other errors, since who gave no data for a task asked for no score of it.
+    It is told from other errors, since a task without data is left out rather than failed.
 
     Attributes:
       what: the path that was looked for.

@@ -71,7 +71,7 @@ class Bars:
     Attributes:
       title: of the charts.
       axis: quantity and unit. Default: the text of the first main metric.
-      references: rows of papers that are marked beside the bars: the model that the paper starts
+      references: rows of papers that are marked at the bars: the model that the paper starts
         from, and its own method.
     """
 

@@ -66,7 +66,7 @@ def part(count, seed=0, width=6):
 
 
 def write_coco(root, count=40):
-    """`COCO/{train,valid,test}.pkl` of a downstream folder."""
+    """Writes `COCO/{train,valid,test}.pkl` of a downstream folder."""
     (root / "COCO").mkdir(parents=True, exist_ok=True)
     for seed, (name, size) in enumerate((("train", 2 * count), ("valid", count), ("test", count))):
         (root / "COCO" / f"{name}.pkl").write_bytes(pickled(part(size, seed)))

@@ -42,7 +42,7 @@ class Reviews:
 
 
 def languages(folder: Path) -> list[str]:
-    """Languages with test reviews, as named by files or folders."""
+    """Finds the languages with test reviews, as files or folders name them."""
     found = {path.parent.name for path in folder.glob("*/test.tsv")}
     found |= {path.parent.parent.name for path in folder.glob("*/*/test.review")}
     names = (path.name for path in folder.glob("dataset_*_test.json"))

@@ -219,7 +219,7 @@ def _table_rows(path: Path) -> Iterator[Mapping[str, Any]]:
 
 
 def _cells(line: bytes) -> list[str] | None:
-    """Cells of a line; one by one, so that an unclosed quotation mark spoils one line only."""
+    """Splits a line into cells; an unclosed quotation mark spoils this line only."""
     try:
         return next(csv.reader([line.decode().rstrip("\r\n")], delimiter="\t"), [])
     except (UnicodeDecodeError, csv.Error):

@@ -71,7 +71,7 @@ def discover(folder: Path) -> list[Direction]:
 
 
 def read_pairs(data: DataFolder, path: Path, notes: list[str]) -> list[Pair]:
-    """Pairs of words; lines other than `word<TAB>word` are skipped and counted in a note.
+    """Reads pairs of words; skips other lines than `word<TAB>word`, counted in a note.
 
     Raises:
       UserError: if no line is a pair.
@@ -89,7 +89,7 @@ def read_pairs(data: DataFolder, path: Path, notes: list[str]) -> list[Pair]:
 
 
 def read_words(data: DataFolder, path: Path) -> list[str]:
-    """Words, one per line; none if the file does not exist."""
+    """Reads words, one per line; none if the file does not exist."""
     if not path.is_file():
         return []
     return [word for line in data.lines(path, HINT) if (word := line.strip())]

@@ -95,7 +95,7 @@ def _shown(value: Any) -> str:
 
 
 def _item(container: Any, key: Any, name: str) -> Any:
-    """`container[key]` of a list, or of a dict by number."""
+    """Returns `container[key]` of a list, or of a dict by number."""
     if type(key) is int:
         if isinstance(container, dict) and key in container:
             return container[key]

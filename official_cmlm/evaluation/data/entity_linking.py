@@ -62,7 +62,7 @@ class Queries:
     """Files of mentions that are scored together.
 
     Attributes:
-      name: behind the name of the folder, e.g. a language; empty if the folder has one set only.
+      name: follows the folder's name in results, e.g. a language; empty for a single set.
       paths: the files.
       parse: lines and path -> (mentions, number of lines left out by reason).
       folds: whether each file is a fold of a cross-validation: scores are means over folds.
@@ -99,9 +99,9 @@ class Queries:
 
 
 def find_folders(root: Path) -> list[Path]:
-    """Folders with names or mentions, below the data folder or its `entity_linking`.
+    """Finds folders with names or mentions, below the data folder or its `entity_linking`.
 
-    Of folders with the same name the first by path.
+    The first by path is taken of folders with the same name.
     """
     signs = ("entities.txt", "*_dictionary.txt", "AskAPatient.dict.txt", "umls_onto*.txt")
     signs += ("processed_*/*.concept", "xlbel_v*")

@@ -58,7 +58,7 @@ class DataFolder:
         rows: int | None = None,
         header: str = "",
     ) -> list[str]:
-        """Lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
+        """Reads lines of a text file without line ends (LF, CR LF or CR) and without a BOM.
 
         Args:
           path: the file.
@@ -109,7 +109,7 @@ class DataFolder:
         return content, _split(_decode(content, path, encodings))
 
     def file(self, path: Path, hint: str) -> Path:
-        """`path` itself, for a reader that does not need a whole file in memory.
+        """Returns `path` itself, for a reader that does not need a whole file in memory.
 
         Its checksum is kept as by `lines`.
 

@@ -128,7 +128,7 @@ def _column(path: Path, header: str, columns: int, rows: Sequence[Sequence[str]]
 
 
 def _rows(lines: Sequence[str], columns: int) -> Iterator[list[str]]:
-    """Rows of a file that `csv` wrote; a row whose quoted field has line ends is one row."""
+    """Reads rows of a file that `csv` wrote; a quoted field may have line ends."""
     index = 0
     while index < len(lines):
         row, taken = _fields(lines[index], True), 1
@@ -164,7 +164,7 @@ def _is_field(text: str) -> bool:
 def aligned_distinct(
     columns: Mapping[str, Sequence[str]], sources: Mapping[str, str], max_rows: int = 0
 ) -> tuple[dict[str, list[str]], list[str]]:
-    """Rows present in every language, none of whose sentences occurs in an earlier kept row.
+    """Selects rows present in every language that repeat no sentence of an earlier kept row.
 
     A sentence that occurs twice in a language would find its copy as nearest neighbour, whatever
     the encoder. Two sentences that differ in one language can have the same translation in another.

@@ -59,7 +59,7 @@ class Task:
 
 
 def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Examples:
-    """Examples of rows (sentence, second sentence, label), in the order of the toolkit.
+    """Sorts rows (sentence, second sentence, label) into the toolkit's order.
 
     Args:
       rows: in the order of the file, which decides between rows of equal lengths and labels.
@@ -77,7 +77,7 @@ def ordered(rows: list[tuple[str, str, float]], by_second: bool = False) -> Exam
 
 
 def _joined(words: list[str]) -> str:
-    """Words joined by spaces; an empty sentence becomes ".", as in the toolkit."""
+    """Joins words by spaces; an empty sentence becomes ".", as in the toolkit."""
     return " ".join(words) or "."
 
 

@@ -194,7 +194,7 @@ def read_subsets(data: DataFolder, folder: Path) -> dict[str, ScoredPairs]:
 
 
 def read_pairs(data: DataFolder, texts_path: Path, scores_path: Path, hint: str) -> ScoredPairs:
-    """Pairs of SemEval's files: texts, two or more tab-separated columns, and scores apart.
+    """Reads SemEval's files: texts, two or more tab-separated columns, and scores apart.
 
     Raises:
       MissingData: if one of the files is missing; `hint` says where it belongs.
@@ -214,7 +214,7 @@ def read_pairs(data: DataFolder, texts_path: Path, scores_path: Path, hint: str)
 def scored_pairs(
     path: Path, rows: Sequence[Sequence[str]], lines: Sequence[str], known: str
 ) -> ScoredPairs:
-    """Pairs from rows (first, second, score); malformed rows are left out and counted.
+    """Makes pairs of rows (first, second, score); malformed rows are left out and counted.
 
     Args:
       path: the file, for the error message.

@@ -188,7 +188,7 @@ def parse_pairs(lines: Sequence[str], source: str, header: str = "") -> WordPair
 
 
 def crossed(first: Rows, second: Rows) -> ScoredPairs:
-    """Cross-lingual pairs of two row-aligned languages, built as Multi-SimLex builds its own.
+    """Builds cross-lingual pairs of two row-aligned languages, as Multi-SimLex does.
 
     Vulić et al. (2020), after Camacho-Collados et al. (2015): two translations (a, b) and (c, d) of
     a pair give (a, d) and (b, c) with the mean of both scores, unless the scores differ by more
@@ -221,7 +221,7 @@ def all_crossed(rows: Mapping[str, Rows]) -> dict[str, ScoredPairs]:
 
 
 def _files(root: Path, data_set: str) -> Iterator[Path]:
-    """Files of a data set, also one folder down, where archives put them."""
+    """Yields files of a data set, also one folder down, where archives put them."""
     for folder in (root / name for name in _FOLDERS[data_set]):
         if folder.is_dir():
             yield from sorted(path for path in folder.glob("*") if path.is_file())
@@ -260,7 +260,7 @@ Columns = tuple[int | None, int, int, tuple[int, ...]]
 
 
 def _columns(names: list[str]) -> Columns | None:
-    """Columns by plain names; None if they do not have words and scores."""
+    """Finds columns by plain names; None without words or scores."""
     score = next((names.index(name) for name in _SCORE_NAMES if name in names), None)
     number = names.index("id") if "id" in names else None
     if {"word1", "word2"} <= set(names):
@@ -299,7 +299,7 @@ def _mean(cells: Iterator[str]) -> float | None:
 
 
 def _columns_of_both(data: DataFolder, folder: Path) -> list[str]:
-    """Languages of the two tables, as their plain columns name them.
+    """Returns the languages of the two tables, as their plain columns name them.
 
     Raises:
       MissingData: if there is one table without the other.
@@ -324,7 +324,7 @@ def _listed(names: Sequence[str]) -> str:
 
 
 def _from_two_tables(data: DataFolder, file: PairFile) -> WordPairs:
-    """Pairs of a language in `translation.csv` and `scores.csv`, joined by their ids or rows."""
+    """Joins a language's pairs in `translation.csv` and `scores.csv` by their ids or rows."""
     path = file.path.with_name(_SCORES)
     words, scores = _by_id(data, file.path), _by_id(data, path)
     if words.rows.keys() != scores.rows.keys():

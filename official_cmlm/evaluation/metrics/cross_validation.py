@@ -80,7 +80,7 @@ class MiniBatchSolver(Solver):
     def fit(
         self, train: Part, dev: Part | None, num_classes: int, strengths: Sequence[float], seed: int
     ) -> list[Predictor]:
-        """See `senteval_classifier.fit`."""
+        """Fits by `senteval_classifier.fit`."""
         return senteval_classifier.fit(train, dev, num_classes, self.config, strengths, seed)
 
     def fit_folds(
@@ -105,7 +105,7 @@ class LogisticRegressionSolver(Solver):
     max_iter: int = 1000
 
     def grid(self, kind: str) -> Sequence[float]:
-        """Values of scikit-learn's C; as in the toolkit, larger ones for `kfold`."""
+        """Returns values of scikit-learn's C; as in the toolkit, larger ones for `kfold`."""
         first, last = (-1, 6) if kind == "kfold" else (-2, 4)
         return [2.0**power for power in range(first, last)]
 
@@ -182,7 +182,7 @@ def kfold(
     seed: int,
     tick: Tick = lambda done: None,
 ) -> tuple[float, np.ndarray]:
-    """Predictions for tasks with a training and a test set: TREC, MRPC.
+    """Predicts tasks with a training and a test set: TREC, MRPC.
 
     The strength is chosen by cross-validation on the training set. There are folds + 1 trainings.
 
@@ -209,7 +209,7 @@ def train_dev_test(
     seed: int,
     strengths: Sequence[float] | None = None,
 ) -> tuple[float, np.ndarray]:
-    """Predictions for tasks with all three sets: SST, SICK-E, SNLI, probing.
+    """Predicts tasks with all three sets: SST, SICK-E, SNLI, probing.
 
     The strength is chosen by the accuracy on `dev`. The toolkit then trains again with the chosen
     strength and the same seed; that gives the same classifier, so it is not repeated here.

@@ -71,7 +71,7 @@ def uniformity(vectors: np.ndarray) -> float:
 
 
 def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarray:
-    """Cosines of random pairs of different rows, drawn with replacement: float64 `[count]`.
+    """Returns cosines of random pairs of rows, drawn with replacement: float64 `[count]`.
 
     Args:
       vectors: float `[n, dim]`.
@@ -86,7 +86,7 @@ def random_pair_cosines(vectors: np.ndarray, count: int, seed: int) -> np.ndarra
 
 
 def histogram(cosines: np.ndarray, bins: int) -> list[float]:
-    """Shares of cosines in equal bins from -1 to 1; empty for no cosines."""
+    """Returns the shares of cosines in equal bins from -1 to 1; empty for no cosines."""
     if not len(cosines):
         return []
     counts, _ = np.histogram(np.clip(cosines, -1.0, 1.0), bins=bins, range=(-1.0, 1.0))

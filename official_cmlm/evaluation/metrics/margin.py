@@ -93,7 +93,7 @@ def mine(
 def margins(
     cosines: np.ndarray, source_means: np.ndarray, target_means: np.ndarray, margin: str
 ) -> np.ndarray:
-    """Margins of pairs: float64 of the arguments' common shape.
+    """Computes margins of pairs: float64 of the arguments' common shape.
 
     With b the mean of both means: `ratio` is cosine / b (0 if b is 0), `distance` is cosine − b,
     `absolute` is the cosine.
@@ -172,7 +172,7 @@ def _proposals(neighbours: np.ndarray, scores: np.ndarray) -> Candidates:
 
 
 def _greedy(pairs: np.ndarray, scores: np.ndarray) -> Candidates:
-    """Pairs in descending order of score, skipping those with a sentence already used."""
+    """Takes pairs in descending order of score, each sentence once."""
     sources: set[int] = set()
     targets: set[int] = set()
     kept = []

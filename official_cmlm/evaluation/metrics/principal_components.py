@@ -93,7 +93,7 @@ class PrincipalComponentRemoval:
         return (matrix - matrix @ components.T @ components).astype(np.float32)
 
     def encoder(self, encode: Encode, language: str) -> Encode:
-        """`encode` followed by the removal; usable wherever an evaluation takes an encoder."""
+        """Returns `encode` followed by the removal; an encoder for any evaluation."""
         return lambda sentences: self(encode(sentences), language)
 
     def save(self, path: str | os.PathLike) -> None:

@@ -83,7 +83,7 @@ class _Equals:
         return np.array(distinct, np.int64)
 
     def spread(self, found: np.ndarray, similarity: np.ndarray) -> np.ndarray:
-        """Puts beside each place those with the same vector.
+        """Adds to each place the others with the same vector.
 
         Args:
           found: int `[n, d]`, places that were searched, the k best of each query or all.
@@ -111,7 +111,7 @@ def ranked_gains(
     k: int,
     ignored: Sequence[int] | None = None,
 ) -> np.ndarray:
-    """Gains of the documents at each rank.
+    """Returns the gains of the documents at each rank.
 
     Args:
       ranking: int `[n, depth]`, places of documents, best first.
@@ -120,7 +120,7 @@ def ranked_gains(
       ignored: of each query, a place that is left out of its ranking, or -1. Default: none.
 
     Returns:
-      float64 `[n, k]`; 0 for documents without a judgement and behind the last rank.
+      float64 `[n, k]`; 0 for documents without a judgement and after the last rank.
     """
     gains = np.zeros([len(ranking), k])
     # Gains by place, filled for one query at a time.
@@ -198,6 +198,6 @@ def average_precision(gains: np.ndarray, relevant: np.ndarray, k: int) -> np.nda
 
 
 def _shares(parts: np.ndarray, wholes: np.ndarray) -> np.ndarray:
-    """Quotients, 0 where the whole is 0."""
+    """Returns quotients, 0 where the whole is 0."""
     parts, wholes = np.asarray(parts, np.float64), np.asarray(wholes, np.float64)
     return np.divide(parts, wholes, out=np.zeros_like(parts), where=wholes > 0)

@@ -190,7 +190,7 @@ def _checked(labels: np.ndarray, num_classes: int) -> np.ndarray:
 
 
 def _parts(fold: Fold, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.RandomState]:
-    """Indices to train on, indices for early stopping, and the generator of further orders."""
+    """Returns rows to train on, rows for early stopping, and the generator of orders."""
     order = np.random.RandomState(seed)
     if fold.dev is not None:
         return fold.train, fold.dev, order
@@ -202,7 +202,7 @@ def _parts(fold: Fold, seed: int) -> tuple[np.ndarray, np.ndarray, np.random.Ran
 
 
 class _Features:
-    """Rows with a column of ones behind, by batches.
+    """Rows followed by a column of ones, by batches.
 
     Attributes:
       width: number of columns, the ones included.
@@ -433,7 +433,7 @@ def _with_ones(rows: np.ndarray) -> np.ndarray:
 
 
 def _predict(rows: Rows, weights: np.ndarray, blocks: int) -> np.ndarray:
-    """Classes by each of the column blocks: int64 `[blocks, n]`."""
+    """Predicts classes by each of the column blocks: int64 `[blocks, n]`."""
     parts = []
     for start in range(0, len(rows), _SCORE_ROWS):
         chunk = rows[np.arange(start, min(start + _SCORE_ROWS, len(rows)))]

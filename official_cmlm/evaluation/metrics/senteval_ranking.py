@@ -65,7 +65,7 @@ def rank_captions(
       tick: called with 1 after each epoch, of which there are at most `config.max_epoch + 1`.
 
     Returns:
-      Recalls on `dev`, by whose sum the training was stopped, and on `test`.
+      Recalls on `dev`, whose sum stops the training, and on `test`.
 
     Raises:
       ValueError: if all pairs fit into a batch.
@@ -106,7 +106,7 @@ def rank_captions(
 def _others(
     order: np.random.RandomState, mixed: np.ndarray, start: int, count: int, config: RankingConfig
 ) -> np.ndarray:
-    """Negatives for a batch, drawn from all pairs outside of it: `[count * negatives]`."""
+    """Draws negatives for a batch from all pairs outside of it: `[count * negatives]`."""
     drawn = order.randint(0, len(mixed) - count, count * config.negatives)
     return mixed[np.where(drawn < start, drawn, drawn + count)]
 
@@ -133,7 +133,7 @@ class _Projection:
         return copied
 
     def project(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Projections of length 1, `[n, projection]`, and what they were divided by, `[n, 1]`."""
+        """Returns unit projections, `[n, projection]`, and their former lengths, `[n, 1]`."""
         projected = rows @ self.weights
         projected += self.bias
         lengths = np.sqrt(np.einsum("ij,ij->i", projected, projected))[:, np.newaxis]
@@ -206,7 +206,7 @@ def gradients(
 
 
 def recalls(images: _Projection, captions: _Projection, part: Part) -> Recalls:
-    """Recalls of a part, the mean over its folds of 1,000 images, at most five of them."""
+    """Computes recalls of a part: the mean over at most five folds of 1,000 images."""
     image_rows, caption_rows = part
     found: dict[str, list[float]] = {}
     for start in range(0, min(len(image_rows), FOLDS * FOLD), FOLD):

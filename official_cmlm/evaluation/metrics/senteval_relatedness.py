@@ -65,7 +65,7 @@ def _fit(
     seed: int,
     max_epoch: int,
 ) -> tuple[np.ndarray, float]:
-    """Weights `[dim + 1, 5]`, the bias last, and their correlation on the development set."""
+    """Fits weights `[dim + 1, 5]`, the bias last, with their development correlation."""
     rows, targets = np.asarray(train[0], np.float32), encode_scores(train[1])
     rows = np.concatenate([rows, np.ones([len(rows), 1], np.float32)], axis=1)
     bound = 1.0 / np.sqrt(rows.shape[1] - 1)

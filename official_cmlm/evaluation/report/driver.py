@@ -141,7 +141,7 @@ def run(
       output_dir: folder of results, and of embeddings in `embeddings/<fingerprint>`.
       options: suite -> its options.
       strict: whether data that differs from the published files is an error.
-      compare: results of other encoders to show beside these.
+      compare: results of other encoders to show with these.
 
     Returns:
       The content of `results.json`.
@@ -186,7 +186,7 @@ def run(
         if earlier[suite] is None
     }
     with contextlib.ExitStack() as stack:
-        # Languages may share an encoder, whose store one at a time may use.
+        # Languages may share an encoder, and its store can be opened once.
         stores = {
             one.fingerprint: stack.enter_context(contextlib.closing(_cached(one, output_dir)))
             for one in {one.fingerprint: one for one in encoders.values()}.values()

@@ -73,20 +73,20 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     limits = figures.map_range(every)
     for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
         data = part.get("suites", {}).get(suite, {}).get("figures", {})
-        whose = f": {name}" if len(parts) > 1 else ""
+        suffix = f": {name}" if len(parts) > 1 else ""
         if shares := data.get("language_bias"):
-            title = f"Language of the nearest neighbour, by language of the query{whose}"
+            title = f"Language of the nearest neighbour, by language of the query{suffix}"
             drawn.append(figures.language_histograms(title, shares, color))
         if maps := _maps(part, suite):
-            title = f"Sentences and their English translations, coloured by language{whose}"
+            title = f"Sentences and their English translations, coloured by language{suffix}"
             drawn.append(figures.embedding_map(title, maps, limits))
         if histograms := data.get("cosine_histogram"):
-            title = f"Cosines of random and of positive pairs{whose}"
+            title = f"Cosines of random and of positive pairs{suffix}"
             drawn.append(figures.cosine_histograms(title, histograms, color))
         for task, curve in (data.get("roc_curve") or {}).items():
             area = scores(part, suite).get(f"{task}/auc", {}).get("value")
             shown = f", area {area:.1f}" if main_scores.is_number(area) else ""
-            curves[f"{task}{whose}{shown}"] = curve
+            curves[f"{task}{suffix}{shown}"] = curve
             curve_colors.append(color)
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))

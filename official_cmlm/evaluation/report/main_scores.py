@@ -5,12 +5,12 @@ import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from official_cmlm.evaluation.report.papers import paper_tables
+from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.evaluation.suite import Metric
 from official_cmlm.evaluation.suites import SUITES, declared
 
 Results = dict[str, Any]
-# Encoders that fit beside each other in tables, bars and colours.
+# Encoders for which tables, bars and colours have room.
 MAX_ENCODERS = 5
 
 
@@ -41,7 +41,7 @@ class Main:
 
 @dataclasses.dataclass(frozen=True)
 class Reference:
-    """A row of a paper beside bars.
+    """A row of a paper that is marked at bars.
 
     Attributes:
       name: the row, with paper and table.
@@ -53,7 +53,7 @@ class Reference:
 
 
 def scores(results: Results, suite: str) -> dict[str, Score]:
-    """`task/metric` -> score of a suite; empty if the suite was not run."""
+    """Returns `task/metric` -> score of a suite; empty if the suite was not run."""
     found = results.get("suites", {}).get(suite, {}).get("scores", [])
     return {f"{score['task']}/{score['metric']}": score for score in found}
 
@@ -64,7 +64,7 @@ def suite_names(*parts: Results) -> list[str]:
 
 
 def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
-    """Returns the encoders to show in a suite: others only beside scores of the first."""
+    """Returns the encoders to show in a suite: others only with scores of the first."""
     return parts if scores(parts[0], suite) else parts[:1]
 
 
@@ -165,24 +165,13 @@ def _mean(
 
 
 def references(suite: str, rows: Iterable[Main]) -> list[Reference]:
-    """Returns the papers' rows to be marked beside bars: those with a value of any of the bars."""
-    found: dict[str, dict[str, float]] = {}
-    bars = declared(suite).bars
-    for row in bars.references if bars else ():
-        table = next(t for t in paper_tables() if (t.paper, t.table) == (row.paper, row.table))
-        values = next(values for name, values in table.rows if name == row.model)
-        marked: dict[str, float] = {}
-        for (_, column), value in zip(table.columns, values):
-            for _, variant in table.variants:
-                for name in (column or "").replace("*", variant).split("|"):
-                    if value is not None:
-                        marked[name] = value * table.scale
-        found[f"{row.model} ({row.paper}, {row.table})"] = marked
-    rows = list(rows)
-    lines = [
-        Reference(name, [values.get(f"{row.task}/{row.metric}") for row in rows])
-        for name, values in found.items()
-    ]
+    """Returns the papers' rows that are marked at bars: those with a value for any of them."""
+    rows, bars = list(rows), declared(suite).bars
+    lines = []
+    for one in bars.references if bars else ():
+        printed = row_values(one.paper, one.table, one.model)
+        values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]
+        lines.append(Reference(f"{one.model} ({one.paper}, {one.table})", values))
     return [line for line in lines if any(value is not None for value in line.values)]
 
 

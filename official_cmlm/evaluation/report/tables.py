@@ -1,4 +1,4 @@
-"""Tables of encoders' scores, as text: the main ones, all of them, beside the papers' own rows."""
+"""Tables of scores, as text: the main ones, all of them, and the papers' with own rows."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -28,7 +28,7 @@ class Table:
       header: headings.
       rows: cells.
       left: number of columns, from the first, that are text; the others are numbers.
-      own: number of rows, from the first, of the evaluated encoders beside rows of a paper.
+      own: number of rows, from the first, of the evaluated encoders in a paper's table.
       best: (row, column) of the best values.
     """
 
@@ -335,7 +335,7 @@ def missing(suite: str, *parts: Results) -> list[str]:
 
 
 def missing_lines(missing: list[dict[str, str]]) -> list[str]:
-    """Tasks without data, one line for all that lack data of the same source."""
+    """Groups tasks without data, one line for all that lack data of the same source."""
     by_hint: dict[str, list[dict[str, str]]] = {}
     for one in missing:
         by_hint.setdefault(one["hint"], []).append(one)
@@ -346,7 +346,7 @@ def missing_lines(missing: list[dict[str, str]]) -> list[str]:
 
 
 def _grouped(failures: list[str]) -> list[str]:
-    """Failures, with a hint that several share only once, behind the last of them."""
+    """Groups failures; a hint that several share comes once, after the last of them."""
     by_hint: dict[str, list[str]] = {}
     for text in failures:
         what, _, hint = text.partition("; ")
@@ -378,15 +378,15 @@ def _option(value: Any) -> str:
 
 
 def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Results) -> list[str]:
-    """Lines of all encoders; those that not all have begin with the names of those that do."""
+    """Merges lines of all encoders; a line of some begins with their names."""
     found = [read(part.get("suites", {}).get(suite, {})) for part in parts]
     names = encoder_names(*parts)
     lines = {}
     for text in dict.fromkeys(text for texts in found for text in texts):
-        whose = [name for name, texts in zip(names, found) if text in texts]
-        lines[text] = "" if len(whose) == len(parts) else f"{', '.join(whose)}: "
-    shared = [text for text, whose in lines.items() if not whose]
-    return shared + [f"{whose}{text}" for text, whose in lines.items() if whose]
+        having = [name for name, texts in zip(names, found) if text in texts]
+        lines[text] = "" if len(having) == len(parts) else f"{', '.join(having)}: "
+    shared = [text for text, start in lines.items() if not start]
+    return shared + [f"{start}{text}" for text, start in lines.items() if start]
 
 
 def kind(encoder: dict[str, Any]) -> str:
@@ -396,7 +396,7 @@ def kind(encoder: dict[str, Any]) -> str:
 
 
 def duration(seconds: float) -> str:
-    """`42 s`, `3 min 20 s` or `2 h 5 min`."""
+    """Formats a duration: `42 s`, `3 min 20 s` or `2 h 5 min`."""
     whole = round(seconds)
     if whole < 60:
         return f"{whole} s"
@@ -406,7 +406,7 @@ def duration(seconds: float) -> str:
 
 
 def listed(names: Sequence[str]) -> str:
-    """`a`, `a and b` or `a, b and c`."""
+    """Joins names: `a`, `a and b` or `a, b and c`."""
     return " and ".join(filter(None, [", ".join(names[:-1]), *names[-1:]]))
 
 
@@ -437,7 +437,7 @@ def _cell(table: Table, row: int, column: int, text: str) -> str:
 
 
 def _listed(labels: list[str]) -> str:
-    """Labels separated by commas, with a single full stop at the end."""
+    """Joins labels by commas, with a single full stop at the end."""
     return ", ".join(labels).removesuffix(".") + "."
 
 

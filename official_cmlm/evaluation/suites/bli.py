@@ -86,7 +86,7 @@ class Space:
     vectors: np.ndarray
 
     def rows(self, words: list[str]) -> np.ndarray:
-        """Rows of words: int64 `[len(words)]`."""
+        """Returns the rows of words: int64 `[len(words)]`."""
         return np.array([self.index[word] for word in words], np.int64)
 
 
@@ -120,7 +120,7 @@ def questions(pairs: list[Pair], source: Space, target: Space) -> Questions:
 def precisions(
     source: np.ndarray, target: np.ndarray, asked: Questions, options: Options
 ) -> dict[str, float]:
-    """`p@1` and `p@5`, times 100.
+    """Computes `p@1` and `p@5`, times 100.
 
     Args:
       source, target: float32 `[n, dim]`, `[m, dim]`: unit rows in a common space.
@@ -141,7 +141,7 @@ def mapped_precisions(
     options: Options,
     center: bool,
 ) -> dict[str, float]:
-    """`precisions` after mapping the source space by the map learned from `train`.
+    """Computes `precisions` after mapping the source space by the map learned from `train`.
 
     Args:
       source, target: words and vectors; of the same width.

@@ -5,7 +5,7 @@ texts used to tune it (footnote 15); alignment and uniformity as in Wang and Iso
 as in SimCSE (Gao et al. 2021); cosines of duplicate and of other question pairs as in Mirror-BERT's
 Figure 7.
 
-Mirror-BERT's Table 14 has an isotropy score of 0.043 beside a mean-vector norm of 13.79. Equation
+Mirror-BERT's Table 14 has an isotropy score of 0.043 with a mean-vector norm of 13.79. Equation
 2 gives about e^-13 or less for unscaled vectors of that size, and at least e^-2 = 0.135 for vectors
 of length 1. The paper does not say how it scales vectors, so both are reported; neither is
 comparable with its table.

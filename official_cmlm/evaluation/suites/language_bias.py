@@ -78,7 +78,7 @@ def hits(queries: Pool, candidates: Pool) -> tuple[np.ndarray, np.ndarray]:
 
 
 def bias(queries: Pool, candidates: Pool) -> dict[str, dict[str, float]]:
-    """Shares of the neighbours' languages, times 100, for each language of the queries.
+    """Computes shares of the neighbours' languages, times 100, for each query language.
 
     Args:
       queries, candidates: as in `hits`.
@@ -167,7 +167,7 @@ class _Bias(Task):
 def _split(
     data: DataFolder, folder: Path, options: Options, report: SuiteReport
 ) -> tuple[Files, dict[str, list[str]]]:
-    """Files and first sentences of the split that is asked for, or of the first that has them."""
+    """Reads first sentences of the chosen split, by default of the first that has them."""
     found = splits(folder)
     if not found:
         raise MissingData(folder / "<split>-<lang>.tsv", HINT)

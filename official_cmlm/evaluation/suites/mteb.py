@@ -73,7 +73,7 @@ class MtebEncoder:
         return roles[name].encode(texts)
 
     def similarity(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:
-        """Cosines of all rows of `[n, dim]` with all rows of `[m, dim]`: float32 `[n, m]`."""
+        """Computes cosines of all rows `[n, dim]` with all rows `[m, dim]`: float32 `[n, m]`."""
         return unit(np.atleast_2d(embeddings1)) @ unit(np.atleast_2d(embeddings2)).T
 
     def similarity_pairwise(self, embeddings1: np.ndarray, embeddings2: np.ndarray) -> np.ndarray:

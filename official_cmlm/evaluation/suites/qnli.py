@@ -70,7 +70,7 @@ class _Questions(Task):
 
 
 def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the percentage of pairs whose positive scores above the negative; ties half.
+    """Returns the percentage of positive-negative pairs in the right order; ties count half.
 
     Args:
       scores: float `[n]`.

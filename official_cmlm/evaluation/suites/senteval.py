@@ -106,7 +106,7 @@ def training_described(configuration: str) -> str:
 
 
 def seeds_described(count: int) -> str:
-    """`1 seed`, `5 seeds`."""
+    """Formats a number of seeds: `1 seed`, `5 seeds`."""
     return f"{count} seed" if count == 1 else f"{count} seeds"
 
 
@@ -326,7 +326,7 @@ def _score(
     seed: int,
     tick: Callable[[int], None],
 ) -> dict[str, float]:
-    """Metrics of one seed, 0 to 1."""
+    """Computes the metrics of one seed, 0 to 1."""
     folds, config = CONFIGURATIONS[options.configuration]
     if task.name == "SNLI":
         config = dataclasses.replace(config, **_SNLI_EPOCHS)

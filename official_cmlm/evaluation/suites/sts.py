@@ -57,9 +57,9 @@ class Options:
         Russian pairs) to score. Default: empty, all that are there. Where tasks are chosen, STS-B
         is in English only, unless `languages` names others.
       languages: of the files in other languages those to score, e.g. `de` or `DEU`; of pairs of
-        languages those whose languages are all named. The English sets are scored beside them if
+        languages those whose languages are all named. The English sets are scored too if
         they are there, but only `tasks` asks for them. Default: empty, all that are found, but no
-        second English STS-B beside SentEval's.
+        second English STS-B in addition to SentEval's.
       subsets: also report each subset of a year. Default true.
       other_languages: also score files in other languages. Default true.
       split: part of STS-B: `test` (default), `dev`, by which papers select models, `train`, or
@@ -172,7 +172,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     if options.has("SICK-R"):
         english.append(_Pairs("SICK-R", functools.partial(_read_sick, data)))
     for task in english:
-        # Who chose only languages asked for none of the English sets.
+        # A choice of languages alone does not ask for the English sets.
         task.is_optional = bool(options.languages and not options.tasks)
         yield task
     if options.other_languages:

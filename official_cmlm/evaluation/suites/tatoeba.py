@@ -76,7 +76,7 @@ def accuracies(english: np.ndarray, foreign: np.ndarray) -> dict[str, float]:
 def accuracies_removed(
     english: np.ndarray, foreign: np.ndarray, options: Options
 ) -> dict[str, float]:
-    """`accuracies` after principal component removal; the names end in `_pcr`.
+    """Computes `accuracies` after principal component removal; the names end in `_pcr`.
 
     The components are computed from the compared sentences themselves (CMLM §5.2: "computed with
     texts in language l1 in Tatoeba"); English ones from the English side of this language's file.

@@ -11,7 +11,7 @@ from tests.evaluation import coco_files
 
 
 def _write(root, protocol=2, **changes):
-    """Files of four images each, `train` with the changes."""
+    """Writes files of four images each, `train` with the changes."""
     (root / "COCO").mkdir(parents=True, exist_ok=True)
     for name in ("train", "valid", "test"):
         value = coco_files.part(4) | (changes if name == "train" else {})

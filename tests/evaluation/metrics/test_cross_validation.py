@@ -43,7 +43,7 @@ class FakeSolver(Solver):
 
 
 def _task(count=60):
-    """Rows of (number, label, luck in 0 to 1)."""
+    """Draws rows of (number, label, luck in 0 to 1)."""
     labels = np.arange(count) % 3 == 0
     luck = np.random.default_rng(0).permutation(count) / count
     return np.stack([np.arange(count), labels, luck], axis=1), labels.astype(int)

@@ -20,7 +20,7 @@ def test_statistics_are_those_computed_by_hand():
 
 
 def test_the_interval_holds_the_mean_as_often_as_it_says():
-    """Of 2,000 samples of four, 95 % within three standard errors of that share."""
+    """The interval holds the mean in 95 % of 2,000 samples of four, within 3 standard errors."""
     rng = np.random.default_rng(1)
     samples = [estimate(dict(enumerate(row))) for row in rng.normal(3.0, 2.0, (2000, 4))]
     share = np.mean([abs(found.mean - 3.0) <= found.half for found in samples])

@@ -16,7 +16,7 @@ SMALL = RankingConfig(projection=8, batch_size=10, negatives=4, max_epoch=30)
 
 
 def _data(count, seed, width=6, dim=5):
-    """Captions are a fixed linear map of their image, and some noise."""
+    """Draws images, and captions as a fixed linear map of their image with some noise."""
     images = np.random.default_rng(seed).normal(size=[count, width]).astype(np.float32)
     maps = np.random.default_rng(99).normal(size=[width, dim])
     noise = np.random.default_rng(seed + 1).normal(size=[5 * count, dim])

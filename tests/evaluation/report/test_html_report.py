@@ -49,7 +49,7 @@ def points(step: float) -> dict:
 
 
 def full(name="mine") -> dict:
-    """Results with every figure."""
+    """Returns results with every figure."""
     edges = [-1.0, -0.5, 0.0, 0.5, 1.0]
     return results(
         name,

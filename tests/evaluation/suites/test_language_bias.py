@@ -214,7 +214,7 @@ def test_nothing_to_compare_is_said(tmp_path):
 
 
 def _write_google(root, split, rows, header="id\tsentence1\tsentence2\tlabel"):
-    """Files as Google ships them: language -> first sentences."""
+    """Writes files as Google ships them: language -> first sentences."""
     for language, sentences in rows.items():
         (root / language).mkdir(parents=True, exist_ok=True)
         lines = [f"{i}\t{text}\tother\t0" for i, text in enumerate(sentences, 1)]

@@ -51,7 +51,7 @@ def _collection(judged=JUDGED):
 
 
 def _by_table(texts):
-    """Queries are rows of the table, documents unit vectors, so products are its cells."""
+    """Makes queries of the table's rows and documents of unit vectors; products are its cells."""
     rows = []
     for text in texts:
         kind, number = text.split()

@@ -66,7 +66,7 @@ def _share_by_loops(queries, candidates):
 
 
 def _languages(rows=40, dim=6, noise=0.8):
-    """Meanings with noise, each language moved its own way and of its own scale."""
+    """Draws meanings with noise, each language moved its own way and of its own scale."""
     rng = np.random.default_rng(0)
     meaning = rng.normal(size=[rows, dim])
     english = meaning + noise * rng.normal(size=[rows, dim]) + 2 * np.eye(dim)[0]

@@ -104,7 +104,7 @@ def row_values(paper: str, table: str, row: str) -> dict[str, float]:
       paper, table, row: names as the files of this package have them.
 
     Raises:
-      UserError: if there is no such row.
+      UserError: for an unknown table or row.
     """
     tables = {(one.paper, one.table): one for one in paper_tables()}
     if (paper, table) not in tables:
