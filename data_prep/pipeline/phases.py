@@ -30,7 +30,7 @@ from ..output.folder import ShardWriter
 from ..readers import Document, read_file
 from ..stages.duplicates import drop, file_keys
 from ..stages.exclusion import Exclusion
-from .duplicates import KeyFiles
+from .key_files import KeyFiles
 from .plan import ELEMENTS_A_GROUP, WORK, Plan, result_path
 
 REMEDY = "make room and give the same command again, which resumes this run"

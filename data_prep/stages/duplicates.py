@@ -4,7 +4,7 @@ The work is a combine by key: no machine needs to see all text, and the result d
 the order of processing nor on how the input is divided among machines.
 
 1. `file_keys` finds the keys of a file's documents and paragraphs. All units with the same key are
-   then compared, and all but the earliest are removed; `pipeline.duplicates` does that.
+   then compared, and all but the earliest are removed; `pipeline.key_files` does that.
 2. The same is done with the paragraphs of the documents that stay, so that a paragraph is never
    removed in favour of one in a document that is removed itself.
 3. `drop` takes what is to be removed out of a file.

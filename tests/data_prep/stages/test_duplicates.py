@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from data_prep.counts import DropCounter
-from data_prep.pipeline.duplicates import KeyFiles
+from data_prep.pipeline.key_files import KeyFiles
 from data_prep.readers import Document
 from data_prep.stages import duplicates
 from data_prep.stages.duplicates import DuplicateOptions, MinHash, drop, file_keys, near_losses
