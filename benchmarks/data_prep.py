@@ -117,14 +117,11 @@ def split(paths: Sequence[str]) -> list[tuple[Document, list[str]]]:
     """Reads documents and their sentences."""
     from collections import Counter
 
-    from data_prep.sentences import split_sentences
+    from data_prep.sentences import split_paragraphs
 
     documents = read_documents(list(paths), ReadOptions(documents_by="file"), Counts())
     counters: Counter[str] = Counter()
-    return [
-        (d, [s for text in d.paragraphs for s in split_sentences(text, "en", counters)])
-        for d in documents
-    ]
+    return [(d, split_paragraphs(d.paragraphs, "en", counters)) for d in documents]
 
 
 def compare(paths: Sequence[str], vocabulary_file: str, folder: Path) -> dict[str, float]:

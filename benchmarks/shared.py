@@ -119,13 +119,12 @@ def real_sentences(files: list[str], count: int, seed: int = 0) -> list[str]:
       UserError: if they hold fewer than `count` sentences.
     """
     from data_prep.readers import Counts, ReadOptions, read_documents
-    from data_prep.sentences import split_sentences
+    from data_prep.sentences import split_paragraphs
 
     sentences: list[str] = []
     options = ReadOptions(documents_by="file")
     for document in read_documents(sample_of(files), options, Counts()):
-        for paragraph in document.paragraphs:
-            sentences += split_sentences(paragraph, "en", Counter())
+        sentences += split_paragraphs(document.paragraphs, "en", Counter())
     if len(sentences) < count:
         raise UserError(f"the text has {len(sentences)} sentences, {count} are needed")
     return random.Random(seed).sample(sentences, count)  # noqa: S311 - a sample, no secret

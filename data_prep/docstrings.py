@@ -5,7 +5,6 @@
 
 import gc
 import itertools
-import json
 import multiprocessing
 import re
 import sysconfig
@@ -24,6 +23,7 @@ from official_cmlm.hashing import ngram_hashes
 
 from .readers.docstrings import UNPARSABLE, count_sentences, docstrings_of
 from .readers.document import Document
+from .readers.jsonl import to_line
 
 MAX_FILE_BYTES = 2_000_000
 _SHINGLE_WORDS, _MAX_SEEN, _SEEN_SLOTS = 8, 0.7, 1 << 26
@@ -156,9 +156,7 @@ def main(argv: list[str]) -> None:
         progress.bar(None, "B", "docstrings", unit_scale=True) as bar,
     ):
         for document in documents:
-            text = "\n\n".join(document.paragraphs)
-            record = {"id": document.id, "lang": document.language, "text": text}
-            stream.write(json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n")
+            stream.write(to_line(document))
             bar.total = counters["bytes_total"]
             bar.update(counters["bytes"] - bar.n)
         if not counters["documents"]:

@@ -5,7 +5,6 @@ documents come or go, and identical documents are never split.
 """
 
 import hashlib
-import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -20,6 +19,7 @@ from . import common_flags
 from .counts import Counts
 from .output.report import exit_status
 from .readers import Document, read_documents
+from .readers.jsonl import to_line
 
 FLAGS = flags.FLAGS
 
@@ -75,12 +75,7 @@ def main(argv: list[str]) -> int:
         for first, pieces in whole_documents(documents):
             part = int(is_held_out(first, FLAGS.share))
             for piece in pieces:
-                text = "\n\n".join(piece.paragraphs)
-                line = {"id": piece.id, "lang": piece.language, "text": text}
-                if piece.continues:
-                    line["continues"] = True
-                encoded = json.dumps(line, ensure_ascii=False).encode("utf-8", "replace")
-                parts[part].write(encoded + b"\n")
+                parts[part].write(to_line(piece))
             written[part] += 1
         if not written[0] or not written[1]:
             raise UserError(

@@ -14,16 +14,6 @@ _WINDOW = 1 << 18
 _NO_SPACE = re.compile(r"\S")
 
 
-def split_sentences(
-    paragraph: str,
-    language: str,
-    counters: Counter[str],
-    max_characters: int = DEFAULT_MAX_CHARACTERS,
-) -> list[str]:
-    """Splits a paragraph as `split_paragraphs` does."""
-    return split_paragraphs([paragraph], language, counters, max_characters)
-
-
 def split_paragraphs(
     paragraphs: Iterable[str],
     language: str,

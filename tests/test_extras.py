@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from data_prep.readers import Counts, ReadOptions, read_documents
-from data_prep.sentences import split_sentences
+from data_prep.sentences import split_paragraphs
 from data_prep.stages.language_id import identify
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
@@ -53,7 +53,7 @@ def test_a_missing_package_is_a_line_that_says_what_to_install(monkeypatch):
 @pytest.mark.parametrize(
     ("package", "extra", "use"),
     [
-        ("sentencex", "data", lambda: split_sentences("A.", "en", Counter())),
+        ("sentencex", "data", lambda: split_paragraphs(["A."], "en", Counter())),
         ("pycld2", "data", lambda: identify("A.")),
         ("tensorflow_datasets", "data", lambda: list(read_documents(["tfds:x"], *READING))),
         ("faiss", "search", import_faiss),

@@ -32,7 +32,6 @@ def read(
         if not line.strip():
             continue
         record = parse_object(line, where)
-        # `hold_out` writes the key for the pieces of a document that is too long for one line.
         continues = record.get("continues") is True
         if left_out and continues:
             continue
@@ -49,6 +48,15 @@ def read(
         else:
             paragraphs = normalise_space(mended(part, path, counts) for part in text)
         yield Document(name, language, paragraphs, continues)
+
+
+def to_line(document: Document) -> bytes:
+    """Returns the line that `read` gives as the document; its pieces are marked by `continues`."""
+    text = "\n\n".join(document.paragraphs)
+    record: dict[str, object] = {"id": document.id, "lang": document.language, "text": text}
+    if document.continues:
+        record["continues"] = True
+    return json.dumps(record, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
 
 
 def _lines(

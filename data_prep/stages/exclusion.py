@@ -98,10 +98,6 @@ class Exclusion:
         keys = np.load(folder / _KEYS_FILE, allow_pickle=False)
         return cls(keys, tuple(json.loads((folder / _FAULTS_FILE).read_bytes())))
 
-    def keep(self, sentence: str) -> bool:
-        """Whether a sentence may be trained on."""
-        return bool(self.keep_each([sentence])[0])
-
     def keep_each(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns which sentences may be trained on; [sentences], bool."""
         keys = exact_keys(analyse([normal_brackets(sentence) for sentence in sentences]))

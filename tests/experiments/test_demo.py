@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from data_prep.sentences import split_sentences
+from data_prep.sentences import split_paragraphs
 from experiments.demo.__main__ import (
     LEAST_STEPS_SHARE,
     TRAINING_START_SECONDS,
@@ -118,7 +118,7 @@ def test_sentences_of_documents_are_those_of_their_text(tmp_path, vocabulary):
     """Also of documents that are cut into records of two sentences, each cut repeating one."""
     documents = make_documents(20)
     write_records(tmp_path, documents, vocabulary, keep_text=True, max_sentences=2)
-    expected = [split_sentences(d.paragraphs[0], "en", Counter()) for d in documents]
+    expected = [split_paragraphs(d.paragraphs[:1], "en", Counter()) for d in documents]
     assert max(map(len, expected)) > 4
     assert read_sentences(tmp_path) == expected
     write_records(tmp_path / "ids", documents, vocabulary)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from data_prep.counts import Counts, DropCounter
 from data_prep.output.documents import RecordOptions, document_records
 from data_prep.readers import Document
-from data_prep.sentences import bounded, split_sentences
+from data_prep.sentences import bounded, split_paragraphs
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
 from tests.conftest import WORDS, make_documents
 
@@ -225,8 +225,8 @@ def test_long_sentences_lose_no_character(words, limit):
 )
 def test_french_titles_end_no_sentence(text, expected):
     """Nor do initials; words that only end like them do."""
-    assert split_sentences(text, "fr", DropCounter()) == expected
-    english = split_sentences(text, "en", DropCounter())
+    assert split_paragraphs([text], "fr", DropCounter()) == expected
+    english = split_paragraphs([text], "en", DropCounter())
     assert " ".join(english) == " ".join(expected)
 
 
@@ -234,11 +234,11 @@ def test_split_sentences():
     """Sentences in order, without white space around them, cut where they are too long."""
     text = "The first one.  The second one! Is this the third?"
     counters = DropCounter()
-    sentences = list(split_sentences(text, "en", counters))
+    sentences = list(split_paragraphs([text], "en", counters))
     assert sentences == ["The first one.", "The second one!", "Is this the third?"]
     assert not counters
-    assert list(split_sentences(text, "en", counters, 9))[:2] == ["The first", "one."]
-    assert list(split_sentences("Ein Satz. Noch einer.", "no-such", counters)) == [
+    assert list(split_paragraphs([text], "en", counters, 9))[:2] == ["The first", "one."]
+    assert list(split_paragraphs(["Ein Satz. Noch einer."], "no-such", counters)) == [
         "Ein Satz.",
         "Noch einer.",
     ]
