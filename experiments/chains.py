@@ -1,6 +1,7 @@
 """Chains of experiments: each starts from the encoder of the experiment before it."""
 
 import dataclasses
+import functools
 import json
 import sys
 from collections.abc import Callable, Sequence
@@ -312,10 +313,14 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if name in objectives()}
 
 
-def _own_objectives(stage: Stage) -> set[str]:
+def _own_objectives(stage: Stage) -> frozenset[str]:
     """Returns the objectives of a stage without any common overrides."""
+    return _objectives(stage.experiment, stage.config_files, merged(stage.params_override, None))
+
+
+@functools.lru_cache(maxsize=256)
+def _objectives(experiment: str, files: tuple[str, ...], override: str | None) -> frozenset[str]:
     from official_cmlm.training.config import chosen_objectives
 
-    own = merged(stage.params_override, None)
-    config = registry.load(stage.experiment, list(stage.config_files), own)
-    return set(chosen_objectives(config.task.objectives))
+    config = registry.load(experiment, list(files), override)
+    return frozenset(chosen_objectives(config.task.objectives))

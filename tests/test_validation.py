@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 
 from experiments import registry
 from official_cmlm.errors import UserError
-from official_cmlm.validation import OneOf, above, at_least, between, check_fields
+from official_cmlm.validation import (
+    Matching,
+    OneOf,
+    above,
+    at_least,
+    between,
+    check_fields,
+    read_dataclass,
+)
 
 
 @dataclasses.dataclass
@@ -29,6 +37,45 @@ class _Outer:
     count: int = 0
     switch: bool = True
     inner: _Inner = dataclasses.field(default_factory=_Inner)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Read:
+    name: Annotated[str, Matching("[a-z]+", "small letters")]
+    parts: tuple[_Inner, ...] = ()
+    values: dict[str, int] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self):
+        if self.name == "never":
+            raise ValueError("name cannot be never")
+
+
+def test_a_dataclass_is_read_with_those_inside_it():
+    values = {"name": "a", "parts": [{"steps": 3}, {}], "values": {"x": 1}}
+    assert read_dataclass(_Read, values, "here") == _Read("a", (_Inner(3), _Inner()), {"x": 1})
+    assert read_dataclass(_Outer, {"share": 1}, "here").share == 1.0
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([], "top level must be a mapping, got []"),
+        ({}, "name is missing"),
+        ({"nam": "a"}, "unknown key nam; did you mean name?"),
+        ({"name": "A"}, "name must be small letters, got 'A'"),
+        ({"name": False}, "name must be str, got False; quote it"),
+        ({"name": "never"}, "name cannot be never"),
+        ({"name": "a", "values": None}, "values must be a mapping, got None"),
+        ({"name": "a", "parts": {}}, "parts must be a list, got {}"),
+        ({"name": "a", "parts": [3]}, "parts[0] must be a mapping, got 3"),
+        ({"name": "a", "parts": [{}, {"step": 1}]}, "unknown key parts[1].step; did you mean"),
+        ({"name": "a", "parts": [{"steps": 0}]}, "parts[0].steps must be at least 1 (none would"),
+    ],
+)
+def test_faults_of_what_is_read_are_named(values, message):
+    with pytest.raises(UserError) as caught:
+        read_dataclass(_Read, values, "here")
+    assert str(caught.value).startswith(f"here: {message}")
 
 
 def _refusal(**values):

@@ -249,13 +249,14 @@ class Runner:
             config = registry.load(arm.experiment, [], text, start and str(start))
             return json.loads(text), config
 
-        # Objectives with records of their own follow the seed too.
+        found, config = load()
         seeds["objectives"] = {
             name: {"train_data": {"seed": seed}}
-            for name, objective in chosen_objectives(load()[1].task.objectives).items()
+            for name, objective in chosen_objectives(config.task.objectives).items()
             if objective.train_data is not None
         }
-        return load()
+        # Objectives with records of their own follow the seed too.
+        return load() if seeds["objectives"] else (found, config)
 
     def _describe(self, run: Run) -> None:
         """Makes a run's folder an encoder directory without weights, for arms that start from it.
