@@ -59,7 +59,7 @@ def record_names(
     Args:
       keys: int64 `[examples]`, the feature `key` of a batch.
       config, manifest: the settings and the manifest of the training.
-      epoch: the epoch of the data position, see `training.data_positions`.
+      epoch: the epoch of the data position, see `data_position`.
 
     Returns:
       A name for each key, None where none was found.

@@ -8,13 +8,13 @@ from types import MappingProxyType
 import tensorflow as tf
 import tf_keras
 
+from official_cmlm.inputs.data_position import CHECKPOINT_NAME, DataPositions
 from official_cmlm.inputs.hashing import fold
 from official_cmlm.modeling.dropout import DropoutStream
 from official_cmlm.modeling.language_model_head import build_language_model_head
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.objectives import ObjectiveConfig, ObjectiveOutput, objectives
 from official_cmlm.objectives.base import Encode, Prediction, Vectors, combine
-from official_cmlm.training.data_positions import NAME, DataPositions
 from official_cmlm.training.non_finite import FiniteGuard
 
 
@@ -134,7 +134,7 @@ class MultiObjectiveModel(tf_keras.Model):
     @property
     def checkpoint_items(self) -> dict[str, tf_keras.layers.Layer | tf.train.Checkpoint]:
         """Items with a name of their own in checkpoints, to be restored without the objectives."""
-        items = {"encoder": self.encoder, NAME: self.data_positions.variables}
+        items = {"encoder": self.encoder, CHECKPOINT_NAME: self.data_positions.variables}
         if self.head is not None:
             items["language_model_head"] = self.head
         return items

@@ -31,6 +31,7 @@ from official_cmlm.configs.schedule import check_schedule, resume_notes, schedul
 from official_cmlm.configs.yaml_loading import override, read_yaml
 from official_cmlm.errors import Stopped, UserError
 from official_cmlm.files import check_writable, locked, read_object, report_write_errors
+from official_cmlm.inputs.data_position import read_positions
 from official_cmlm.objectives import objectives
 from official_cmlm.objectives.base import HIGHER, LOWER
 from official_cmlm.records.corruption import report_damaged_shard
@@ -42,7 +43,6 @@ from official_cmlm.training.config import (
     chosen_objectives,
 )
 from official_cmlm.training.curve import write_curve
-from official_cmlm.training.data_positions import read_positions
 from official_cmlm.training.inherited_fields import (
     encoding_length,
     is_for_sentences,

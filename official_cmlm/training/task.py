@@ -23,6 +23,7 @@ from official_cmlm.inputs.checks import (
     count_short_records,
     count_single_sentences,
 )
+from official_cmlm.inputs.data_position import DataPositions
 from official_cmlm.inputs.pipeline import Augment, Replicas, build_dataset, check_batches
 from official_cmlm.inputs.plan import Plan
 from official_cmlm.inputs.views import RecordFacts, View
@@ -40,7 +41,6 @@ from official_cmlm.records.manifest import (
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
-from official_cmlm.training.data_positions import DataPositions
 from official_cmlm.training.inherited_fields import encoding_length, read_starting_encoder
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import (

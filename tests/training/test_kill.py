@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.data_position import epoch_of
-from official_cmlm.training.data_positions import read_positions
+from official_cmlm.inputs.data_position import epoch_of, read_positions
 from tests.conftest import make_documents, write_records
 
 

@@ -7,7 +7,7 @@ import tf_keras
 from official.modeling import optimization
 
 from official_cmlm.configs.data import DataConfig
-from official_cmlm.training.data_positions import NAME, DataPositions, read_positions
+from official_cmlm.inputs.data_position import CHECKPOINT_NAME, DataPositions, read_positions
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import mirrored_strategy
 from tests.training.all_objectives import SETTINGS, records_of
@@ -110,7 +110,9 @@ def test_begins_anew_with_a_word(folders, tmp_path):
     batch = next(iter(task.build_inputs(config.train_data)))
     positions = DataPositions(["mlm"])
     positions.take(batch)
-    prefix = tf.train.Checkpoint(**{NAME: positions.variables}).write(str(tmp_path / "one"))
+    prefix = tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(
+        str(tmp_path / "one")
+    )
     reached = read_positions(prefix, ["mlm"])
     assert task.resume_notes(reached, 1) == []
     config.train_data.seed = 6

@@ -4,8 +4,12 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from official_cmlm.inputs.data_position import SIZE
-from official_cmlm.training.data_positions import NAME, DataPositions, read_positions
+from official_cmlm.inputs.data_position import (
+    CHECKPOINT_NAME,
+    SIZE,
+    DataPositions,
+    read_positions,
+)
 from tests.conftest import mirrored_strategy
 
 # Larger than 32 bits, as fingerprints and block numbers are.
@@ -13,7 +17,7 @@ REACHED = (1 << 62) + np.arange(4 * SIZE, dtype=np.int64).reshape(4, SIZE)
 
 
 def _saved(positions, path) -> str:
-    return tf.train.Checkpoint(**{NAME: positions.variables}).write(str(path))
+    return tf.train.Checkpoint(**{CHECKPOINT_NAME: positions.variables}).write(str(path))
 
 
 def _batch(reached) -> dict:
