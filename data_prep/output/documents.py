@@ -7,8 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from official_cmlm.records import documents as schema
-from official_cmlm.records.wire import Varints
-from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
+from official_cmlm.tokenization import AfterSpace, Tokenizer, TokenRows, Vocabulary, build_tokenizer
 
 from ..counts import Counts, DropCounter, drop_document
 from ..readers import Document
@@ -51,31 +50,37 @@ class _Rows:
 
     Attributes:
       lengths: number of ids of each.
-      packed: all ids, perhaps with those of other documents.
-      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `packed`.
+      ids: all ids, perhaps with those of other documents.
+      bounds: `[sentences + 1]`, where each sentence begins and the last one ends in `ids`.
     """
 
     lengths: list[int]
-    packed: bytes
+    ids: np.ndarray
     bounds: list[int]
 
-    def run(self, start: int, stop: int) -> bytes:
+    def run(self, start: int, stop: int) -> np.ndarray:
         """Returns the ids of sentences `start` to `stop - 1`."""
-        return self.packed[self.bounds[start] : self.bounds[stop]]
+        return self.ids[self.bounds[start] : self.bounds[stop]]
+
+    def token_rows(self, start: int, stop: int) -> TokenRows:
+        """Returns the ids of sentences `start` to `stop - 1`, with their bounds."""
+        splits = np.cumsum([0, *self.lengths[start:stop]])
+        return TokenRows(self.run(start, stop), splits)
 
     def chosen(self, kept: list[int]) -> "_Rows":
         """Returns the rows of the sentences with these numbers."""
         parts = [self.run(i, i + 1) for i in kept]
         bounds = [0, *itertools.accumulate(map(len, parts))]
-        return _Rows([self.lengths[i] for i in kept], b"".join(parts), bounds)
+        ids = np.concatenate([self.ids[:0], *parts])
+        return _Rows([self.lengths[i] for i in kept], ids, bounds)
 
     def after_last_of(self, last: "_Rows") -> "_Rows":
         """Returns the rows with the last sentence of `last` in front."""
-        sentence = last.packed[last.bounds[-2] : last.bounds[-1]]
+        sentence = last.ids[last.bounds[-2] : last.bounds[-1]]
         shift = len(sentence) - self.bounds[0]
         return _Rows(
             [last.lengths[-1], *self.lengths],
-            sentence + self.packed[self.bounds[0] : self.bounds[-1]],
+            np.concatenate([sentence, self.ids[self.bounds[0] : self.bounds[-1]]]),
             [0, *(bound + shift for bound in self.bounds)],
         )
 
@@ -84,14 +89,13 @@ class _Batch:
     """Ids of the sentences of many documents, from which each takes its own."""
 
     def __init__(self, rows: TokenRows) -> None:
-        ids = Varints.of(rows.values)
-        self._packed = ids.data
+        self._ids = rows.values
         self._lengths = np.diff(rows.row_splits).tolist()
-        self._bounds = ids.bounds[rows.row_splits].tolist()
+        self._bounds = rows.row_splits.tolist()
 
     def rows(self, start: int, stop: int) -> _Rows:
         """Returns the rows of sentences `start` to `stop - 1` of the batch."""
-        return _Rows(self._lengths[start:stop], self._packed, self._bounds[start : stop + 1])
+        return _Rows(self._lengths[start:stop], self._ids, self._bounds[start : stop + 1])
 
 
 @dataclasses.dataclass(slots=True)
@@ -294,10 +298,10 @@ def _cut(piece: _Tokenized, options: RecordOptions, repeats_last: bool) -> Itera
     heads = piece.after_space
     while True:
         stop = min(start + options.max_sentences, count)
-        after = heads and schema.PackedAfterSpace(
-            heads.run(start, stop), heads.lengths[start:stop], piece.replaced[start:stop]
+        after = heads and AfterSpace(
+            np.array(piece.replaced[start:stop]), heads.token_rows(start, stop)
         )
-        yield schema.encode_packed(
+        yield schema.encode(
             piece.ids.run(start, stop),
             piece.ids.lengths[start:stop],
             piece.document.language,

@@ -27,11 +27,8 @@ record this loses about one packed pair of 256 tokens in 25.
 """
 
 import dataclasses
-import functools
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
-
-from official_cmlm.records import wire
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,99 +39,46 @@ if TYPE_CHECKING:
 KIND = "documents"
 
 
-@dataclasses.dataclass(frozen=True, slots=True)
-class PackedAfterSpace:
-    """The changes in the sentences of a record where they follow a space.
-
-    Attributes:
-      ids: the varints of `after_space_ids`.
-      lengths, replaced: `after_space_lengths` and `after_space_replaced`, `[sentences]`.
-    """
-
-    ids: bytes
-    lengths: Sequence[int]
-    replaced: Sequence[int]
-
-
 def encode(
     token_ids: "np.ndarray",
-    sentence_lengths: "np.ndarray",
+    sentence_lengths: Sequence[int],
     language: str,
     document_id: str,
     repeats_last: bool,
-    text: list[str] | None = None,
+    text: Sequence[str] | None = None,
     after_space: "AfterSpace | None" = None,
 ) -> bytes:
     """Serialises one record.
 
     Args:
       token_ids: integers `[tokens]`.
-      sentence_lengths: integers `[sentences]`, each at least 1.
+      sentence_lengths: tokens of each sentence, each at least 1.
       language, document_id: see the module's text.
       repeats_last: whether the first sentence ended the record before.
-      text: the sentences, `[sentences]`, or None to leave them out.
+      text: the sentences, or None to leave them out.
       after_space: of the sentences, as the tokenizer gives it.
     """
-    packed = wire.Varints.of(token_ids).data
-    lengths = sentence_lengths.tolist()
-    after = None
+    import tensorflow as tf
+
+    example = tf.train.Example()
+    feature = example.features.feature
     if after_space is not None:
         ids = after_space.ids
-        after = PackedAfterSpace(
-            wire.Varints.of(ids.values).data,
-            (ids.row_splits[1:] - ids.row_splits[:-1]).tolist(),
-            after_space.replaced.tolist(),
-        )
-    return encode_packed(packed, lengths, language, document_id, repeats_last, text, after)
-
-
-def encode_packed(
-    token_ids: bytes,
-    sentence_lengths: Sequence[int],
-    language: str,
-    document_id: str,
-    repeats_last: bool,
-    text: list[str] | None = None,
-    after_space: PackedAfterSpace | None = None,
-) -> bytes:
-    """Serialises one record whose ids `wire.Varints` encoded; see `encode`."""
-    entries = []
-    if after_space is not None:
-        entries = [
-            wire.entry("after_space_ids", wire.int64_list(after_space.ids)),
-            wire.entry("after_space_lengths", wire.int64_list(_packed(after_space.lengths))),
-            wire.entry("after_space_replaced", wire.int64_list(_packed(after_space.replaced))),
-        ]
-    entries += [
-        wire.entry("id", wire.bytes_list([document_id.encode("utf-8", "replace")])),
-        _language(language),
-        _repeats_last(repeats_last),
-        wire.entry("sentence_lengths", wire.int64_list(_packed(sentence_lengths))),
-    ]
+        lengths = ids.row_splits[1:] - ids.row_splits[:-1]
+        for name, values in (("ids", ids.values), ("lengths", lengths)):
+            # An empty list is stored too.
+            feature[f"after_space_{name}"].int64_list.SetInParent()
+            feature[f"after_space_{name}"].int64_list.value.extend(values.tolist())
+        feature["after_space_replaced"].int64_list.value.extend(after_space.replaced.tolist())
+    feature["id"].bytes_list.value.append(document_id.encode("utf-8", "replace"))
+    feature["language"].bytes_list.value.append(language.encode("utf-8", "replace"))
+    feature["repeats_last"].int64_list.value.append(repeats_last)
+    feature["sentence_lengths"].int64_list.value.extend(sentence_lengths)
     if text is not None:
-        texts = wire.bytes_list(sentence.encode("utf-8", "replace") for sentence in text)
-        entries.append(wire.entry("text", texts))
-    entries.append(wire.entry("token_ids", wire.int64_list(token_ids)))
-    return wire.example(entries)
-
-
-@functools.lru_cache(maxsize=1024)
-def _language(language: str) -> bytes:
-    return wire.entry("language", wire.bytes_list([language.encode("utf-8", "replace")]))
-
-
-@functools.cache
-def _repeats_last(value: bool) -> bytes:
-    return wire.entry("repeats_last", wire.int64_list(bytes([value])))
-
-
-def _packed(numbers: Sequence[int]) -> bytes:
-    import numpy as np
-
-    # The lengths of nearly all sentences fit into one byte.
-    if max(numbers, default=0) < 128:
-        return bytes(numbers)
-    return wire.Varints.of(np.array(numbers)).data
+        sentences = (sentence.encode("utf-8", "replace") for sentence in text)
+        feature["text"].bytes_list.value.extend(sentences)
+    feature["token_ids"].int64_list.value.extend(token_ids.tolist())
+    return example.SerializeToString(deterministic=True)
 
 
 @dataclasses.dataclass(frozen=True)
