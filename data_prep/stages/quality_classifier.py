@@ -132,7 +132,7 @@ class QualityModel:
 
     @property
     def level(self) -> str:
-        """The texts that it learned to judge: "document", or paragraph, and "sentence"."""
+        """The kind of text that it learned to judge: "document", paragraphs too, or "sentence"."""
         level = self.report.get("level") if isinstance(self.report, dict) else None
         return "sentence" if level == "sentence" else "document"
 

@@ -46,7 +46,7 @@ def test_always_the_same():
 
 
 def test_no_character_is_dropped():
-    """However many there are: Chinese text has thousands."""
+    """Chinese text has thousands, and all get an entry."""
     characters = [chr(0x4E00 + i) for i in range(3000)]
     entries = learn_wordpiece(["".join(characters)], 4000, False, 1)
     assert entries == [*SPECIAL_TOKENS, *characters]

@@ -68,7 +68,7 @@ def test_inputs(parse, tmp_path):
 
 
 def test_data_sets_alone(parse, tmp_path):
-    """Need no --input; files are not data sets."""
+    """They need no --input; files are not data sets."""
     parse("--tfds=lm1b", "--reader=tfds")
     assert _paths() == ["tfds:lm1b"]
     parse(f"--input={tmp_path}")

@@ -160,7 +160,7 @@ def _known_reasons():
 
 
 def test_every_reason_is_provoked(runs):
-    """Else the tests below would say nothing of the ones that are not."""
+    """The tests below then cover all reasons."""
     known = {reason for reason in _known_reasons() if not _OF_PAIRS.fullmatch(reason)}
     assert len(known) > 30
     found = {reason for manifest, _ in runs for reason in manifest.counters}

@@ -37,7 +37,7 @@ def _names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_what_is_written(run, tmp_path, vocabulary, capsys):
+def test_files_that_are_written(run, tmp_path, vocabulary, capsys):
     """Shards, vocabulary and a manifest that agrees with them; one line of summary."""
     run(shard_mb=0.004, max_sentences=4, keep_text=True)
     folder = tmp_path / "out"
@@ -121,14 +121,14 @@ def test_a_link_to_a_folder_of_records(run, tmp_path):
     ],
 )
 def test_nothing_is_left_after_a_failure(run, tmp_path, values, message):
-    """Neither under the final name nor beside it; records from before stay as they were."""
+    """Nothing exists under the final name or beside it."""
     with pytest.raises((UserError, flags.IllegalFlagValueError), match=message):
         run(**values)
     assert _names(tmp_path) == ["text.txt", "vocab.json", "vocab.txt"]
 
 
 def test_a_failure_does_not_touch_old_records(run, tmp_path):
-    """Not even with --overwrite; nor does what an earlier, killed run has left disturb."""
+    """They stay even with --overwrite; remains of a killed run do not matter."""
     run()
     before = {path.name: path.read_bytes() for path in (tmp_path / "out").iterdir()}
     (tmp_path / "out.partial").mkdir()
@@ -141,7 +141,7 @@ def test_a_failure_does_not_touch_old_records(run, tmp_path):
 
 @pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
 def test_prepare_without_stages_writes_the_same(run, tmp_path, workers):
-    """To the byte, whichever binary and however many workers."""
+    """Both binaries write the same bytes, with any number of workers."""
     (tmp_path / "text").mkdir()
     lines = [{"text": d.paragraphs, "lang": "fr"} for d in make_documents(9, seed=2)]
     (tmp_path / "text" / "b.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
@@ -184,7 +184,7 @@ def test_an_unfinished_run_is_resumed(run, tmp_path, monkeypatch):
 
 
 def test_casing_must_be_known(run, tmp_path):
-    """From the settings beside the vocabulary, or from the flag."""
+    """The settings beside the vocabulary say it, or the flag."""
     (tmp_path / "vocab.json").unlink()
     with pytest.raises(UserError, match="casing unknown; pass --lower_case"):
         run()
@@ -242,7 +242,7 @@ def test_documents_without_text(run, tmp_path, capsys):
 
 
 def test_half_a_character_in_a_language(run, tmp_path):
-    """Is legal JSON and no language: a fault of its record. In an id it is mended."""
+    """It is legal JSON but not a language: a fault of its record. In an id it is mended."""
     line = (
         r'{"text": "Hi. You.", "lang": "\ud800"}' + "\n" + r'{"text": "No. We.", "id": "\udc00x"}'
     )

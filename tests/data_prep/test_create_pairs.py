@@ -142,8 +142,8 @@ def test_triples(run, tmp_path, vocabulary, form, capsys):
     assert "3 rows, 3 pairs (2 with a hard negative), " in capsys.readouterr().out
 
 
-def test_what_hard_negatives_are_left_out(run, tmp_path):
-    """One that is the anchor or the positive; one of an evaluation; the whole row goes."""
+def test_hard_negatives_that_are_left_out(run, tmp_path):
+    """A row goes whole if its negative is the anchor, the positive or an evaluation sentence."""
     long = "the old house by the river was sold to a man from the town"
     rows = [*ROWS, ("a", "b", "b"), ("a", "b", "a"), ("a", "c", long)]
     (tmp_path / "t").write_text("\n".join("\t".join(row) for row in rows))
@@ -154,7 +154,7 @@ def test_what_hard_negatives_are_left_out(run, tmp_path):
 
 
 def test_tables_that_are_not_aligned(run, tmp_path):
-    """One after the other: each pair is a row of its own, each language has its shards."""
+    """Each pair is a row of its own, and each language has its shards."""
     files = _write_tables(tmp_path, nli_rows(5, LANGUAGES), header="")
     manifest = run(files, ["en", "de", "fr-en"], format="tsv")
     assert (manifest.documents, manifest.records, manifest.row_size) == (15, 15, 1)
@@ -174,7 +174,7 @@ def test_byte_pair_vocabulary(run, tmp_path):
     assert [record["ids"] for record in records] == ids
 
 
-def test_what_is_left_out_is_counted(run, tmp_path, capsys):
+def test_losses_are_counted(run, tmp_path, capsys):
     """Empty texts, rows without a gold label, bytes that are not UTF-8: manifest and summary."""
     lines = [
         b"a\tb\tneutral",
@@ -241,7 +241,7 @@ MISTAKES = {
 
 @pytest.mark.parametrize("name", MISTAKES)
 def test_mistakes_in_files(run, tmp_path, name):
-    """One line that names file and line; nothing is left under any name."""
+    """One line names file and line; nothing is left under any name."""
     texts, values, message = MISTAKES[name]
     files = [f"{i}" for i in range(len(texts))]
     for file, text in zip(files, texts):
@@ -281,7 +281,7 @@ def test_mistakes_in_flags(run, tmp_path, files, languages, values, message):
 
 @pytest.mark.parametrize("languages", [["en", "en-en"], ["en-de", "de-en"]])
 def test_aligned_tables_have_a_language_each(run, tmp_path, languages):
-    """Else a premise could meet a hypothesis of its own language under `different`."""
+    """Otherwise a premise could meet a hypothesis of its own language under `different`."""
     for name in "ab":
         (tmp_path / name).write_text("a\tb\tneutral\n")
     with pytest.raises(UserError, match="--languages"):
@@ -346,7 +346,7 @@ def test_exclude(run, tmp_path, capsys):
 
 
 def test_half_a_character(run, tmp_path):
-    """Is legal JSON: replaced and counted, with and without a look for evaluation sentences."""
+    """It is legal JSON: replaced and counted, with and without --exclude."""
     row = r'{"sentence1": "A cat. \ud800 A dog.", "sentence2": "b", "gold_label": "neutral"}'
     (tmp_path / "a.jsonl").write_text(row)
     (tmp_path / "sts").write_text("No such sentence.\n")

@@ -132,7 +132,7 @@ def test_packages_take_turns_under_a_cap(tmp_path):
     assert _extract(tmp_path, workers=2)[0] == whole
 
 
-def test_root_that_is_no_directory(tmp_path):
+def test_root_that_is_not_a_directory(tmp_path):
     with pytest.raises(UserError, match="none: not a directory of Python packages; check --roots"):
         _extract(tmp_path / "none")
 

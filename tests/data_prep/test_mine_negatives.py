@@ -93,7 +93,7 @@ def test_several_negatives_and_further_candidates(folder, capsys):
     assert "4 of them without a negative, 4 rows" in capsys.readouterr().out
 
 
-def test_what_was_mined_can_be_mined_again(folder, capsys):
+def test_mined_pairs_can_be_mined_again(folder, capsys):
     """Rows that the negatives of a pair added are one pair; others are reported."""
     _mine(output="one.tsv", num_negatives=2)
     assert "left out" not in capsys.readouterr().out
@@ -146,7 +146,7 @@ def test_anchors_are_queries_if_asked(folder):
     ],
 )
 def test_mistakes_are_one_line(folder, values, message):
-    """And nothing is written."""
+    """Nothing is written."""
     (folder / "labels").write_text("a\tb\tneutral\n")
     (folder / "empty").write_text("a\t\n")
     before = sorted(path.name for path in folder.iterdir())

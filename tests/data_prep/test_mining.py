@@ -47,8 +47,8 @@ def _expected(row, least=-2.0, most=2.0, start=0, stop=100):
     return [text for text in ranked if least <= _cosine(anchor, text) <= most]
 
 
-def test_the_nearest_that_are_no_match():
-    """Neither any positive of the anchor, nor itself, nor what differs from them by case alone."""
+def test_the_nearest_that_do_not_match():
+    """The anchor, its positives, and texts that differ by case alone are left out."""
     for row, one in enumerate(_mined(num_negatives=100)):
         assert one.row == row
         assert one.negatives == _expected(row)

@@ -157,7 +157,7 @@ def test_paragraphs_alone(start, tmp_path, vocabulary):
     assert "duplicates/exact_document" not in counters
 
 
-def test_what_is_written(start, tmp_path, vocabulary, capsys):
+def test_files_that_are_written(start, tmp_path, vocabulary, capsys):
     """Shards of elements and languages, manifest, vocabulary, report, plan and nothing else."""
     folder = start()
     manifest = load_manifest(folder, "documents")
@@ -194,7 +194,7 @@ def test_a_language_is_not_in_the_name_of_a_shard(start, tmp_path):
 
 
 def test_excluded_sentences(start, tmp_path, vocabulary):
-    """They are nowhere, and the sentences around them are not neighbours."""
+    """They are left out, and the sentences around them are not neighbours."""
     excluded = tmp_path / "sts.txt"
     text = json.loads((tmp_path / "text" / "part-1.jsonl").read_text().splitlines()[0])["text"]
     _, second = text[0].split(". ")[:2]
@@ -207,7 +207,7 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
 
 
 def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
-    """They are judged last, and cut the documents; a model that learned from others is told of."""
+    """They are judged last, and cut the documents; a model for other texts gives a warning."""
     folder = start(deduplicate="exact")
     capsys.readouterr()
     # Sentences of few words go.

@@ -25,7 +25,7 @@ def test_the_seed_decides():
 
 
 @pytest.mark.parametrize(("count", "shortest", "longest"), [(10, 5, 4), (100, 1, 1)])
-def test_what_cannot_be_is_refused(count, shortest, longest):
+def test_impossible_strings_are_refused(count, shortest, longest):
     """Lengths in the wrong order, and more strings than there are."""
     with pytest.raises(UserError, match="--"):
         list(random_strings(count, shortest, longest, 0))

@@ -40,7 +40,7 @@ def test_memory_holds_only_the_sample():
 
 
 def test_pieces_of_a_document_are_held_out_together():
-    """And all are in normal form, as `prepare` gives them to the classifier."""
+    """All are in normal form, as `prepare` gives them to the classifier."""
     texts = [one.paragraphs[0] for one in prose(60)]
     pieces = [
         Document(f"{n}/{part}", "en", [f"cafe\u0301 {texts[3 * n + part]}"], part > 0)

@@ -224,7 +224,7 @@ def test_long_sentences_lose_no_character(words, limit):
     ],
 )
 def test_french_titles_end_no_sentence(text, expected):
-    """Nor do initials; words that only end like them do."""
+    """Initials do not either; words that only end like them do."""
     assert split_paragraphs([text], "fr", DropCounter()) == expected
     english = split_paragraphs([text], "en", DropCounter())
     assert " ".join(english) == " ".join(expected)

@@ -40,7 +40,7 @@ def test_nothing_is_left_after_an_error(tmp_path):
     assert _names(tmp_path) == []
 
 
-def test_own_files_are_no_input(tmp_path, monkeypatch):
+def test_own_files_are_not_input(tmp_path, monkeypatch):
     """Finished, unfinished, locked or about to be replaced; by whatever path they are named."""
     (tmp_path / "crawl" / "rec").mkdir(parents=True)
     (tmp_path / "link").symlink_to(tmp_path / "crawl")

@@ -33,7 +33,7 @@ def _split(texts):
 
 
 def test_nothing_is_left_out_by_default():
-    """Not even the strangest rows."""
+    """Even the strangest rows stay."""
     texts = [("a", "b" * 500), ("a", "b" * 500), ("?", "?")]
     assert _run(_rows(*texts)) == (texts, {})
 
@@ -86,7 +86,7 @@ def test_languages():
 @QUICK
 @given(_ROWS, st.sampled_from(["pair", "either"]), st.integers(1, 5))
 def test_repetitions(texts, repeated, size):
-    """As sets of letters say, over whatever batches; rows left out do not count as seen."""
+    """Sets of letters find the same, over any batches; rows left out do not count as seen."""
     letters = [tuple(t.lower().strip("!?") for t in row) for row in texts]
     stay, pairs, firsts, seconds, reasons = [], set(), set(), set(), DropCounter()
     for row, (first, second) in zip(texts, letters):
@@ -114,7 +114,7 @@ def test_repetitions(texts, repeated, size):
 @QUICK
 @given(st.lists(st.lists(st.integers(0, 2**64 - 1) | st.integers(0, 30), max_size=9), max_size=40))
 def test_keys_are_a_set(batches):
-    """As Python's own, whatever is added when."""
+    """They equal Python's own set, in any order of additions."""
     found, expected = KeySet(), set()
     for batch in batches:
         keys = np.array(batch, np.uint64)
@@ -125,7 +125,7 @@ def test_keys_are_a_set(batches):
 
 
 def test_keys_take_eight_bytes():
-    """And twice as much while they are merged, in arrays that are few."""
+    """They take twice as much while they are merged, in few arrays."""
     keys = np.random.default_rng(0).integers(0, 2**63, (200, 1000)).astype(np.uint64)
     seen = KeySet()
     tracemalloc.start()

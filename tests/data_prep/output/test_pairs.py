@@ -151,7 +151,7 @@ def test_texts_without_tokens(vocabulary):
     result, statistics = _run(rows, vocabulary)
     assert len(result) == statistics.documents == 2
     assert statistics.counters == {"pairs/without_tokens": 1}
-    # The rows behind it have their own ids.
+    # The rows after it have their own ids.
     ids = build_tokenizer(vocabulary).tokenize(rows[1][0].texts).to_list()
     assert _ids(result[0][1][0]) == ids
 

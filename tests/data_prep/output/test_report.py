@@ -42,7 +42,7 @@ def _rows(section):
     st.dictionaries(st.text("ab", min_size=1), st.integers(1, 10**9), min_size=1), st.floats(0, 1)
 )
 def test_smoothed_shares(counts, exponent):
-    """As sampling with probability proportional to n^S has them."""
+    """They are those of sampling with probability proportional to n^S."""
     found = smoothed_shares(counts, exponent)
     scale = sum(n**exponent for n in counts.values())
     assert found == pytest.approx({name: n**exponent / scale for name, n in counts.items()})

@@ -63,7 +63,7 @@ def main(folder: Path, wanted: int, values: dict[str, str]) -> None:
         # Early and late ones alike; a run that gets done is begun anew.
         killed = killed_run(folder, rng.uniform(0.02, 0.9) * whole, values)
         if (folder / "out").exists():
-            # Done, or killed behind the last rename: what has the name must be the whole.
+            # Done, or killed after the last rename: the folder with the name must be whole.
             assert contents(folder / "out") == contents(folder / "whole")
             remove(folder / "out")
         elif killed:

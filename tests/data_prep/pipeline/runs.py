@@ -39,7 +39,7 @@ def write_text(folder: Path, files: int = 6, seed: int = 0) -> Path:
 
 
 def run(*others: str, **values: object) -> int:
-    """Runs the binary with flags and, behind --, arguments for Beam; returns its exit status."""
+    """Runs the binary with flags and, after --, arguments for Beam; returns its exit status."""
     return run_binary(prepare, *(["--", *others] if others else []), **values)
 
 

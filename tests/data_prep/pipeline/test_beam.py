@@ -19,7 +19,7 @@ def test_in_this_process(start, tmp_path):
 
 
 def test_faults(start, tmp_path):
-    """One plain line, however Beam wraps it; skipped where that is asked."""
+    """A fault is one plain line, however Beam wraps it; --on_error=skip skips it."""
     (tmp_path / "text" / "part-3.jsonl").write_text("{")
     with pytest.raises(UserError, match=r"^\S*part-3\.jsonl:1: not valid JSON"):
         start(runner="InProcess")
@@ -107,7 +107,7 @@ def _deserialization():
     ],
 )
 def test_trouble_of_a_cluster(tmp_path, monkeypatch, error, message):
-    """One line says what to do; what nobody expects keeps its trace."""
+    """One line says what to do; unexpected errors keep their trace."""
     import apache_beam
 
     runner = BeamRunner("Dask")

@@ -64,7 +64,7 @@ def test_two_workers(start, tmp_path):
 
 
 def test_an_element_is_computed_twice_at_once(start, tmp_path, monkeypatch):
-    """As a cluster may: one attempt begins and ends while the other one writes."""
+    """A cluster may do so: one attempt begins and ends while the other one writes."""
     start(output_dir=tmp_path / "whole")
     records, write = phases.document_records, phases.write
     attempts = []
@@ -88,7 +88,7 @@ def test_an_element_is_computed_twice_at_once(start, tmp_path, monkeypatch):
 
 
 def test_others_end_before_a_fault_is_told(tmp_path, monkeypatch):
-    """Or what they still write would meet the clearing up."""
+    """Files that they still write would be in the way of the clean-up."""
     both, ended = threading.Barrier(2), []
 
     def run_phase(phase, folder, digest, number):
@@ -124,7 +124,7 @@ def test_a_worker_is_killed(tmp_path, monkeypatch):
 
 
 def test_workers_end_with_the_program(tmp_path):
-    """Even if that is killed; else they would go on writing beside the next run."""
+    """They end even if it is killed; else they would write beside the next run."""
     done = subprocess.run(
         [sys.executable, "-m", "tests.data_prep.pipeline.orphan"],
         cwd=ROOT,

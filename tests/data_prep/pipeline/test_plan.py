@@ -43,7 +43,7 @@ def test_parts_are_no_smaller_than_what_they_are_counted_in():
 
 
 def test_partitions():
-    """Grow with the input, up to a limit that the number of open files sets."""
+    """Their number grows with the input, up to a limit that the number of open files sets."""
     assert [_plan((size,)).partitions for size in (0, 1 << 26, 1 << 30, 1 << 50)] == [
         1,
         2,

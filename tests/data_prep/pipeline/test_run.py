@@ -24,7 +24,7 @@ from tests.data_prep.pipeline.runs import ROOT, contents
 
 
 def test_a_full_disk_below_a_shard(start, tmp_path, monkeypatch):
-    """As TensorFlow tells of it: /dev/full takes nothing."""
+    """TensorFlow reports it; /dev/full takes nothing."""
 
     class Full(phases.ShardWriter):
         def __init__(self, folder, prefix, *others):
@@ -86,7 +86,7 @@ def test_begun_by_another_release(start, stopped, tmp_path, change):
 
 
 def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
-    """And is refused."""
+    """The command for pairs is refused."""
     stopped()
     before = contents(tmp_path / "out.partial" / "work")
     with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
@@ -168,7 +168,7 @@ def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicat
 
 
 def test_stopped_before_the_last_rename(start, tmp_path, monkeypatch, capsys):
-    """All is there but the name."""
+    """Only the final name is missing."""
     path = tmp_path / "text" / "part-3.jsonl"
     path.write_text(path.read_text() + "{")
     start(output_dir=tmp_path / "whole", on_error="skip")
@@ -215,7 +215,7 @@ def test_a_second_run_at_once_is_refused(start, tmp_path):
     ],
 )
 def test_a_changed_option_is_refused(start, stopped, tmp_path, values, message):
-    """In one line that says which; the unfinished folder stays and can be finished."""
+    """One line says which; the unfinished folder stays and can be finished."""
     stopped()
     with pytest.raises(UserError, match=f"out.partial: was {message}"):
         start(**values)
@@ -254,7 +254,7 @@ def test_an_unreadable_file(start, tmp_path, capsys):
     assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err
 
 
-def test_a_fault_behind_some_text(start, tmp_path):
+def test_a_fault_after_some_text(start, tmp_path):
     """Text before a fault of the only file is written, and the exit status tells."""
     path = tmp_path / "text" / "part-3.jsonl"
     path.write_text(path.read_text() + "{")

@@ -145,13 +145,13 @@ def test_pages_as_the_server_sent_them(tmp_path, how):
 
 
 def test_every_cut_is_seen(tmp_path):
-    """Wherever a file is cut but between records: what was whole is read, and the rest named."""
+    """A cut anywhere but between records: whole records are read, and the rest is named."""
     records = [record("conversion", b"Some text.", f"http://a/{i}") for i in range(3)]
     whole, size = b"".join(records), len(records[0])
     path = tmp_path / "x.wet"
     for cut in range(1, len(whole)):
         documents, report = _read_beside_a_good_file(path, whole[:cut])
-        # The four bytes behind a record hold no text.
+        # The four bytes after a record hold no text.
         assert len(documents) == (cut + 4) // size
         if cut % size:
             (message,) = report.files_failed.values()
@@ -173,7 +173,7 @@ def _read_beside_a_good_file(path, content):
 
 
 def test_gzip_cut_short(tmp_path):
-    """In the middle of the third of many members: two pages are kept."""
+    """A cut in the third of many members keeps two pages."""
     records = [gzip.compress(page(f"http://a/{i}", article(FIRST, SECOND))) for i in range(9)]
     content = b"".join(records[:2]) + records[2][:-40]
     documents, report = _read_beside_a_good_file(tmp_path / "x.warc.gz", content)
@@ -183,14 +183,14 @@ def test_gzip_cut_short(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"not a crawl file\n" * 50, b"\x00" * 500, b"WARC/1.0\r\n"])
-def test_what_is_no_crawl_file(tmp_path, content):
-    """Is an error, not an empty file."""
+def test_another_kind_of_file(tmp_path, content):
+    """Another file is an error, not an empty file."""
     with pytest.raises(UserError, match="x.wet: (not a crawl file behind|is cut short)"):
         _read(tmp_path / "x.wet", content)
 
 
 def test_an_empty_crawl_file(tmp_path):
-    """Is a warning, as for text."""
+    """It is a warning, as for text."""
     documents, report = _read(tmp_path / "x.wet", b"")
     assert documents == [] and report.warnings() == [f"{tmp_path}/x.wet: the file is empty"]
 
@@ -208,7 +208,7 @@ BAD_PAGES = {
 
 @pytest.mark.parametrize("name", BAD_PAGES)
 def test_bad_pages(tmp_path, name):
-    """They are named, and end the run or are left out; the pages behind them are read."""
+    """They are named, and end the run or are left out; the pages after them are read."""
     bad, message = BAD_PAGES[name]
     good = page("http://a/good", article(FIRST, SECOND))
     path = tmp_path / "x.warc"

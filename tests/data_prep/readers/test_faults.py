@@ -110,7 +110,7 @@ def test_an_unreadable_file_among_a_thousand(tmp_path):
 
 
 def test_errors_of_the_consumer_are_not_swallowed():
-    """Only what a reader raises is a fault of its file."""
+    """Only errors of a reader are faults of its file."""
     items = guarded("a", iter([1, 2]), "skip", report := Counts())
     with pytest.raises(UserError, match="mine"):
         for _ in items:
@@ -118,7 +118,7 @@ def test_errors_of_the_consumer_are_not_swallowed():
     assert report.files_failed == {}
 
 
-def test_what_is_made_of_the_rest(tmp_path, vocabulary, capsys):
+def test_records_of_the_rest(tmp_path, vocabulary, capsys):
     """Readable files become records; summary, manifest and warnings name the others."""
     vocabulary.save(tmp_path)
     (tmp_path / "in").mkdir()

@@ -19,7 +19,7 @@ def _lines(path, report=None, **options):
 
 
 def test_truncated_zstd(tmp_path):
-    """Wherever it is cut; whole blocks before the cut are read."""
+    """Every cut is found; whole blocks before it are read."""
     path = tmp_path / "x.txt"
     lines = [f"{number:05d}" for number in range(60_000)]
     data = zstandard.compress("\n".join(lines).encode())
@@ -62,14 +62,14 @@ def test_bomb(tmp_path, compress):
 @pytest.mark.parametrize("text", ["ab", "漢字"])
 @pytest.mark.parametrize("encoding", ["utf-16-le", "utf-16-be"])
 def test_utf_16(tmp_path, encoding, text):
-    """Told by its byte order mark where no NUL byte gives it away."""
+    """The byte order mark shows it where no NUL byte does."""
     path = tmp_path / "x.txt"
     path.write_bytes(f"\ufeff{text}".encode(encoding))
     with pytest.raises(UserError, match=r"UTF-16 .*; convert it to UTF-8 text"):
         list(_lines(path))
 
 
-def test_what_cannot_be_opened(tmp_path):
+def test_a_file_that_cannot_be_opened(tmp_path):
     """A link to itself, which not even an administrator can open."""
     (tmp_path / "x.txt").symlink_to("x.txt")
     with pytest.raises(UserError, match=r"x.txt: cannot be opened \(.*; check its permissions"):
@@ -83,7 +83,7 @@ def test_what_cannot_be_opened(tmp_path):
     ids=["plain", "gzip", "zstd"],
 )
 def test_a_disk_that_fails(tmp_path, monkeypatch, head):
-    """In the middle of a file: the lines before are read."""
+    """The lines before the failure are read."""
     path = tmp_path / "x.txt"
     path.write_bytes(head or b"a\n")
     first = {str(path): True}
@@ -136,7 +136,7 @@ def test_remote_files():
 
 
 def test_local_files_are_read_without_tensorflow(tmp_path):
-    """And so are crawl files."""
+    """Crawl files are too."""
     (tmp_path / "a.txt.gz").write_bytes(gzip.compress(b"a\n"))
     (tmp_path / "b.wet").write_bytes(record("conversion", b"b"))
     code = (

@@ -75,7 +75,7 @@ def test_one_bad_sequence_is_singular(tmp_path):
 
 
 @pytest.mark.parametrize("data", [b"", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
-def test_empty_file_is_no_error(tmp_path, data):
+def test_empty_file_is_not_an_error(tmp_path, data):
     path = tmp_path / "x.txt"
     path.write_bytes(data)
     lines, report = _lines(path)

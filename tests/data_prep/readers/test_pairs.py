@@ -76,7 +76,7 @@ def test_markup_of_a_segment(tmp_path):
 
 
 def test_units_without_both_languages(tmp_path):
-    """Are counted; which language stands first in a unit does not matter."""
+    """They are counted; the order of languages in a unit does not matter."""
     body = (
         '<tu><tuv xml:lang="de"><seg>Ja.</seg></tuv><tuv xml:lang="en"><seg>Yes.</seg></tuv></tu>'
         '<tu><tuv xml:lang="en"><seg>No.</seg></tuv><tuv xml:lang="fr"><seg>Non.</seg></tuv></tu>'
@@ -131,7 +131,7 @@ BAD_MEMORIES = {
 
 @pytest.mark.parametrize("name", BAD_MEMORIES)
 def test_bad_translation_memories(tmp_path, name):
-    """One line with file and line; the pairs before are yielded."""
+    """One line names file and line; the pairs before are yielded."""
     content, message = BAD_MEMORIES[name]
     path = tmp_path / "a.tmx"
     path.write_text(content)
@@ -143,7 +143,7 @@ def test_bad_translation_memories(tmp_path, name):
 
 
 def test_an_empty_translation_memory(tmp_path):
-    """Is a warning, as any empty file."""
+    """It is a warning, as any empty file."""
     (tmp_path / "a.tmx").write_bytes(b"")
     found, report = _read(tmp_path / "a.tmx", "tmx")
     assert found == [] and report.empty_files == [f"{tmp_path}/a.tmx"]

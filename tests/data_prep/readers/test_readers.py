@@ -304,7 +304,7 @@ def test_random_text(tmp_path):
 
 
 def test_faults(tmp_path):
-    """Named by a byte where nobody has counted the lines; each in one part alone."""
+    """A fault is named by its byte where lines are not counted, and found in one part alone."""
     path = tmp_path / "a.jsonl"
     line = json.dumps({"text": "A."}).encode() + b"\n"
     path.write_bytes(line * 3 + b"{\n" + line * 2)
@@ -320,7 +320,7 @@ def test_faults(tmp_path):
         list(iter_blocks(str(path), Counts(), ReadOptions(max_line_bytes=10), part=(5, size)))
 
 
-def test_what_has_parts(tmp_path):
+def test_files_with_parts(tmp_path):
     """Plain JSON lines, and text whose documents end at blank lines, if they are large enough."""
     large = b"A line.\n" * 20_000
 

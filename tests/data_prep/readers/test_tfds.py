@@ -103,7 +103,7 @@ def test_mock(tmp_path, name, language):
     ],
 )
 def test_mistakes(data_dir, name, options, message):
-    """One line each, and no attempt to fetch anything."""
+    """Each is one line, and nothing is fetched."""
     with pytest.raises(UserError, match=message) as caught:
         _read(name, data_dir, **options)
     assert "\n" not in str(caught.value)

@@ -111,7 +111,7 @@ def test_samples_are_cut_and_readable():
     assert sample["text"] == ("DOCUMENT bad" + "y" * 1000)[:SAMPLE_CHARACTERS]
 
 
-def test_a_piece_behind_a_dropped_one_continues_nothing():
+def test_a_piece_after_a_dropped_one_continues_nothing():
     pieces = [
         document("a#0", "x"),
         document("a#1", "DOCUMENT bad", continues=True),

@@ -189,7 +189,7 @@ def test_documents_are_cut_where_paragraphs_go():
     assert counters == {"duplicates/exact_paragraph": 3, "duplicates/no_paragraph_left": 1}
 
 
-def test_a_document_that_goes_is_no_neighbour():
+def test_a_removed_document_is_not_a_neighbour():
     """A document that continued it stays alone; documents without losses are passed as they are."""
     file = [_document("a", "x y"), _document("b", "X, y."), _document("c", "z", continues=True)]
     counters = DropCounter()

@@ -64,7 +64,7 @@ def test_formats(paths):
 
 
 def test_the_order_of_files_does_not_matter(paths):
-    """Hashes only, sorted."""
+    """The keys are sorted hashes."""
     one, other = Exclusion.of(paths), Exclusion.of(paths[::-1])
     np.testing.assert_array_equal(one.keys, other.keys)
     assert one.keys.dtype == np.uint64
@@ -185,7 +185,7 @@ def test_files_that_cannot_be_read(tmp_path, name):
 
 
 def test_nothing_to_leave_out(tmp_path):
-    """Is a mistake: the name of a missing file, or files without a sentence."""
+    """A missing file, or files without a sentence, are mistakes."""
     (tmp_path / "a").write_text("main\n2\n")
     (tmp_path / "b").write_bytes(b"\0")
     with pytest.raises(UserError, match="a: no sentence to leave out in there$"):

@@ -69,7 +69,7 @@ def test_both_chinese_scripts_are_chinese():
 
 
 @pytest.mark.parametrize("odd", ["\0", "\x1b", "\x85", "\ud800", "\ufdd0", "\U0001ffff", "\x9f"])
-def test_what_the_detector_refuses_does_not_stop_it(odd):
+def test_characters_that_the_detector_refuses(odd):
     assert identify(TEXTS["de"].replace(" ", f" {odd} ", 1)).language == "de"
 
 

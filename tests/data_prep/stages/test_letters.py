@@ -48,7 +48,7 @@ def _words_by_hand(text: str) -> list[str]:
 @given(TEXTS, st.sampled_from([1, 7, 1 << 16]))
 @example(["0\U00020000"], 1)
 def test_letters_and_words(texts, chunk):
-    """As a loop finds them, however many texts are analysed at once."""
+    """A loop finds the same, however many texts are analysed at once."""
     whole = analyse(texts)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("data_prep.stages.letters._CHUNK_CHARACTERS", chunk)
@@ -83,7 +83,7 @@ def test_keys(texts):
     assert groups.tolist() == joined.tolist()
 
 
-def test_what_does_not_count():
+def test_characters_that_do_not_count():
     """Case, punctuation, tokenisation and Unicode's ways to write a character."""
     same = ["Don't   go, Café!", "do n't go , cafe\u0301 .", "ＤＯＮ’Ｔ GO\u00a0CAFÉ"]
     different = ["don't go, cafe", "का", "की", "के"]
@@ -94,7 +94,7 @@ def test_what_does_not_count():
 @QUICK
 @given(TEXTS, st.integers(1, 4))
 def test_shingles(texts, size):
-    """All runs of words within each text, or group of texts, and no others."""
+    """They are all runs of words within each text, or group of texts."""
     found = analyse(texts)
     splits = np.array([0, len(texts) // 2, len(texts)])
     for bounds in (np.arange(len(texts) + 1), splits):

@@ -8,7 +8,7 @@ from data_prep.vocabulary.cost import cost, entries_in_reach, size_warning, text
 @pytest.mark.parametrize(
     ("megabytes", "entries"), [(5, 90_040), (20, 201_030), (60, 376_557), (150, 466_327)]
 )
-def test_what_was_measured(megabytes, entries):
+def test_measurements(megabytes, entries):
     assert entries_in_reach(megabytes * 1e6) == pytest.approx(entries)
     assert text_for(entries) == pytest.approx(megabytes * 1e6, rel=0.01)
 
@@ -35,7 +35,7 @@ def test_cost():
 
 
 def test_warning():
-    """Only where the size is out of reach; says which of flag and text is too small."""
+    """It appears only if the size is out of reach, and says whether flag or text is too small."""
     assert size_warning(30_522, 5e6, 1e9) == ""
     assert size_warning(501_153, 1e9, 1e9) == ""
     little = size_warning(501_153, 20e6, 1e9)

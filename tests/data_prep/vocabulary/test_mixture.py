@@ -134,7 +134,7 @@ def test_languages_of_files(tmp_path, monkeypatch):
 @QUICK
 @given(st.lists(st.text(max_size=3), max_size=30), st.randoms(use_true_random=False))
 def test_samples(texts, rng):
-    """As many as asked for, each once, whatever the order."""
+    """There are as many as asked for, each once, in any order of input."""
     results = []
     for _ in range(2):
         samples = ParagraphSamples(5)
@@ -148,7 +148,7 @@ def test_samples(texts, rng):
 
 
 def test_samples_are_spread():
-    """Not the first nor the last ones: halves of the text come up alike."""
+    """They are neither the first nor the last ones: halves of the text come up alike."""
     samples = ParagraphSamples(200)
     for i in random.Random(0).sample(range(2000), 2000):
         samples.add("en", str(i))
