@@ -19,8 +19,7 @@ from official_cmlm.tokenization import Vocabulary
 
 from .model_card import without_folders
 from .preprocessing import Preprocess, is_lower_case
-from .serving import Serving, shortened
-from .serving_files import write_configuration, write_warm_up
+from .serving import Serving, shortened, write_configuration, write_warm_up
 
 # TensorFlow Serving takes the number of a version as the name of a model's folder.
 PARTS = ("preprocess", "encoder", "serving/1")

@@ -11,8 +11,7 @@ from tensorflow.core.framework import tensor_pb2
 
 from export import tfhub
 from export.preprocessing import Preprocess
-from export.serving import Serving, _length_limits
-from export.serving_files import warm_up_logs
+from export.serving import Serving, _length_limits, warm_up_logs
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import UserError
