@@ -7,7 +7,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from official_cmlm.errors import Stopped
 
@@ -73,33 +73,28 @@ def watching(act: Callable[[int], None]) -> Iterator[None]:
         os.close(reading)
 
 
-def call(command: list[str], keep: Sequence[int] = ()) -> int:
+def call(command: list[str]) -> int:
     """Runs a program to its end and returns its exit status; signals are forwarded to it.
-
-    Args:
-      command: the program and its arguments.
-      keep: file descriptors that it inherits, e.g. of a lock file: the lock is then held until the
-        program ends, even if this process is killed.
 
     Raises:
       Stopped: if a signal arrived and the program exited with status 0.
       KeyboardInterrupt: if a signal arrived and the program exited with another status.
     """
-    asked: list[int] = []
+    received: list[int] = []
     started: list[subprocess.Popen] = []
 
     def pass_on(signum: int) -> None:
-        asked.append(signum)
+        received.append(signum)
         # The terminal sends Ctrl-C to all of its programs.
         if started and not (signum == signal.SIGINT and _in_foreground()):
             started[0].send_signal(signum)
 
     with watching(pass_on):
-        started.append(subprocess.Popen(command, pass_fds=keep))  # noqa: S603
+        started.append(subprocess.Popen(command))  # noqa: S603
         status = started[0].wait()
-    if asked and status:
+    if received and status:
         raise KeyboardInterrupt
-    if asked:
+    if received:
         raise Stopped("stopped; run the same command to resume")
     return status
 
