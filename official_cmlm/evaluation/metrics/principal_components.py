@@ -17,7 +17,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import unit
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 SIDES = ("both", "queries")
 
@@ -145,9 +145,6 @@ class RemovalOptions:
     num_components: Annotated[int, at_least(1)] = 1
     center: bool = False
     sides: Annotated[str, OneOf(SIDES)] = "both"
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
 
 def _prepared(vectors: np.ndarray, normalize: bool) -> np.ndarray:

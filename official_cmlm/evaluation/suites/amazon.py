@@ -21,7 +21,7 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import LogisticRegressionSolver, best_on_dev
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
-from official_cmlm.validation import above, at_least, between, check_fields
+from official_cmlm.validation import above, at_least, between
 
 _FOLDERS = ("amazon", "amazon_reviews_multi", "cls-acl10-unprocessed")
 
@@ -56,7 +56,6 @@ class Options:
     train_encoder: bool = True
 
     def __post_init__(self) -> None:
-        check_fields(self, "")
         if not self.grid:
             raise ValueError("grid must hold positive numbers, got []")
 

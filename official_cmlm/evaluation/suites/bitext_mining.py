@@ -31,7 +31,7 @@ from official_cmlm.evaluation.metrics.margin import (
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 HINT = (
     "BUCC 2018 (comparable.limsi.fr/bucc2018/bucc2018-task.html) belongs into DATA_DIR/bucc as "
@@ -62,9 +62,6 @@ class Options:
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "max"
     threshold: float = 0.0
     pairs: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
     @property
     def fixed(self) -> float | None:

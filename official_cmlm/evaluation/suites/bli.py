@@ -45,7 +45,7 @@ from official_cmlm.evaluation.metrics.lexicon import (
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 _AT = (1, 5)
 MAPPINGS = ("procrustes", "none")
@@ -68,9 +68,6 @@ class Options:
     retrieval: Annotated[str, OneOf(tuple(RETRIEVALS))] = "csls"
     csls_k: Annotated[int, at_least(1)] = 10
     pairs: list[str] = dataclasses.field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
 
 @dataclasses.dataclass(frozen=True)

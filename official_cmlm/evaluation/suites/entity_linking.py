@@ -30,7 +30,7 @@ from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.nearest import nearest, unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
-from official_cmlm.validation import OneOf, check_fields
+from official_cmlm.validation import OneOf
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,9 +49,6 @@ class Options:
     split: Annotated[str, OneOf(SPLITS)] = "test"
     unique: bool = False
     lower_case: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
 
 RESULTS = SuiteResults(

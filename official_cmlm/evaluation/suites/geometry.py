@@ -28,7 +28,7 @@ from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.metrics.similarity import cosines
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
-from official_cmlm.validation import at_least, check_fields
+from official_cmlm.validation import at_least
 
 _TEXT_HINT = (
     "text files, one text a line, e.g. the inputs in Mirror-BERT's repository "
@@ -61,9 +61,6 @@ class Options:
     max_texts: Annotated[int, at_least(2)] = 10000
     min_score: float = 4.0
     question_pairs: Annotated[int, at_least(2)] = 1000
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
 
 _UNIT_RANGE = "0 to 1"

@@ -27,7 +27,7 @@ from official_cmlm.evaluation.suites.senteval import (
     seeds_described,
     training_described,
 )
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 HINT = (
     "SentEval's data/probing folder (github.com/facebookresearch/SentEval) belongs into "
@@ -66,7 +66,6 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self, "")
         if not self.tasks:
             raise ValueError("tasks must name at least one")
 

@@ -22,7 +22,7 @@ from official_cmlm.evaluation.metrics import ranking
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, TextsByRole
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 # Documents that are embedded and searched at a time, as in BEIR.
 _PART = 50_000
@@ -55,9 +55,6 @@ class Options:
         1000
     )
     ignore_identical_ids: bool = True
-
-    def __post_init__(self) -> None:
-        check_fields(self, "")
 
 
 RESULTS = SuiteResults(

@@ -36,7 +36,7 @@ from official_cmlm.evaluation.suite import (
     TextsByRole,
     paper_rows,
 )
-from official_cmlm.validation import OneOf, at_least, check_fields
+from official_cmlm.validation import OneOf, at_least
 
 # Name -> (folds, training). `literature` is what the toolkit's README asks for in publications,
 # `fast` its configuration for prototyping, `hub` that of the colab of the published CMLM modules.
@@ -80,7 +80,6 @@ class Options:
     )
 
     def __post_init__(self) -> None:
-        check_fields(self, "")
         if not self.tasks:
             raise ValueError("tasks must name at least one")
 

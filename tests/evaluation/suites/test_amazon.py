@@ -223,12 +223,3 @@ def test_no_folder(tmp_path):
     """The error names the forms."""
     with pytest.raises(UserError, match="amazon_reviews_multi"):
         _run(tmp_path)
-
-
-@pytest.mark.parametrize(
-    "options", [{"seeds": 0}, {"dev_share": 1.0}, {"grid": []}, {"grid": [0.0]}, {"max_test": 0}]
-)
-def test_options(options):
-    """Reviews that cannot be trained on or tested are refused by name."""
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Options(**options)

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.margin import Candidates, mine
 from official_cmlm.evaluation.metrics.nearest import unit
@@ -147,13 +146,6 @@ def test_missing_data_says_where_it_is(tmp_path):
         with pytest.raises(UserError, match=r"bucc2018.*<src>-<trg>\.<split>\.gold"):
             _run(tmp_path)
         (tmp_path / "bucc").mkdir(exist_ok=True)
-
-
-@pytest.mark.parametrize("values", [{"margin": "x"}, {"retrieval": "x"}, {"k": 0}])
-def test_options_that_cannot_be_are_refused(values):
-    """With the suite's name, so that the command line can say it."""
-    with pytest.raises(UserError, match="bitext_mining: "):
-        suites.options("bitext_mining", values)
 
 
 def test_real_sentences(data_dir, tmp_path):

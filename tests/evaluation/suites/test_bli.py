@@ -236,13 +236,6 @@ def test_missing_dictionaries_say_where_they_are(tmp_path):
         _run(tmp_path)
 
 
-@pytest.mark.parametrize("values", [{"mapping": "x"}, {"retrieval": "x"}, {"csls_k": 0}])
-def test_options_that_cannot_be_are_refused(values):
-    """With the suite's name, so that the command line can say it."""
-    with pytest.raises(UserError, match="bli: "):
-        suites.options("bli", values)
-
-
 def test_real_files(data_dir):
     """All directions are found with their sizes; shared letters find some of the translations."""
     directions = {d.name: d for d in discover(data_dir / "bli")}

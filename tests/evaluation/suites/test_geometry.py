@@ -110,13 +110,6 @@ def test_question_files_of_another_form(lines, message):
         parse_questions(lines, "x")
 
 
-@pytest.mark.parametrize("name", ["max_texts", "question_pairs"])
-def test_options(name):
-    """Values that would leave nothing to measure are refused."""
-    with pytest.raises(ValueError, match=name):
-        Options(**{name: 0})
-
-
 def test_real_files(data_dir):
     """Every file of texts and STS-B's 1,500 pairs are measured."""
     report, data = SuiteReport(), DataFolder(data_dir)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
 from official_cmlm.evaluation.scores import SuiteReport
@@ -292,13 +291,6 @@ def test_too_many_components_leave_the_plain_scores(tmp_path):
     assert report.get("all", "accuracy_pcr") is None
     assert "lower num_components" in report.failures[0]
     assert not _run(tmp_path, pcr=False).failures
-
-
-@pytest.mark.parametrize("values", [{"sides": "x"}, {"num_components": 0}, {"max_rows": -1}])
-def test_options_that_cannot_be_are_refused(values):
-    """With the suite's name, so that the command line can say it."""
-    with pytest.raises(UserError, match="language_bias: "):
-        suites.options("language_bias", values)
 
 
 def test_real_files(data_dir):

@@ -49,6 +49,44 @@ def test_lists_that_cannot_be(setting, message):
     assert message in str(error.value) and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("suite", "values", "message"),
+    [
+        ("amazon", {"seeds": 0}, "seeds"),
+        ("amazon", {"dev_share": 1.0}, "dev_share"),
+        ("amazon", {"grid": []}, "grid must hold positive numbers"),
+        ("amazon", {"grid": [0.0]}, "grid"),
+        ("amazon", {"max_test": 0}, "max_test"),
+        ("bitext_mining", {"margin": "x"}, "margin must be one of"),
+        ("bitext_mining", {"retrieval": "x"}, "retrieval must be one of"),
+        ("bitext_mining", {"k": 0}, "k must be at least 1"),
+        ("bli", {"mapping": "x"}, "mapping must be one of"),
+        ("bli", {"retrieval": "x"}, "retrieval must be one of"),
+        ("bli", {"csls_k": 0}, "csls_k must be at least 1"),
+        ("entity_linking", {"split": "valid"}, "split must be one of test, dev, train"),
+        ("geometry", {"max_texts": 0}, "max_texts"),
+        ("geometry", {"question_pairs": 0}, "question_pairs"),
+        ("language_bias", {"sides": "x"}, "sides must be one of"),
+        ("language_bias", {"max_rows": -1}, "max_rows"),
+        ("probing", {"tasks": ["Voice"]}, r"tasks\[0\] must be one of Length.* got 'Voice'"),
+        ("probing", {"tasks": []}, "tasks must name at least one"),
+        ("retrieval", {"split": "validation"}, "split"),
+        ("retrieval", {"score": "l2"}, "score"),
+        ("retrieval", {"k": 10}, "k must be"),
+        ("senteval", {"configuration": "quick"}, "must be one of literature, hub, fast"),
+        ("senteval", {"solver": "svm"}, "must be one of mini_batch, logistic_regression"),
+        ("senteval", {"seeds": 0}, "seeds must be at least 1"),
+        ("senteval", {"tasks": ["SST"]}, r"tasks\[0\] must be one of MR, CR.* got 'SST'"),
+        ("tatoeba", {"sides": "none"}, "sides must be one of"),
+        ("tatoeba", {"num_components": 0}, "num_components must be at least 1"),
+    ],
+)
+def test_values_that_are_refused(suite, values, message):
+    """One line with the suite and the possible values."""
+    with pytest.raises(UserError, match=f"^{suite}: .*{message}"):
+        suites.options(suite, values)
+
+
 def test_values_of_python_stay():
     """A list is taken as it is."""
     assert suites.options("tatoeba", {"languages": ["a,b"]}).languages == ["a,b"]

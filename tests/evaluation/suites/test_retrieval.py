@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 
-from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data import beir
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
@@ -289,13 +288,3 @@ def test_faults_of_the_encoder_are_passed_on(tmp_path):
     _write(tmp_path / "beir/mine")
     with pytest.raises(EncoderError):
         _run(tmp_path, CachedEncoder(lambda texts: np.full([len(texts), 2], np.nan)))
-
-
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [({"split": "validation"}, "split"), ({"score": "l2"}, "score"), ({"k": 10}, "k must be")],
-)
-def test_options(values, message):
-    """Each is refused with what is possible."""
-    with pytest.raises(ValueError, match=message):
-        suites.options("retrieval", values)

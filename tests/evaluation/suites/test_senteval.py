@@ -287,21 +287,6 @@ def test_too_few_for_the_folds(tmp_path):
     assert report.failures == ["MR: 5 folds need two classes of at least 10 examples, got [8, 8]"]
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
-        ({"configuration": "quick"}, "configuration must be one of literature, hub, fast"),
-        ({"solver": "svm"}, "solver must be one of mini_batch, logistic_regression"),
-        ({"seeds": 0}, "seeds must be at least 1"),
-        ({"tasks": ["SST"]}, "tasks.0. must be one of MR, CR.* got 'SST'"),
-    ],
-)
-def test_bad_options(values, message):
-    """Each says what is possible."""
-    with pytest.raises(ValueError, match=message):
-        Options(**values)
-
-
 def test_no_folder(tmp_path):
     """Without any of the folders the tasks' own files are named."""
     with pytest.raises(UserError, match="no such folder"):

@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from official_cmlm.errors import UserError
-from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.metrics.plane import plane
 from official_cmlm.evaluation.metrics.principal_components import PrincipalComponentRemoval
@@ -240,13 +239,6 @@ def test_folder_without_files_says_where_they_are(tmp_path):
     """One line with the repository and the names that are expected."""
     with pytest.raises(UserError, match="LASER"):
         _run(tmp_path)
-
-
-@pytest.mark.parametrize("values", [{"sides": "none"}, {"num_components": 0}])
-def test_options_that_cannot_be_are_refused(values):
-    """With the suite's name, so that the command line can say it."""
-    with pytest.raises(UserError, match="tatoeba: "):
-        suites.options("tatoeba", values)
 
 
 def test_real_files(data_dir):
