@@ -1,1 +1,1 @@
-"""Checkpoint formats: what is read and what is written."""
+"""Encoder directories, their weights, and the import of public checkpoints."""

@@ -269,7 +269,7 @@ def restore_objectives(
 
 
 def build(imported: ImportedEncoder) -> tuple[SentenceEncoderModel, tf_keras.layers.Layer | None]:
-    """Returns the encoder and, where the imported has one, its language-model head."""
+    """Builds the encoder and, if the import has one, its language-model head, from arrays."""
     model = SentenceEncoderModel(imported.config, random_weights=False)
     _assign(encoder_variables(model), imported.encoder)
     if imported.head is None:
