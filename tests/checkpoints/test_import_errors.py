@@ -198,7 +198,8 @@ def test_a_bad_tensorflow_checkpoint_is_refused(tmp_path, kind, wrong, says):
 @pytest.mark.parametrize("call, at, says", [
     (None, "variables/variables", "holds no BERT encoder"),
     ("uncallable", "", "cannot be run as a BERT encoder"),
-    (lambda o: o * 2, "", "outputs differ"), (lambda o: o[:, :3], "", "sequence_output"),
+    (lambda o: o * 2, "", "outputs differ"),
+    pytest.param(lambda o: o[:, :3], "", "sequence_output", marks=pytest.mark.long),
 ], ids=["no encoder", "no function", "other outputs", "other shape"])  # fmt: skip
 def test_a_saved_model_that_is_no_encoder_is_refused(tmp_path, call, at, says):
     module, encoder = tf.Module(), build(read_source(str(BERT), OPTIONS))[0]

@@ -82,7 +82,7 @@ def test_weights_and_head_are_the_sources(imported, experiment):
 @pytest.mark.parametrize(
     "imported",
     # The other two differ from a new encoder in more than sizes.
-    [pytest.param(name, marks=pytest.mark.long if name == "bert" else ()) for name in SOURCES],
+    [pytest.param(name, marks=() if name == "roberta" else pytest.mark.long) for name in SOURCES],
     indirect=True,
 )
 def test_an_import_is_trained_and_exported(imported, tmp_path):

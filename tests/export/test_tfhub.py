@@ -145,6 +145,7 @@ def _pair_classifier(modules):
     return tf_keras.Model(texts, logits)
 
 
+@pytest.mark.long
 def test_a_model_of_two_texts_is_trained_saved_and_loaded_again(exported, tmp_path):
     """A downstream model has all of it inside: strings in, and the first export need not be."""
     model = _pair_classifier(exported[1])

@@ -72,6 +72,7 @@ def test_documents_that_fit_one_segment():
     assert _examples(split, block) == [([6, 7], [8, 9], IS_NEXT)]
 
 
+@pytest.mark.long
 def test_random_segments_are_uniform_over_the_other_documents():
     """Half of the pairs are random, and each segment of the other documents is as likely."""
     documents = [[[10 + 10 * d + s] for s in range(n)] for d, n in enumerate((4, 1, 6, 2))]

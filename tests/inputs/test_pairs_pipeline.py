@@ -125,6 +125,7 @@ def test_labels_in_shares(build, validation, by_hand):
     assert all(labels[key] == label for b in joined for key, label in zip(b["key"], b["label"]))
 
 
+@pytest.mark.long
 def test_parallelism_does_not_matter(build, training):
     """One thread and four give the same batches."""
     dataset = build(shuffle_sentences=90)

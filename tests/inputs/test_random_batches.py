@@ -80,7 +80,12 @@ def test_one_shape_for_compiled_steps(small, corpus):
 
 @pytest.mark.parametrize(
     ("drop_remainder", "after_epoch"),
-    [(False, -2), (False, 0), pytest.param(False, 1, marks=pytest.mark.long), (True, 0)],
+    [
+        pytest.param(False, -2, marks=pytest.mark.long),
+        (False, 0),
+        pytest.param(False, 1, marks=pytest.mark.long),
+        pytest.param(True, 0, marks=pytest.mark.long),
+    ],
 )
 def test_resumes_after_any_batch(small, corpus, drop_remainder, after_epoch):
     """Around the end of an epoch and in the next one."""

@@ -99,6 +99,7 @@ def test_both_sides_are_trained(folder, batch):
     assert set(second) - set(first)
 
 
+@pytest.mark.long
 def test_beside_cmlm(folder, records_dir):
     """§4.2: L_CMLM + α · L_br, each over records of its own kind."""
     own = {"train_data": data(folder), "validation_data": data(folder, is_training=False)}

@@ -140,7 +140,9 @@ def test_a_step_that_cannot_merge_replicas(folders, monkeypatch):
     assert _equal(*states)
 
 
-@pytest.mark.parametrize("kind", ["compiled", "replicas-and-chunks"])
+@pytest.mark.parametrize(
+    "kind", ["compiled", pytest.param("replicas-and-chunks", marks=pytest.mark.long)]
+)
 def test_nothing_is_changed_from_the_failed_step_on(folders, kind):
     """Weights and moments keep every bit, in the step and in the next one, that would be good."""
     if kind == "compiled":

@@ -98,6 +98,7 @@ def test_history_has_every_loop_and_every_metric(trained):
         assert all(np.isfinite(v) for v in line.values() if isinstance(v, float))
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_weights(trained, records_dir, tmp_path):
     """Data, masks, initial weights and dropout all follow from the seed, to the last bit."""
     with quick_runs():

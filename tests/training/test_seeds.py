@@ -86,6 +86,7 @@ def test_the_same_seed_gives_the_same_weights(folders, name):
     assert _distance(other.get_weights(), model.get_weights()) > 1e-3
 
 
+@pytest.mark.long
 def test_the_same_seed_in_a_graph(folders):
     """A traced step is as repeatable, with every kind of dropout and with shared masks."""
     task = task_of(folders, "contrastive", DROPOUT, controlled_dropout=True)

@@ -78,10 +78,8 @@ def _step(folders, name, static, compiled):
     return [loss.numpy(), *(float(m.result()) for m in metrics), *model.get_weights()]
 
 
-@pytest.mark.parametrize(
-    "name",
-    [pytest.param(name, marks=() if name == "cmlm" else pytest.mark.long) for name in SETTINGS],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", SETTINGS)
 def test_compiled_step_equals_the_other(folders, name):
     """Loss, metrics and updated weights, with dropout on and static shapes."""
     compiled = _step(folders, name, static=True, compiled=True)

@@ -395,6 +395,7 @@ def _binary(*arguments, **kwargs):
     return subprocess.run(command, check=False, capture_output=True, text=True, **kwargs)
 
 
+@pytest.mark.long
 def test_binary(data, tmp_path):
     """A Python object by name; status 1 and the lines where something failed, 0 otherwise."""
     toy.write_year(data / "senteval/downstream/STS/STS12-en-test", ["5", "4"])
