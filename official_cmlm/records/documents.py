@@ -267,8 +267,8 @@ def parse(
       vocab_size: entries of the vocabulary, which all token ids must be in; None: not checked.
 
     Raises:
-      tf.errors.InvalidArgumentError: for anything else than such records, or for a record that
-        contradicts itself.
+      tf.errors.InvalidArgumentError: for data that are not such records, or for a record
+        that contradicts itself.
     """
     import tensorflow as tf
 

@@ -1,4 +1,4 @@
-"""Pairs of segments that stand up to so many places apart."""
+"""Pairs of segments at distances up to a maximum."""
 
 import collections
 import itertools

@@ -117,7 +117,7 @@ def test_positives_at_the_ends_of_the_text():
 
 
 def test_adjacent_positives():
-    """As often before the anchor as behind it, whatever their length; where there is room."""
+    """Positives lie before and after the anchor equally often, where there is room."""
     view = _view("adjacent", longest=1 << 10)
     starts, lengths = _positives(view, 1 << 14, 1 << 13, 600)
     before = starts < 1 << 13

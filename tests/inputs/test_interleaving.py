@@ -1,4 +1,4 @@
-"""An interleave goes on where it stood, without reading what is behind."""
+"""An interleave resumes after any element, without reading the earlier ones."""
 
 import numpy as np
 import pytest

@@ -63,7 +63,7 @@ def test_nothing_changed(vocabulary):
 @settings(SLOW, max_examples=25)
 @given(sizes=_SIZES, rate=st.floats(0.01, 1.0), key=st.integers(-(2**63), 2**63 - 1))
 def test_repetition(vocabulary, sizes, rate, key):
-    """round(rate · n) of n tokens stand twice, each copy right behind its original."""
+    """round(rate · n) of n tokens occur twice, each copy right after its original."""
     view = _view(vocabulary, "word_repetition", rate=rate)
     documents = _sentences(sizes)
     pairs = _views(view, make_block(documents, keys=[key]))
@@ -165,7 +165,7 @@ def test_any_order_of_three_words_is_as_likely(vocabulary):
 
 
 def test_words_move_as_a_whole(vocabulary):
-    """Pieces stay behind their word's beginning."""
+    """Pieces stay after the beginning of their word."""
     pieces = [i for i, token in enumerate(vocabulary.tokens) if token.startswith("##")]
     sentence = [10, pieces[0], pieces[1], 11, 12, pieces[2]]
     pairs = _views(_view(vocabulary, "word_reordering", rate=1.0), make_block([[sentence]] * 200))

@@ -61,7 +61,7 @@ def _languages(examples):
 @SLOW
 @given(pairs=_PAIRS, limit=st.integers(1, 13))
 def test_text_pairs(pairs, limit):
-    """Both texts as they stand, cut to the sequence length, with the record's key."""
+    """Both texts in their order, cut to the sequence length, with the record's key."""
     examples = TextPairs(limit + 2, SPECIAL)(_block(pairs, keys=range(7, 7 + len(pairs))))
     assert set(examples) == {"first", "second", "key"} and not TextPairs.scalars
     assert examples["first"].to_list() == [wrap(first[:limit]) for first, _ in pairs]
@@ -89,7 +89,7 @@ def test_text_triples(pairs):
 @SLOW
 @given(pairs=_PAIRS, limit=st.integers(1, 13), data=st.data())
 def test_hypothesis_in_the_same_language(pairs, limit, data):
-    """`same`: the pair as it stands, with its label."""
+    """`same`: the unchanged pair, with its label."""
     size = {"min_size": len(pairs), "max_size": len(pairs)}
     labels = data.draw(st.lists(st.integers(0, 2), **size))
     examples = _inference(2, "same", limit + 2)(_block(pairs, labels))

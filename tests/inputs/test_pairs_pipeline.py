@@ -177,7 +177,7 @@ def test_pairs_without_labels(vocabulary, tmp_path):
 
 
 def test_rows_that_do_not_align_are_refused(vocabulary, tmp_path):
-    """Pairs that stand together and are not of one row: both row ids are named."""
+    """Consecutive pairs of different rows are refused, with both row ids."""
     write_pairs(tmp_path, nli_rows(12, ["en"]), vocabulary)
     path = tmp_path / "dataset.json"
     path.write_text(json.dumps(json.loads(path.read_text()) | {"row_size": 2}))

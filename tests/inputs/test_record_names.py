@@ -25,7 +25,7 @@ def test_undoing_a_fold(key):
 
 @pytest.mark.parametrize(("epoch", "reached"), [(0, 0), (1, 3), (9_000, 8_900)])
 def test_every_example_has_its_record(records_dir, vocabulary, epoch, reached):
-    """The oracle reads the records in order and folds forwards; the data stand near by."""
+    """The oracle reads the records in order and computes their keys."""
     manifest, config = load_manifest(records_dir), data(records_dir, seed=3)
     view = AdjacentPairs("sentence", 24, 0.5, special=RecordFacts(vocabulary).special)
     keys = []

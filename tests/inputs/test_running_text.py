@@ -106,7 +106,7 @@ def test_single_sentences(made):
 
 
 def test_spans(made):
-    """Slices of the whole record's text, which begins behind a sentence that is repeated."""
+    """Slices of the whole record's text, which begins after a repeated sentence."""
     vocabulary, block, texts, _ = made
     view = Spans(1, 2, 3, 12, "all", SpecialIds.of(vocabulary))
     examples = view(block)

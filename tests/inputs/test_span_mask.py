@@ -68,7 +68,7 @@ def _cuts(vocabulary, text, span, limit=62):
     least=st.integers(0, 16),
 )
 def test_exactly_so_many_characters_are_cut_out(rows, span, least):
-    """Before and behind the span stands the text, of whole Unicode characters; short ones stay."""
+    """The text around the span keeps whole Unicode characters; short texts are unchanged."""
     texts, keys = zip(*rows)
     results = cut_span(tf.constant(texts), tf.constant(keys, tf.int64), span, least)
     for text, before, after, cut in zip(texts, *(x.numpy() for x in results)):
@@ -87,7 +87,7 @@ def test_exactly_so_many_characters_are_cut_out(rows, span, least):
     key=_KEY,
 )
 def test_ids_of_masked_text(vocabularies, sentences, span, least, key):
-    """[CLS] ids before [MASK] ids behind [SEP]; the first view is the text's own ids."""
+    """[CLS] ids before [MASK] ids after [SEP]; the first view is the text's own ids."""
     view = _view(vocabularies, span, least)
     examples = view(_block(vocabularies, [sentences], keys=[key]))
     own = build_tokenizer(vocabularies).tokenize(sentences).to_list()
@@ -140,7 +140,7 @@ def test_every_place_is_as_likely(vocabularies):
 
 
 def test_words_beside_the_mask(vocabularies):
-    """A word behind the mask is tokenised as any other word, also where its space was cut out."""
+    """A word after the mask is tokenised as any other word, also where its space was cut out."""
     text = "tree abcde tree"
     view = _view(vocabularies, span=7)
     rows = view(_block(vocabularies, [[text]] * 60, keys=range(60)))["second"].to_list()
@@ -160,7 +160,7 @@ def test_masked_texts_are_cut_to_length(vocabularies):
 
 
 def test_repeated_sentences_are_left_out_with_their_text(vocabularies):
-    """Every view's second half is made of the text of its first, also behind a repeated one."""
+    """Every view's second half is made of the text of its first, also after a repeated sentence."""
     documents = [["the old tree", "a green bird ran"], ["a green bird ran", "small river stone"]]
     block = _block(vocabularies, documents * 9, [False, True] * 9)
     examples = _view(vocabularies)(block)

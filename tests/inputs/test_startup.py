@@ -97,7 +97,7 @@ def test_the_first_batch_of_very_many_shards(many, monkeypatch):
 
 
 def test_a_resumed_epoch_of_very_many_shards():
-    """Where reading goes on is computed in few steps: the shards behind are not gone through."""
+    """The place where reading resumes is computed without visiting the shards already read."""
     sizes, calls = _Counting([400] * SHARDS), SHARDS * 399
     opened, remainder = resume_interleave(sizes, OPEN, 8, calls)
     assert len(opened) <= OPEN + SHARDS // 100 and remainder < 8 * OPEN * 400

@@ -86,7 +86,7 @@ def test_ids_of_running_text(records, data):
         begins = data.draw(st.lists(st.booleans(), min_size=len(own), max_size=len(own)))
         first += begins
         wanted.append(
-            [alone if begin else behind for alone, behind, begin in zip(own, following, begins)]
+            [alone if begin else after for alone, after, begin in zip(own, following, begins)]
         )
         lengths.append(list(map(len, following)))
         kept = [own[1:], following[1:]] if repeats else [own, following]
