@@ -91,8 +91,8 @@ def main(argv: list[str]) -> int:
     """Runs the binary."""
     runner = _runner(argv[1:])
     wanted = options()
-    # Loads the classifier, so that a mistake in its file is found before any work.
-    wanted.chain()
+    # Stages load the classifier, so that a mistake in its file is found before any work.
+    list(wanted.stages())
     if wanted.quality_model:
         _warn_of_level(wanted.quality_model, wanted.quality_level)
     with runner:

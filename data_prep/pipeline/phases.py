@@ -28,6 +28,7 @@ from ..counts import Counts, DropCounter, Samples
 from ..output.documents import document_records
 from ..output.folder import ShardWriter
 from ..readers import Document, read_file
+from ..stages import Chain
 from ..stages.duplicates import drop, file_keys
 from ..stages.exclusion import Exclusion
 from .key_files import KeyFiles
@@ -91,12 +92,12 @@ class Context:
           UserError: as the readers do.
         """
         options = self.plan.options
-        chain = options.chain()
+        stages = tuple(options.stages())
         for path, part in self.plan.elements[element]:
             language = self.plan.languages[path]
             documents = read_file(path, options.reading, counts, options.reader, part, language)
-            if chain.stages:
-                documents = chain.run(documents, counts.counters)
+            if stages:
+                documents = Chain(stages).run(documents, counts.counters)
             for document in documents:
                 yield document
                 self.advance(counts.bytes)

@@ -19,7 +19,7 @@ from official_cmlm.validation import read_dataclass
 from ..output.documents import RecordOptions
 from ..output.folder import PLAN_FILE
 from ..readers import LEAST_PART_BYTES, Part, ReadOptions, TextFile, measure
-from ..stages import Chain, Stage
+from ..stages import Stage
 from ..stages.duplicates import DuplicateOptions, MinHash
 from ..stages.language_id import LanguageId
 from ..stages.normalise import Normalise
@@ -86,11 +86,8 @@ class Options:
     shard_bytes: int = 16_000_000
     element_bytes: int = 64_000_000
 
-    def chain(self) -> Chain:
-        """Returns the stages between reader and records, in order."""
-        return Chain(self._stages())
-
-    def _stages(self) -> Iterator[Stage]:
+    def stages(self) -> Iterator[Stage]:
+        """Yields the stages between reader and records, in order."""
         if self.normalise:
             yield Normalise()
         if self.language.detect != "off" or self.language.languages:
