@@ -31,6 +31,7 @@ from official_cmlm.errors import UserError, one_line
 from official_cmlm.files import atomic_write, check_output, unfinished_path
 from official_cmlm.input_files import expand_inputs
 from official_cmlm.records.manifest import load_manifest
+from tests import binaries
 from tests.conftest import WORDS
 from tests.data_prep.pipeline.runs import write_text
 
@@ -67,21 +68,12 @@ def here(tmp_path, vocabulary, monkeypatch):
 
 
 @pytest.fixture
-def call(monkeypatch, capsys):
-    """Runs a binary in this process as `cli.run` does; returns (exit status, lines of errors)."""
-    # Everything else that absl does when a program starts would outlive the test.
-    monkeypatch.setattr(app, "run", lambda main, flags_parser: sys.exit(main(flags_parser())))
+def call(capsys):
+    """Runs a binary in this process; returns (exit status, lines of errors)."""
 
     def call(binary: str, *arguments: str) -> tuple[int, list[str]]:
-        module = importlib.import_module(binary if "." in binary else f"data_prep.{binary}")
         capsys.readouterr()
-        # On the way out flags that were defined inside are removed again.
-        with monkeypatch.context() as patch, flagsaver.flagsaver():
-            module.define_flags()
-            parsed = cli._parsed
-            patch.setattr(cli, "_parsed", lambda: parsed([binary, *arguments]))
-            with pytest.raises(SystemExit) as ended:
-                cli.run(module.main, arguments=binary == "prepare")
+        status = binaries.call(binary if "." in binary else f"data_prep.{binary}", *arguments)
         output, shown = capsys.readouterr()
         # For the test itself.
         print(output)
@@ -89,7 +81,7 @@ def call(monkeypatch, capsys):
         lines = [line for line in shown.splitlines() if "error: " in line]
         # The line does not continue a progress bar.
         assert all(line.startswith("error: ") for line in lines), lines
-        return ended.value.code or 0, lines
+        return status, lines
 
     return call
 
