@@ -133,7 +133,7 @@ def test_check_languages():
     check_languages(["en", "gr"], detected=False)
     with pytest.raises(UserError, match="'gr' is none that can be detected"):
         check_languages(["en", "gr"], detected=True)
-    with pytest.raises(UserError, match="'<b>' is no language tag"):
+    with pytest.raises(UserError, match="'<b>' is not a language tag"):
         check_languages(["<b>"], detected=False)
 
 
