@@ -157,12 +157,11 @@ def test_prompts_of_an_encoder_directory(encoder_dir, tmp_path):
     vectors = opened.roles["query"].encode(["dog"])
     assert np.array_equal(vectors, opened.encode(["the dog"]))
     assert opened.fingerprint != open_encoder(str(encoder_dir)).fingerprint
-    assert opened.prompt == "" and opened.count_as_encoded(["dog"]).tolist() == [3]
+    assert opened.prompt == "" and opened.count_tokens(["dog"]).tolist() == [3]
     values = json.loads(path.read_text()) | {"default_prompt_name": "query"}
     path.write_text(json.dumps(values))
     opened = open_encoder(str(folder))
     assert opened.prompt == "the " and opened.count_tokens(["dog"]).tolist() == [3]
-    assert opened.count_as_encoded(["dog"]).tolist() == [4]
     path.write_text(json.dumps(json.loads(path.read_text()) | {"prompts": {"query": 3}}))
     with pytest.raises(UserError, match="encoder_config.json: prompts must be"):
         open_encoder(str(folder))
