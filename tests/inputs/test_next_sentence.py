@@ -14,13 +14,13 @@ from official_cmlm.inputs.next_sentence import (
     SegmentTypes,
 )
 from tests.inputs.blocks import DOCUMENTS, SLOW, SPECIAL, make_block
-from tests.oracles.cmlm_numpy import greedy_pack
+from tests.oracles.cmlm_numpy import pair_segments
 
 
 def _parts(document, segment, limit):
     runs = [[i] for i in range(len(document))]
     if segment == "packed":
-        runs = greedy_pack([len(sentence) for sentence in document], limit)
+        runs = pair_segments([len(sentence) for sentence in document], limit)
     return [[t for i in run for t in document[i]][:limit] for run in runs]
 
 
@@ -50,7 +50,7 @@ def test_each_neighbour_once_with_what_follows_or_a_segment_of_another_document(
     documents, segment, seq_length, probability
 ):
     """A of each pair of neighbours in order; B by the label; never longer than the sequence."""
-    view = NextSentencePairs(segment, seq_length, probability, SPECIAL, "drop")
+    view = NextSentencePairs(segment, seq_length, probability, SPECIAL)
     parts = [_parts(document, segment, (seq_length - 3) // 2) for document in documents]
     pairs = _examples(view, make_block(documents))
     owners = [d for d, rows in enumerate(parts) for _ in rows[1:]]

@@ -55,6 +55,12 @@ def _packed(vocabulary, sentences):
     return [_ids(vocabulary, run)[:LIMIT] for run in runs if run]
 
 
+def _halves(vocabulary, row):
+    """Finds the two parts of about as many tokens; none of a single sentence."""
+    halves = [[_ids(vocabulary, part) for part in (row[:i], row[i:])] for i in range(1, len(row))]
+    return min(halves, key=lambda two: abs(len(two[0]) - len(two[1])), default=[])
+
+
 def _kept(block, texts):
     return [row[1:] if repeats else row for row, repeats in zip(texts, block.repeats_last.numpy())]
 
@@ -72,10 +78,11 @@ def test_segments(made):
     assert _inner(view(block)["segment"]) == kept
     mirrored = Mirrored("packed", LIMIT + 2, "none", 5, 30, 0.3, 0.3, vocabulary)
     assert _inner(mirrored(block)["first"]) == kept
-    pairs = [_packed(vocabulary, row) for row in texts]
-    pairs = [pair for runs in pairs for pair in zip(runs, runs[1:])]
-    assert len(pairs) > 5
-    assert _pairs(AdjacentPairs("packed", LIMIT + 2, 0.0, special, 1, "drop"), block) == pairs
+    packed = [(_packed(vocabulary, row), row) for row in texts]
+    assert sum(len(runs) - 1 for runs, _ in packed) > 5
+    parts = [runs if len(runs) > 1 else _halves(vocabulary, row) for runs, row in packed]
+    pairs = [pair for runs in parts for pair in zip(runs, runs[1:])]
+    assert _pairs(AdjacentPairs("packed", LIMIT + 2, 0.0, special), block) == pairs
 
 
 def _pairs(view, block):
@@ -87,14 +94,8 @@ def test_short_documents(made):
     """The second half of a text that fits one segment begins as a text of its own."""
     vocabulary, block, texts, _ = made
     view = AdjacentPairs("packed", 1000, 0.0, SpecialIds.of(vocabulary))
-    expected = []
-    for row in texts:
-        halves = [
-            [_ids(vocabulary, part) for part in (row[:i], row[i:])] for i in range(1, len(row))
-        ]
-        if halves:
-            expected.append(tuple(min(halves, key=lambda two: abs(len(two[0]) - len(two[1])))))
-    assert _pairs(view, block) == expected
+    expected = [_halves(vocabulary, row) for row in texts]
+    assert _pairs(view, block) == [tuple(halves) for halves in expected if halves]
 
 
 def test_single_sentences(made):
