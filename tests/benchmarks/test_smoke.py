@@ -79,12 +79,12 @@ def test_search(run, text):
 
 @pytest.mark.long
 def test_train_step(run, text):
-    """Both kinds of our steps; PyTorch only where it is installed."""
+    """Steps by TensorFlow's kernels; PyTorch only where it is installed."""
     torch = "eager" if importlib.util.find_spec("torch") else ""
     _, figures = run(
         "train_step",
         *(f"--text={text}", "--sizes=1x64", "--rounds=1", "--steps=2", "--examples=64"),
-        *("--ours=kernels,xla", f"--pytorch={torch}"),
+        *("--ours=kernels", f"--pytorch={torch}"),
         *("--batch_size=2", "--bucket_boundaries=16,32,256"),
     )
     for objective in ("cmlm", "mlm", "contrastive"):
