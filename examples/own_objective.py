@@ -46,6 +46,7 @@ class AlignmentUniformity(Objective):
 
     config_class = AlignmentUniformityConfig
     metric_directions = {"alignment": LOWER, "uniformity": LOWER}  # noqa: RUF012
+    in_batch_metrics = frozenset({"uniformity"})  # it depends on how many others there are
 
     def vectors(self, features, encode):
         """Returns the vectors of a part of the batch; `compare` needs nothing else."""

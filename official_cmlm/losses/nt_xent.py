@@ -53,17 +53,13 @@ def nt_xent(
     )
     labels = tf.range(tf.shape(anchors)[0]) + offset
     itself = tf.one_hot(labels, tf.shape(other_view)[0], on_value=True, off_value=False)
-
-    def negative_logits(view: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
-        excluded = not_negatives(itself, texts, texts)
-        return tf.where(excluded, _EXCLUDED, logits)
-
+    excluded = not_negatives(itself, texts, texts)
     logits = tf.matmul(anchors, other_view, transpose_b=True) / temperature
     positives = tf.reduce_sum(tf.where(itself, logits, 0.0), axis=1)
-    others = negative_logits(other_view, logits)
+    others = tf.where(excluded, _EXCLUDED, logits)
     if negatives == "both_views":
         same = tf.matmul(anchors, own_view, transpose_b=True) / temperature
-        others = tf.concat([others, negative_logits(own_view, same)], axis=1)
+        others = tf.concat([others, tf.where(excluded, _EXCLUDED, same)], axis=1)
     hits = tf.cast(positives > tf.reduce_max(others, axis=1), tf.float32)
     any_negative = tf.reduce_max(others, axis=1) > _EXCLUDED / 2
     if positive_in_denominator:
