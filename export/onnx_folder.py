@@ -54,7 +54,7 @@ def export(
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
     directory = EncoderDirectory.open(model_dir)
     encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    config, length = encoder.config, seq_length or directory.max_seq_length
+    config, length = encoder.config, directory.length(seq_length)
     if not 3 <= length <= config.max_seq_length:
         raise UserError(
             f"--seq_length must be 3 to {config.max_seq_length} (the position table), got {length}"

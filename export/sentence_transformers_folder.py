@@ -71,7 +71,7 @@ def export(
             raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
     directory = EncoderDirectory.open(model_dir)
     encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    config, max_seq_length = encoder.config, seq_length or directory.max_seq_length
+    config, max_seq_length = encoder.config, directory.length(seq_length)
     if not 3 <= max_seq_length <= config.max_seq_length:
         raise UserError(
             f"--seq_length must be 3 to {config.max_seq_length} (the position table), got "

@@ -82,7 +82,7 @@ def export(
     tf_keras.mixed_precision.set_global_policy("float32")
     directory = EncoderDirectory.open(model_dir)
     encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    seq_length = seq_length or directory.max_seq_length
+    seq_length = directory.length(seq_length)
     rows, width = encoder.config.max_seq_length, encoder.config.embedding_size
     if not 3 <= seq_length <= rows:
         raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")

@@ -67,7 +67,7 @@ def fine_tune(
     tf_keras.utils.set_random_seed(seed)
     directory = EncoderDirectory.open(path)
     model = load_encoder(directory, config.override, config.max_seq_length)
-    length = config.max_seq_length or directory.max_seq_length
+    length = directory.length(config.max_seq_length)
     encoder = SentenceEncoder(model, directory.vocabulary, length)
     classifier = tf_keras.layers.Dense(num_classes)
     classifier.build([None, encoder.dimension])

@@ -156,7 +156,7 @@ def open_folder(
         _check_vector(folder, override, backend.embedding_id)
         vocabulary = _vocabulary(folder, backend.description)
         settings = read_published_settings(folder, backend.description.normalize)
-    length = max_seq_length or backend.description.max_seq_length
+    length = backend.description.max_seq_length if max_seq_length is None else max_seq_length
     return Opened(backend, vocabulary, length, settings, _tokenizer(vocabulary))
 
 

@@ -58,6 +58,6 @@ def open_folder(
     return Opened(
         TensorFlowBackend(model, precision),
         directory.vocabulary,
-        max_seq_length or directory.max_seq_length,
+        directory.length(max_seq_length),
         directory.settings,
     )

@@ -206,6 +206,10 @@ class EncoderDirectory:
             weights=self.weights_digest,
         )
 
+    def length(self, chosen: int | None) -> int:
+        """Returns the length that texts are cut to: the chosen one, by default the folder's."""
+        return self.max_seq_length if chosen is None else chosen
+
     @functools.cached_property
     def checkpoint(self) -> Path | None:
         """The prefix of the newest checkpoint; None if there is none.
@@ -213,8 +217,10 @@ class EncoderDirectory:
         Raises:
           UserError: see `checkpoints_among`.
         """
-        state = self.path / "checkpoint"
-        text = state.read_text(encoding="utf-8", errors="replace") if state.exists() else ""
+        try:
+            text = (self.path / "checkpoint").read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            text = ""
         names = (path.name for path in self.path.iterdir())
         return next(map(Path, checkpoints_among(str(self.path), names, text)), None)
 
@@ -299,7 +305,8 @@ def _listed_checkpoints(state: str) -> list[str]:
             newest = [field[2]]
         elif field[1] == "all_model_checkpoint_paths":
             older.insert(0, field[2])
-    return list(dict.fromkeys([*newest, *older])) if newest and all(newest) else []
+    listed = list(dict.fromkeys([*newest, *older]))
+    return listed if newest and all(listed) else []
 
 
 def _resolved(folder: str) -> str:

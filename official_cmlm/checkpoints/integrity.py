@@ -79,12 +79,12 @@ def checkpoints_of(folder: str | os.PathLike) -> list[str]:
 
 
 def _state(folder: str) -> str:
-    """Reads the file `checkpoint` of a folder; an empty string if there is none."""
-    path = os.path.join(folder, "checkpoint")
-    if not tf.io.gfile.exists(path):
+    """Reads the file `checkpoint` of a folder; an empty string if it is missing or unreadable."""
+    try:
+        with tf.io.gfile.GFile(os.path.join(folder, "checkpoint"), "rb") as file:
+            return file.read().decode("utf-8", "replace")
+    except tf.errors.OpError:
         return ""
-    with tf.io.gfile.GFile(path, "rb") as file:
-        return file.read().decode("utf-8", "replace")
 
 
 def last_checkpoint(folder: str | os.PathLike) -> str:

@@ -88,7 +88,7 @@ def load_encoder(
       UserError: if the directory has no such vector, or no undamaged vocabulary and checkpoint.
     """
     padding_id = directory.vocabulary.special_ids["pad"]
-    length = max_seq_length or directory.max_seq_length
+    length = directory.length(max_seq_length)
     prefix = checkpoint_of(directory.path)
     config, owner = _overridden(directory.config, override, prefix, length, padding_id)
     encoder = SentenceEncoderModel(config, random_weights=False)

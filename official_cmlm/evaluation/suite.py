@@ -226,8 +226,8 @@ def score_tasks(
             with report.task(task.name):
                 prepare(encode, task.texts())
                 task.score(encode, report)
-            if lengths is not None:
-                lengths.add(task.name, task.texts())
+                if lengths is not None:
+                    lengths.add(task.name, task.texts())
         if task.takes_long and len(report.unscored) == unscored:
             report.finished[task.name] = report.scores[scores:], report.notes[notes:]
             report.keep()

@@ -158,7 +158,7 @@ class Objective(tf_keras.layers.Layer):
       in_batch_metrics: those of them that are measured among the examples of a batch, and so depend
         on its size.
       is_language_model: whether it trains no sentence vector.
-      head: the language-model head that all objectives share; None if none of them needs one.
+      head: the language-model head that all objectives share; None unless this one needs it.
       static_shapes: whether no shape may depend on values, as XLA requires.
     """
 
@@ -176,7 +176,9 @@ class Objective(tf_keras.layers.Layer):
     ) -> None:
         # Float features are weights and counts: never cast to a half-precision policy.
         super().__init__(name=type(self).__name__.lower(), autocast=False)
-        self.config, self.head = config, head
+        self.config = config
+        # Keras saves every layer that is an attribute: a head that is not used stays out.
+        self.head = head if config.needs_language_model_head() else None
         self.static_shapes = static_shapes
         self._shared = {id(v) for layer in (encoder, head) if layer for v in layer.weights}
 
@@ -269,6 +271,11 @@ def _check_terms(objective: type[Objective], where: str) -> None:
     """Raises `UserError` for a loss that cannot be computed in chunks, see `training.chunks`."""
     if getattr(objective.config_class.view, "__isabstractmethod__", False):
         raise UserError(f"{where}: its config_class does not say what it reads; override `view`")
+    if objective.call is not tf_keras.layers.Layer.call:
+        raise UserError(
+            f"{where} overrides `call`, which a training never uses; override `vectors` and "
+            "`compare`, or `predict` and `num_predictions`"
+        )
     predicts = objective.predict is not Objective.predict
     if predicts != (objective.num_predictions is not Objective.num_predictions):
         raise UserError(

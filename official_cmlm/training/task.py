@@ -191,12 +191,19 @@ class SentenceEncoderTask(base_task.Task):
 
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
-        for name, objective in self.chosen.items():
-            if not self.task_config.data_of(objective, is_training=False).folders():
+        for name, folders in self._validation_folders().items():
+            if not folders:
                 raise UserError(
                     f"objective {name} has no validation records; set "
                     "task.validation_data.input_path, or choose --mode=train"
                 )
+
+    def _validation_folders(self) -> dict[str, list]:
+        """Returns each objective's folders of validation records."""
+        return {
+            name: self.task_config.data_of(config, is_training=False).folders()
+            for name, config in self.chosen.items()
+        }
 
     def check_batch_sizes(self, num_replicas: int) -> None:
         """Raises `UserError` unless all batches divide by the replicas and have enough examples."""
@@ -269,12 +276,16 @@ class SentenceEncoderTask(base_task.Task):
 
     def build_model(self) -> MultiObjectiveModel:
         """Builds the encoder and the objectives with initial weights."""
+        # Objectives that share records in training may have validation records of their own.
+        groups = [*self.train_groups]
+        if all(self._validation_folders().values()):
+            groups += self.groups(is_training=False)
         return MultiObjectiveModel(
             SentenceEncoderModel(self.encoder_config),
             self.chosen,
             self._static_shapes,
             DataPositions(group.name for group in self.train_groups),
-            {group.name: group.objectives for group in self.train_groups},
+            {group.name: group.objectives for group in groups},
         )
 
     def initialize(self, model: MultiObjectiveModel) -> None:

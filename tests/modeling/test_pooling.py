@@ -165,5 +165,7 @@ def test_dense_inputs_are_not_pooled(pooling):
     outputs = model({**tokens, "dense_inputs": tf.constant(_random(3, 4, 2, 16))})
     assert [layer.shape for layer in outputs["encoder_outputs"]] == [[4, 9, 16]] * 3
     pooled = model.bert.pooler_layer(outputs["encoder_outputs"][-1][:, 0])
-    expected = sentence_vector(outputs["encoder_outputs"], pooled, tokens["input_mask"], pooling)
+    expected = sentence_vector(
+        outputs["encoder_outputs"], pooled, tokens["input_mask"], POOLINGS[pooling]
+    )
     np.testing.assert_allclose(outputs["default"], expected, rtol=1e-5, atol=1e-6)

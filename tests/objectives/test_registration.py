@@ -49,7 +49,7 @@ class _Compares(_Viewed):
     [
         (_Predicts, "overrides one of `predict` and `num_predictions`"),
         (_Counts, "overrides one of `predict` and `num_predictions`"),
-        (_Calls, "has no loss; override `vectors` and `compare`"),
+        (_Calls, "overrides `call`, which a training never uses"),
         (_Viewed, "has no loss"),
         (_Viewless, "config_class does not say what it reads"),
     ],

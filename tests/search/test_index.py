@@ -244,7 +244,7 @@ def test_existing_folders_are_kept(tmp_path):
         index.save(tmp_path / "index")
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "photo").touch()
-    with pytest.raises(UserError, match="it is no index"):
+    with pytest.raises(UserError, match="it is not an index"):
         index.save(tmp_path / "mine", overwrite=True)
     assert (tmp_path / "mine" / "photo").exists()
 

@@ -12,12 +12,13 @@ from data_prep.counts import Counts
 from data_prep.output.documents import RecordOptions, document_records
 from data_prep.output.folder import ShardWriter
 from data_prep.readers import Document
+from official_cmlm.checkpoints.weights import restore_objectives
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import objectives
 from official_cmlm.tokenization import load_vocabulary
 from official_cmlm.training.task import SentenceEncoderTask
 from tests.conftest import make_documents
-from tests.modeling.helpers import randomize
+from tests.modeling.helpers import output_of, randomize
 from tests.training.all_objectives import SETTINGS, records_of
 from tests.training.helpers import by_objective, data, task_config
 
@@ -65,7 +66,7 @@ def test_loss_of_the_weighted_sum(weighted_sum):
     task, element = weighted_sum
     model, metrics = randomize(task.build_model()), task.build_metrics()
     alone = {
-        name: objective(by_objective(element)[name], encode=_Encode(model.encoder))
+        name: output_of(objective, by_objective(element)[name], _Encode(model.encoder))
         for name, objective in model.objectives.items()
     }
     losses = {name: float(output.loss) for name, output in alone.items()}
@@ -81,6 +82,40 @@ def test_loss_of_the_weighted_sum(weighted_sum):
     )
     counts = {metric.name: float(metric.count) for metric in metrics if "/" in metric.name}
     assert counts["bitext_retrieval/recall_at_1"] == 6.0
+
+
+def test_validation_groups_may_differ_from_those_of_training(folders):
+    """Two objectives share a pipeline in training; one has validation records of its own."""
+    records = records_of(folders, "cmlm")
+    own = data(records, is_training=False, global_batch_size=4)
+    chosen = {
+        "cmlm": SETTINGS["cmlm"].replace(validation_data=own),
+        "quick_thought": SETTINGS["quick_thought"],
+    }
+    task = SentenceEncoderTask(task_config(records, chosen, {"num_layers": 1}))
+    assert len(task.groups(is_training=True)) == 1 and len(task.groups(is_training=False)) == 2
+    model, metrics = task.build_model(), task.build_metrics(training=False)
+    batch = next(iter(task.build_inputs(task.task_config.validation_data)))
+    task.validation_step(batch, model, metrics)
+    counts = {metric.name: float(metric.count) for metric in metrics if "/" in metric.name}
+    assert counts["cmlm/masked_token_loss"] > 0 and counts["quick_thought/recall_at_1"] == 8
+
+
+def test_an_objective_is_restored_beside_one_with_a_head(folders, tmp_path):
+    """A checkpoint of `nli` alone has no language-model head; `mlm` beside it needs one."""
+    nli = SETTINGS["nli"].replace(train_data=data(records_of(folders, "nli")))
+
+    def model_of(**chosen):
+        config = task_config(records_of(folders, "mlm"), chosen, {"num_layers": 1})
+        config.validation_data.input_path = ""
+        return SentenceEncoderTask(config).build_model()
+
+    before, model = randomize(model_of(nli=nli)), model_of(nli=nli, mlm=SETTINGS["mlm"])
+    tf.train.Checkpoint(model=before).save(str(tmp_path / "ckpt"))
+    assert restore_objectives(tmp_path, model.objectives) == {"nli"}
+    weights = (each.objectives["nli"].own_weights() for each in (before, model))
+    for old, new in zip(*weights, strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 class _Encode:
