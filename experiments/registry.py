@@ -211,6 +211,6 @@ def _start_notes(config: Any, start: Any, experiment: Any, needed: set[str]) -> 
             # The training reports the error itself.
             return []
     lines = start.notes(experiment, config.task.encoder, needed)
-    if start.for_sentences and chosen_objectives(config.task.objectives):
+    if chosen_objectives(config.task.objectives):
         lines += start.length_notes(config.task.longest_sequence())
     return lines

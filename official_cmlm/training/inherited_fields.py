@@ -1,9 +1,9 @@
 """Fields of `task.encoder` that a training inherits from the encoder that it starts from.
 
-The network is always inherited, or the weights would not fit. The definition of the sentence vector
-and the length for encoding are inherited too if the encoder was made for sentences: imported with a
-pooling of its own, or trained by an objective of sentences. A plain language model does not define
-them, and the experiment decides.
+The network and the length for encoding are always inherited: the start's weights fit only its own
+network, and all positions up to its length are trained. The definition of the sentence vector is
+inherited too if the encoder was made for sentences: imported with a pooling of its own, or trained
+by an objective of sentences. A plain language model does not define it, and the experiment decides.
 """
 
 import dataclasses
@@ -11,6 +11,7 @@ import os
 from collections.abc import Collection
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.checkpoints.weights import is_sentence_encoder
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.objectives import objectives
@@ -103,14 +104,15 @@ class StartingEncoder:
         return lines
 
     def length_notes(self, longest: int) -> list[str]:
-        """Returns a line if the length for encoding and that of the training differ."""
+        """Returns a line if the start's length for encoding and that of the training differ."""
         now = encoding_length(self, longest)
-        if longest == now == self.max_seq_length:
+        if longest == self.max_seq_length:
             return []
-        kept = f"kept from {self.folder}" if now == self.max_seq_length else "that of the training"
-        rest = f"; the training reads {longest}" if now != longest else ""
-        rest += f"; {self.folder} has {self.max_seq_length}" if now != self.max_seq_length else ""
-        return [f"length for encoding: {now} tokens, {kept}{rest}"]
+        if now == longest:
+            why = f"that of the training; {self.folder} has {self.max_seq_length}"
+        else:
+            why = f"kept from {self.folder}; the training reads {longest}"
+        return [f"length for encoding: {now} tokens, {why}"]
 
 
 def read_starting_encoder(path: str) -> StartingEncoder:
@@ -126,17 +128,31 @@ def read_starting_encoder(path: str) -> StartingEncoder:
     return StartingEncoder(folder, directory.config, directory.max_seq_length, sentences)
 
 
+def source_of_weights(init_checkpoint: str, model_dir: str | None) -> StartingEncoder | None:
+    """Reads the encoder whose weights a run begins with; None: they are random.
+
+    Args:
+      init_checkpoint: what the training starts from, or empty.
+      model_dir: the run's folder. If it has checkpoints, the run goes on from them, and the encoder
+        that it once started from may be gone.
+
+    Raises:
+      UserError: if `init_checkpoint` is not an encoder directory.
+    """
+    if model_dir and EncoderDirectory.is_at(model_dir) and checkpoints_of(model_dir):
+        return read_starting_encoder(model_dir)
+    return read_starting_encoder(init_checkpoint) if init_checkpoint else None
+
+
 def encoding_length(start: StartingEncoder | None, longest: int) -> int:
     """Returns the length for encoding of a trained encoder, in tokens.
 
     Args:
-      start: the encoder that it started from; None: random weights.
-      longest: longest sequence of the training.
+      start: see `source_of_weights`.
+      longest: longest sequence of the training. From random weights, position embeddings beyond it
+        are not trained.
     """
-    if start is not None and start.for_sentences:
-        return max(start.max_seq_length, longest)
-    # Position embeddings beyond the longest training sequence are not trained.
-    return longest
+    return longest if start is None else max(start.max_seq_length, longest)
 
 
 def is_for_sentences(start: StartingEncoder | None, trained: Collection[str]) -> bool:

@@ -46,7 +46,7 @@ from official_cmlm.training.curve import write_curve
 from official_cmlm.training.inherited_fields import (
     encoding_length,
     is_for_sentences,
-    read_starting_encoder,
+    source_of_weights,
 )
 from official_cmlm.training.jax_loop import DeviceFailed, describe_device
 from official_cmlm.training.jax_loop import loop_of as jax_loop_of
@@ -415,15 +415,9 @@ def describe_run(
 ) -> None:
     """Describes `model_dir`, and the folder of the best checkpoint, as encoder directories."""
     config = task.encoder_config
-    if EncoderDirectory.is_at(model_dir) and checkpoints_of(model_dir):
-        # The training is resumed; the encoder that it started from may be gone.
-        known = read_starting_encoder(model_dir)
-        kept = (max(known.max_seq_length, task.trained_length), known.for_sentences)
-    else:
-        initial = params.task.init_checkpoint
-        start = read_starting_encoder(initial) if initial else None
-        trained = chosen_objectives(params.task.objectives)
-        kept = (encoding_length(start, task.trained_length), is_for_sentences(start, trained))
+    start = source_of_weights(params.task.init_checkpoint, model_dir)
+    longest = params.task.longest_sequence()
+    kept = (encoding_length(start, longest), is_for_sentences(start, task.chosen))
     describe(model_dir, config, task.vocabulary, *kept)
     if params.trainer.best_checkpoint_export_subdir and "eval" in mode:
         best = os.path.join(model_dir, params.trainer.best_checkpoint_export_subdir)

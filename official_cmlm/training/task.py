@@ -41,7 +41,7 @@ from official_cmlm.records.manifest import (
 from official_cmlm.sentence_encoder import SentenceEncoder
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 from official_cmlm.training.config import SentenceEncoderTaskConfig, chosen_objectives
-from official_cmlm.training.inherited_fields import encoding_length, read_starting_encoder
+from official_cmlm.training.inherited_fields import encoding_length, source_of_weights
 from official_cmlm.training.model import MultiObjectiveModel
 from official_cmlm.training.step import (
     GRADIENT_NORM,
@@ -171,14 +171,6 @@ class SentenceEncoderTask(base_task.Task):
         """The encoder's configuration with what depends on its vocabulary."""
         padding_id = self.vocabulary.special_ids["pad"]
         return self.task_config.encoder.for_vocabulary(len(self.vocabulary), padding_id)
-
-    @property
-    def trained_length(self) -> int:
-        """Longest sequence of the training data in tokens, which the encoder keeps as its own.
-
-        Position embeddings beyond it are not trained.
-        """
-        return self.task_config.longest_sequence()
 
     def input_folders(self) -> list[str]:
         """Returns all record folders that the task reads, each once."""
@@ -418,14 +410,10 @@ class SentenceEncoderTask(base_task.Task):
         """
         if self._sts_pairs is None:
             return None
-        try:
-            start = read_starting_encoder(self.task_config.init_checkpoint)
-        except UserError:
-            # There is none, or a resumed training's start is gone.
-            start = None
-        encoder = SentenceEncoder(
-            model.encoder, self.vocabulary, encoding_length(start, self.trained_length)
-        )
+        config = self.task_config
+        start = source_of_weights(config.init_checkpoint, self.logging_dir)
+        length = encoding_length(start, config.longest_sequence())
+        encoder = SentenceEncoder(model.encoder, self.vocabulary, length)
         return lambda: similarity_spearman(encoder.encode, self._sts_pairs)
 
     def reduce_aggregated_logs(

@@ -146,7 +146,8 @@ def test_a_language_model_leaves_the_vector_to_the_experiment(encoders):
     assert (encoder.pooling, encoder.normalize) == ("cls", False)
     assert notes == [
         f"task.encoder.pooling: cls, the experiment's, as that is no sentence encoder; {start} has "
-        "mean"
+        "mean",
+        f"length for encoding: 40 tokens, kept from {start}; the training reads 32",
     ]
 
 
@@ -235,10 +236,10 @@ def test_needs_are_what_the_file_itself_sets():
 
 @pytest.mark.long
 def test_a_trained_encoder_stays_one_of_sentences(encoders, tmp_path):
-    """Through a training of shorter texts; its length too. A language model does not become one."""
+    """Through a training of shorter texts; both keep their length. A language model stays one."""
     for name, experiment, length in (
         ("sentences", "recipes/adapt", 36),
-        ("language_model", "mlm/english_base", 24),
+        ("language_model", "mlm/english_base", 40),
     ):
         start, model = encoders / name, tmp_path / name
         records = tmp_path / f"{name}_records"

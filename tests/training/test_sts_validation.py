@@ -1,16 +1,24 @@
 """STS scores during training, and the best checkpoint by them."""
 
+import functools
 import json
+import shutil
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.metrics.similarity import similarity_spearman
+from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.training.run import check_best_metric, run
-from tests.conftest import WORDS
+from official_cmlm.training.run import check_best_metric, describe_run, run
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import WORDS, mirrored_strategy
+from tests.modeling.helpers import randomize
+from tests.training.helpers import task_config
 from tests.training.quick_runs import quick_runs
 from tests.training.test_run import tiny_run
 
@@ -68,12 +76,6 @@ def test_best_checkpoint_is_kept_by_its_score(records_dir, tmp_path, sts_file):
 
 def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     """The scorer reads the weights as they are, also mirrored ones."""
-    from official_cmlm.objectives.mlm import MlmConfig
-    from official_cmlm.training.task import SentenceEncoderTask
-    from tests.conftest import mirrored_strategy
-    from tests.modeling.helpers import randomize
-    from tests.training.helpers import task_config
-
     config = task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(sts_file))
     task = SentenceEncoderTask(config)
     with mirrored_strategy().scope():
@@ -85,13 +87,47 @@ def test_scores_follow_the_weights_under_two_replicas(records_dir, sts_file):
     assert scores[0] == scores[2] != scores[1]
 
 
+def test_a_pretrained_start_keeps_its_length(records_dir, tmp_path):
+    """The scores see words beyond the training's 24 tokens, also once the start is gone.
+
+    Each pair differs beyond them alone, so that cut pairs would all have the cosine 1.
+    """
+    rng = np.random.default_rng(0)
+    lines = []
+    for i in range(12):
+        same, *ends = (" ".join(rng.choice(WORDS, n)) for n in (31, 10, 10))
+        lines.append(f"g\tf\ty\t{i}\t{i % 5}\t{same} {ends[0]}\t{same} {ends[1]}")
+    sts_file = tmp_path / "sts.csv"
+    sts_file.write_text("\n".join(lines) + "\n")
+    start, model_dir = tmp_path / "start", tmp_path / "model"
+    plain = task_config(records_dir, {"mlm": MlmConfig()}, sts_file=str(sts_file))
+    task = SentenceEncoderTask(plain)
+    describe(start, task.encoder_config, task.vocabulary, 48, for_sentences=False)
+    params = tiny_run(records_dir, tmp_path).replace(task=plain.as_dict())
+    params.task.init_checkpoint = str(start)
+    task = SentenceEncoderTask(params.task, logging_dir=str(model_dir))
+    model = task.build_model()
+    randomize(model.encoder, 0)
+    whole, cut = (
+        similarity_spearman(
+            functools.partial(
+                SentenceEncoder(model.encoder, task.vocabulary, length).encode, on_long="ignore"
+            ),
+            sts.read_sts_benchmark(sts_file),
+        )
+        for length in (48, 24)
+    )
+    assert task.sts_scorer(model)() == pytest.approx(whole) != cut
+    describe_run(params, task, "train", str(model_dir))
+    tf.train.Checkpoint(step=tf.Variable(0)).save(str(model_dir / "ckpt"))
+    shutil.rmtree(start)
+    assert task.sts_scorer(model)() == pytest.approx(whole)
+    assert EncoderDirectory.open(model_dir).max_seq_length == 48
+
+
 @pytest.mark.parametrize(("text", "message"), [("a,b\n", r"sts\.csv: 0 "), (None, "missing")])
 def test_a_file_without_pairs_is_refused(records_dir, tmp_path, text, message):
     """Before the first step, by name."""
-    from official_cmlm.objectives.mlm import MlmConfig
-    from official_cmlm.training.task import SentenceEncoderTask
-    from tests.training.helpers import task_config
-
     path = tmp_path / "sts.csv"
     if text:
         path.write_text(text)
