@@ -1,10 +1,10 @@
 """Writes a vocabulary as the tokenizer files of a Hugging Face folder."""
 
-import json
 from pathlib import Path
 from typing import Any
 
 from official_cmlm.checkpoints.huggingface_tokenizer import BYTES_PER_CHARACTER
+from official_cmlm.files import write_json
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -12,8 +12,8 @@ from official_cmlm.tokenization import (
     WordPieceVocabulary,
 )
 from official_cmlm.tokenization.byte_pair import bare_tokenizer
-from official_cmlm.tokenization.sentence_piece_rust import bare_sentence_piece
-from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
+from official_cmlm.tokenization.sentence_piece import bare_sentence_piece
+from official_cmlm.tokenization.wordpiece import bare_wordpiece
 
 # Hugging Face's limit for a word's length; `BYTES_PER_CHARACTER` converts the limit of ours.
 _MIN_CHARACTERS = 100
@@ -73,7 +73,7 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
         ("tokenizer_config.json", settings),
         ("special_tokens_map.json", {k: v for k, v in settings.items() if k.endswith("_token")}),
     ):
-        (folder / name).write_text(json.dumps(values, indent=2) + "\n")
+        write_json(folder / name, values)
 
 
 def _wordpiece(vocabulary: WordPieceVocabulary) -> Any:

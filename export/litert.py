@@ -1,10 +1,7 @@
 """Writes an encoder directory as LiteRT models: fixed lengths, float or int8 weights."""
 
 import contextlib
-import json
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 
 import tensorflow as tf
 
@@ -13,7 +10,7 @@ from official_cmlm.checkpoints.huggingface_config import model_type_of
 from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import output_folder, staged_folder, write_json
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 from .huggingface_tokenizer import write_tokenizer
@@ -49,12 +46,7 @@ def export(
       UserError: if `model_dir` is not an encoder directory, for a length that its position table
         does not cover, or if `output_dir` exists.
     """
-    output = Path(os.path.expanduser(output_dir)).resolve()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not (output / DESCRIPTION).exists():
-            raise UserError(f"{output}: exists and holds no export; name another --export_dir")
-        if not overwrite:
-            raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
+    output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists())
     directory = EncoderDirectory.open(model_dir)
     encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
     config = encoder.config
@@ -83,7 +75,7 @@ def export(
             "prompts": dict(encoding.prompts),
             "weights": list(weights),
         }
-        (partial / DESCRIPTION).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        write_json(partial / DESCRIPTION, values)
     return sizes
 
 

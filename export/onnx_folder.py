@@ -1,18 +1,14 @@
 """Writes an encoder directory as ONNX graphs inside a sentence-transformers folder."""
 
-import json
-import os
 from collections.abc import Sequence
-from pathlib import Path
 
 from official_cmlm.backends.onnx import SUBFOLDER, graph_name, is_exported
 from official_cmlm.backends.onnx_graph import graph_of
-from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, write_published_settings
+from official_cmlm.checkpoints.encoder_directory import write_published_settings
 from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
-from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.checkpoints.weights import load_for_export
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
-from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import output_folder, read_object, staged_folder, write_json
 
 from . import sentence_transformers_folder
 from .huggingface_tokenizer import write_tokenizer
@@ -46,19 +42,9 @@ def export(
     Raises:
       UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.
     """
-    output = Path(os.path.expanduser(output_dir)).resolve()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not is_exported(output):
-            raise UserError(f"{output}: exists and holds no export; name another --export_dir")
-        if not overwrite:
-            raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    directory = EncoderDirectory.open(model_dir)
-    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    config, length = encoder.config, directory.length(seq_length)
-    if not 3 <= length <= config.max_seq_length:
-        raise UserError(
-            f"--seq_length must be 3 to {config.max_seq_length} (the position table), got {length}"
-        )
+    output = output_folder(output_dir, overwrite, is_exported)
+    directory, encoder, length = load_for_export(model_dir, override, seq_length)
+    config, vocabulary = encoder.config, directory.vocabulary
     values = config_json(config, vocabulary)
     known = config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
     # ALBERT's own SentencePiece tokenizer gives no token types.
@@ -67,15 +53,7 @@ def export(
     )
     with staged_folder(output) as partial:
         if known:
-            # Below a folder of its own, as the model card has the name of the folder.
-            inner = partial / "whole" / output.name
-            sentence_transformers_folder.export(
-                model_dir, str(inner), False, None, False, seq_length, override
-            )
-            for path in inner.iterdir():
-                path.rename(partial / path.name)
-            inner.rmdir()
-            inner.parent.rmdir()
+            sentence_transformers_folder.write(partial, directory, encoder, length)
         else:
             write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
             settings = directory.settings.exported(config.pooling, config.sentence_vector)
@@ -85,10 +63,5 @@ def export(
             graph = graph_of(encoder, vocabulary, length, precision, not without_types)
             (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
         # Programs that do not read sentence-transformers' settings cut and pad to this length.
-        _set_length(partial / "tokenizer_config.json", length)
-
-
-def _set_length(path: Path, length: int) -> None:
-    values = json.loads(path.read_text(encoding="utf-8"))
-    values["model_max_length"] = length
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+        path = partial / "tokenizer_config.json"
+        write_json(path, read_object(path) | {"model_max_length": length})

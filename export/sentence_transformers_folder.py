@@ -1,7 +1,5 @@
 """Writes an encoder directory as a folder that sentence-transformers loads, without PyTorch."""
 
-import json
-import os
 from pathlib import Path
 from typing import Any
 
@@ -21,10 +19,10 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     to_huggingface,
 )
 from official_cmlm.checkpoints.sentence_transformers_modules import DENSE_ACTIVATIONS, MODULES
-from official_cmlm.checkpoints.weights import load_encoder, load_head
+from official_cmlm.checkpoints.weights import load_for_export, load_head
 from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import output_folder, staged_folder, write_json
 from official_cmlm.modeling.language_model_head import head_variables
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 
@@ -63,20 +61,32 @@ def export(
       UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
         sentence-transformers lacks, or if `output_dir` exists already.
     """
-    output = Path(os.path.expanduser(output_dir)).resolve()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not (output / MODULES).exists():
-            raise UserError(f"{output}: exists and holds no export; name another --export_dir")
-        if not overwrite:
-            raise UserError(f"{output}: holds an export already; pass --overwrite or another name")
-    directory = EncoderDirectory.open(model_dir)
-    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    config, max_seq_length = encoder.config, directory.length(seq_length)
-    if not 3 <= max_seq_length <= config.max_seq_length:
-        raise UserError(
-            f"--seq_length must be 3 to {config.max_seq_length} (the position table), got "
-            f"{max_seq_length}"
-        )
+    output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists())
+    source = load_for_export(model_dir, override, seq_length)
+    with staged_folder(output) as partial:
+        write(partial, *source, with_head, results, publication)
+
+
+def write(
+    folder: Path,
+    directory: EncoderDirectory,
+    encoder: SentenceEncoderModel,
+    max_seq_length: int,
+    with_head: bool = False,
+    results: dict[str, Any] | None = None,
+    publication: Publication | None = None,
+) -> None:
+    """Writes the files into an existing folder, whose name is the model card's title.
+
+    Args:
+      folder: the folder.
+      directory, encoder, max_seq_length: see `weights.load_for_export`.
+      with_head, results, publication: see `export`.
+
+    Raises:
+      UserError: if the encoder has a part that sentence-transformers lacks, or no head.
+    """
+    config, vocabulary, model_dir = encoder.config, directory.vocabulary, directory.path
     if config.sentence_vector != "pooled":
         raise UserError(
             f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
@@ -96,9 +106,9 @@ def export(
         if head is None:
             raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
         tensors = _with_head(tensors, head_variables(head), config, values)
-    training = read_training(Path(model_dir))
+    training = read_training(model_dir)
     card = model_card(
-        name=output.name,
+        name=folder.name,
         config=config,
         architecture=values["model_type"],
         vocabulary=vocabulary,
@@ -108,15 +118,14 @@ def export(
         training=training,
         publication=publication or Publication(),
     )
-    with staged_folder(output) as partial:
-        _write_weights(partial, tensors)
-        write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
-        encoding = directory.settings.exported(config.pooling, config.sentence_vector)
-        _write_modules(partial, encoder, max_seq_length, encoding)
-        _write_json(partial / "config.json", values)
-        (partial / "README.md").write_text(card, encoding="utf-8")
-        if training.params is not None:
-            (partial / "params.yaml").write_text(training.params, encoding="utf-8")
+    _write_weights(folder, tensors)
+    write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
+    encoding = directory.settings.exported(config.pooling, config.sentence_vector)
+    _write_modules(folder, encoder, max_seq_length, encoding)
+    write_json(folder / "config.json", values)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    if training.params is not None:
+        (folder / "params.yaml").write_text(training.params, encoding="utf-8")
 
 
 def _tensors(
@@ -184,10 +193,10 @@ def _write_modules(
         {"idx": i, "name": str(i), "path": path, "type": _LIBRARY + kind}
         for i, (kind, path) in enumerate(modules)
     ]
-    _write_json(folder / MODULES, listed)
+    write_json(folder / MODULES, listed)
     for _, path in modules[1:]:
         (folder / path).mkdir()
-    _write_json(
+    write_json(
         folder / "1_Pooling" / "config.json",
         {
             "word_embedding_dimension": config.hidden_size,
@@ -197,14 +206,10 @@ def _write_modules(
     )
     if dense is not None:
         values, tensors = dense
-        _write_json(folder / "2_Dense" / "config.json", values)
+        write_json(folder / "2_Dense" / "config.json", values)
         _write_weights(folder / "2_Dense", tensors)
-    _write_json(
+    write_json(
         folder / "sentence_bert_config.json",
         {"max_seq_length": max_seq_length, "do_lower_case": False},
     )
     write_published_settings(folder, encoding)
-
-
-def _write_json(path: Path, values: Any) -> None:
-    path.write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")

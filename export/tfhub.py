@@ -1,7 +1,6 @@
 """Writes the TF-Hub pair and the serving model of an encoder directory."""
 
 import dataclasses
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -9,11 +8,11 @@ from pathlib import Path
 import tensorflow as tf
 import tf_keras
 
-from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
-from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME
+from official_cmlm.checkpoints.weights import load_for_export
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import read_text, staged_folder
+from official_cmlm.files import read_text, staged_folder, write_json
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 from official_cmlm.tokenization import Vocabulary
 
@@ -80,12 +79,8 @@ def export(
     version, added = _checked_version(output, version, overwrite)
     place = output / "serving" / str(version) if added else output
     tf_keras.mixed_precision.set_global_policy("float32")
-    directory = EncoderDirectory.open(model_dir)
-    encoder, vocabulary = load_encoder(directory, override, seq_length), directory.vocabulary
-    seq_length = directory.length(seq_length)
-    rows, width = encoder.config.max_seq_length, encoder.config.embedding_size
-    if not 3 <= seq_length <= rows:
-        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {seq_length}")
+    directory, encoder, seq_length = load_for_export(model_dir, override, seq_length)
+    vocabulary, width = directory.vocabulary, encoder.config.embedding_size
     if dim is not None and not 1 <= dim <= width:
         raise UserError(f"--dim must be 1 to {width}, the width of its embeddings; got {dim}")
     if normalize is not None:
@@ -96,7 +91,7 @@ def export(
         if dim is not None:
             described["dim"] = dim
         assets = _assets(Path(model_dir), Path(folder), vocabulary, described)
-        preprocess = Preprocess(vocabulary, seq_length, rows, assets)
+        preprocess = Preprocess(vocabulary, seq_length, encoder.config.max_seq_length, assets)
         if added:
             _save_serving(Serving(preprocess, encoder, dim, prompt=prompt), partial)
             return Exported((f"serving/{version}",), seq_length, prompt)
@@ -223,7 +218,7 @@ def _assets(
 ) -> dict[str, str]:
     """Files stored in both modules: vocabulary, what they compute, training config."""
     names = vocabulary.save(folder)
-    (folder / CONFIG_NAME).write_text(json.dumps(described, indent=2) + "\n")
+    write_json(folder / CONFIG_NAME, described)
     # The first file of a vocabulary has its entries, the last its settings.
     assets = {
         "vocab_file": str(folder / names[0]),

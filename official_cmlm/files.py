@@ -76,6 +76,11 @@ def atomic_write_text(path: str | os.PathLike, text: str) -> None:
         file.write(text.encode("utf-8", "replace"))
 
 
+def write_json(path: str | os.PathLike, values: Any) -> None:
+    """Writes values as JSON with an indent of two, as `atomic_write` does."""
+    atomic_write_text(path, json.dumps(values, indent=2) + "\n")
+
+
 def unfinished_path(path: Path) -> Path:
     """Returns a name beside `path` that no other process uses, on this host or another one."""
     # A name that is as long as names may be is cut.
@@ -261,6 +266,33 @@ def check_output(
     if os.path.lexists(name) and not overwrite:
         raise UserError(f"{name}: exists already; pass --overwrite or name another file to write")
     check_writable(name)
+
+
+def output_folder(
+    path: str | os.PathLike,
+    overwrite: bool,
+    is_ours: Callable[[Path], bool],
+    what: str = "export",
+    flag: str = "export_dir",
+) -> Path:
+    """Returns the absolute path of a folder that will be written, perhaps in place of an older one.
+
+    Args:
+      path: the folder.
+      overwrite: whether an older one may be replaced.
+      is_ours: whether a folder holds an older one.
+      what, flag: the kind of content, and the flag that names the folder, for messages.
+
+    Raises:
+      UserError: if the folder holds something else, or an older one without `overwrite`.
+    """
+    output = Path(os.path.expanduser(path)).resolve()
+    if output.exists() and (not output.is_dir() or any(output.iterdir())):
+        if not is_ours(output):
+            raise UserError(f"{output}: exists and holds no {what}; name another --{flag}")
+        if not overwrite:
+            raise UserError(f"{output}: holds an {what} already; pass --overwrite or another name")
+    return output
 
 
 def inside(folder: str | os.PathLike, name: str, source: str | os.PathLike) -> Path:

@@ -19,7 +19,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.configs.encoder import EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import read_object, write_json
 
 # Seconds that each backend is measured for, after a first batch that does not count.
 _SECONDS = 0.5
@@ -66,7 +66,7 @@ def open_folder(
     fastest = max(rates, key=rates.get)
     with contextlib.suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_text(path, json.dumps(known | {key: fastest}, indent=2) + "\n")
+        write_json(path, known | {key: fastest})
     return opened[fastest]
 
 

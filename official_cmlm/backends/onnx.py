@@ -42,9 +42,8 @@ from official_cmlm.tokenization import (
     WordPieceVocabulary,
     load_vocabulary,
 )
-from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
-from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
-from official_cmlm.tokenization.wordpiece_rust import RustWordPiece
+from official_cmlm.tokenization.sentence_piece import RustSentencePiece
+from official_cmlm.tokenization.wordpiece import MARKERS, RustWordPiece, read_wordpiece
 
 # Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"

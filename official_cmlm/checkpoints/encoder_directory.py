@@ -17,7 +17,6 @@ but the weights is read here, without TensorFlow; `weights` reads these.
 import dataclasses
 import functools
 import hashlib
-import json
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -409,7 +408,7 @@ def describe(
         values |= encoding.values()
     else:
         values |= {name: before[name] for name in _SETTINGS if name in before}
-    files.atomic_write_text(folder / CONFIG_NAME, json.dumps(values, indent=2) + "\n")
+    files.write_json(folder / CONFIG_NAME, values)
 
 
 def write_settings(folder: str | os.PathLike, settings: EncodingSettings) -> None:
@@ -422,7 +421,7 @@ def write_settings(folder: str | os.PathLike, settings: EncodingSettings) -> Non
     path = directory.path / CONFIG_NAME
     settings.check(path)
     kept = {name: value for name, value in directory.values.items() if name not in _SETTINGS}
-    files.atomic_write_text(path, json.dumps(kept | settings.values(), indent=2) + "\n")
+    files.write_json(path, kept | settings.values())
     if settings.ranges is not None:
         settings.ranges.save(directory.path)
     else:
@@ -452,6 +451,6 @@ def write_published_settings(folder: Path, settings: EncodingSettings) -> None:
         "default_prompt_name": settings.default_prompt_name,
         "similarity_fn_name": settings.similarity_fn_name,
     }
-    (folder / PROMPTS).write_text(json.dumps(values, indent=2) + "\n", encoding="utf-8")
+    files.write_json(folder / PROMPTS, values)
     if settings.ranges is not None:
         settings.ranges.save(folder)

@@ -19,16 +19,14 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncoderDirectory,
     check_vocabulary_size,
 )
-from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
-from official_cmlm.checkpoints.imported_encoder import (
-    ImportedEncoder,
-    ImportOptions,
-    Tensors,
+from official_cmlm.checkpoints.huggingface_tensors import (
     encoder_shapes,
     flat_shape,
     head_shapes,
 )
-from official_cmlm.checkpoints.json_files import read_json
+from official_cmlm.checkpoints.huggingface_tokenizer import guess_lower_case
+from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
+from official_cmlm.checkpoints.published_files import read_json
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.configs.encoder import ACTIVATIONS, EncoderConfig
 from official_cmlm.configs.yaml_loading import read_yaml

@@ -16,8 +16,7 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
 from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
-from official_cmlm.checkpoints.json_files import read_json
-from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
+from official_cmlm.checkpoints.published_files import read_json, read_tensors, weight_files
 from official_cmlm.checkpoints.sentence_transformers_modules import (
     MODULES,
     Dense,

@@ -4,7 +4,7 @@ import typing
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.json_files import typed
+from official_cmlm.checkpoints.published_files import typed
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import Vocabulary

@@ -6,17 +6,12 @@ reshapes, so a round trip gives equal bits.
 """
 
 import dataclasses
+import math
 import re
 
 import numpy as np
 
-from official_cmlm.checkpoints.imported_encoder import (
-    Tensors,
-    check_same_names,
-    encoder_shapes,
-    flat_shape,
-    head_shapes,
-)
+from official_cmlm.checkpoints.imported_encoder import Tensors
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 
@@ -87,6 +82,11 @@ _MPNET_BLOCK = _BERT_BLOCK | {
     "self_attention/attention_output": "attention.attn.o",
     "self_attention_layer_norm": "attention.LayerNorm",
 }
+_ROBERTA_HEAD = {
+    "head": {"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
+    "head_bias": "lm_head.bias",
+    "tied": {"lm_head.decoder.weight": "table", "lm_head.decoder.bias": "bias"},
+}
 ARCHITECTURES = {
     "bert": Architecture(
         prefix="bert.",
@@ -103,9 +103,7 @@ ARCHITECTURES = {
         prefix="roberta.",
         layers="encoder.layer.{}.",
         modules=_EMBEDDINGS | _BERT_BLOCK,
-        head={"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
-        head_bias="lm_head.bias",
-        tied={"lm_head.decoder.weight": "table", "lm_head.decoder.bias": "bias"},
+        **_ROBERTA_HEAD,
     ),
     "distilbert": Architecture(
         prefix="distilbert.",
@@ -123,9 +121,7 @@ ARCHITECTURES = {
             **_MPNET_BLOCK,
             "relative_attention_bias": "encoder.relative_attention_bias",
         },
-        head={"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
-        head_bias="lm_head.bias",
-        tied={"lm_head.decoder.weight": "table", "lm_head.decoder.bias": "bias"},
+        **_ROBERTA_HEAD,
     ),
     "albert": Architecture(
         prefix="albert.",
@@ -157,6 +153,73 @@ _PARAMETERS = {
     "beta": "bias",
     "embeddings": "weight",
 }
+
+
+_BLOCK_VECTORS = (
+    "self_attention/attention_output/bias",
+    "self_attention_layer_norm/gamma",
+    "self_attention_layer_norm/beta",
+    "output/bias",
+    "output_layer_norm/gamma",
+    "output_layer_norm/beta",
+)
+
+
+def encoder_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each encoder weight by name, pooler included."""
+    hidden, heads, inner = (
+        config.hidden_size,
+        config.num_attention_heads,
+        config.intermediate_size,
+    )
+    split, width = (heads, hidden // heads), config.token_width
+    shapes: dict[str, tuple[int, ...]] = {
+        "word_embeddings/embeddings": (config.vocab_size, width),
+        "position_embedding/embeddings": (config.max_position_embeddings, width),
+        "type_embeddings/embeddings": (max(config.type_vocab_size, 1), width),
+        "embeddings/layer_norm/gamma": (width,),
+        "embeddings/layer_norm/beta": (width,),
+    }
+    if config.embedding_width:
+        shapes["embedding_projection/kernel"] = (width, hidden)
+        shapes["embedding_projection/bias"] = (hidden,)
+    for layer in range(config.num_layers):
+        scope = f"transformer/layer_{layer}"
+        for name in ("query", "key", "value"):
+            shapes[f"{scope}/self_attention/{name}/kernel"] = (hidden, *split)
+            shapes[f"{scope}/self_attention/{name}/bias"] = split
+        shapes[f"{scope}/self_attention/attention_output/kernel"] = (*split, hidden)
+        shapes[f"{scope}/intermediate/kernel"] = (hidden, inner)
+        shapes[f"{scope}/intermediate/bias"] = (inner,)
+        shapes[f"{scope}/output/kernel"] = (inner, hidden)
+        shapes |= {f"{scope}/{name}": (hidden,) for name in _BLOCK_VECTORS}
+    if config.relative_position_buckets:
+        table = (config.relative_position_buckets, heads)
+        shapes["relative_attention_bias/embeddings"] = table
+    shapes["pooler_transform/kernel"] = (hidden, hidden)
+    shapes["pooler_transform/bias"] = (hidden,)
+    return shapes
+
+
+def head_shapes(config: EncoderConfig) -> dict[str, tuple[int, ...]]:
+    """Returns the shape of each weight of the language-model head by name."""
+    hidden, width = config.hidden_size, config.token_width
+    return {
+        "transform/dense/kernel": (hidden, width),
+        "transform/dense/bias": (width,),
+        "transform/LayerNorm/gamma": (width,),
+        "transform/LayerNorm/beta": (width,),
+        "output_bias/bias": (config.vocab_size,),
+    }
+
+
+def flat_shape(name: str, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Returns the shape of a weight without a dimension for heads: `[in, out]` or `[out]`."""
+    if "self_attention/attention_output/kernel" in name:
+        return (math.prod(shape[:-1]), shape[-1])
+    if name.endswith("kernel"):
+        return (shape[0], math.prod(shape[1:]))
+    return (math.prod(shape),) if name.endswith("bias") else shape
 
 
 def normal_name(name: str, architecture: Architecture) -> str:
@@ -243,7 +306,7 @@ def from_huggingface(
     has_head = any(theirs in tensors for theirs in heads.values())
     expected = {*names.values(), *(heads.values() if has_head else ())}
     found = (set(tensors) | surplus) - (set(architecture.tied) if has_head else set())
-    check_same_names(
+    _check_same_names(
         where,
         expected,
         found,
@@ -270,6 +333,26 @@ def from_huggingface(
                 "tie_word_embeddings: false); pass --drop_head to import the encoder alone"
             )
     return encoder, head
+
+
+def _check_same_names(where: str, expected: set[str], found: set[str], surplus_help: str) -> None:
+    """Raises `UserError` that lists missing and surplus tensors."""
+    missing, surplus = sorted(expected - found), sorted(found - expected)
+    if missing:
+        raise UserError(
+            f"{where}: {len(missing)} tensor(s) missing: {_few(missing)}; the checkpoint is "
+            "incomplete or of another architecture than its configuration says"
+        )
+    if surplus:
+        raise UserError(
+            f"{where}: {len(surplus)} tensor(s) that the encoder has no place for: "
+            f"{_few(surplus)}; {surplus_help}"
+        )
+
+
+def _few(names: list[str], most: int = 8) -> str:
+    listed = ", ".join(names[:most])
+    return listed + (f", … ({len(names) - most} more)" if len(names) > most else "")
 
 
 def _take(

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from official_cmlm.checkpoints.json_files import read_json, typed
+from official_cmlm.checkpoints.published_files import read_json, typed
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import (
     BytePairVocabulary,
@@ -26,8 +26,7 @@ from official_cmlm.tokenization.sentence_piece import (
 )
 from official_cmlm.tokenization.sentence_piece_model import NORMAL, USER_DEFINED
 from official_cmlm.tokenization.sentence_piece_rules import read_rules, rules_for_single_characters
-from official_cmlm.tokenization.wordpiece import MARKERS, check_wordpiece
-from official_cmlm.tokenization.wordpiece_rust import bare_wordpiece
+from official_cmlm.tokenization.wordpiece import MARKERS, bare_wordpiece, check_wordpiece
 
 # Hugging Face limits the length of a word in characters, this project in bytes. Only scripts
 # without spaces between words have such long words; they need three bytes per character.

@@ -16,7 +16,7 @@ from official_cmlm.checkpoints.imported_encoder import (
 )
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.errors import UserError
-from official_cmlm.files import staged_folder
+from official_cmlm.files import output_folder, staged_folder
 
 
 def read_source(path: str, options: ImportOptions) -> ImportedEncoder:
@@ -74,12 +74,7 @@ def import_checkpoint(
       UserError: if the source cannot be imported, or the output folder exists already.
     """
     path = os.fspath(path)
-    output = Path(os.path.expanduser(output_dir)).resolve()
-    if output.exists() and (not output.is_dir() or any(output.iterdir())):
-        if not EncoderDirectory.is_at(output):
-            raise UserError(f"{output}: exists and holds no encoder; name another --output_dir")
-        if not overwrite:
-            raise UserError(f"{output}: holds an encoder already; pass --overwrite or another name")
+    output = output_folder(output_dir, overwrite, EncoderDirectory.is_at, "encoder", "output_dir")
     imported = read_source(path, options or ImportOptions())
     check_finite(path, imported)
     model, head = build(imported)

@@ -6,12 +6,17 @@ from typing import Any
 
 import numpy as np
 
+from official_cmlm import files
 from official_cmlm.checkpoints.encoder_directory import PROMPTS, EncodingSettings
-from official_cmlm.checkpoints.json_files import read_any_json, read_json, typed
-from official_cmlm.checkpoints.safetensors_files import read_tensors, weight_files
+from official_cmlm.checkpoints.published_files import (
+    ADVICE,
+    read_json,
+    read_tensors,
+    typed,
+    weight_files,
+)
 from official_cmlm.configs.encoder import POOLINGS
 from official_cmlm.errors import UserError
-from official_cmlm.files import inside
 
 MODULES = "modules.json"
 # The switch of a pooling in older configurations -> its name, which newer ones have too.
@@ -72,7 +77,7 @@ def read_modules(folder: Path) -> Modules:
       UserError: for modules or settings that the encoder cannot represent, by name.
     """
     path = folder / MODULES
-    listed = read_any_json(path)
+    listed = files.read_json(path, ADVICE)
     try:
         modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in listed]
     except (KeyError, TypeError):
@@ -92,7 +97,7 @@ def read_modules(folder: Path) -> Modules:
         )
     for _, name in modules:
         # The empty path is the folder itself.
-        inside(folder, name or ".", path)
+        files.inside(folder, name or ".", path)
     encoding = EncodingSettings.of_values(read_json(folder / PROMPTS), folder / PROMPTS)
     _check_prompts_are_pooled(folder / modules[1][1] / "config.json", encoding)
     transformer = folder / modules[0][1]

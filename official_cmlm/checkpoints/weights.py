@@ -109,6 +109,27 @@ def load_encoder(
     return encoder
 
 
+def load_for_export(
+    model_dir: str | os.PathLike,
+    override: VectorOverride,
+    seq_length: int | None,
+) -> tuple[EncoderDirectory, SentenceEncoderModel, int]:
+    """Opens the encoder directory of an export.
+
+    Returns:
+      The directory, its encoder, and what texts are cut to, in tokens.
+
+    Raises:
+      UserError: as `load_encoder`; also for a length that the position table does not cover.
+    """
+    directory = EncoderDirectory.open(model_dir)
+    encoder, length = load_encoder(directory, override, seq_length), directory.length(seq_length)
+    rows = encoder.config.max_seq_length
+    if not 3 <= length <= rows:
+        raise UserError(f"--seq_length must be 3 to {rows} (the position table), got {length}")
+    return directory, encoder, length
+
+
 def _overridden(
     config: EncoderConfig,
     override: VectorOverride,

@@ -1,6 +1,5 @@
 """`Index`: texts with their vectors, searched by meaning, saved and loaded."""
 
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,12 +12,12 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import PROBES, Encode, checked
 from official_cmlm.files import (
     atomic_write,
-    atomic_write_text,
     read_object,
     report_write_errors,
     sha256,
     staged_folder,
     write_array,
+    write_json,
 )
 from official_cmlm.nearest import import_faiss, unit
 from official_cmlm.search.growing import Texts
@@ -249,7 +248,7 @@ class Index:
                 with atomic_write(folder / f"{name}.npy") as file:
                     write_array(file, array)
                 description["sha256"][f"{name}.npy"] = sha256(folder / f"{name}.npy")
-            atomic_write_text(folder / _DESCRIPTION, json.dumps(description, indent=2) + "\n")
+            write_json(folder / _DESCRIPTION, description)
 
     @classmethod
     def load(

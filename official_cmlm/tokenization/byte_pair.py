@@ -14,6 +14,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.files import atomic_write_text, read_object, read_text
 from official_cmlm.tokenization.vocabulary import (
+    ROLES,
     AfterSpace,
     GraphTokenizer,
     TokenRows,
@@ -46,13 +47,9 @@ class BytePairVocabulary(Vocabulary):
     add_prefix_space: bool = False
 
     kind: ClassVar[str] = "byte_pair"
-    special_tokens: ClassVar[dict[str, str]] = {
-        "pad": "<pad>",
-        "unknown": "<unk>",
-        "cls": "<s>",
-        "sep": "</s>",
-        "mask": "<mask>",
-    }
+    special_tokens: ClassVar[dict[str, str]] = dict(
+        zip(ROLES, ("<pad>", "<unk>", "<s>", "</s>", "<mask>"))
+    )
 
     def continues_word(self, token: str) -> bool:
         # A word's token begins with its space; a punctuation mark without one belongs to the word.

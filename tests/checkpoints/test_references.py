@@ -14,7 +14,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.modeling.cpu_forward import embed, inference_weights
 from official_cmlm.modeling.relative_positions import buckets_of_distances
 from official_cmlm.sentence_encoder import SentenceEncoder
-from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
+from official_cmlm.tokenization.sentence_piece import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 
 SENTENCE_PIECE = ("xlm_roberta", "camembert", "multilingual_minilm", "albert")

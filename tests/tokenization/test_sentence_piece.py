@@ -18,11 +18,11 @@ from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import build_graph_tokenizer, build_tokenizer, load_vocabulary
 from official_cmlm.tokenization.sentence_piece import (
+    RustSentencePiece,
     parse,
     read_sentence_piece,
     sentence_piece_vocabulary,
 )
-from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES
 from tests.tokenization.texts import HAND_MADE, LONG
 

@@ -17,7 +17,11 @@ from export.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import build_tokenizer, load_vocabulary
-from official_cmlm.tokenization.sentence_piece import parse, sentence_piece_vocabulary
+from official_cmlm.tokenization.sentence_piece import (
+    RustSentencePiece,
+    parse,
+    sentence_piece_vocabulary,
+)
 from official_cmlm.tokenization.sentence_piece_graph import STEPS as GRAPH_STEPS
 from official_cmlm.tokenization.sentence_piece_rules import (
     WHITE_SPACE,
@@ -25,7 +29,6 @@ from official_cmlm.tokenization.sentence_piece_rules import (
     rules_for_single_characters,
     write_rules,
 )
-from official_cmlm.tokenization.sentence_piece_rust import RustSentencePiece
 from tests.checkpoints.helpers import REFERENCES
 from tests.tokenization.test_sentence_piece import check_graphs
 from tests.tokenization.texts import HAND_MADE, LONG

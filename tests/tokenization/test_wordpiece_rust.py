@@ -5,8 +5,7 @@ import unicodedata
 
 import pytest
 
-from official_cmlm.tokenization.wordpiece import WordPieceVocabulary
-from official_cmlm.tokenization.wordpiece_rust import RustWordPiece
+from official_cmlm.tokenization.wordpiece import RustWordPiece, WordPieceVocabulary
 from tests.checkpoints.helpers import TEXTS
 
 SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")

@@ -1,19 +1,61 @@
-"""Reads the weights of a Hugging Face folder: safetensors files, single or sharded."""
+"""Reads the files of public checkpoints: JSON, and weights as safetensors, single or sharded."""
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from official_cmlm.checkpoints.json_files import read_any_json
+from official_cmlm import files
 from official_cmlm.errors import UserError
-from official_cmlm.files import inside
 
+ADVICE = "fetch it again"
+_NAMES = {dict: "an object", list: "a list", str: "a string", bool: "true or false"}
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 # Half precisions are converted to float32, which is exact.
 _DTYPES = ("F32", "F16", "BF16")
 _PICKLED = ("pytorch_model*.bin", "*.pt", "*.pth", "*.ckpt", "pytorch_model.bin.index.json")
+
+
+def read_json(path: Path, required: bool = False) -> dict[str, Any]:
+    """Reads a JSON object.
+
+    Args:
+      path: the file.
+      required: raise if it is missing instead of returning an empty object.
+
+    Raises:
+      UserError: if the file does not hold a JSON object.
+    """
+    if not path.exists() and not required:
+        return {}
+    return files.read_object(path, ADVICE)
+
+
+def typed(path: Path, values: dict[str, Any], key: str, kind: type, default: Any = None) -> Any:
+    """Returns `values[key]` after a check of its type; `default` if it is absent or null.
+
+    Args:
+      path: the file, for messages.
+      values: a JSON object.
+      key: the key to read.
+      kind: `int`, `float` (integers are accepted), `bool`, `str`, `dict` or `list`.
+      default: the value if the key is absent or null.
+
+    Raises:
+      UserError: if the value is of another type.
+    """
+    value = values.get(key)
+    if value is None:
+        return default
+    matches = isinstance(value, (int, float) if kind is float else kind)
+    # A larger whole number cannot be a float.
+    matches = matches and not (kind is float and abs(value) >= 1 << 1023)
+    if not matches or (isinstance(value, bool) and kind is not bool):
+        expected = _NAMES.get(kind, f"a number ({kind.__name__})")
+        raise UserError(f"{path}: {key} must be {expected}, got {value!r:.60}; fetch it again")
+    return float(value) if kind is float else value
 
 
 def weight_files(folder: Path) -> dict[Path, list[str] | None]:
@@ -48,27 +90,27 @@ def weight_files(folder: Path) -> dict[Path, list[str] | None]:
 
 def _shards(folder: Path) -> dict[Path, list[str] | None]:
     path = folder / INDEX
-    values = read_any_json(path)
+    values = files.read_json(path, ADVICE)
     if not isinstance(values, dict) or not isinstance(values.get("weight_map"), dict):
         raise UserError(f"{path}: no index of safetensors shards (no weight_map); fetch it again")
-    files: dict[Path, list[str] | None] = {}
+    shards: dict[Path, list[str] | None] = {}
     for tensor, name in sorted(values["weight_map"].items()):
-        files.setdefault(inside(folder, name, path), []).append(tensor)
-    missing = [file.name for file in files if not file.exists()]
+        shards.setdefault(files.inside(folder, name, path), []).append(tensor)
+    missing = [file.name for file in shards if not file.exists()]
     if missing:
         raise UserError(
             f"{path}: lists {', '.join(missing)}, not in the folder; fetch the missing shard(s)"
         )
-    return files
+    return shards
 
 
 def read_tensors(
-    files: dict[Path, list[str] | None], wanted: Callable[[str], bool]
+    paths: dict[Path, list[str] | None], wanted: Callable[[str], bool]
 ) -> tuple[dict[str, np.ndarray], set[str]]:
     """Reads the wanted tensors.
 
     Args:
-      files: see `weight_files`.
+      paths: see `weight_files`.
       wanted: whether to read a tensor, by its name.
 
     Returns:
@@ -82,7 +124,7 @@ def read_tensors(
 
     tensors: dict[str, np.ndarray] = {}
     others: set[str] = set()
-    for path, expected in files.items():
+    for path, expected in paths.items():
         try:
             # Opening checks header, offsets and file size against each other.
             with safe_open(path, framework="np") as file:
