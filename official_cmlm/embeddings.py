@@ -147,12 +147,19 @@ def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = Non
       ValueError: for another precision.
       UserError: without ranges that are required.
     """
-    check_precision(precision)
+    if precision not in PRECISIONS:
+        hint = ""
+        if precision == "bfloat16":
+            hint = "; that of the arithmetic is an argument of SentenceEncoder.load"
+        raise ValueError(
+            f"precision of embeddings must be one of {', '.join(PRECISIONS)}; "
+            f"got {precision!r}{hint}"
+        )
     if precision == "float32":
         return embeddings.astype(np.float32, copy=False)
     if precision.endswith("binary"):
         bits = to_ubinary(embeddings)
-        return bits if precision == "ubinary" else _signed(bits)
+        return bits if precision == "ubinary" else (bits ^ np.uint8(128)).view(np.int8)
     if ranges is None:
         raise UserError(
             f"precision {precision} needs the range of each dimension: call calibrate(texts) with "
@@ -162,54 +169,21 @@ def quantize(embeddings: np.ndarray, precision: str, ranges: Ranges | None = Non
     return codes if precision == "int8" else codes.view(np.uint8) ^ np.uint8(128)
 
 
-def check_precision(precision: str) -> None:
-    """Raises `ValueError` for an unknown precision of embeddings."""
-    if precision not in PRECISIONS:
-        hint = ""
-        if precision == "bfloat16":
-            hint = "; that of the arithmetic is an argument of SentenceEncoder.load"
-        raise ValueError(
-            f"precision of embeddings must be one of {', '.join(PRECISIONS)}; "
-            f"got {precision!r}{hint}"
-        )
-
-
-def _signed(levels: np.ndarray) -> np.ndarray:
-    """Maps 0 … 255 to -128 … 127."""
-    return (levels ^ np.uint8(128)).view(np.int8)
-
-
-def _dot(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return a @ b.T
-
-
-def _cosine(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return unit(a) @ unit(b).T
-
-
-def _euclidean(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return _distances(a, b, lambda difference: np.sqrt(np.square(difference).sum(axis=-1)))
-
-
-def _manhattan(a: np.ndarray, b: np.ndarray) -> np.ndarray:
-    return _distances(a, b, lambda difference: np.abs(difference).sum(axis=-1))
-
-
-def _distances(
-    a: np.ndarray, b: np.ndarray, length: Callable[[np.ndarray], np.ndarray]
-) -> np.ndarray:
+def _distances(a: np.ndarray, b: np.ndarray, order: int) -> np.ndarray:
+    """Returns the negated distances in the norm of an order, float32 `[n, m]`."""
     found = np.empty([len(a), len(b)], np.float32)
     for row, vector in enumerate(a):
         for start in range(0, len(b), _BLOCK):
-            found[row, start : start + _BLOCK] = -length(vector - b[start : start + _BLOCK])
+            part = vector - b[start : start + _BLOCK]
+            found[row, start : start + _BLOCK] = -np.linalg.norm(part, order, axis=-1)
     return found
 
 
 SIMILARITIES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
-    "cosine": _cosine,
-    "dot": _dot,
-    "euclidean": _euclidean,
-    "manhattan": _manhattan,
+    "cosine": lambda a, b: unit(a) @ unit(b).T,
+    "dot": lambda a, b: a @ b.T,
+    "euclidean": lambda a, b: _distances(a, b, 2),
+    "manhattan": lambda a, b: _distances(a, b, 1),
 }
 
 

@@ -6,12 +6,13 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from official_cmlm import progress
 from official_cmlm.backends import Backend, open_folder
 from official_cmlm.checkpoints.encoder_directory import (
     NO_SETTINGS,
@@ -20,7 +21,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     write_settings,
 )
 from official_cmlm.configs.encoder import VectorOverride
-from official_cmlm.embeddings import Ranges, check_precision, quantize, similarity
+from official_cmlm.embeddings import Ranges, quantize, similarity
 from official_cmlm.errors import UserError
 from official_cmlm.nearest import unit
 from official_cmlm.tokenization import Tokenizer, TokenRows, Vocabulary, build_tokenizer
@@ -95,7 +96,9 @@ class SentenceEncoder:
         if isinstance(model, Backend):
             backend = model
         else:
-            backend = _of_keras(model, precision)
+            from official_cmlm.backends.tensorflow import TensorFlowBackend
+
+            backend = TensorFlowBackend(model, precision)
             settings = dataclasses.replace(settings, normalize=model.config.normalize)
         rows = backend.max_positions
         if not 3 <= max_seq_length <= rows:
@@ -258,7 +261,8 @@ class SentenceEncoder:
         sentences = _checked_sentences(sentences)
         if on_long not in ON_LONG:
             raise ValueError(f"on_long must be one of {', '.join(ON_LONG)}; got {on_long!r}")
-        self._check_finish(normalize, truncate_dim, precision)
+        # A wrong argument is an error before any work.
+        self._finish(self._rows(0), normalize, truncate_dim, precision)
         prompt = self._prompt(prompt_name, prompt)
         truncated = _Truncated(self.max_seq_length)
         rows = self._token_rows(sentences, prompt, None if on_long == "ignore" else truncated)
@@ -321,7 +325,8 @@ class SentenceEncoder:
           TypeError, UserError: as `encode`.
         """
         several = _checked_sentences([texts] if isinstance(texts, str) else texts)
-        self._check_finish(normalize, truncate_dim, precision)
+        # A wrong argument is an error before any work.
+        self._finish(self._rows(0), normalize, truncate_dim, precision)
         prompt = self._prompt(prompt_name, prompt)
         ids = [row for c in _chunks(several, None, prompt) for row in self._ids(c)]
         ahead = _common_starts(self._ids([prompt])[0], ids) if prompt else [0] * len(ids)
@@ -382,17 +387,6 @@ class SentenceEncoder:
         """
         return similarity(a, b, self.similarity_fn_name)
 
-    def embed_together(self, sentences: Sequence[str]) -> np.ndarray:
-        """Embeds sentences as one batch, regardless of their lengths; for measurements.
-
-        Returns:
-          float32 `[n, dimension]`, as `encode(sentences, prompt="", on_long="ignore")`.
-
-        Raises:
-          TypeError: as `encode`.
-        """
-        return self.backend.embed(*self._padded(self._token_rows(_checked_sentences(sentences))))
-
     def count_tokens(
         self,
         sentences: Sequence[str],
@@ -448,7 +442,7 @@ class SentenceEncoder:
         if batch_size < 1:
             raise ValueError(f"batch_size must be at least 1, got {batch_size}")
         lengths = _lengths(rows)
-        embeddings = np.zeros([len(lengths), self.dimension], np.float32)
+        embeddings = self._rows(len(lengths))
 
         def run(chosen: np.ndarray) -> np.ndarray:
             return self.backend.embed(*self._padded(rows, chosen))
@@ -463,19 +457,16 @@ class SentenceEncoder:
                 _check_finite(vectors, chosen if numbers is None else numbers[chosen])
         return embeddings
 
-    def _check_finish(self, normalize: bool, truncate_dim: int | None, precision: str) -> None:
-        """Raises the errors of `_finish` before any work."""
-        check_precision(precision)
-        if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
-            raise ValueError(f"truncate_dim must be 1 to {self.dimension}, got {truncate_dim}")
-        empty = np.zeros([0, self.dimension], np.float32)
-        self._finish(empty, normalize, truncate_dim, precision)
+    def _rows(self, count: int) -> np.ndarray:
+        return np.zeros([count, self.dimension], np.float32)
 
     def _finish(
         self, embeddings: np.ndarray, normalize: bool, truncate_dim: int | None, precision: str
     ) -> np.ndarray:
         """Shortens, scales and quantises, in the order of sentence-transformers."""
-        if truncate_dim is not None and truncate_dim < self.dimension:
+        if truncate_dim is not None and not 1 <= truncate_dim <= self.dimension:
+            raise ValueError(f"truncate_dim must be 1 to {self.dimension}, got {truncate_dim}")
+        if truncate_dim not in (None, self.dimension):
             embeddings = embeddings[:, :truncate_dim].copy()
         if normalize:
             unit(embeddings, in_place=True)
@@ -553,12 +544,6 @@ class SentenceEncoder:
         ids[:, 0] = ids_of["cls"]
         ids[np.arange(len(chosen)), lengths - 1] = ids_of["sep"]
         return ids, lengths
-
-
-def _of_keras(model: "SentenceEncoderModel", precision: str) -> Backend:
-    from official_cmlm.backends.tensorflow import TensorFlowBackend
-
-    return TensorFlowBackend(model, precision)
 
 
 def _lengths(rows: TokenRows) -> np.ndarray:
@@ -730,12 +715,8 @@ def _check_finite(vectors: np.ndarray, chosen: np.ndarray) -> None:
 
 def _progress(results: Iterable[tuple], show: bool, total: int) -> Iterator[tuple]:
     """Passes on (indices, vectors) of batches and draws the number of finished sentences."""
-    if not show:
-        yield from results
-        return
-    from official_cmlm import progress
-
-    with progress.bar(total, "sentence", "encode") as bar:
+    with progress.bar(total, "sentence", "encode") if show else nullcontext() as bar:
         for chosen, vectors in results:
             yield chosen, vectors
-            bar.update(len(chosen))
+            if bar is not None:
+                bar.update(len(chosen))

@@ -182,22 +182,28 @@ def tiny_encoder_config(**overrides):
     return EncoderConfig(**(values | overrides))
 
 
-@pytest.fixture(scope="session")
-def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
-    """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
+def write_encoder(folder: Path, vocabulary, max_seq_length: int = 24, model=None, **overrides):
+    """Writes an encoder directory, of a tiny encoder with random weights or of `model`."""
     import tensorflow as tf
 
-    from export import tfhub
     from official_cmlm.checkpoints.encoder_directory import describe
     from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
-    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.3)
+    overrides = {"vocab_size": len(vocabulary)} | overrides
+    model = model or SentenceEncoderModel(tiny_encoder_config(**overrides))
+    describe(folder, model.config, vocabulary, max_seq_length)
+    tf.train.Checkpoint(encoder=model).save(str(folder / "ckpt"))
+    return folder
+
+
+@pytest.fixture(scope="session")
+def exported(tmp_path_factory: pytest.TempPathFactory, vocabulary) -> tuple[Path, Path]:
+    """Makes a random encoder with dropout: (encoder directory, its TF-Hub export)."""
+    from export import tfhub
 
     def write(folder: Path) -> None:
-        model = folder / "model"
-        describe(model, config, vocabulary, max_seq_length=24)
+        model = write_encoder(folder / "model", vocabulary, dropout_rate=0.3)
         (model / "params.yaml").write_text("task: {}\n")
-        tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(model / "ckpt"))
         tfhub.export(str(model), str(folder / "out"), None, overwrite=False)
 
     folder = shared_folder(tmp_path_factory, "tfhub", write)

@@ -7,25 +7,14 @@ import types
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
-from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.encoders import by_language, open_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.conftest import tiny_encoder_config
+from tests.conftest import write_encoder
 
 TEXTS = ["The cat sat on the mat.", "dog", "a bird flew under the tree slowly and then", ""]
-
-
-def write_encoder(folder, vocabulary):
-    """Writes an encoder directory with random weights."""
-    config = tiny_encoder_config(vocab_size=len(vocabulary))
-    describe(folder, config, vocabulary, max_seq_length=24)
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
-    return folder
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,8 @@ def test_the_distribution_without_tensorflow(tmp_path):
     """In a fresh environment with what it requires; needs the package index."""
     from export import onnx_folder
     from official_cmlm import SentenceEncoder
-    from tests.backends.test_onnx import SENTENCES, write_encoder
+    from tests.backends.test_onnx import SENTENCES
+    from tests.conftest import write_encoder
     from tests.tokenization.test_wordpiece_rust import vocabulary
 
     entries = vocabulary(True, "tensorflow_text")

@@ -11,18 +11,13 @@ import official_cmlm
 from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from tests.conftest import make_documents, tiny_encoder_config
+from tests.conftest import make_documents, tiny_encoder_config, write_encoder
 
 
 @pytest.fixture(scope="module")
 def encoder_dir(tmp_path_factory, vocabulary):
-    folder = tmp_path_factory.mktemp("encoder")
-    config = tiny_encoder_config(vocab_size=len(vocabulary), dropout_rate=0.1)
-    describe(folder, config, vocabulary, max_seq_length=32)
     tf.random.set_seed(1)
-    model = SentenceEncoderModel(config)
-    tf.train.Checkpoint(encoder=model).save(str(folder / "ckpt"))
-    return folder
+    return write_encoder(tmp_path_factory.mktemp("encoder"), vocabulary, 32, dropout_rate=0.1)
 
 
 @pytest.fixture(scope="module")
@@ -55,11 +50,17 @@ def test_order_and_batches_do_not_matter(encoder, sentences, batch_size):
 def test_a_vector_does_not_depend_on_its_batch(encoder, sentences):
     """Alone, and in random batches with any padding: to rounding. Elements are about 1."""
     texts = [*sentences, "", *("the cat " * count for count in range(1, 16))]
-    expected = np.concatenate([encoder.embed_together([text]) for text in texts])
+
+    def together(texts):
+        inputs = encoder.inputs(texts)
+        lengths = tf.reduce_sum(inputs["input_mask"], axis=1).numpy()
+        return encoder.backend.embed(inputs["input_word_ids"].numpy(), lengths)
+
+    expected = np.concatenate([together([text]) for text in texts])
     random = np.random.default_rng(4)
     for _ in range(20):
         chosen = random.permutation(len(texts))[: random.integers(2, len(texts))]
-        found = encoder.embed_together([texts[i] for i in chosen])
+        found = together([texts[i] for i in chosen])
         np.testing.assert_allclose(found, expected[chosen], atol=1e-6, rtol=0)
 
 

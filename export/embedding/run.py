@@ -306,7 +306,7 @@ def _finish(job: Job, folder: Path, plan: dict[str, Any]) -> dict[str, Any]:
         "columns": columns,
         "dtype": dtype,
         "precision": job.settings.precision,
-        "encoder": {"path": job.settings.model_dir, "fingerprint": job.encoder_digest},
+        "encoder": {"path": job.settings.model_dir, "digest": job.encoder_digest},
         **{name: plan[name] for name in ("settings", "reading", "files")},
         "shards": shards,
     }

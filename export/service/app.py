@@ -175,19 +175,13 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 
     @app.get("/v1/models")
     async def models(request: fastapi.Request) -> Response:
-        try:
-            authorised(request)
-        except Refused as error:
-            return refusal(error)
+        authorised(request)
         return answer(json.dumps({"object": "list", "data": [described()]}).encode())
 
     @app.get("/v1/models/{name:path}")
     async def model(request: fastapi.Request, name: str) -> Response:
-        try:
-            authorised(request)
-            _check_model(name, settings)
-        except Refused as error:
-            return refusal(error)
+        authorised(request)
+        _check_model(name, settings)
         return answer(json.dumps(described()).encode())
 
     @app.get("/health")
@@ -196,11 +190,11 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
 
     @app.get("/metrics")
     async def measured(request: fastapi.Request) -> Response:
-        try:
-            authorised(request)
-        except Refused as error:
-            return refusal(error)
+        authorised(request)
         return Response(generate_latest(metrics.registry), media_type=CONTENT_TYPE_LATEST)
+
+    async def refused(_: fastapi.Request, error: Refused) -> Response:
+        return refusal(error)
 
     async def unknown(request: fastapi.Request, error: Exception) -> Response:
         status = getattr(error, "status_code", 404)
@@ -208,6 +202,7 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
         return refusal(Refused(status, one_line(message)))
 
     app.add_middleware(_AtOnce, most=settings.requests)
+    app.add_exception_handler(Refused, refused)
     app.add_exception_handler(404, unknown)
     app.add_exception_handler(405, unknown)
     return app
@@ -258,29 +253,22 @@ class _Held:
             account.release()
 
 
+@dataclasses.dataclass
 class _Account:
-    def __init__(self, held: _Held) -> None:
-        self._held, self._size = held, 0
+    held: _Held
+    size: int = 0
 
-    def take(self, size: int) -> None:
-        """Adds bytes.
-
-        Raises:
-          Overloaded: they do not fit.
-        """
-        self.check(size)
-        self._held.free -= size
-        self._size += size
-
-    def check(self, size: int) -> None:
-        """Raises `Overloaded` if so many bytes do not fit."""
-        if size > self._held.free:
+    def take(self, size: int, more: int) -> None:
+        """Adds bytes; raises `Overloaded` if these, or `more` of them, do not fit."""
+        if more > self.held.free:
             raise Overloaded
+        self.held.free -= size
+        self.size += size
 
     def release(self) -> None:
         """Gives all back."""
-        self._held.free += self._size
-        self._size = 0
+        self.held.free += self.size
+        self.size = 0
 
 
 def _overloaded(settings: Settings) -> Refused:
@@ -306,8 +294,7 @@ async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
                     if refused is None:
                         if max(size, announced) > settings.max_body_bytes:
                             raise _too_large(settings)
-                        account.check(announced - size + len(part))
-                        account.take(len(part))
+                        account.take(len(part), max(announced - size, 0) + len(part))
                         parts.append(part)
                 except (Refused, Overloaded) as error:
                     refused = error if isinstance(error, Refused) else _overloaded(settings)

@@ -30,30 +30,18 @@ _CONTRIB = "com.microsoft"
 _MOST_BYTES = (1 << 31) - (1 << 20)
 # A lower bound of GELU.
 _LOWEST_GELU = -0.17
+# Of `onnx.TensorProto.DataType`.
+_FLOAT, _INT32, _INT64 = 1, 6, 7
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
 # Key of the metadata with the `GraphDescription`.
 METADATA = "official_cmlm"
 
 
-@dataclasses.dataclass(frozen=True)
-class Weights8:
-    """The rounding of weights to 8 bits.
-
-    Attributes:
-      largest: the largest integer; the smallest is its negative. AVX2 without VNNI sums two 8-bit
-        products in 16 bits, which saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
-    """
-
-    largest: int
-
-
-# End of the file's name -> rounding of its weights; None: float32.
-PRECISIONS: dict[str, Weights8 | None] = {
-    "float32": None,
-    "qint8_avx2": Weights8(64),
-    "qint8_avx512_vnni": Weights8(127),
-}
+# Precision, the end of a file's name -> the largest integer of its weights, whose negative is the
+# smallest; None: float32. AVX2 without VNNI sums two 8-bit products in 16 bits, which
+# saturate: 2 · 255 · 127 is above 32,767, 2 · 255 · 64 is not.
+PRECISIONS: dict[str, int | None] = {"float32": None, "qint8_avx2": 64, "qint8_avx512_vnni": 127}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -144,8 +132,8 @@ def write_graph(
 
     graph = _Graph(PRECISIONS[description.precision])
     read = _Read(weights)
-    encoder = _Encoder(graph, read, config)
-    encoder.build(projection, token_types and config.type_vocab_size > 0)
+    names = [IDS, MASK, *([TYPES] if token_types and config.type_vocab_size else [])]
+    _Encoder(graph, read, config).build(projection, TYPES in names)
     # Every encoder has BERT's pooler, but only some vectors go through it.
     unread = sorted(name for name in read.unread() if not name.startswith("pooler_transform/"))
     if unread:
@@ -160,7 +148,13 @@ def write_graph(
             "the backend tensorflow, or export it with export.export_tfhub"
         )
     model = helper.make_model(
-        graph.finished(encoder.inputs, encoder.outputs),
+        graph.finished(
+            {name: ["batch", "seq"] for name in names},
+            {
+                TOKENS: ["batch", "seq", config.hidden_size],
+                SENTENCE: ["batch", config.embedding_size],
+            },
+        ),
         producer_name="official_cmlm",
         ir_version=_IR_VERSION,
         opset_imports=[helper.make_opsetid("", _OPSET), helper.make_opsetid(_CONTRIB, 1)],
@@ -188,11 +182,11 @@ class _Read(dict[str, np.ndarray]):
 class _Graph:
     """An ONNX graph under construction; its methods take and return names of tensors."""
 
-    def __init__(self, weights8: Weights8 | None) -> None:
+    def __init__(self, largest: int | None) -> None:
         self.tensors: list[onnx.TensorProto] = []
         self._nodes: list[onnx.NodeProto] = []
         self._constants: dict[tuple, str] = {}
-        self._weights8 = weights8
+        self._largest = largest
 
     def tensor(self, name: str, array: np.ndarray) -> str:
         """Adds a weight or another constant."""
@@ -204,7 +198,7 @@ class _Graph:
     @property
     def is_float(self) -> bool:
         """Whether the weights are float32."""
-        return self._weights8 is None
+        return self._largest is None
 
     def ints(self, *values: int, dtype: type = np.int64) -> str:
         """Adds a constant vector."""
@@ -269,20 +263,24 @@ class _Graph:
 
     def rounded(self, name: str, kernel: np.ndarray) -> tuple[str, str]:
         """Adds a kernel `[in, out]` as int8 and the scales of its columns, float32 `[out]`."""
-        largest = self._weights8.largest
-        scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / largest
-        integers = np.clip(np.rint(kernel / scale), -largest, largest).astype(np.int8)
+        scale = np.maximum(np.abs(kernel).max(axis=0), 1e-30) / self._largest
+        integers = np.clip(np.rint(kernel / scale), -self._largest, self._largest)
         return (
-            self.tensor(f"{name}/kernel_int8", integers),
+            self.tensor(f"{name}/kernel_int8", integers.astype(np.int8)),
             self.tensor(f"{name}/kernel_scale", scale.astype(np.float32)),
         )
 
     def finished(
-        self, inputs: "list[onnx.ValueInfoProto]", outputs: "list[onnx.ValueInfoProto]"
+        self, inputs: Mapping[str, list], outputs: Mapping[str, list]
     ) -> "onnx.GraphProto":
+        """Returns the graph, with inputs of int64 and outputs of float32 by name and shape."""
         from onnx import helper
 
-        return helper.make_graph(self._nodes, "sentence_encoder", inputs, outputs, self.tensors)
+        described = (
+            [helper.make_tensor_value_info(name, kind, shape) for name, shape in values.items()]
+            for kind, values in ((_INT64, inputs), (_FLOAT, outputs))
+        )
+        return helper.make_graph(self._nodes, "sentence_encoder", *described, self.tensors)
 
 
 class _Encoder:
@@ -292,19 +290,15 @@ class _Encoder:
         self, graph: _Graph, weights: Mapping[str, np.ndarray], config: "EncoderConfig"
     ) -> None:
         self._graph, self._weights, self._config = graph, weights, config
-        self.inputs: list[onnx.ValueInfoProto] = []
-        self.outputs: list[onnx.ValueInfoProto] = []
 
     def build(self, projection: list[tuple[np.ndarray, np.ndarray]], token_types: bool) -> None:
         """Adds everything to the graph."""
         graph, config = self._graph, self._config
-        ids = self._input(IDS)
-        mask = self._input(MASK)
-        types = self._input(TYPES) if token_types else ""
+        ids, mask, types = IDS, MASK, TYPES if token_types else ""
         given = graph.add("Shape", ids)
         if config.padded_length:
             ids, mask, types = self._padded(ids, mask, types)
-        mask = graph.add("Cast", mask, to=_type("INT32"))
+        mask = graph.add("Cast", mask, to=_INT32)
         hidden = self._embeddings(ids, types)
         bias = self._relative_bias(ids) if config.relative_position_buckets else ""
         first = hidden
@@ -323,20 +317,6 @@ class _Encoder:
             norm = graph.add("ReduceL2", vector, graph.ints(-1), keepdims=1)
             vector = self._quotient(vector, norm)
         graph.add("Identity", vector, output=SENTENCE)
-        self._output(TOKENS, ["batch", "seq", config.hidden_size])
-        self._output(SENTENCE, ["batch", config.embedding_size])
-
-    def _input(self, name: str) -> str:
-        from onnx import helper
-
-        value = helper.make_tensor_value_info(name, _type("INT64"), ["batch", "seq"])
-        self.inputs.append(value)
-        return name
-
-    def _output(self, name: str, shape: list[str | int]) -> None:
-        from onnx import helper
-
-        self.outputs.append(helper.make_tensor_value_info(name, _type("FLOAT"), shape))
 
     def _padded(self, ids: str, mask: str, types: str) -> tuple[str, str, str]:
         """See `modeling.pooling.pad`."""
@@ -462,7 +442,7 @@ class _Encoder:
             return vector
         if pooling.padded:
             mask = self._with_padding(mask)
-        real = graph.add("Cast", mask, to=_type("FLOAT"))
+        real = graph.add("Cast", mask, to=_FLOAT)
         real = graph.add("Unsqueeze", real, graph.ints(2))
         if pooling.reduction == "max":
             # `[batch, 1]`: whether a row has a real token.
@@ -510,9 +490,3 @@ class _Encoder:
         safe = graph.add("Where", there, divisor, graph.scalar(1))
         divided = graph.add("Div", values, safe)
         return graph.add("Where", there, divided, graph.scalar(0))
-
-
-def _type(name: str) -> int:
-    from onnx import TensorProto
-
-    return getattr(TensorProto, name)

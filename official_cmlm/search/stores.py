@@ -131,23 +131,23 @@ class Int8Store:
     def vectors(self) -> np.ndarray:
         return from_int8(self._codes.rows, self._ranges)
 
-    def some(self, indices: np.ndarray) -> np.ndarray:
-        """Returns the vectors of some rows: float32 `[len(indices), dim]`."""
-        return from_int8(self._codes.rows[indices], self._ranges)
-
     def arrays(self) -> dict[str, np.ndarray]:
         return {"codes": self._codes.rows, "ranges": self._ranges}
 
 
-class BinaryStore:
+class BinaryStore(Int8Store):
     """A bit a dimension chooses candidates; a byte a dimension puts these into order."""
 
-    def __init__(self, bits: np.ndarray, codes: Int8Store, options: Options) -> None:
-        self._bits, self._codes, self._options = GrowingArray(bits), codes, options
+    def __init__(
+        self, codes: np.ndarray, ranges: np.ndarray, bits: np.ndarray, options: Options
+    ) -> None:
+        super().__init__(codes, ranges)
+        self._bits, self._options = GrowingArray(bits), options
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: Options) -> "BinaryStore":
-        return cls(to_ubinary(vectors), Int8Store.build(vectors, options), options)
+        codes = Int8Store.build(vectors, options).arrays()
+        return cls(**codes, bits=to_ubinary(vectors), options=options)
 
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "BinaryStore":
@@ -156,64 +156,39 @@ class BinaryStore:
         if bits.shape != (len(codes), -(-codes.width // 8)):
             raise UserError("its bits do not belong to its codes")
         # A search reads all bits, of the codes only those of candidates.
-        return cls(np.array(bits), codes, options)
-
-    def __len__(self) -> int:
-        return len(self._codes)
-
-    @property
-    def width(self) -> int:
-        return self._codes.width
+        return cls(**codes.arrays(), bits=np.array(bits), options=options)
 
     def add(self, vectors: np.ndarray) -> None:
         self._bits.append(to_ubinary(vectors))
-        self._codes.add(vectors)
+        super().add(vectors)
 
     def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
         chosen, _ = nearest_bits(
             queries, self._bits.rows, min(k * self._options.oversample, len(self))
         )
-        return rescored(queries, chosen, self._codes.some, k)
+        return rescored(queries, chosen, self._some, k)
 
-    def vectors(self) -> np.ndarray:
-        return self._codes.vectors()
+    def _some(self, indices: np.ndarray) -> np.ndarray:
+        """Returns the vectors of some rows: float32 `[len(indices), dim]`."""
+        return from_int8(self._codes.rows[indices], self._ranges)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"bits": self._bits.rows} | self._codes.arrays()
+        return {"bits": self._bits.rows} | super().arrays()
 
 
-class CellStore:
+class CellStore(CellIndex):
     """The vectors themselves in cells, of which a query looks into the nearest; approximate."""
-
-    def __init__(self, cells: CellIndex) -> None:
-        self._cells = cells
 
     @classmethod
     def build(cls, vectors: np.ndarray, options: Options) -> "CellStore":
-        return cls(CellIndex(vectors, options.probed))
+        return cls(vectors, options.probed)
 
     @classmethod
     def load(cls, arrays: Mapping[str, np.ndarray], options: Options) -> "CellStore":
-        return cls(CellIndex.from_bytes(np.array(arrays["cells"], np.uint8), options.probed))
-
-    def __len__(self) -> int:
-        return len(self._cells)
-
-    @property
-    def width(self) -> int:
-        return self._cells.width
-
-    def add(self, vectors: np.ndarray) -> None:
-        self._cells.add(vectors)
-
-    def nearest(self, queries: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
-        return self._cells.nearest(queries, k)
-
-    def vectors(self) -> np.ndarray:
-        return self._cells.vectors()
+        return cls.from_bytes(np.array(arrays["cells"], np.uint8), options.probed)
 
     def arrays(self) -> dict[str, np.ndarray]:
-        return {"cells": self._cells.to_bytes()}
+        return {"cells": self.to_bytes()}
 
 
 STORES: dict[str, type[Float32Store | Int8Store | BinaryStore | CellStore]] = {

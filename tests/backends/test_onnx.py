@@ -19,13 +19,12 @@ from export import onnx_folder
 from official_cmlm import SentenceEncoder
 from official_cmlm.backends import auto, onnx_graph
 from official_cmlm.backends import onnx as backend_onnx
-from official_cmlm.checkpoints.encoder_directory import describe
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.configs.encoder import OWN_VECTOR
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.checkpoints.helpers import REFERENCES, TEXTS
-from tests.conftest import make_documents, tiny_encoder_config
+from tests.conftest import make_documents, tiny_encoder_config, write_encoder
 
 onnx = pytest.importorskip("onnx")
 onnxruntime = pytest.importorskip("onnxruntime")
@@ -111,8 +110,8 @@ def test_distances_beyond_the_last_bucket(vocabulary):
     expected = model({k: tf.constant(v, tf.int32) for k, v in int32.items()})["default"].numpy()
     got = run(onnx_graph.graph_of(model, vocabulary, 300, "float32"), ids, mask)
     np.testing.assert_allclose(got["sentence_embedding"], expected, atol=1e-5)
-    got = run(onnx_graph.graph_of(model, vocabulary, 300, "qint8_avx512_vnni"), ids, mask)
-    got = got["sentence_embedding"]
+    eight = onnx_graph.graph_of(model, vocabulary, 300, backend_onnx.fastest_int8())
+    got = run(eight, ids, mask)["sentence_embedding"]
     norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
     assert ((got * expected).sum(axis=1) / norms > 0.99).all()
 
@@ -181,14 +180,8 @@ def test_weights_of_8_bits(vocabulary, precision):
 def folder(tmp_path, vocabulary, monkeypatch):
     """An encoder directory, and a cache folder of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    return write_encoder(tmp_path / "model", vocabulary)
-
-
-def write_encoder(folder, vocabulary, **overrides):
-    config = tiny_encoder_config(vocab_size=len(vocabulary), **overrides)
-    describe(folder, config, vocabulary, max_seq_length=24)
-    tf.train.Checkpoint(encoder=random_encoder(config)).save(str(folder / "ckpt"))
-    return folder
+    model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
+    return write_encoder(tmp_path / "model", vocabulary, model=model)
 
 
 SENTENCES = [d.paragraphs[0].split(". ")[0] for d in make_documents(30, seed=5)] + ["", "ß ﬁ Éa"]
@@ -258,13 +251,6 @@ def test_a_cache_that_is_damaged_or_cannot_be_written(folder, monkeypatch):
         assert SentenceEncoder.load(folder, backend="auto").backend.name == "tensorflow"
 
 
-def test_an_encoder_that_is_too_large_for_a_graph(folder, monkeypatch):
-    monkeypatch.setattr(onnx_graph, "_MOST_BYTES", 1000)
-    assert SentenceEncoder.load(folder, backend="auto").backend.name == "tensorflow"
-    with pytest.raises(UserError, match="an ONNX file holds 2 GiB"):
-        SentenceEncoder.load(folder, backend="onnx")
-
-
 def test_cores_are_those_of_the_processs_share(monkeypatch):
     for name in ("TF_NUM_INTRAOP_THREADS", "OMP_NUM_THREADS"):
         monkeypatch.delenv(name, raising=False)
@@ -287,11 +273,13 @@ class Blocker:
             raise ModuleNotFoundError(name, name=name)
 sys.meta_path.insert(0, Blocker())
 import json, numpy as np, official_cmlm
-folder, texts, out = sys.argv[1:]
+texts, *folders = sys.argv[1:]
 assert "tensorflow" not in sys.modules
-for precision in ("float32", "int8"):
-    encoder = official_cmlm.SentenceEncoder.load(folder, backend="onnx", precision=precision)
-    np.save(out + precision, encoder.encode(json.loads(texts), show_progress=True))
+for folder in folders:
+    for precision in ("float32", "int8"):
+        encoder = official_cmlm.SentenceEncoder.load(folder, backend="onnx", precision=precision)
+        found = encoder.encode(json.loads(texts), show_progress=True, on_long="ignore")
+        np.save(f"{folder}/{precision}", found)
 try:
     official_cmlm.SentenceEncoder.load(folder)
 except official_cmlm.errors.UserError as error:
@@ -301,57 +289,69 @@ else:
 """
 
 
-@pytest.mark.parametrize("pooling", ["mean", "first_last"])
-def test_an_export_is_loaded_without_tensorflow(folder, tmp_path, pooling):
-    """Also one that sentence-transformers has no module for."""
-    from official_cmlm.configs.encoder import VectorOverride
-
-    output = tmp_path / "export"
-    override = VectorOverride(pooling)
-    onnx_folder.export(str(folder), str(output), list(onnx_graph.PRECISIONS), False, 20, override)
-    assert (output / "modules.json").exists() == (pooling == "mean")
-    exact, approximate = without_tensorflow(output, SENTENCES, tmp_path)
-    ours = SentenceEncoder.load(folder, 20, pooling=pooling)
-    expected = ours.encode(SENTENCES, on_long="ignore")
-    np.testing.assert_allclose(exact, expected, atol=1e-5)
-    assert 1e-4 < np.abs(approximate - expected).max() < 0.5
+IMPORTED = ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
+OWN = {"mean": ("mean", None), "first_last": ("first_last", None), "cut": (None, 9)}
+ODD = [*TEXTS, "", "Vie\u0302\u0323t", "a <mask> b </s> [MASK] [SEP]", "ß ﬁ Éa"]
 
 
-def without_tensorflow(folder, texts, out):
-    """Vectors of an export, in float32 and int8, from a process without TensorFlow."""
-    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, folder, json.dumps(texts), f"{out}/"]
+@pytest.fixture(scope="module")
+def exports(tmp_path_factory, vocabulary):
+    """Exports encoders of all kinds and encodes by them, in one process without TensorFlow.
+
+    Returns: folder with an encoder directory and an export for each name.
+    """
+    root = tmp_path_factory.mktemp("exports")
+    precisions = list(onnx_graph.PRECISIONS)
+    for name in IMPORTED:
+        import_checkpoint(REFERENCES / name, root / name / "encoder")
+        onnx_folder.export(
+            str(root / name / "encoder"), str(root / name / "out"), precisions, False
+        )
+    for name, (pooling, length) in OWN.items():
+        model = random_encoder(tiny_encoder_config(vocab_size=len(vocabulary)))
+        write_encoder(root / name / "encoder", vocabulary, model=model)
+        override = VectorOverride(pooling)
+        model, output = (str(root / name / part) for part in ("encoder", "out"))
+        onnx_folder.export(model, output, precisions, False, length, override)
+    command = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(ODD)]
     done = subprocess.run(
-        list(map(str, command)), cwd=Path(__file__).parents[2], capture_output=True, text=True
+        [*command, *(str(root / name / "out") for name in (*IMPORTED, *OWN))],
+        cwd=Path(__file__).parents[2],
+        capture_output=True,
+        text=True,
     )
     assert done.returncode == 0, done.stderr
-    return np.load(out / "float32.npy"), np.load(out / "int8.npy")
+    return root
 
 
-@pytest.mark.parametrize(
-    "name", ["xlm_roberta", "multilingual_minilm", "mpnet", "distiluse", "albert"]
-)
-def test_imported_encoders(tmp_path, monkeypatch, name):
+@pytest.mark.parametrize("name", [*IMPORTED, *OWN])
+def test_an_export_is_loaded_without_tensorflow(exports, name):
     """SentencePiece, a table with more rows than entries, MPNet's markers, a module Dense, ALBERT.
 
-    By the directory and by its export, without TensorFlow; and by the export's plain files.
+    Also a vector that sentence-transformers has no module for; and by the export's plain files.
     """
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
-    import_checkpoint(REFERENCES / name, tmp_path / "encoder")
-    texts = [*TEXTS, "", "Vie\u0302\u0323t", "a <mask> b </s> [MASK] [SEP]"]
-    ours = SentenceEncoder.load(tmp_path / "encoder")
-    expected = ours.encode(texts)
-    by_onnx = SentenceEncoder.load(tmp_path / "encoder", backend="onnx")
-    assert by_onnx.dimension == ours.dimension == expected.shape[1]
-    np.testing.assert_allclose(by_onnx.encode(texts), expected, atol=1e-5)
-    output = tmp_path / "export"
-    onnx_folder.export(str(tmp_path / "encoder"), str(output), list(onnx_graph.PRECISIONS), False)
-    exact, approximate = without_tensorflow(output, texts, tmp_path)
+    output, (pooling, length) = exports / name / "out", OWN.get(name, (None, None))
+    ours = SentenceEncoder.load(exports / name / "encoder", length, pooling=pooling)
+    expected = ours.encode(ODD, on_long="ignore")
+    exact, approximate = (np.load(output / f"{p}.npy") for p in ("float32", "int8"))
     np.testing.assert_allclose(exact, expected, atol=1e-5)
     assert 0 < np.abs(approximate - expected).max() < 1
+    assert (output / "modules.json").exists() == (name != "first_last")
     # The example's tokenizer takes letters with several marks otherwise.
-    same = [*range(len(TEXTS)), len(texts) - 1]
-    got = example(output).encode([texts[i] for i in same])
+    same = [i for i, text in enumerate(ODD) if "\u0302" not in text]
+    got = example(output).encode([ODD[i] for i in same])
     np.testing.assert_allclose(got, expected[same], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["xlm_roberta", "mpnet"])
+def test_an_imported_encoder_directory(exports, monkeypatch, tmp_path, name):
+    """Without an export: a graph of the directory itself, and tokens by another library."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    folder = exports / name / "encoder"
+    by_onnx = SentenceEncoder.load(folder, backend="onnx")
+    expected = SentenceEncoder.load(folder).encode(ODD, on_long="ignore")
+    assert by_onnx.dimension == expected.shape[1]
+    np.testing.assert_allclose(by_onnx.encode(ODD, on_long="ignore"), expected, atol=1e-5)
 
 
 def example(folder):
@@ -362,8 +362,6 @@ def example(folder):
 
 @pytest.mark.parametrize("pooling", ["mean", "first_last"])
 def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
-    from official_cmlm.configs.encoder import VectorOverride
-
     own = shutil.copytree(folder, tmp_path / "own")
     encoder = SentenceEncoder.load(own, pooling=pooling)
     encoder.prompts, encoder.default_prompt_name = {"query": "find: "}, "query"

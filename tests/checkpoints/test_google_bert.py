@@ -15,6 +15,7 @@ from export import tfhub
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
 from official_cmlm.checkpoints.weights import build
+from official_cmlm.modeling.sentence_encoder import INPUT_NAMES
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
 from tests.modeling.helpers import randomize
@@ -177,6 +178,25 @@ def test_model_garden_training_with_optimizer_slots(tf1_dir, tmp_path, width):
     _like_model_garden(source, encoder)
 
 
+def test_the_activation_of_a_saved_model_is_found_out(tmp_path):
+    """It says none, but only one gives its outputs; here the exact GELU of the reference."""
+    encoder, module = build(read_source(str(REFERENCES / "bert"), ImportOptions()))[0], tf.Module()
+    # Without the layers, whose calls Keras would all save.
+    module.part = list(encoder.variables)
+    spec = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
+    module.__call__ = tf.function(
+        lambda given, training: {"sequence_output": encoder(given)["sequence_output"]},
+        [spec, tf.TensorSpec([], tf.bool)],
+        autograph=False,
+    )
+    tf.saved_model.save(module, str(tmp_path))
+    shutil.copy(REFERENCES / "bert" / "vocab.txt", tmp_path / "assets")
+    source = read_source(str(tmp_path), ImportOptions())
+    assert source.config.hidden_activation == "gelu_exact" and source.vocabulary.lower_case
+    assert_outputs(build(source)[0], expected("bert"))
+
+
+@pytest.mark.long
 def test_tf_hub_module_of_model_garden(tf1_dir, mg_encoder, tmp_path):
     """A SavedModel carries vocabulary and casing, but no activation: that is found out."""
     tf.train.Checkpoint(encoder=mg_encoder).save(str(tmp_path / "ckpt"))

@@ -200,11 +200,12 @@ def test_a_bad_tensorflow_checkpoint_is_refused(tmp_path, kind, wrong, says):
     (None, "variables/variables", "holds no BERT encoder"),
     ("uncallable", "", "cannot be run as a BERT encoder"),
     (lambda o: o * 2, "", "outputs differ"),
-    pytest.param(lambda o: o[:, :3], "", "sequence_output", marks=pytest.mark.long),
+    (lambda o: o[:, :3], "", "sequence_output"),
 ], ids=["no encoder", "no function", "other outputs", "other shape"])  # fmt: skip
 def test_a_saved_model_that_is_no_encoder_is_refused(tmp_path, call, at, says):
     module, encoder = tf.Module(), build(read_source(str(BERT), OPTIONS))[0]
-    module.part = encoder if call else tf.Variable(1.0)
+    # The variables alone: Keras would save every call of its layers, which takes seconds.
+    module.part = list(encoder.variables) if call else tf.Variable(1.0)
     if callable(call):
         spec = tf.TensorSpec([None, None], tf.int32)
         ids = {f"input_{name}": spec for name in ("word_ids", "mask", "type_ids")}

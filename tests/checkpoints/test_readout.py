@@ -7,15 +7,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 import tensorflow as tf
-import tensorflow_hub as hub
 from absl import flags
 from absl.testing import flagsaver
 
 from experiments import evaluate
 from export import export_sentence_transformers, export_tfhub, sentence_transformers_folder, tfhub
+from export.preprocessing import Preprocess
+from export.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.checkpoints.importing import import_checkpoint
-from official_cmlm.checkpoints.weights import load_encoder
+from official_cmlm.checkpoints.weights import load_encoder, load_for_export
 from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.encoders import open_encoder
 from official_cmlm.errors import UserError
@@ -24,7 +25,7 @@ from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.checkpoints.helpers import REFERENCES
-from tests.conftest import tiny_encoder_config
+from tests.conftest import tiny_encoder_config, write_encoder
 from tests.modeling.helpers import build
 from tests.oracles import cmlm_numpy as oracle
 
@@ -122,8 +123,7 @@ def test_of_an_encoder_that_carries_its_projection(vocabulary, tmp_path):
         vocab_size=len(vocabulary), sentence_vector="projected_mean", num_projections=3
     )
     model = SentenceEncoderModel(config)
-    describe(tmp_path, config, vocabulary, 24)
-    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "ckpt"))
+    write_encoder(tmp_path, vocabulary, model=model)
     inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
     same = SentenceEncoder.load(tmp_path, sentence_vector="projected_mean").encode(TEXTS)
     np.testing.assert_allclose(same, model(inputs)["default"], atol=1e-5)
@@ -164,7 +164,7 @@ def test_of_a_damaged_checkpoint(tmp_path):
         SentenceEncoder.load(folder, sentence_vector="projected_mean")
 
 
-def test_opened_for_evaluation(own, exported):
+def test_opened_for_evaluation(own, tmp_path):
     """Name and fingerprint tell the readouts apart; nothing changes where none is asked for."""
     asked = [{}, {"pooling": "max"}, {"sentence_vector": "projected_mean"}]
     opened = [open_encoder(str(TRAINED), **each) for each in asked]
@@ -175,11 +175,12 @@ def test_opened_for_evaluation(own, exported):
     for encoder, each in zip(opened, asked):
         expected = SentenceEncoder.load(TRAINED, **each).encode(TEXTS)
         np.testing.assert_array_equal(encoder.encode(TEXTS), expected)
-    for path in (str(exported[1]), "numpy:array"):
+    for path in (str(tmp_path), "numpy:array"):
         with pytest.raises(UserError, match="--pooling=max is for encoder directories"):
             open_encoder(path, pooling="max")
 
 
+@pytest.mark.long
 def test_fine_tuned_with_another_vector():
     """The classifier reads the vector that was asked for, and all that it depends on is trained."""
     config = FineTuningConfig(1, 2, 0.01, override=VectorOverride("cls", "projected_mean"))
@@ -198,22 +199,16 @@ def test_fine_tuned_with_another_vector():
     ],
     ids=str,
 )
-def test_exported_modules_give_the_vector(tmp_path, override):
-    """Pair and serving; what travels inside says what they compute."""
-    tfhub.export(str(TRAINED), str(tmp_path / "out"), None, False, override)
-    loaded = SentenceEncoder.load(
+def test_exported_modules_give_the_vector(override):
+    """Here the serving model, before it is saved; the pair is the encoder itself."""
+    expected = SentenceEncoder.load(
         TRAINED, pooling=override.pooling, sentence_vector=override.sentence_vector
-    )
-    expected = loaded.encode(TEXTS)
-    encoder = hub.load(str(tmp_path / "out" / "encoder"))
-    inputs = hub.load(str(tmp_path / "out" / "preprocess"))(tf.constant(TEXTS))
-    np.testing.assert_allclose(encoder(inputs)["default"], expected, atol=1e-5)
-    serving = tf.saved_model.load(str(tmp_path / "out" / "serving" / "1")).signatures[
-        "serving_default"
-    ]
-    np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
-    config = json.loads(tf.io.read_file(encoder.encoder_config.asset_path).numpy())
-    assert config["encoder"] == loaded.model.config.as_dict()
+    ).encode(TEXTS)
+    directory, encoder, length = load_for_export(TRAINED, override, None)
+    preprocess = Preprocess(directory.vocabulary, length, encoder.config.max_seq_length, {})
+    serving = Serving(preprocess, encoder)
+    got = serving.serve(tf.constant(TEXTS))["default"]
+    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 def _main(binary, **values):
@@ -224,14 +219,19 @@ def _main(binary, **values):
         return binary.main(flags.FLAGS(["prog", *arguments]))
 
 
-def test_flags_of_the_exports(tmp_path):
+def test_flags_of_the_exports(tmp_path, monkeypatch):
     """`--pooling` and `--sentence_vector` reach both exporters; the latter has no module for P."""
+    asked = []
+
+    def export(*arguments):
+        asked.append(arguments)
+        return tfhub.Exported((), 12, "")
+
+    monkeypatch.setattr(tfhub, "export", export)
     values = {"model_dir": TRAINED, "export_dir": tmp_path / "hub", "seq_length": 12}
-    _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean")
-    encoder = hub.load(str(tmp_path / "hub" / "encoder"))
-    config = json.loads(tf.io.read_file(encoder.encoder_config.asset_path).numpy())
-    assert config["max_seq_length"] == 12
-    assert (config["encoder"]["pooling"], config["encoder"]["num_projections"]) == ("max", 3)
+    _main(export_tfhub, **values, pooling="max", sentence_vector="projected_mean", dim=3)
+    override = VectorOverride("max", "projected_mean")
+    assert asked == [(str(TRAINED), str(tmp_path / "hub"), 12, False, override, None, 3, None)]
     folder = shutil.copytree(TRAINED, tmp_path / "gelu")
     described = json.loads((folder / "encoder_config.json").read_text())
     values |= {"model_dir": folder, "export_dir": tmp_path / "st"}

@@ -17,12 +17,11 @@ import pytest
 import tensorflow as tf
 
 from export.embedding import rows, run, worker
-from official_cmlm.checkpoints.encoder_directory import EncodingSettings, describe, write_settings
+from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.embeddings import Ranges
 from official_cmlm.errors import UserError
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.conftest import tiny_encoder_config
+from tests.conftest import write_encoder
 
 ROOT = Path(__file__).parents[2]
 TEXTS = [f"the cat {'sat on the mat ' * (i % 7)}{'a dog ' * (i % 3)}" for i in range(23)]
@@ -30,11 +29,8 @@ TEXTS = [f"the cat {'sat on the mat ' * (i % 7)}{'a dog ' * (i % 3)}" for i in r
 
 @pytest.fixture(scope="module")
 def model_dir(tmp_path_factory, vocabulary):
-    folder = tmp_path_factory.mktemp("model")
-    config = tiny_encoder_config(vocab_size=len(vocabulary))
-    describe(folder, config, vocabulary, max_seq_length=24)
     tf.random.set_seed(2)
-    tf.train.Checkpoint(encoder=SentenceEncoderModel(config)).save(str(folder / "ckpt"))
+    folder = write_encoder(tmp_path_factory.mktemp("model"), vocabulary)
     write_settings(folder, EncodingSettings({"query": "the bird "}))
     return folder
 

@@ -23,15 +23,11 @@ from tests.export.serving_ops import CORE_OPS, TEXT_OPS, module_ops, traced_ops
 
 _TEXTS = [*TEXTS, "", "The cat…  sat\ton the mat！", "Ein Satz ohne bekannte Zeichen: ქართული"]
 _TEXTS += ["a <mask> b </s> [MASK] [SEP]", "the old house " * 30, "``Ünïcode'' 한국어 ΣΊΣΥΦΟΣ"]
-# Exported whole, and by the serving model alone.
-_SAVED = ("mpnet",)
-_TRACED = ("albert", "xlm_roberta", "multilingual_minilm", "distiluse")
+_NAMES = ("mpnet", "albert", "distiluse", "xlm_roberta", "multilingual_minilm")
 
 
-@pytest.mark.parametrize(
-    "name",
-    [*_SAVED, *(pytest.param(name, marks=pytest.mark.long) for name in _TRACED)],
-)
+@pytest.mark.long
+@pytest.mark.parametrize("name", _NAMES)
 def test_serving_gives_what_encode_gives(tmp_path, name):
     """SentencePiece, MPNet's bias and markers, a module Dense, ALBERT's steps before SentencePiece
     and its narrow embeddings: from strings on, in one module.
@@ -59,7 +55,9 @@ def test_serving_gives_what_encode_gives(tmp_path, name):
     np.testing.assert_array_equal(again.encode(_TEXTS, on_long="ignore"), expected)
 
 
-@pytest.mark.parametrize("name", _TRACED)
+@pytest.mark.parametrize(
+    "name", [*_NAMES[:3], *(pytest.param(name, marks=pytest.mark.long) for name in _NAMES[3:])]
+)
 def test_what_will_be_saved_gives_what_encode_gives(tmp_path, name):
     """The same before it is saved: that takes seconds, and depends little on the encoder."""
     import_checkpoint(REFERENCES / name, tmp_path / "encoder")

@@ -18,10 +18,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from export.serve import _api_key, _bound
+from export.service import app
+from export.service.app import Settings, create_app
+from export.service.batching import Limits
+from export.service.connections import ConnectionLimits, http_protocol
 from export.service.embedder import Embedder, TooLong
 from official_cmlm.errors import UserError
 from tests.search.toy_encoder import WIDTH, Words
 
+openai = pytest.importorskip("openai", reason="needs the package openai")
+uvicorn = pytest.importorskip("uvicorn", reason="needs the extra serve")
 ROOT = Path(__file__).parents[2]
 
 
@@ -50,18 +57,11 @@ def count_tokens(texts):
 @contextlib.contextmanager
 def served(encoder=None, on_long="cut", connections=None, buffer=None, **settings):
     """Serves in a thread of this process; yields (port, encoder)."""
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
-        pytest.importorskip(package, reason="needs the extra serve")
-    import uvicorn
-
-    from export.service.app import Settings, create_app
-    from export.service.connections import ConnectionLimits, http_protocol
-
     encoder = encoder or Encoder()
     embedder = Embedder(encoder.encode, count_tokens, 12, on_long)
-    app = create_app(embedder, Settings(**({"name": "toy"} | settings)))
+    made = create_app(embedder, Settings(**({"name": "toy"} | settings)))
     http = http_protocol(connections or ConnectionLimits())
-    config = uvicorn.Config(app, log_level="warning", access_log=False, http=http)
+    config = uvicorn.Config(made, log_level="warning", access_log=False, http=http)
     ready = threading.Event()
 
     class Server(uvicorn.Server):
@@ -86,7 +86,6 @@ def served(encoder=None, on_long="cut", connections=None, buffer=None, **setting
 
 
 def client(port, key="none", **settings):
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     settings = {"max_retries": 0} | settings
     return openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key=key, **settings)
 
@@ -95,6 +94,28 @@ def client(port, key="none", **settings):
 def service():
     with served() as found:
         yield found
+
+
+@contextlib.contextmanager
+def held_up(port, encoder, *more):
+    """Yields a function that asks in a thread, while the encoder is held up by a first request.
+
+    Args:
+      more: texts of the first request besides the one that holds the encoder up.
+    """
+    threads = []
+
+    def ask_meanwhile(texts):
+        threads.append(threading.Thread(target=_embed, args=(port, texts)))
+        threads[-1].start()
+
+    encoder.open.clear()
+    ask_meanwhile(["hold", *more])
+    assert encoder.began.wait(60)
+    yield ask_meanwhile
+    encoder.open.set()
+    for thread in threads:
+        thread.join(60)
 
 
 def ask(port, body, headers=None, path="/v1/embeddings", method="POST"):
@@ -141,7 +162,6 @@ def test_a_lone_surrogate_is_a_text(service):
 
 
 def test_2048_texts_are_taken_and_2049_are_not(service):
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     texts = [f"text {i % 7} of {i}" for i in range(2048)]
     found = client(service[0]).embeddings.create(model="toy", input=texts)
     assert [one.index for one in found.data] == list(range(2048))
@@ -154,8 +174,6 @@ def test_2048_texts_are_taken_and_2049_are_not(service):
 @pytest.mark.parametrize("form", ["float", "base64"])
 def test_health_answers_while_a_large_answer_is_made(monkeypatch, form):
     """It is made in parts of few rows, on another thread; one of them is held up."""
-    from export.service import app
-
     held, go_on, sizes = threading.Event(), threading.Event(), []
     make = app._data
 
@@ -193,7 +211,6 @@ def test_what_is_too_long_is_cut_and_counted(service):
 
 
 def test_models(service):
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     found = client(service[0])
     assert [model.id for model in found.models.list()] == ["toy"]
     assert found.models.retrieve("toy").id == "toy"
@@ -243,7 +260,6 @@ def test_unknown_addresses(service):
 
 def test_a_large_body_is_refused_however_it_is_sent(service):
     """With its length, in chunks without, and the server goes on."""
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     with pytest.raises(openai.APIStatusError, match="larger than 8 MiB") as caught:
         client(service[0]).embeddings.create(model="toy", input=["x" * (20 << 20)])
     assert caught.value.status_code == 413
@@ -259,7 +275,6 @@ def test_a_small_body_in_chunks_is_taken(service):
 
 
 def test_an_encoder_that_fails_fails_one_request_only(service, capsys):
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     with pytest.raises(openai.InternalServerError, match="failed to embed"):
         client(service[0]).embeddings.create(model="toy", input="fail")
     assert client(service[0]).embeddings.create(model="toy", input="a").data
@@ -288,53 +303,35 @@ def test_health_and_metrics():
 def test_requests_that_come_together_are_encoded_together():
     """The first is held up; those that come meanwhile are one call of the encoder."""
     with served() as (port, encoder):
-        encoder.open.clear()
-        threads = [threading.Thread(target=_embed, args=(port, "hold"))]
-        threads[0].start()
-        assert encoder.began.wait(60)
-        for i in range(6):
-            threads.append(threading.Thread(target=_embed, args=(port, f"text {i}")))
-            threads[-1].start()
-        _until_waiting(port, 6)
-        encoder.texts.clear()
-        encoder.open.set()
-        for thread in threads:
-            thread.join(60)
+        with held_up(port, encoder) as ask_meanwhile:
+            for i in range(6):
+                ask_meanwhile(f"text {i}")
+            _until_waiting(port, 6)
+            encoder.texts.clear()
         assert sorted(map(len, encoder.texts)) == [1, 6]
 
 
 def test_a_client_that_goes_away_is_not_computed_for():
     with served() as (port, encoder):
-        encoder.open.clear()
-        first = threading.Thread(target=_embed, args=(port, "hold"))
-        first.start()
-        assert encoder.began.wait(60)
-        body = json.dumps({"model": "toy", "input": ["nobody waits"] * 3}).encode()
-        with socket.create_connection(("127.0.0.1", port)) as gone:
-            head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            gone.sendall(head.encode() + body)
-            _until_waiting(port, 3)
-        _until_waiting(port, 0)
-        # Another one leaves in the middle of its body.
-        with socket.create_connection(("127.0.0.1", port)) as gone:
-            gone.sendall(head.encode() + body[:10])
-        encoder.open.set()
-        first.join(60)
+        with held_up(port, encoder):
+            request = _raw(["nobody waits"] * 3)
+            with socket.create_connection(("127.0.0.1", port)) as gone:
+                gone.sendall(request)
+                _until_waiting(port, 3)
+            _until_waiting(port, 0)
+            # Another one leaves in the middle of its body.
+            with socket.create_connection(("127.0.0.1", port)) as gone:
+                gone.sendall(request[:-30])
         _embed(port, "afterwards")
         assert not any("nobody waits" in texts for texts in encoder.texts)
 
 
 def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
     """Only the pieces until then are encoded, and another one's text has its turn."""
-    from export.service.batching import Limits
-
     with served(limits=Limits(batch_texts=4)) as (port, encoder):
         encoder.open.clear()
-        texts = ["hold", *["nobody waits"] * 2047]
-        body = json.dumps({"model": "toy", "input": texts}).encode()
         with socket.create_connection(("127.0.0.1", port)) as gone:
-            head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
-            gone.sendall(head.encode() + body)
+            gone.sendall(_raw(["hold", *["nobody waits"] * 2047]))
             assert encoder.began.wait(60)
             _until_waiting(port, 2044)
         _until_waiting(port, 0)
@@ -344,24 +341,14 @@ def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
 
 
 def test_a_full_queue_is_503_and_clients_try_again():
-    from export.service.batching import Limits
-
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     with served(limits=Limits(queue_texts=3), retry_seconds=1) as (port, encoder):
-        encoder.open.clear()
-        threads = [threading.Thread(target=_embed, args=(port, "hold"))]
-        threads[0].start()
-        assert encoder.began.wait(60)
-        threads.append(threading.Thread(target=_embed, args=(port, ["b"] * 3)))
-        threads[1].start()
-        _until_waiting(port, 3)
-        with pytest.raises(openai.InternalServerError) as caught:
-            client(port).embeddings.create(model="toy", input="c")
+        with held_up(port, encoder) as ask_meanwhile:
+            ask_meanwhile(["b"] * 3)
+            _until_waiting(port, 3)
+            with pytest.raises(openai.InternalServerError) as caught:
+                client(port).embeddings.create(model="toy", input="c")
         assert caught.value.status_code == 503
         assert caught.value.response.headers["retry-after"] == "1"
-        encoder.open.set()
-        for thread in threads:
-            thread.join(60)
         _embed(port, "d")
 
 
@@ -369,25 +356,17 @@ def test_bodies_beyond_the_memory_for_them_are_503():
     """Large texts are few: those that wait are counted in bytes as well, and given back."""
     large = "x" * 3000
     with served(held_bytes=10_000) as (port, encoder):
-        encoder.open.clear()
-        threads = [threading.Thread(target=_embed, args=(port, ["hold", large]))]
-        threads[0].start()
-        assert encoder.began.wait(60)
-        threads.append(threading.Thread(target=_embed, args=(port, [large] * 2)))
-        threads[1].start()
-        _until_waiting(port, 2)
-        body = json.dumps({"model": "toy", "input": large}).encode()
-        # Announced by its length, and in chunks.
-        for sent in (body, (body[i : i + 100] for i in range(0, len(body), 100))):
-            status, headers, answer = ask(port, sent)
-            assert status == 503 and headers["retry-after"] == "1"
-            assert json.loads(answer)["error"]["code"] == "overloaded"
-        _embed_later = threading.Thread(target=_embed, args=(port, "small"))
-        _embed_later.start()
-        _until_waiting(port, 3)
-        encoder.open.set()
-        for thread in (*threads, _embed_later):
-            thread.join(60)
+        with held_up(port, encoder, large) as ask_meanwhile:
+            ask_meanwhile([large] * 2)
+            _until_waiting(port, 2)
+            body = json.dumps({"model": "toy", "input": large}).encode()
+            # Announced by its length, and in chunks.
+            for sent in (body, (body[i : i + 100] for i in range(0, len(body), 100))):
+                status, headers, answer = ask(port, sent)
+                assert status == 503 and headers["retry-after"] == "1"
+                assert json.loads(answer)["error"]["code"] == "overloaded"
+            ask_meanwhile("small")
+            _until_waiting(port, 3)
         for _ in range(3):
             _embed(port, [large] * 3)
             assert ask(port, {"model": "other", "input": large * 3})[0] == 404
@@ -404,22 +383,15 @@ def test_characters_of_a_text_are_bounded():
 
 def test_requests_beyond_those_at_once_are_503_and_health_is_not():
     with served(requests=1) as (port, encoder):
-        encoder.open.clear()
-        first = threading.Thread(target=_embed, args=(port, "hold"))
-        first.start()
-        assert encoder.began.wait(60)
-        status, headers, body = ask(port, {"model": "toy", "input": "a"})
-        assert status == 503 and headers["retry-after"] == "1"
-        assert json.loads(body)["error"]["type"] == "server_error"
-        assert ask(port, None, path="/health", method="GET")[0] == 200
-        encoder.open.set()
-        first.join(60)
+        with held_up(port, encoder):
+            status, headers, body = ask(port, {"model": "toy", "input": "a"})
+            assert status == 503 and headers["retry-after"] == "1"
+            assert json.loads(body)["error"]["type"] == "server_error"
+            assert ask(port, None, path="/health", method="GET")[0] == 200
         _embed(port, "a")
 
 
 def test_a_connection_without_a_complete_request_is_closed():
-    from export.service.connections import ConnectionLimits
-
     with served(connections=ConnectionLimits(header_seconds=0.2)) as (port, _):
         for sent in (b"", b"GET /health HTTP/1.1\r\nHost: x\r\n"):
             with socket.create_connection(("127.0.0.1", port), 60) as silent:
@@ -437,8 +409,6 @@ def test_a_connection_without_a_complete_request_is_closed():
 
 def test_silent_connections_make_room_for_others():
     """Connections without a request, with half a body, and between requests are closed."""
-    from export.service.connections import ConnectionLimits
-
     limits = ConnectionLimits(header_seconds=600, connections=3)
     with served(connections=limits, requests=1) as (port, _), contextlib.ExitStack() as stack:
         silent = [
@@ -456,15 +426,11 @@ def test_silent_connections_make_room_for_others():
 
 def test_a_client_that_reads_nothing_is_left():
     """Its answer is larger than what the system holds; the request ends with its connection."""
-    from export.service.connections import ConnectionLimits
-
     limits = ConnectionLimits(stalled_seconds=0.2)
-    body = json.dumps({"model": "toy", "input": ["a b"] * 2048}).encode()
-    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
     with served(connections=limits, requests=1, buffer=4096) as (port, _), socket.socket() as stuck:
         stuck.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         stuck.connect(("127.0.0.1", port))
-        stuck.sendall(head.encode() + body)
+        stuck.sendall(_raw(["a b"] * 2048))
         assert stuck.recv(1) == b"H"
         other = {"model": "toy", "input": "a"}
         assert ask(port, other)[0] == 503
@@ -481,7 +447,6 @@ def _rest(connection):
 
 
 def test_the_key_is_asked_for():
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     with served(api_key="sécret") as (port, _):
         for key in ("wrong", "secret", "s"):
             with pytest.raises(openai.AuthenticationError):
@@ -498,12 +463,18 @@ def test_the_key_is_asked_for():
 
 
 def test_what_is_too_long_is_refused_where_that_is_wanted():
-    openai = pytest.importorskip("openai", reason="needs the package openai")
     with served(on_long="error") as (port, _):
         texts = ["w", "w " * 10, "w " * 11]
         with pytest.raises(openai.BadRequestError, match="input 2 has 13 tokens, at most 12"):
             client(port).embeddings.create(model="toy", input=texts)
         assert len(client(port).embeddings.create(model="toy", input=texts[:2]).data) == 2
+
+
+def _raw(texts):
+    """Returns the bytes of a request."""
+    body = json.dumps({"model": "toy", "input": texts}).encode()
+    head = f"POST /v1/embeddings HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode() + body
 
 
 def _embed(port, texts):
@@ -548,8 +519,6 @@ def encode(texts):
 @pytest.mark.long
 def test_the_binary_serves_and_ends_in_order(tmp_path):
     """`python -m export.serve` serves on a free port; SIGTERM ends it with status 0."""
-    for package in ("fastapi", "uvicorn", "prometheus_client"):
-        pytest.importorskip(package, reason="needs the extra serve")
     (tmp_path / "mine.py").write_text(_MODULE)
     environment = os.environ | {
         "PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}",
@@ -579,8 +548,6 @@ def test_the_binary_serves_and_ends_in_order(tmp_path):
 
 
 def test_an_address_that_is_taken_is_one_line():
-    from export.serve import _bound
-
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         with pytest.raises(UserError, match=f"--port={port}: cannot be listened at"):
@@ -590,8 +557,6 @@ def test_an_address_that_is_taken_is_one_line():
 
 
 def test_a_blank_key_is_refused_and_white_space_is_not_part_of_one():
-    from export.serve import _api_key
-
     assert _api_key({}) is None
     assert _api_key({"CMLM_API_KEY": " secret\n"}) == "secret"
     for blank in ("", " ", "\n"):

@@ -14,12 +14,15 @@ from official.nlp.modeling import layers
 from export import tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving
-from official_cmlm.checkpoints.encoder_directory import describe
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.imported_encoder import ImportOptions
+from official_cmlm.checkpoints.importing import read_source
+from official_cmlm.checkpoints.weights import load_encoder
 from official_cmlm.errors import UserError
 from official_cmlm.modeling.pooling import pool
-from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
+from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.conftest import mirrored_strategy, tiny_encoder_config
+from tests.conftest import mirrored_strategy, tiny_encoder_config, write_encoder
 
 TEXTS = ["The cat sat on the mat.", "", "dog", "a bird flew under the tree slowly and then"]
 
@@ -34,15 +37,13 @@ def encoder(exported):
     return hub.KerasLayer(str(exported[1] / "encoder"), trainable=True)
 
 
-def test_all_three_ways_agree(exported, preprocess, encoder):
-    """`encode`, the exported pair and the serving signature give the same vectors to 1e-5."""
+def test_the_pair_gives_what_encode_gives(exported, preprocess, encoder):
+    """To 1e-5; `test_serving` compares the third module."""
     expected = SentenceEncoder.load(exported[0]).encode(TEXTS)
     outputs = encoder(preprocess(tf.constant(TEXTS)))
     assert outputs["default"].dtype == tf.float32
     np.testing.assert_allclose(outputs["default"], expected, atol=1e-5)
     np.testing.assert_array_equal(outputs["default"], outputs["pooled_output"])
-    serving = tf.saved_model.load(str(exported[1] / "serving" / "1")).signatures["serving_default"]
-    np.testing.assert_allclose(serving(tf.constant(TEXTS))["default"], expected, atol=1e-5)
 
 
 def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
@@ -51,9 +52,8 @@ def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
     Not saved: that takes seconds, and is the same for all encoders.
     """
     config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="first_last")
-    describe(tmp_path / "model", config, vocabulary, max_seq_length=24)
     model = SentenceEncoderModel(config)
-    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "model" / "ckpt"))
+    write_encoder(tmp_path / "model", vocabulary, model=model)
     inputs = preprocess(tf.constant(TEXTS))
     outputs = model(inputs)
     expected = outputs["default"].numpy()
@@ -234,6 +234,17 @@ def test_what_travels_inside(exported, part, vocabulary):
     config = json.loads(tf.io.read_file(loaded.encoder_config.asset_path).numpy())
     assert config["encoder"]["pooling"] == "mean" and config["max_seq_length"] == 24
     assert tf.io.read_file(loaded.training_config.asset_path).numpy() == b"task: {}\n"
+
+
+def test_an_import_makes_the_encoder_of_the_modules_again(exported):
+    """Weights, vocabulary and settings; the same as the encoder directory's."""
+    source = read_source(str(exported[1]), ImportOptions())
+    assert source.notes == [] and source.for_sentences and source.max_seq_length == 24
+    directory = EncoderDirectory.open(exported[0])
+    assert source.config.as_dict() == directory.config.as_dict()
+    assert source.vocabulary.hash == directory.vocabulary.hash
+    for name, variable in encoder_variables(load_encoder(directory)).items():
+        np.testing.assert_array_equal(source.encoder[name], variable, err_msg=name)
 
 
 def test_modules_do_not_name_folders_of_the_machine(tmp_path):
