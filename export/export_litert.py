@@ -4,13 +4,29 @@ Writes models of fixed lengths, with float and with 8-bit weights, and the token
 `examples/encode_litert.py` runs them with the packages `ai-edge-litert` and `tokenizers`.
 """
 
-from absl import flags
+import contextlib
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from absl import flags, logging
 
 from official_cmlm import cli
+from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+from official_cmlm.checkpoints.huggingface_config import model_type_of
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable
+from official_cmlm.files import check_writable, output_folder, staged_folder, write_json
+
+from .huggingface_tokenizer import write_tokenizer
+
+if TYPE_CHECKING:
+    import tensorflow as tf
+
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 FLAGS = flags.FLAGS
+WEIGHTS = ("float32", "int8")
+DESCRIPTION = "litert.json"
 
 
 def define_flags() -> None:
@@ -23,7 +39,7 @@ def define_flags() -> None:
     )
     flags.DEFINE_list(
         "weights",
-        ["float32", "int8"],
+        list(WEIGHTS),
         "float32; or int8, a quarter of the size, with embeddings that differ a little.",
     )
 
@@ -33,14 +49,12 @@ def main(argv: list[str]) -> None:
     del argv
     if not FLAGS.lengths or not all(text.strip().isdecimal() for text in FLAGS.lengths):
         raise UserError(f"--lengths must be whole numbers, such as 64,128; got {FLAGS.lengths}")
-    if not FLAGS.weights or set(FLAGS.weights) - {"float32", "int8"}:
+    if not FLAGS.weights or set(FLAGS.weights) - set(WEIGHTS):
         raise UserError(f"--weights must be float32, int8 or both, got {FLAGS.weights}")
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from . import litert
-
-    sizes = litert.export(
+    sizes = export(
         FLAGS.model_dir,
         FLAGS.export_dir,
         sorted({int(text) for text in FLAGS.lengths}),
@@ -50,6 +64,117 @@ def main(argv: list[str]) -> None:
     )
     for name, size in sizes.items():
         print(f"{FLAGS.export_dir}/{name}  {size / 1e6:.1f} MB")
+
+
+def export(
+    model_dir: str,
+    output_dir: str,
+    lengths: Sequence[int],
+    weights: Sequence[str],
+    overwrite: bool,
+    override: VectorOverride = OWN_VECTOR,
+) -> dict[str, int]:
+    """Writes one model for each length and each kind of weights, and the tokenizer.
+
+    Args:
+      model_dir: an encoder directory.
+      output_dir: folder to write; it appears under its name when it is complete.
+      lengths: tokens of a text, special ones and padding included.
+      weights: of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a scale
+        for each row, what is multiplied with them is quantised when it is computed ("dynamic
+        range"); a quarter of the size.
+      overwrite: replace an earlier export.
+      override: the vector that the models compute. Default: the encoder's own.
+
+    Returns:
+      File name -> bytes.
+
+    Raises:
+      UserError: if `model_dir` is not an encoder directory, for a length that its position table
+        does not cover, or if `output_dir` exists.
+    """
+    from official_cmlm.checkpoints.weights import load_encoder
+
+    output = output_folder(output_dir, overwrite, lambda path: (path / DESCRIPTION).exists())
+    directory = EncoderDirectory.open(model_dir)
+    encoder, vocabulary = load_encoder(directory, override, max(lengths)), directory.vocabulary
+    config = encoder.config
+    for length in lengths:
+        if not 3 <= length <= config.max_seq_length:
+            raise UserError(
+                f"--lengths must be 3 to {config.max_seq_length} (the position table), got {length}"
+            )
+    sizes = {}
+    with staged_folder(output) as partial:
+        for length in lengths:
+            for kind in weights:
+                name = f"encoder_{length}{'' if kind == WEIGHTS[0] else f'_{kind}'}.tflite"
+                model = convert(encoder, length, kind)
+                (partial / name).write_bytes(model)
+                sizes[name] = len(model)
+        model_type = model_type_of(config, vocabulary)
+        write_tokenizer(partial, vocabulary, model_type, max(lengths))
+        encoding = directory.settings
+        values = {
+            "default_prompt_name": encoding.default_prompt_name,
+            "embedding_size": config.embedding_size,
+            "lengths": sorted(set(lengths)),
+            "normalize": config.normalize,
+            "padding_id": vocabulary.special_ids["pad"],
+            "prompts": dict(encoding.prompts),
+            "weights": list(weights),
+        }
+        write_json(partial / DESCRIPTION, values)
+    return sizes
+
+
+def convert(encoder: "SentenceEncoderModel", length: int, weights: str) -> bytes:
+    """Returns one LiteRT model.
+
+    It takes `input_word_ids` and `input_mask`, int32 `[1, length]`, special tokens included, and
+    gives `default`, the embedding, float32 `[1, embedding_size]`.
+
+    Args:
+      encoder: see `SentenceEncoderModel`.
+      length: in tokens.
+      weights: see `export`.
+    """
+    import tensorflow as tf
+
+    spec = [
+        tf.TensorSpec([1, length], tf.int32, name=name) for name in ("input_word_ids", "input_mask")
+    ]
+
+    @tf.function(input_signature=spec)
+    def embed(input_word_ids: "tf.Tensor", input_mask: "tf.Tensor") -> "dict[str, tf.Tensor]":
+        inputs = {
+            "input_word_ids": input_word_ids,
+            "input_mask": input_mask,
+            "input_type_ids": tf.zeros_like(input_word_ids),
+        }
+        return {"default": encoder(inputs, training=False, vector_only=True)["default"]}
+
+    # Its weights are saved on the way, but not the layers, of which Keras would save every call.
+    holder = tf.Module()
+    holder.embed, holder.weights = embed, list(encoder.variables)
+    converter = tf.lite.TFLiteConverter.from_concrete_functions(
+        [embed.get_concrete_function()], holder
+    )
+    if weights != WEIGHTS[0]:
+        converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    with _quiet():
+        return converter.convert()
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """Silences the converter's messages for its own developers, which C++ writes."""
+    before = logging.get_verbosity()
+    logging.set_verbosity("error")
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
 
 
 if __name__ == "__main__":

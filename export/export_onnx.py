@@ -5,14 +5,30 @@ Writes a sentence-transformers folder with graphs of float32 and of 8-bit weight
 and so does any program with ONNX Runtime and the package `tokenizers`.
 """
 
+from collections.abc import Sequence
+
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.backends.onnx_graph import PRECISIONS
+from official_cmlm.backends.onnx import SUBFOLDER, graph_name, is_exported
+from official_cmlm.backends.onnx_graph import PRECISIONS, graph_of
+from official_cmlm.checkpoints.encoder_directory import write_published_settings
+from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
+from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.extras import check_extra
-from official_cmlm.files import check_writable
+from official_cmlm.files import (
+    check_writable,
+    output_folder,
+    read_object,
+    staged_folder,
+    write_json,
+)
+
+from .huggingface_tokenizer import write_tokenizer
 
 FLAGS = flags.FLAGS
+# Architectures whose tokenizers give no token types, so that programs do not pass them either.
+_WITHOUT_TYPES = (*ROBERTAS, "distilbert", "mpnet")
 
 
 def define_flags() -> None:
@@ -34,9 +50,7 @@ def main(argv: list[str]) -> None:
     check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
     cli.import_tensorflow()
     cli.import_modules()
-    from . import onnx_folder
-
-    onnx_folder.export(
+    export(
         FLAGS.model_dir,
         FLAGS.export_dir,
         list(dict.fromkeys(FLAGS.precisions)),
@@ -45,6 +59,60 @@ def main(argv: list[str]) -> None:
         cli.vector_override(),
     )
     print(FLAGS.export_dir)
+
+
+def export(
+    model_dir: str,
+    output_dir: str,
+    precisions: Sequence[str],
+    overwrite: bool,
+    seq_length: int | None = None,
+    override: VectorOverride = OWN_VECTOR,
+) -> None:
+    """Writes the folder; it appears under its name when it is complete.
+
+    It is what `sentence_transformers_folder.export` writes, and `onnx/` with a graph for each
+    precision. Where sentence-transformers has no module for the vector, only the tokenizer and the
+    graphs are written, whose output `sentence_embedding` is the vector.
+
+    Args:
+      model_dir: an encoder directory.
+      output_dir: folder to write.
+      precisions: keys of `backends.onnx_graph.PRECISIONS`.
+      overwrite: replace an earlier export.
+      seq_length: what texts are cut to, in tokens; None takes the directory's length.
+      override: the vector that the graphs compute. Default: the encoder's own.
+
+    Raises:
+      UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.
+    """
+    from official_cmlm.checkpoints.weights import load_for_export
+
+    from . import sentence_transformers_folder
+
+    output = output_folder(output_dir, overwrite, is_exported)
+    directory, encoder, length = load_for_export(model_dir, override, seq_length)
+    config, vocabulary = encoder.config, directory.vocabulary
+    values = config_json(config, vocabulary)
+    known = config.sentence_vector == "pooled" and config.pooled_by.exported_as is not None
+    # ALBERT's own SentencePiece tokenizer gives no token types.
+    without_types = values["model_type"] in _WITHOUT_TYPES or (
+        values["model_type"] == "albert" and vocabulary.kind == "sentencepiece"
+    )
+    with staged_folder(output) as partial:
+        if known:
+            sentence_transformers_folder.write(partial, directory, encoder, length)
+        else:
+            write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
+            settings = directory.settings.exported(config.pooling, config.sentence_vector)
+            write_published_settings(partial, settings)
+        (partial / SUBFOLDER).mkdir()
+        for precision in precisions:
+            graph = graph_of(encoder, vocabulary, length, precision, not without_types)
+            (partial / SUBFOLDER / graph_name(precision)).write_bytes(graph)
+        # Programs that do not read sentence-transformers' settings cut and pad to this length.
+        path = partial / "tokenizer_config.json"
+        write_json(path, read_object(path) | {"model_max_length": length})
 
 
 if __name__ == "__main__":

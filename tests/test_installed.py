@@ -163,7 +163,7 @@ def test_from_text_to_modules_by_scripts_alone(scripts, elsewhere):
 @pytest.mark.long
 def test_the_distribution_without_tensorflow(tmp_path):
     """In a fresh environment with what it requires; needs the package index."""
-    from export import onnx_folder
+    from export import export_onnx
     from official_cmlm import SentenceEncoder
     from tests.backends.test_onnx import SENTENCES
     from tests.conftest import write_encoder
@@ -171,7 +171,7 @@ def test_the_distribution_without_tensorflow(tmp_path):
 
     entries = vocabulary(True, "tensorflow_text")
     model = write_encoder(tmp_path / "model", entries)
-    onnx_folder.export(str(model), str(tmp_path / "export"), ["float32"], False)
+    export_onnx.export(str(model), str(tmp_path / "export"), ["float32"], False)
     run(sys.executable, "-m", "venv", tmp_path / "environment", cwd=tmp_path)
     python = tmp_path / "environment" / "bin" / "python"
     site = Path(

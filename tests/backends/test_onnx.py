@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from export import onnx_folder
+from export import export_onnx
 from official_cmlm import SentenceEncoder
 from official_cmlm.backends import auto, onnx_graph
 from official_cmlm.backends import onnx as backend_onnx
@@ -304,7 +304,7 @@ def exports(tmp_path_factory, vocabulary):
     precisions = list(onnx_graph.PRECISIONS)
     for name in IMPORTED:
         import_checkpoint(REFERENCES / name, root / name / "encoder")
-        onnx_folder.export(
+        export_onnx.export(
             str(root / name / "encoder"), str(root / name / "out"), precisions, False
         )
     for name, (pooling, length) in OWN.items():
@@ -312,7 +312,7 @@ def exports(tmp_path_factory, vocabulary):
         write_encoder(root / name / "encoder", vocabulary, model=model)
         override = VectorOverride(pooling)
         model, output = (str(root / name / part) for part in ("encoder", "out"))
-        onnx_folder.export(model, output, precisions, False, length, override)
+        export_onnx.export(model, output, precisions, False, length, override)
     command = [sys.executable, "-c", WITHOUT_TENSORFLOW, json.dumps(ODD)]
     done = subprocess.run(
         [*command, *(str(root / name / "out") for name in (*IMPORTED, *OWN))],
@@ -368,7 +368,7 @@ def test_an_export_keeps_prompts_and_ranges(folder, tmp_path, pooling):
     encoder.calibrate(SENTENCES)
     encoder.save_settings(own)
     output = tmp_path / "export"
-    onnx_folder.export(str(own), str(output), ["float32"], False, override=VectorOverride(pooling))
+    export_onnx.export(str(own), str(output), ["float32"], False, override=VectorOverride(pooling))
     found = SentenceEncoder.load(output, backend="onnx")
     again = SentenceEncoder.load(own)
     assert found.prompts["query"] == "find: " and found.prompts == again.prompts
@@ -384,7 +384,7 @@ def test_refusals(folder, tmp_path):
     output = tmp_path / "export"
 
     def export(precisions, overwrite=False):
-        onnx_folder.export(str(folder), str(output), precisions, overwrite)
+        export_onnx.export(str(folder), str(output), precisions, overwrite)
 
     export(["float32"])
     with pytest.raises(UserError, match="pass --overwrite"):

@@ -49,14 +49,14 @@ def test_encode_onnx(run, exported, tmp_path):
     """Equal sentences have the cosine 1; vectors are those of `encode`, default prompt included."""
     pytest.importorskip("onnx")
     pytest.importorskip("onnxruntime")
-    from export import onnx_folder
+    from export import export_onnx
     from official_cmlm import SentenceEncoder
 
     model = shutil.copytree(exported[0], tmp_path / "model")
     encoder = SentenceEncoder.load(model)
     encoder.prompts["search"], encoder.default_prompt_name = "slowly walked: ", "search"
     encoder.save_settings(model)
-    onnx_folder.export(str(model), str(tmp_path / "onnx"), ["float32"], False)
+    export_onnx.export(str(model), str(tmp_path / "onnx"), ["float32"], False)
     texts = ["the cat sat", "the dog ran by the river", "the cat sat"]
     printed = run("encode_onnx.py", tmp_path / "onnx", *texts)
     vectors = encoder.encode(texts, normalize=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from export import litert
+from export import export_litert
 from export.huggingface_tokenizer import write_tokenizer
 from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
 from official_cmlm.checkpoints.huggingface_tokenizer import read_vocabulary
@@ -36,8 +36,8 @@ def folders(tmp_path_factory):
     """Returns an encoder directory with a dense layer, and its export."""
     folder = tmp_path_factory.mktemp("litert")
     import_checkpoint(REFERENCES / "distiluse", folder / "encoder")
-    sizes = litert.export(
-        str(folder / "encoder"), str(folder / "litert"), [16, 32], litert.WEIGHTS, False
+    sizes = export_litert.export(
+        str(folder / "encoder"), str(folder / "litert"), [16, 32], export_litert.WEIGHTS, False
     )
     return folder, sizes
 
@@ -65,7 +65,9 @@ def test_mpnet_and_its_prompts(tmp_path):
     import_checkpoint(REFERENCES / "mpnet", tmp_path / "encoder")
     prompts = {"query": "the ", "STS": "old house "}
     write_settings(tmp_path / "encoder", EncodingSettings(prompts, "STS"))
-    litert.export(str(tmp_path / "encoder"), str(tmp_path / "litert"), [32], ["float32"], False)
+    export_litert.export(
+        str(tmp_path / "encoder"), str(tmp_path / "litert"), [32], ["float32"], False
+    )
     ours = SentenceEncoder.load(tmp_path / "encoder", max_seq_length=32)
     theirs = _example().LiteRTEncoder(str(tmp_path / "litert"), "float32")
     for asked in ({}, {"prompt_name": "query"}):
@@ -109,12 +111,12 @@ def test_files_and_description(folders):
 def test_all_minilm_keeps_its_vectors(tmp_path, real_weights):
     """A trained encoder: float to 1e-5, int8 a mean cosine of 0.99, a quarter of the size."""
     import_checkpoint(real_weights, tmp_path / "minilm")
-    sizes = litert.export(
-        str(tmp_path / "minilm"), str(tmp_path / "litert"), [64], litert.WEIGHTS, False
+    sizes = export_litert.export(
+        str(tmp_path / "minilm"), str(tmp_path / "litert"), [64], export_litert.WEIGHTS, False
     )
     texts = json.loads((REFERENCES / "all_minilm.json").read_text())["texts"]
     expected = SentenceEncoder.load(tmp_path / "minilm", max_seq_length=64).encode(texts)
-    for kind in litert.WEIGHTS:
+    for kind in export_litert.WEIGHTS:
         got = _example().LiteRTEncoder(str(tmp_path / "litert"), kind).encode(texts)
         cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
         print(kind, np.abs(got - expected).max(), cosines.mean(), cosines.min(), sizes)
@@ -129,9 +131,9 @@ def test_refusals_leave_nothing(folders, tmp_path):
     with pytest.raises(
         UserError, match=r"--lengths must be 3 to 40 \(the position table\), got 41"
     ):
-        litert.export(model, str(tmp_path / "new"), [16, 41], ["float32"], False)
+        export_litert.export(model, str(tmp_path / "new"), [16, 41], ["float32"], False)
     assert not list(tmp_path.iterdir())
     with pytest.raises(UserError, match="pass --overwrite"):
-        litert.export(model, str(folders[0] / "litert"), [16], ["float32"], False)
+        export_litert.export(model, str(folders[0] / "litert"), [16], ["float32"], False)
     with pytest.raises(UserError, match="holds no export"):
-        litert.export(model, model, [16], ["float32"], True)
+        export_litert.export(model, model, [16], ["float32"], True)
