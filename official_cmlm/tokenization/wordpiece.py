@@ -37,7 +37,7 @@ _SPACES = (
     r"\x{FFF9}-\x{FFFB}\x{110BD}\x{110CD}\x{13430}-\x{13438}"
 )
 # Characters that it drops from uncased text and treats as a space in cased text.
-_DROPPED = (
+_UNSEEN = (
     r"\x{AD}\x{61C}\x{180E}\x{200B}-\x{200F}\x{202A}-\x{202E}\x{2060}-\x{2064}\x{2066}-\x{206F}"
     r"\x{FEFF}\x{1BCA0}-\x{1BCA3}\x{1D173}-\x{1D17A}\x{E0001}\x{E0020}-\x{E007F}"
 )
@@ -309,12 +309,12 @@ def _normalizer(vocabulary: WordPieceVocabulary) -> Any:
         return normalizers.Replace(Regex(pattern), by)
 
     if not vocabulary.lower_case:
-        return normalizers.Sequence([replace(f"[{_SPACES}{_DROPPED}]", " "), chinese])
+        return normalizers.Sequence([replace(f"[{_SPACES}{_UNSEEN}]", " "), chinese])
     # The sequence is NFKC with case folding, mostly lower-casing, and then the removal of accents.
     return normalizers.Sequence(
         [
             replace(f"[{_SPACES}]", " "),
-            replace(f"[{_DROPPED}{_FILLERS}]", ""),
+            replace(f"[{_UNSEEN}{_FILLERS}]", ""),
             normalizers.NFKC(),
             normalizers.Lowercase(),
             normalizers.Replace("ß", "ss"),

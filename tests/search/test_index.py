@@ -394,7 +394,7 @@ def test_a_save_that_fails_leaves_nothing(tmp_path, monkeypatch):
     def fail(path, text):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("official_cmlm.search.index.atomic_write_text", fail)
+    monkeypatch.setattr("official_cmlm.search.index.write_json", fail)
     with pytest.raises(UserError, match="No space left"):
         other.save(tmp_path / "index", overwrite=True)
     assert [path.name for path in tmp_path.iterdir()] == ["index"]
