@@ -167,7 +167,7 @@ def test_the_distribution_without_tensorflow(tmp_path):
     from official_cmlm import SentenceEncoder
     from tests.backends.test_onnx import SENTENCES
     from tests.conftest import write_encoder
-    from tests.tokenization.test_wordpiece_rust import vocabulary
+    from tests.tokenization.test_wordpiece import vocabulary
 
     entries = vocabulary(True, "tensorflow_text")
     model = write_encoder(tmp_path / "model", entries)

@@ -1,6 +1,7 @@
 """Byte-level BPE: its files, its hash, its errors, its tokenizers in Python and in graphs."""
 
 import dataclasses
+import functools
 import json
 import shutil
 from pathlib import Path
@@ -40,9 +41,12 @@ def _entries(vocabulary, texts):
     return [[vocabulary.tokens[i] for i in row] for row in rows]
 
 
-def _graph_ids(vocabulary, texts):
-    tokenizer = build_graph_tokenizer(vocabulary)
-    return tokenizer.tokenize(tf.constant(texts, tf.string)).to_list()
+# Tracing a graph takes seconds.
+_graph_tokenizer = functools.cache(build_graph_tokenizer)
+
+
+def _graph_ids(vocabulary, texts, build=_graph_tokenizer):
+    return build(vocabulary).tokenize(tf.constant(texts, tf.string)).to_list()
 
 
 @pytest.mark.parametrize("add_prefix_space", [False, True])
@@ -209,7 +213,7 @@ def test_prefix_space_is_not_added_to_a_space_or_to_nothing(small, text):
 @pytest.mark.parametrize("texts", ["a cat", [["a", "cat"]], []])
 def test_graph_checks_the_rank(small, texts):
     """The way of a server's client, which Python's check of the signature does not see."""
-    concrete = build_graph_tokenizer(small).tokenize.get_concrete_function()
+    concrete = _graph_tokenizer(small).tokenize.get_concrete_function()
     if texts == []:
         assert concrete(tf.constant([], tf.string)).shape[0] in (0, None)
         return
@@ -224,7 +228,7 @@ def test_graph_cuts_words_that_would_take_too_long(small, monkeypatch):
     monkeypatch.setattr(byte_pair_graph, "LONGEST_WORD", 8)
     word = "thethethere"
     parts = [word[:8], word[8:]]
-    (found,) = _graph_ids(small, [word])
+    (found,) = _graph_ids(small, [word], build_graph_tokenizer)
     assert found == [i for row in build_tokenizer(small).tokenize(parts).to_list() for i in row]
     assert found != build_tokenizer(small).tokenize([word]).to_list()[0] or len(word) <= 8
 
