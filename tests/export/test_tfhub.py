@@ -98,16 +98,6 @@ def test_preprocess_equals_model_garden(exported, preprocess, vocabulary, tmp_pa
     tf.nest.map_structure(np.testing.assert_array_equal, preprocess(tf.constant(TEXTS)), packed)
 
 
-def test_two_segments_equal_model_garden(preprocess, vocabulary):
-    tokens = preprocess.tokenize(tf.constant(TEXTS))
-    special = {k: int(v) for k, v in preprocess.tokenize.get_special_tokens_dict().items()}
-    for length in (3, 8, 9, 24):
-        both = preprocess.bert_pack_inputs([tokens, tokens[::-1]], seq_length=tf.constant(length))
-        packing = layers.BertPackInputs(length, special_tokens_dict=special)
-        expected = packing([tokens, tokens[::-1]])
-        tf.nest.map_structure(np.testing.assert_array_equal, both, expected)
-
-
 def test_other_lengths_and_pairs_of_segments(preprocess):
     tokens = preprocess.tokenize(tf.constant(TEXTS))
     assert preprocess.bert_pack_inputs([tokens], seq_length=8)["input_word_ids"].shape == (4, 8)

@@ -1,7 +1,6 @@
 """SentencePiece vocabularies: their ids against two libraries, their files, their refusals."""
 
 import dataclasses
-import io
 import json
 import re
 import shutil
@@ -37,29 +36,10 @@ HUGGING_FACE_DIFFERENCES = {
 
 
 @pytest.fixture(scope="module")
-def news(data_dir):
-    """Reads NTREX: 1,997 sentences in each of ten languages, side by side."""
-    paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
-    languages = [[line for line in p.read_text("utf-8").split("\n") if line] for p in paths]
-    assert len(languages) >= 10
-    return [line for lines in zip(*languages) for line in lines]
-
-
-@pytest.fixture(scope="module")
-def trained(news, tmp_path_factory):
+def trained(news, train_sentence_piece, tmp_path_factory):
     """Pieces and normalisation of a model that SentencePiece learns from real lines."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(news[:1000]),
-        model_writer=written,
-        vocab_size=1500,
-        hard_vocab_limit=False,
-        num_threads=2,
-        minloglevel=2,
-    )
     path = tmp_path_factory.mktemp("model") / "m.model"
-    path.write_bytes(written.getvalue())
+    path.write_bytes(train_sentence_piece(news[:1000]))
     return path
 
 
@@ -100,7 +80,7 @@ def test_next_line_is_a_space_to_hugging_face_alone():
         assert (_ids(vocabulary, [text]) == [theirs]) == equal
 
 
-def _different(texts, ours, theirs):
+def different(texts, ours, theirs):
     return [text for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
 
 
@@ -112,16 +92,16 @@ def test_ids_are_those_of_sentencepiece_itself(trained, vocabulary, news):
     theirs = [[i + 1 if i else 3 for i in row] for row in library.encode(texts)]
     ours = _ids(vocabulary, texts)
     # Equal sums of scores are added in another order.
-    assert len(_different(texts, ours, theirs)) <= len(texts) // 5000
+    assert len(different(texts, ours, theirs)) <= len(texts) // 5000
 
 
 def test_ids_are_hugging_faces(trained, vocabulary, news):
     """On lines of ten languages, and on hand-made texts but those of the table."""
     texts = [*news[::7], *{*HAND_MADE, *HUGGING_FACE_DIFFERENCES.values()}]
-    different = _different(texts, _ids(vocabulary, texts), _hugging_face(trained, texts))
+    unequal = different(texts, _ids(vocabulary, texts), _hugging_face(trained, texts))
     listed = set(HUGGING_FACE_DIFFERENCES.values())
-    assert listed <= set(different)
-    assert len(set(different) - listed) <= len(texts) // 1000
+    assert listed <= set(unequal)
+    assert len(set(unequal) - listed) <= len(texts) // 1000
 
 
 def test_ids_without_tensorflow(vocabulary, news):
@@ -137,9 +117,9 @@ def test_ids_without_tensorflow(vocabulary, news):
     uncomposed = "cafe\u0301 e\u0301\u0302 \u0301x"
     for entries in (vocabulary, vocabulary.padded(len(vocabulary) + 7)):
         ours = RustSentencePiece(entries).tokenize(texts).to_list()
-        different = _different(texts, ours, _ids(vocabulary, texts))
-        assert len(set(different) - {uncomposed}) <= len(texts) // 1000, different
-        assert literal not in different and vietnamese not in different
+        unequal = different(texts, ours, _ids(vocabulary, texts))
+        assert len(set(unequal) - {uncomposed}) <= len(texts) // 1000, unequal
+        assert literal not in unequal and vietnamese not in unequal
 
 
 def test_without_rules_of_normalisation(tmp_path):
@@ -176,12 +156,15 @@ def test_graphs_give_the_same_ids(vocabulary, tmp_path, news):
 
 def test_texts_joined_by_spaces_keep_their_ids(vocabulary, news):
     """So records need no second set of ids."""
+    check_joined(vocabulary, [" ".join(text.split()) for text in news[:400]])
+
+
+def check_joined(vocabulary, texts):
     assert not vocabulary.space_changes_ids
-    texts = [" ".join(text.split()) for text in news[:400]]
     joined = [f"{a} {b}" for a, b in zip(texts[::2], texts[1::2])]
     rows = _ids(vocabulary, texts)
     apart = [a + b for a, b in zip(rows[::2], rows[1::2])]
-    assert _different(joined, _ids(vocabulary, joined), apart) == []
+    assert different(joined, _ids(vocabulary, joined), apart) == []
 
 
 def test_no_text_becomes_a_special_token(vocabulary):

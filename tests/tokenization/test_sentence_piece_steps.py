@@ -1,7 +1,6 @@
 """ALBERT's tokenizer: what it does before SentencePiece's rules, and these rules rewritten."""
 
 import base64
-import io
 import json
 import re
 import sys
@@ -30,22 +29,13 @@ from official_cmlm.tokenization.sentence_piece_rules import (
     write_rules,
 )
 from tests.checkpoints.helpers import REFERENCES
-from tests.tokenization.test_sentence_piece import check_graphs
+from tests.tokenization.test_sentence_piece import check_graphs, check_joined, different
 from tests.tokenization.texts import HAND_MADE, LONG
 
 STEPS = "quotes accents lower_case"
 SPECIAL = ["[CLS]", "[SEP]", "[MASK]"]
 # Hangul is in no language of the lines: some of its parts, and the syllable of three of them.
 HANGUL = ["ᄒ", "ᅡ", "ᆫ", "한", "구"]
-
-
-@pytest.fixture(scope="module")
-def news(data_dir):
-    """Reads NTREX: 1,997 sentences in each of ten languages, side by side."""
-    paths = sorted((data_dir / "ntrex").glob("newstest2019-*.txt"))
-    languages = [[line for line in p.read_text("utf-8").split("\n") if line] for p in paths]
-    assert len(languages) >= 10
-    return [line for lines in zip(*languages) for line in lines]
 
 
 def _before():
@@ -60,20 +50,14 @@ def _before():
 
 
 @pytest.fixture(scope="module")
-def folder(news, tmp_path_factory):
+def folder(news, train_sentence_piece, tmp_path_factory):
     """`tokenizer.json` as transformers writes ALBERT's, of a model learnt from real lines.
 
     With the rules `nmt_nfkc`, as the release has them.
     """
-    sentencepiece = pytest.importorskip("sentencepiece")
-    before, written = normalizers.Sequence(_before()), io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([before.normalize_str(line) for line in news[:1000]]),
-        model_writer=written,
-        vocab_size=1500,
-        hard_vocab_limit=False,
-        num_threads=2,
-        minloglevel=2,
+    before = normalizers.Sequence(_before())
+    model = train_sentence_piece(
+        [before.normalize_str(line) for line in news[:1000]],
         pad_id=0,
         unk_id=1,
         bos_id=-1,
@@ -81,7 +65,7 @@ def folder(news, tmp_path_factory):
         control_symbols=SPECIAL,
     )
     folder = tmp_path_factory.mktemp("albert")
-    pieces, charsmap, _ = parse(folder, written.getvalue())
+    pieces, charsmap, _ = parse(folder, model)
     entries = [(piece, score) for piece, score, _ in pieces]
     known = {piece for piece, _ in entries}
     entries += [(part, -9.0) for part in HANGUL if part not in known]
@@ -104,10 +88,6 @@ def vocabulary(folder):
     return read_vocabulary(folder, None)
 
 
-def _different(texts, ours, theirs):
-    return [text for text, a, b in zip(texts, ours, theirs, strict=True) if a != b]
-
-
 def _library(folder, texts):
     """Returns the ids of the file itself, by the library that transformers calls."""
     library = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -122,7 +102,7 @@ def test_ids_are_hugging_faces(folder, vocabulary, news):
     ours = build_tokenizer(vocabulary).tokenize(texts).to_list()
     # Literal special tokens are text here.
     special = {"<mask> </s> [MASK]"}
-    assert set(_different(texts, ours, _library(folder, texts))) <= special
+    assert set(different(texts, ours, _library(folder, texts))) <= special
     assert vocabulary.tokens.index("ᄒ") in ours[texts.index("한국어 한 구")]
     assert vocabulary.tokens.index("한") not in sum(ours, [])
 
@@ -130,7 +110,7 @@ def test_ids_are_hugging_faces(folder, vocabulary, news):
 def test_ids_without_tensorflow(vocabulary, news):
     texts = [*news[::7], *HAND_MADE, *LONG, "한국어 한 구", "[cls] [CLS] <pad>"]
     ours = RustSentencePiece(vocabulary).tokenize(texts).to_list()
-    assert _different(texts, ours, build_tokenizer(vocabulary).tokenize(texts).to_list()) == []
+    assert different(texts, ours, build_tokenizer(vocabulary).tokenize(texts).to_list()) == []
 
 
 def test_graphs_give_the_same_ids(vocabulary, tmp_path, news):
@@ -143,10 +123,7 @@ def test_texts_joined_by_spaces_keep_their_ids(vocabulary, news):
     texts = [
         " ".join(text.split()) for text in (*news[:400], "a'", "'b", "x`", "`y", "Σ", "\u0301e")
     ]
-    joined = [f"{a} {b}" for a, b in zip(texts[::2], texts[1::2])]
-    rows = build_tokenizer(vocabulary).tokenize(texts).to_list()
-    apart = [a + b for a, b in zip(rows[::2], rows[1::2])]
-    assert _different(joined, build_tokenizer(vocabulary).tokenize(joined).to_list(), apart) == []
+    check_joined(vocabulary, texts)
 
 
 def test_it_survives_its_files(vocabulary, tmp_path):
@@ -185,23 +162,9 @@ def test_steps_of_graphs_are_the_librarys(step):
     assert different == []
 
 
-def _nmt_nfkc():
-    """Returns SentencePiece's own rules."""
-    sentencepiece = pytest.importorskip("sentencepiece")
-    written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(["a b c d e f g"] * 9),
-        model_writer=written,
-        vocab_size=12,
-        hard_vocab_limit=False,
-        minloglevel=2,
-    )
-    return parse(REFERENCES, written.getvalue())[1]
-
-
-def test_rules_of_single_characters():
+def test_rules_of_single_characters(train_sentence_piece):
     """The rules of `nmt_nfkc` keep their effect in the library `tokenizers`; Hangul stays apart."""
-    charsmap = _nmt_nfkc()
+    charsmap = parse(REFERENCES, train_sentence_piece(["a b c d e f g"] * 9, 12))[1]
     rules = read_rules(charsmap)
     assert len(rules) > 4000 and {*map(len, rules)} == {1}
     assert rules["ﬁ"] == "fi" and rules["\u3000"] == " " and rules["\x07"] == ""
