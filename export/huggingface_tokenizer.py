@@ -76,21 +76,22 @@ def write_tokenizer(folder: Path, vocabulary: Vocabulary, model_type: str, max_l
         write_json(folder / name, values)
 
 
-def _wordpiece(vocabulary: WordPieceVocabulary) -> Any:
+def _around(vocabulary: WordPieceVocabulary | SentencePieceVocabulary) -> Any:
+    """Returns the step that puts special tokens around a text, and around and between two."""
     from tokenizers import processors
 
+    cls, sep = (vocabulary.special_tokens[role] for role in ("cls", "sep"))
+    pair = f"{cls} $A {sep} $B:1 {sep}:1"
+    if vocabulary.markers in ("mpnet", "roberta"):
+        pair = f"{cls} $A {sep} {sep} $B {sep}"
+    ids = [(token, vocabulary.tokens.index(token)) for token in (cls, sep)]
+    return processors.TemplateProcessing(f"{cls} $A {sep}", pair, ids)
+
+
+def _wordpiece(vocabulary: WordPieceVocabulary) -> Any:
     longest = max(_MIN_CHARACTERS, vocabulary.max_bytes_per_word // BYTES_PER_CHARACTER)
     tokenizer = bare_wordpiece(vocabulary, longest)
-    ids = {token: i for i, token in enumerate(vocabulary.tokens)}
-    cls, sep = vocabulary.special_tokens["cls"], vocabulary.special_tokens["sep"]
-    pair = f"{cls} $A {sep} $B:1 {sep}:1"
-    if vocabulary.markers == "mpnet":
-        pair = f"{cls} $A {sep} {sep} $B {sep}"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=pair,
-        special_tokens=[(token, ids[token]) for token in (cls, sep)],
-    )
+    tokenizer.post_processor = _around(vocabulary)
     tokenizer.add_special_tokens(list(vocabulary.special_tokens.values()))
     return tokenizer
 
@@ -120,19 +121,10 @@ def _byte_pair(vocabulary: BytePairVocabulary) -> Any:
 def _sentence_piece(vocabulary: SentencePieceVocabulary) -> Any:
     """Returns a Unigram tokenizer that also splits off the special tokens."""
     import tokenizers
-    from tokenizers import processors
 
-    special, ids = vocabulary.special_tokens, vocabulary.special_ids
+    special = vocabulary.special_tokens
     tokenizer = bare_sentence_piece(vocabulary, vocabulary.tokens)
-    cls, sep = special["cls"], special["sep"]
-    pair = f"{cls} $A {sep} {sep} $B {sep}"
-    if vocabulary.markers == "albert":
-        pair = f"{cls} $A {sep} $B:1 {sep}:1"
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single=f"{cls} $A {sep}",
-        pair=pair,
-        special_tokens=[(cls, ids["cls"]), (sep, ids["sep"])],
-    )
+    tokenizer.post_processor = _around(vocabulary)
     added = {*special.values(), *(vocabulary.tokens[i] for i in vocabulary.controls)}
     tokenizer.add_special_tokens(
         [

@@ -23,32 +23,25 @@ def encoder_dir(tmp_path_factory, vocabulary):
     return write_encoder(tmp_path_factory.mktemp("encoder") / "tiny", vocabulary)
 
 
-def test_directory_and_modules_agree(exported):
-    """The exported pair gives the directory's embeddings, also cut to another length."""
-    for length in (None, 6):
-        ours, theirs = (open_encoder(str(path), length) for path in exported)
-        assert (ours.kind, theirs.kind) == ("encoder_directory", "tfhub")
-        np.testing.assert_allclose(theirs.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
-        assert ours.fingerprint != theirs.fingerprint
-    assert open_encoder(str(exported[0])).name == "model"
-
-
-def test_lengths_of_texts(exported):
-    """Directory and exported pair count the same tokens, whatever they cut."""
-    for length in (None, 6):
-        ours, theirs = (open_encoder(str(path), length) for path in exported)
-        texts = [*TEXTS, "the cat " * 300]
-        counts = ours.count_tokens(texts)
-        assert counts[3] == 2 and counts[4] == 602
-        assert theirs.count_tokens(texts).tolist() == counts.tolist()
-        assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
-        # Text beyond the limit does not change the vector; text within it does.
-        limit = ours.max_seq_length - 2
-        longer, whole, shorter = (
-            ours.encode(["the " * count])[0] for count in (limit + 3, limit, limit - 1)
-        )
-        np.testing.assert_allclose(longer, whole, atol=1e-6)
-        assert not np.allclose(shorter, whole, atol=1e-6)
+@pytest.mark.parametrize("length", [None, 6])
+def test_directory_and_modules_agree(exported, length):
+    """The exported pair gives the directory's embeddings and numbers of tokens, also cut."""
+    ours, theirs = (open_encoder(str(path), length) for path in exported)
+    assert (ours.kind, theirs.kind, ours.name) == ("encoder_directory", "tfhub", "model")
+    np.testing.assert_allclose(theirs.encode(TEXTS), ours.encode(TEXTS), atol=1e-5)
+    assert ours.fingerprint != theirs.fingerprint
+    texts = [*TEXTS, "the cat " * 300]
+    counts = ours.count_tokens(texts)
+    assert counts[3] == 2 and counts[4] == 602
+    assert theirs.count_tokens(texts).tolist() == counts.tolist()
+    assert ours.max_seq_length == theirs.max_seq_length == (length or ours.max_seq_length)
+    # Text beyond the limit does not change the vector; text within it does.
+    limit = ours.max_seq_length - 2
+    longer, whole, shorter = (
+        ours.encode(["the " * count])[0] for count in (limit + 3, limit, limit - 1)
+    )
+    np.testing.assert_allclose(longer, whole, atol=1e-6)
+    assert not np.allclose(shorter, whole, atol=1e-6)
 
 
 def test_fingerprint_follows_weights_and_settings(encoder_dir, vocabulary, tmp_path):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm import cli, progress
+from official_cmlm.embeddings import RANGES_NAME
 from official_cmlm.errors import UserError
 from official_cmlm.files import (
     atomic_write_text,
@@ -53,14 +54,17 @@ class Job:
     shard_rows: int = 10_000
     calibration_rows: int = 10_000
 
+    def parts(self) -> Iterator[Part]:
+        """Yields the input in parts."""
+        return parts(self.paths, self.reading, self.shard_rows)
+
     def plan(self) -> dict[str, Any]:
         """Returns everything that decides the output's bytes, with each file's size and time."""
         files = [[path, os.stat(path).st_size, os.stat(path).st_mtime_ns] for path in self.paths]
-        settings = dataclasses.asdict(self.settings)
         return {
             "files": files,
             "reading": dataclasses.asdict(self.reading),
-            "settings": settings,
+            "settings": dataclasses.asdict(self.settings),
             "encoder": self.encoder_digest,
             "shard_rows": self.shard_rows,
             "calibration_rows": self.calibration_rows,
@@ -108,7 +112,8 @@ def run(job: Job, folder: Path, workers: int, overwrite: bool) -> Outcome:
         with report_write_errors(folder, _REMEDY):
             remove_unfinished(folder)
             remove_unfinished(folder / WORK)
-            if _needs_ranges(job.settings) and not _has_ranges(folder):
+            in_bytes = job.settings.precision in ("int8", "uint8")
+            if in_bytes and not (folder / RANGES_NAME).exists():
                 _calibrate(job, folder)
             computed = _compute(job, folder, workers)
             manifest = _finish(job, folder, plan)
@@ -169,25 +174,11 @@ def _concrete(job: Job, folder: Path, workers: int) -> Job:
         return chosen(_result(pool.submit(worker.backend_name), folder))
 
 
-def _needs_ranges(settings: Settings) -> bool:
-    return settings.precision in ("int8", "uint8")
-
-
-def _has_ranges(folder: Path) -> bool:
-    from official_cmlm.embeddings import RANGES_NAME
-
-    return (folder / RANGES_NAME).exists()
-
-
 def _calibrate(job: Job, folder: Path) -> None:
-    rows = (text for part in _parts(job) for text in part.texts)
+    rows = (text for part in job.parts() for text in part.texts)
     texts = list(islice(rows, job.calibration_rows))
     with _pool(job, folder, 1) as pool:
         _result(pool.submit(worker.calibrate, texts), folder)
-
-
-def _parts(job: Job) -> Iterator[Part]:
-    return parts(job.paths, job.reading, job.shard_rows)
 
 
 def _pool(
@@ -231,7 +222,7 @@ def _compute(job: Job, folder: Path, workers: int) -> list[Done]:
                     bar.update(pending.pop(future).read_bytes)
 
         try:
-            for part in _parts(job):
+            for part in job.parts():
                 if _is_done(folder, part.number):
                     # The time left counts unfinished parts only.
                     bar.initial += part.read_bytes

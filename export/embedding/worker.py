@@ -7,10 +7,11 @@ import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from official_cmlm import cli
 from official_cmlm.checkpoints.encoder_directory import PROMPTS, EncoderDirectory
-from official_cmlm.embeddings import RANGES_NAME
+from official_cmlm.embeddings import RANGES_NAME, Ranges, read_ranges
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, digest, sha256
+from official_cmlm.files import atomic_write, atomic_write_text, digest, sha256, write_array
 from official_cmlm.tokenization import VOCABULARY_FILES
 from official_cmlm.worker_processes import prepare_worker
 
@@ -104,8 +105,6 @@ _state: dict[str, Any] = {}
 def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
     """Loads the encoder of a new process; an error is raised by the first call that needs it."""
     prepare_worker(workers)
-    from official_cmlm.embeddings import read_ranges
-
     _state.update(settings=settings, folder=Path(folder))
     try:
         encoder = settings.encoder()
@@ -139,9 +138,6 @@ def calibrate(texts: list[str]) -> None:
 
     The encoder directory's own ranges are taken if they belong to such vectors.
     """
-    from official_cmlm import cli
-    from official_cmlm.embeddings import Ranges
-
     settings, encoder = _state["settings"], _loaded()
     width = settings.dim or encoder.dimension
     ranges = None
@@ -220,8 +216,6 @@ def ids_name(number: int) -> str:
 
 
 def _write_npy(path: Path, vectors: "np.ndarray", part: Part) -> None:
-    from official_cmlm.files import write_array
-
     with atomic_write(path) as file:
         write_array(file, vectors)
     if part.ids is not None:

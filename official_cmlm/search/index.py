@@ -172,8 +172,6 @@ class Index:
         single = isinstance(queries, str)
         listed = [queries] if single else list(queries)
         _check_texts(listed)
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
         if not listed:
             return []
         indices, scores = self.search_vectors(self._encode_query(listed), k)

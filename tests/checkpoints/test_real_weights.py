@@ -51,6 +51,7 @@ def test_round_trip_to_the_bit(encoder_dir, real_weights, tmp_path):
         np.testing.assert_array_equal(tensor, theirs[name], err_msg=name)
 
 
+@pytest.mark.long
 def test_sts_benchmark(encoder_dir, data_dir):
     """Spearman 82.03 on the test set, the published figure, also in bfloat16."""
     path = data_dir / "senteval" / "downstream" / "STS" / "STSBenchmark" / "sts-test.csv"
