@@ -34,7 +34,7 @@ from official_cmlm.user_modules import import_user_module
 from official_cmlm.worker_processes import prepare_worker
 
 if TYPE_CHECKING:
-    from official_cmlm.sentence_encoder import SentenceEncoder
+    pass
 
 # The roles of retrieval; `document` is also called by the other names.
 _QUERY, _DOCUMENT, _DOCUMENT_TOO = "query", "document", ("passage", "corpus")
@@ -193,26 +193,11 @@ def _encoder_directory(
         digest,
         encode,
         functools.partial(fine_tune, folder, config=config, progress=_fine_tuning_bar),
-        _directory_roles(encoder, encode),
+        _roles(encoder, encode, on_long="ignore"),
         encoder.max_seq_length,
         functools.partial(encoder.count_tokens, prompt=""),
         prompt=encoder.prompts.get(encoder.default_prompt_name, ""),
     )
-
-
-def _directory_roles(encoder: "SentenceEncoder", encode: Encode) -> dict[str, Role]:
-    """Returns a role for each prompt, and for texts without a default prompt."""
-    roles = _with_document(
-        {
-            name: Role(functools.partial(encode, prompt=prompt), prompt)
-            for name, prompt in encoder.prompts.items()
-            if prompt
-        }
-    )
-    if encoder.default_prompt_name is not None:
-        without = Role(functools.partial(encode, prompt=""))
-        roles = {_QUERY: without, _DOCUMENT: without} | roles
-    return roles
 
 
 def _fine_tuning_bar(steps: int) -> Callable[[int], None]:
@@ -267,13 +252,15 @@ def _sentence_transformers(
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
     content = sorted(path for path in folder.rglob("*") if path.is_file())
-    encode = functools.partial(model.encode, show_progress_bar=False, convert_to_numpy=True)
+    options = {"show_progress_bar": False, "convert_to_numpy": True}
+    encode = functools.partial(model.encode, **options)
+    has_parts = any(type(module).__name__ in ("Router", "Asym") for module in model)
     return OpenedEncoder(
         folder.resolve().name,
         "sentence_transformers",
         files.digest(content, settings),
         encode,
-        roles=_sentence_transformers_roles(model, encode),
+        roles=_roles(model, encode, has_parts, **options),
         max_seq_length=getattr(model, "max_seq_length", None),
         count_tokens=_tokens_of(getattr(model, "tokenizer", None)),
         prompt=(model.prompts or {}).get(getattr(model, "default_prompt_name", None)) or "",
@@ -295,27 +282,32 @@ def _tokens_of(tokenizer: Any) -> CountTokens | None:
         return None
 
 
-def _sentence_transformers_roles(model: Any, encode: Encode) -> dict[str, Role]:
-    """Returns roles for the prompts of a model, which the library itself applies.
+def _roles(model: Any, encode: Encode, has_parts: bool = False, **options: Any) -> dict[str, Role]:
+    """Returns the roles of a `SentenceEncoder` or a `SentenceTransformer`, which apply prompts.
 
     A prompt may be excluded from the mean of tokens, and a model may have parts of its own for
     queries and documents; a role exists only with a prompt or with such parts.
+
+    Args:
+      model: has `prompts`, `default_prompt_name`, and perhaps `encode_query` and `encode_document`.
+      encode: its method with the options.
+      has_parts: whether queries and documents go through parts of their own.
+      **options: arguments of its methods.
     """
     prompts = {name: prompt for name, prompt in (model.prompts or {}).items() if prompt}
     roles = {
         name: Role(functools.partial(encode, prompt_name=name), prompt)
         for name, prompt in prompts.items()
     }
-    has_parts = any(type(module).__name__ in ("Router", "Asym") for module in model)
     for name in (_QUERY, _DOCUMENT):
         method = getattr(model, f"encode_{name}", None)
         others = _DOCUMENT_TOO if name == _DOCUMENT else ()
         # The library itself prefers an empty prompt `document` to one called `passage`.
         key = next((key for key in (name, *others) if key in prompts), None)
         # Without a prompt for queries, `encode_query` omits the default prompt too.
-        if method and (key or has_parts or getattr(model, "default_prompt_name", None)):
-            method = functools.partial(method, show_progress_bar=False, convert_to_numpy=True)
-            roles[name] = Role(functools.partial(method, prompt_name=key), prompts.get(key, ""))
+        if method and (key or has_parts or getattr(model, "default_prompt_name", None) is not None):
+            method = functools.partial(method, prompt_name=key, **options)
+            roles[name] = Role(method, prompts.get(key, ""))
     return _with_document(roles)
 
 

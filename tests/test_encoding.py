@@ -19,7 +19,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     write_settings,
 )
 from official_cmlm.embeddings import EmbeddingId, Ranges
-from official_cmlm.encoders import _directory_roles
+from official_cmlm.encoders import _roles
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import OpenedEncoder
 from official_cmlm.sentence_encoder import SentenceEncoder, TextCutWarning
@@ -247,7 +247,7 @@ def test_the_service_puts_no_prompt_or_the_named_one_and_counts_it(encoder):
     encoder.default_prompt_name = "other"
     encode = functools.partial(encoder.encode, on_long="ignore")
     opened = OpenedEncoder(
-        "toy", "encoder_directory", "", encode, None, _directory_roles(encoder, encode), 12,
+        "toy", "encoder_directory", "", encode, None, _roles(encoder, encode, on_long="ignore"), 12,
         functools.partial(encoder.count_tokens, prompt=""),
     )  # fmt: skip
     for name, prompt in ((None, ""), ("query", "the "), ("other", "to ")):
