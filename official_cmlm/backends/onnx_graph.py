@@ -30,7 +30,7 @@ _CONTRIB = "com.microsoft"
 _MOST_BYTES = (1 << 31) - (1 << 20)
 # A lower bound of GELU.
 _LOWEST_GELU = -0.17
-# Of `onnx.TensorProto.DataType`.
+# Element types have these numbers in `onnx.TensorProto.DataType`.
 _FLOAT, _INT32, _INT64 = 1, 6, 7
 IDS, MASK, TYPES = "input_ids", "attention_mask", "token_type_ids"
 TOKENS, SENTENCE = "last_hidden_state", "sentence_embedding"
