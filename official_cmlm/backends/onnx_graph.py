@@ -301,13 +301,13 @@ class _Encoder:
         mask = graph.add("Cast", mask, to=_INT32)
         hidden = self._embeddings(ids, types)
         bias = self._relative_bias(ids) if config.relative_position_buckets else ""
-        first = hidden
+        layers = [hidden]
         for index in range(config.num_layers):
             hidden = self._layer(hidden, mask, bias, f"transformer/layer_{index}")
-            first = hidden if index == 0 else first
+            layers.append(hidden)
         ends = graph.add("Slice", given, graph.ints(1), graph.ints(2), graph.ints(0))
         graph.add("Slice", hidden, graph.ints(0), ends, graph.ints(1), output=TOKENS)
-        vector = self._pooled(hidden, first, mask)
+        vector = self._pooled(layers, mask)
         if projection:
             vector = self._projected_mean(vector, projection)
         if config.dense_size:
@@ -429,11 +429,11 @@ class _Encoder:
     def _tensor(self, name: str) -> str:
         return self._graph.tensor(name, self._weights[name])
 
-    def _pooled(self, hidden: str, first: str, mask: str) -> str:
+    def _pooled(self, layers: list[str], mask: str) -> str:
         """See `modeling.pooling.sentence_vector`."""
-        graph, pooling = self._graph, self._config.pooled_by
-        if pooling.with_first_block:
-            both = graph.add("Add", first, hidden)
+        graph, pooling, hidden = self._graph, self._config.pooled_by, layers[-1]
+        if pooling.averaged_with is not None:
+            both = graph.add("Add", layers[pooling.averaged_with], hidden)
             hidden = graph.add("Mul", both, graph.scalar(0.5))
         if pooling.first_token:
             vector = graph.add("Gather", hidden, graph.scalar(0, np.int64), axis=1)

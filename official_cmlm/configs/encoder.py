@@ -15,8 +15,8 @@ class Pooling:
 
     Attributes:
       reduction: `mean` or `max` over tokens, or `first`, the first token's output alone.
-      with_first_block: whether the outputs are the mean of the first and the last block's, in place
-        of the last block's alone.
+      averaged_with: the block whose outputs are averaged with the last block's, counted from 1; 0
+        is the embedding layer. None: the last block's outputs alone are pooled.
       pooler: whether the vector goes through BERT's pooler, a dense layer with tanh.
       padded: whether the tokens are the real ones and padding up to `EncoderConfig.padded_length`.
       exported_as: the switch in the configuration of sentence-transformers' module `Pooling`; None:
@@ -24,7 +24,7 @@ class Pooling:
     """
 
     reduction: str
-    with_first_block: bool = False
+    averaged_with: int | None = None
     pooler: bool = False
     padded: bool = False
     exported_as: str | None = None
@@ -40,7 +40,8 @@ POOLINGS = {
     "max": Pooling("max", exported_as="pooling_mode_max_tokens"),
     "cls": Pooling("first", exported_as="pooling_mode_cls_token"),
     "cls_pooler": Pooling("first", pooler=True, exported_as="pooling_mode_cls_token"),
-    "first_last": Pooling("mean", with_first_block=True),
+    "first_last": Pooling("mean", averaged_with=1),
+    "embedding_last": Pooling("mean", averaged_with=0),
     "mean_padded": Pooling("mean", padded=True),
 }
 SENTENCE_VECTORS = ("pooled", "projected_mean")
@@ -89,7 +90,9 @@ class EncoderConfig:
         `mean` over real tokens, special ones included; `max` over real tokens; `cls`, the first;
         `cls_pooler`, the first through BERT's pooler (a dense layer with tanh), which is then
         trained; `first_last`, the mean over real tokens of the first and the last block's outputs
-        (SimCSE's `avg_first_last`); `mean_padded`, the mean over real tokens and padding.
+        (SimCSE's `avg_first_last`); `embedding_last`, the same of the embedding layer and the last
+        block (BERT's "first-last avg." in CMLM-CSE Table 1); `mean_padded`, the mean over real
+        tokens and padding.
       padded_length: tokens that `mean_padded` pads every sequence to, `[CLS]` and `[SEP]` included,
         whatever the length of its batch; a longer one has no padding. 0 (default) unless `pooling`
         is `mean_padded`; Mirror-BERT's code pads to 50.

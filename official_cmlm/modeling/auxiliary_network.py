@@ -5,14 +5,19 @@ import tf_keras
 from official.nlp.modeling import layers
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.bert import bert_variables, block_at, build_bert, get_activation
+from official_cmlm.modeling.bert import (
+    bert_variables,
+    block_at,
+    build_bert,
+    get_activation,
+    recompute_attention,
+)
 from official_cmlm.modeling.dropout import (
     NUMBERS_A_BLOCK,
     DropoutMode,
     DropoutStream,
     replace_block_dropout,
 )
-from official_cmlm.modeling.rematerialisation import recompute_attention
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES, SentenceEncoderModel
 
 
@@ -21,7 +26,8 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
 
     h' are the outputs, on the masked sentence, of the first layers of the initial encoder. They are
     computed without dropout, and these layers are frozen. The sentence vector h replaces the output
-    of the first token; the fusion blocks must reconstruct the masked tokens with its help.
+    of the first token; the fusion blocks must reconstruct the masked tokens with its help. If the
+    encoder has a dense layer of another width, a linear map brings h to that of the features.
     """
 
     def __init__(self, config: EncoderConfig, lexical_layers: int, fusion_layers: int) -> None:
@@ -53,6 +59,16 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
             )
             for index in range(fusion_layers)
         ]
+        self.widened = None
+        if config.embedding_size != config.hidden_size:
+            self.widened = tf_keras.layers.Dense(
+                config.hidden_size,
+                kernel_initializer=tf_keras.initializers.TruncatedNormal(
+                    stddev=config.initializer_range
+                ),
+                name="widened",
+            )
+            self.widened.build([None, config.embedding_size])
         tokens = tf.zeros([1, 2, config.hidden_size])
         for index, block in enumerate(self.fusion):
             block([tokens, tf.ones([1, 2, 2])])
@@ -85,7 +101,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
 
         Args:
           inputs: the encoder's inputs of the masked sentences, int32 `[batch, seq]`.
-          vectors: h, float `[batch, hidden]`.
+          vectors: h, float `[batch, embedding_size]`.
           output_positions: the only ones whose outputs are read, int32 `[batch, n]`. Default: all.
           training: whether the fusion blocks' dropout is on.
           stream: source of the dropout masks; see `modeling.dropout`.
@@ -94,6 +110,8 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
           float `[batch, seq, hidden]`; the positions are those of the inputs, or `[batch, n, …]`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
+        if self.widened is not None:
+            vectors = self.widened(vectors)
         lexical = self.extractor(features, training=False)["sequence_output"]
         lexical = tf.stop_gradient(tf.cast(lexical, vectors.dtype))
         hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)

@@ -10,8 +10,13 @@ import numpy as np
 import tensorflow as tf
 
 from official_cmlm.configs.encoder import EncoderConfig
-from official_cmlm.modeling.pooling import pad, sentence_vector, unit_length, with_padding
-from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.pooling import (
+    Projection,
+    pad,
+    sentence_vector,
+    unit_length,
+    with_padding,
+)
 from official_cmlm.modeling.relative_positions import relative_bias
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel, encoder_variables
 
@@ -112,13 +117,14 @@ def embed(
         bias += relative_bias(table, positions, positions)
     hidden = _embeddings(weights, config, word_ids)
     order = _HeadOrder(config.num_attention_heads, *tf.unstack(tf.shape(word_ids)))
-    layers, width = [], config.hidden_size
+    batch, width = tf.shape(word_ids)[0], config.hidden_size
+    layers = [tf.reshape(hidden, [batch, -1, width])]
     for index in range(config.num_layers):
         # Such a pooling does not read the last layer's outputs at other tokens.
         first_only = config.pooled_by.first_token and index == config.num_layers - 1
         layer = _Layer(weights, config, f"transformer/layer_{index}", order)
-        hidden = layer(hidden, bias, tf.shape(word_ids)[0], first_only)
-        layers.append(tf.reshape(hidden, [tf.shape(word_ids)[0], -1, width]))
+        hidden = layer(hidden, bias, batch, first_only)
+        layers.append(tf.reshape(hidden, [batch, -1, width]))
     pooled = tf.matmul(layers[-1][:, 0], weights["pooler_transform/kernel"])
     pooled = tf.tanh(pooled + weights["pooler_transform/bias"])
     pooled_mask = with_padding(mask, config.padded_length) if config.padded_length else mask

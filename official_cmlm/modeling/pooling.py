@@ -1,6 +1,9 @@
-"""The pooling of token outputs to one vector a sentence."""
+"""The pooling of token outputs to one vector a sentence, and CMLM's projection P of it to N."""
+
+import itertools
 
 import tensorflow as tf
+import tf_keras
 
 from official_cmlm.configs.encoder import Pooling
 
@@ -46,7 +49,7 @@ def sentence_vector(
     """Computes the sentence vector that `EncoderConfig.pooling` names.
 
     Args:
-      layers: each block's outputs, float `[batch, seq, hidden]`; only the first and last are read.
+      layers: outputs of the embedding layer and of each block, float `[batch, seq, hidden]`.
       pooled_cls: BERT's pooler on the first token, float `[batch, hidden]`.
       mask: see `pool`; of a padded pooling the result of `with_padding`.
       pooling: a value of `configs.encoder.POOLINGS`.
@@ -57,8 +60,8 @@ def sentence_vector(
     if pooling.pooler:
         return tf.cast(pooled_cls, tf.float32)
     outputs = tf.cast(layers[-1], tf.float32)
-    if pooling.with_first_block:
-        outputs = (tf.cast(layers[0], tf.float32) + outputs) / 2
+    if pooling.averaged_with is not None:
+        outputs = (tf.cast(layers[pooling.averaged_with], tf.float32) + outputs) / 2
     return pool(outputs, mask, pooling.reduction)
 
 
@@ -90,3 +93,64 @@ def pool(sequence_output: tf.Tensor, mask: tf.Tensor, reduction: str) -> tf.Tens
             tf.reduce_sum(outputs * real, axis=1), tf.reduce_sum(real, axis=1)
         )
     raise ValueError(f"reduction must be mean, max or first; got {reduction!r}")
+
+
+class Projection(tf_keras.layers.Layer):
+    """Projects a sentence vector into N spaces, the first of them the identity.
+
+    CMLM §2 and appendix C: v_p = P(v), with N − 1 three-layer networks
+    FC(h, 2h, ReLU) → FC(2h, 2h, ReLU) → FC(2h, h, none) beside the identity; the appendix also
+    tried other depths and widths. The N − 1 networks are kept as one stack of kernels and computed
+    together.
+    """
+
+    def __init__(
+        self,
+        num_projections: int,
+        hidden_size: int,
+        stddev: float = 0.02,
+        depth: int = 3,
+        width: float = 2.0,
+    ) -> None:
+        """Creates the weights.
+
+        Args:
+          num_projections: N, at least 1; 1 is the identity alone (Table 7, "N = 1").
+          hidden_size: h, the width of the sentence vector.
+          stddev: of the truncated-normal initialisation; BERT's 0.02.
+          depth: layers of each network, at least 1; 1 is a linear map.
+          width: of the layers between the first and the last, as a multiple of `hidden_size`.
+        """
+        super().__init__(name="projection")
+        if num_projections < 1:
+            raise ValueError(f"num_projections must be at least 1, got {num_projections}")
+        self.num_projections = num_projections
+        between = max(1, round(width * hidden_size))
+        sizes = [hidden_size, *[between] * (depth - 1), hidden_size]
+        self.kernels, self.biases = [], []
+        for layer, (size_in, size_out) in (
+            enumerate(itertools.pairwise(sizes)) if num_projections > 1 else ()
+        ):
+            self.kernels.append(
+                self.add_weight(
+                    f"kernel_{layer}",
+                    [num_projections - 1, size_in, size_out],
+                    initializer=tf_keras.initializers.TruncatedNormal(stddev=stddev),
+                )
+            )
+            self.biases.append(
+                self.add_weight(
+                    f"bias_{layer}", [num_projections - 1, size_out], initializer="zeros"
+                )
+            )
+
+    def call(self, vectors: tf.Tensor) -> tf.Tensor:
+        """Maps float `[batch, hidden]` to `[batch, num_projections, hidden]`."""
+        vectors = tf.cast(vectors, self.compute_dtype)
+        identity = vectors[:, tf.newaxis]
+        if self.num_projections == 1:
+            return identity
+        hidden = tf.einsum("bi,nio->bno", vectors, self.kernels[0]) + self.biases[0]
+        for kernel, bias in zip(self.kernels[1:], self.biases[1:]):
+            hidden = tf.einsum("bni,nio->bno", tf.nn.relu(hidden), kernel) + bias
+        return tf.concat([identity, hidden], axis=1)

@@ -6,8 +6,13 @@ import tf_keras
 from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.modeling.bert import bert_variables, build_bert
 from official_cmlm.modeling.dropout import DropoutMode, DropoutStream
-from official_cmlm.modeling.pooling import pad, sentence_vector, unit_length, with_padding
-from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.pooling import (
+    Projection,
+    pad,
+    sentence_vector,
+    unit_length,
+    with_padding,
+)
 
 INPUT_NAMES = ("input_word_ids", "input_mask", "input_type_ids")
 
@@ -87,11 +92,11 @@ class SentenceEncoderModel(tf_keras.Model):
         Returns:
           A dict: `default`, the sentence embedding, float32 `[batch, embedding_size]`, of length 1
           only if the config says `normalize`;
-          `pooled_output`, the same; `vector`, what CMLM conditions on, `default` before any
-          projection or dense layer, `[batch, hidden]`; `sequence_output`, `[batch, seq, hidden]`,
-          and `encoder_outputs`, one such tensor a layer. Elements that `dense_inputs` added are
-          left out of all of them. With `output_positions`: only `sequence_output`, at these,
-          `[batch, n, hidden]`.
+          `pooled_output`, the same; `embedding`, `default` before it is normalised; `vector`, what
+          CMLM conditions on, before any projection or dense layer, `[batch, hidden]`;
+          `sequence_output`, `[batch, seq, hidden]`, and `encoder_outputs`, one such tensor a block.
+          Elements that `dense_inputs` added are left out of all of them. With `output_positions`:
+          only `sequence_output`, at these, `[batch, n, hidden]`.
         """
         features = {name: inputs[name] for name in INPUT_NAMES}
         length = tf.shape(features["input_word_ids"])[1]
@@ -114,7 +119,7 @@ class SentenceEncoderModel(tf_keras.Model):
             outputs = self.bert(features, training=training)
         if "output_positions" in inputs:
             return {"sequence_output": outputs["sequence_output"]}
-        layers = outputs["encoder_outputs"]
+        layers = [outputs["embedding_output"], *outputs["encoder_outputs"]]
         mask = features["input_mask"]
         if dense is not None:
             layers = [layer[:, : tf.shape(mask)[1]] for layer in layers]
@@ -131,12 +136,12 @@ class SentenceEncoderModel(tf_keras.Model):
             embedding = tf.cast(tf.reduce_mean(self.projection(vector), axis=1), tf.float32)
         if self.dense is not None:
             embedding = tf.cast(self.dense(vector), tf.float32)
-        if self.config.normalize:
-            embedding = unit_length(embedding)
-        vectors = {"default": embedding, "pooled_output": embedding, "vector": vector}
+        default = unit_length(embedding) if self.config.normalize else embedding
+        vectors = {"default": default, "pooled_output": default}
+        vectors |= {"embedding": embedding, "vector": vector}
         if vector_only:
             return vectors
-        return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers}
+        return {**vectors, "sequence_output": layers[-1], "encoder_outputs": layers[1:]}
 
     def _padded(self, features: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns the inputs, padded to `config.padded_length` at least; see `pooling.pad`."""

@@ -35,6 +35,7 @@ SHAPES = {
     "cls, relu": {"pooling": "cls", "hidden_activation": "relu"},
     "pooler, exact gelu": {"pooling": "cls_pooler", "hidden_activation": "gelu_exact"},
     "first and last": {"pooling": "first_last", "layer_norm_epsilon": 1e-5},
+    "embeddings and last": {"pooling": "embedding_last", "embedding_width": 6},
     "padded": {"pooling": "mean_padded", "padded_length": 9, "padding_id": 1},
     "like RoBERTa": {"position_offset": 2, "type_vocab_size": 1},
     "no types": {"type_vocab_size": 0},

@@ -378,9 +378,9 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     write_encoder(tmp_path / "projected", vocabulary, **projected)
     with pytest.raises(UserError, match="projected_mean"):
         export("projected", "new")
-    write_encoder(tmp_path / "first_last", vocabulary, pooling="first_last")
-    with pytest.raises(UserError, match="encoder.pooling is first_last,.*export_tfhub"):
-        export("first_last", "new")
+    write_encoder(tmp_path / "two_layers", vocabulary, pooling="embedding_last")
+    with pytest.raises(UserError, match="encoder.pooling is embedding_last,.*export_tfhub"):
+        export("two_layers", "new")
     with pytest.raises(UserError, match="no language-model head"):
         export("own", "new", with_head=True)
     assert not (tmp_path / "new").exists()
@@ -390,5 +390,5 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     export("own", "new", overwrite=True)
     with pytest.raises(UserError, match="holds no export"):
         export("own", "own", overwrite=True)
-    left = {"own", "projected", "first_last", "new"}
+    left = {"own", "projected", "two_layers", "new"}
     assert {path.name for path in tmp_path.iterdir()} == left

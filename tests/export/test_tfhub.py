@@ -47,11 +47,11 @@ def test_the_pair_gives_what_encode_gives(exported, preprocess, encoder):
 
 
 def test_all_ways_pool_as_the_encoder_does(tmp_path, vocabulary, preprocess):
-    """`first_last` reads two layers; `encode`, the exported pair and serving agree on it too.
+    """`embedding_last` reads two layers; `encode`, the exported pair and serving agree on it too.
 
     Not saved: that takes seconds, and is the same for all encoders.
     """
-    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="first_last")
+    config = tiny_encoder_config(vocab_size=len(vocabulary), pooling="embedding_last")
     model = SentenceEncoderModel(config)
     write_encoder(tmp_path / "model", vocabulary, model=model)
     inputs = preprocess(tf.constant(TEXTS))

@@ -123,43 +123,6 @@ def test_no_gradient_reaches_the_extractor(pooling):
             assert np.abs(gradient).max() > 1e-5, variable
 
 
-def test_position_0_is_the_vector_itself():
-    """[h; h'₍>0₎]: the vector takes the first token's place; no token is moved or left out."""
-    _, auxiliary = _build()
-    tokens = make_tokens(LENGTHS, 9)
-    hidden, mask = _fusion_input(auxiliary, tokens, _vectors())
-    assert hidden.shape == (4, 9, 16)
-    np.testing.assert_array_equal(hidden[:, 0], _vectors())
-    lexical = auxiliary.extractor(tokens)["sequence_output"]
-    np.testing.assert_array_equal(hidden[:, 1:], lexical[:, 1:])
-    np.testing.assert_array_equal(mask, tokens["input_mask"].numpy()[:, np.newaxis])
-
-
-def test_every_output_depends_on_the_vector_of_its_row():
-    """Another vector moves all outputs of its row, and none of another row."""
-    _, auxiliary = _build()
-    tokens, vectors = make_tokens(LENGTHS, 9), _vectors().numpy()
-    before = auxiliary(tokens, tf.constant(vectors)).numpy()
-    vectors[2] = _vectors(seed=4)[2]
-    after = auxiliary(tokens, tf.constant(vectors)).numpy()
-    change = np.abs(after - before).max(axis=2)
-    assert change[2].min() > 1e-3
-    np.testing.assert_array_equal(np.delete(after, 2, 0), np.delete(before, 2, 0))
-
-
-def test_first_token_is_replaced():
-    """The first token counts for its neighbours' lexical features alone."""
-    _, auxiliary = _build(lexical_layers=1)
-    for kernel in (v for v in auxiliary.extractor.weights if "attention_output" in v.name):
-        kernel.assign(tf.zeros_like(kernel))
-    tokens = make_tokens(LENGTHS, 9)
-    ids = tokens["input_word_ids"].numpy()
-    before = auxiliary(tokens, _vectors())
-    ids[:, 0] += 1 - 2 * (ids[:, 0] > 50)
-    after = auxiliary({**tokens, "input_word_ids": tf.constant(ids)}, _vectors())
-    np.testing.assert_array_equal(after, before)
-
-
 def test_padding_does_not_change_the_outputs():
     """Real positions have the same outputs padded to 9, 12 and 30, whatever the padding holds."""
     _, auxiliary = _build()

@@ -43,6 +43,7 @@ def _both(precision="float32", joined=False, **overrides):
         {"pooling": "max"},
         {"pooling": "cls_pooler"},
         {"pooling": "first_last"},
+        {"pooling": "embedding_last", "embedding_width": 6},
         pooled_by("mean_padded", 8),
         pooled_by("mean_padded", 20),
         {"hidden_activation": "gelu_exact"},

@@ -9,7 +9,8 @@ from official_cmlm.errors import UserError
 from official_cmlm.modeling.pooling import sentence_vector
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from tests.conftest import tiny_encoder_config
-from tests.modeling.helpers import make_tokens, pooled_by, randomize
+from tests.modeling.helpers import make_tokens, oracle_encoder, pooled_by, randomize
+from tests.oracles.bert_numpy import layer_norm
 
 LENGTHS = [5, 1, 7, 3]
 
@@ -29,15 +30,17 @@ def _max(rows):
     return largest
 
 
-# Real tokens' outputs in the first and in the last block, the pooler's output -> sentence vector.
+# Real tokens' outputs of the embedding layer, the first and the last block, and the pooler's output
+# -> sentence vector.
 EXPECTED = {
-    "mean": lambda first, last, pooled: _mean(last),
-    "max": lambda first, last, pooled: _max(last),
-    "cls": lambda first, last, pooled: last[0],
-    "cls_pooler": lambda first, last, pooled: pooled,
-    "first_last": lambda first, last, pooled: (_mean(first) + _mean(last)) / 2,
+    "mean": lambda embedded, first, last, pooled: _mean(last),
+    "max": lambda embedded, first, last, pooled: _max(last),
+    "cls": lambda embedded, first, last, pooled: last[0],
+    "cls_pooler": lambda embedded, first, last, pooled: pooled,
+    "first_last": lambda embedded, first, last, pooled: (_mean(first) + _mean(last)) / 2,
+    "embedding_last": lambda embedded, first, last, pooled: (_mean(embedded) + _mean(last)) / 2,
     # The mean is over the mask; `test_mean_padded` has the encoder with this pooling.
-    "mean_padded": lambda first, last, pooled: _mean(last),
+    "mean_padded": lambda embedded, first, last, pooled: _mean(last),
 }
 # Poolings of real tokens alone.
 OF_REAL = [pooling for pooling in POOLINGS if pooling != "mean_padded"]
@@ -49,7 +52,7 @@ def _random(seed, *shape):
 
 @pytest.fixture(scope="module")
 def inputs():
-    """Outputs of three blocks with large values in the padding, the pooler's, and the mask."""
+    """Outputs of three layers with large values in the padding, the pooler's, and the mask."""
     mask = np.array([[i < length for i in range(7)] for length in LENGTHS], np.int32)
     layers = [_random(i, 4, 7, 6) - 2 + 100 * (1 - mask[..., None]) for i in range(3)]
     return [layer.astype(np.float32) for layer in layers], _random(9, 4, 6), mask
@@ -62,13 +65,13 @@ def test_every_pooling_is_tested():
 
 @pytest.mark.parametrize("pooling", POOLINGS)
 def test_equals_the_definition(inputs, pooling):
-    """float32, from real tokens of the first and the last block alone."""
+    """float32, from real tokens alone."""
     layers, pooled, mask = inputs
     vectors = sentence_vector([tf.constant(x) for x in layers], pooled, mask, POOLINGS[pooling])
     assert vectors.dtype == tf.float32 and vectors.shape == [4, 6]
     for row, length in enumerate(LENGTHS):
-        first, last = (layers[i][row, :length] for i in (0, -1))
-        expected = EXPECTED[pooling](first, last, pooled[row])
+        embedded, first, last = (layers[i][row, :length] for i in (0, 1, -1))
+        expected = EXPECTED[pooling](embedded, first, last, pooled[row])
         np.testing.assert_allclose(vectors[row], expected, rtol=1e-5, atol=1e-5)
 
 
@@ -88,7 +91,8 @@ def test_first_last_of_one_block_is_its_mean():
     """With a single block the first and the last are one."""
     layer, mask = tf.constant(_random(0, 2, 4, 6)), tf.constant([[1, 1, 0, 0], [1, 1, 1, 1]])
     poolings = (POOLINGS["first_last"], POOLINGS["mean"])
-    one = [sentence_vector([layer], layer[:, 0], mask, pooling) for pooling in poolings]
+    layers = [layer + 1, layer]
+    one = [sentence_vector(layers, layer[:, 0], mask, pooling) for pooling in poolings]
     np.testing.assert_allclose(*one, rtol=1e-6)
 
 
@@ -112,15 +116,20 @@ def _encoder(**overrides):
 
 @pytest.mark.parametrize("pooling", OF_REAL)
 def test_encoder_pools_its_own_outputs(pooling):
-    """`default` is the definition on `encoder_outputs`, whatever the padding holds."""
+    """`default` is the definition on tables and `encoder_outputs`, whatever the padding holds."""
     model, tokens = _encoder(**pooled_by(pooling)), make_tokens(LENGTHS, 9)
     outputs = model(tokens)
     layers = [layer.numpy() for layer in outputs["encoder_outputs"]]
     kernel, bias = (w.numpy() for w in model.bert.pooler_layer.weights)
+    weights = oracle_encoder(model)
+    words, places, types = (weights[f"{n}_embeddings"] for n in ("word", "position", "type"))
+    norm = weights["embeddings_norm_gamma"], weights["embeddings_norm_beta"], 1e-12
     for row, length in enumerate(LENGTHS):
+        ids = tokens["input_word_ids"][row, :length].numpy()
+        embedded = layer_norm(words[ids] + places[:length] + types[0], *norm)
         first, last = (layers[i][row, :length] for i in (0, -1))
         pooled = np.tanh(last[0] @ kernel + bias)
-        expected = EXPECTED[pooling](first, last, pooled)
+        expected = EXPECTED[pooling](embedded, first, last, pooled)
         np.testing.assert_allclose(outputs["default"][row], expected, rtol=1e-4, atol=1e-5)
 
 
@@ -165,7 +174,6 @@ def test_dense_inputs_are_not_pooled(pooling):
     outputs = model({**tokens, "dense_inputs": tf.constant(_random(3, 4, 2, 16))})
     assert [layer.shape for layer in outputs["encoder_outputs"]] == [[4, 9, 16]] * 3
     pooled = model.bert.pooler_layer(outputs["encoder_outputs"][-1][:, 0])
-    expected = sentence_vector(
-        outputs["encoder_outputs"], pooled, tokens["input_mask"], POOLINGS[pooling]
-    )
+    layers = [model.bert(tokens)["embedding_output"], *outputs["encoder_outputs"]]
+    expected = sentence_vector(layers, pooled, tokens["input_mask"], POOLINGS[pooling])
     np.testing.assert_allclose(outputs["default"], expected, rtol=1e-5, atol=1e-6)

@@ -5,7 +5,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.errors import UserError
-from official_cmlm.modeling.projection import Projection
+from official_cmlm.modeling.pooling import Projection
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 from official_cmlm.objectives.cmlm import CmlmConfig
 from tests.conftest import tiny_encoder_config
