@@ -26,9 +26,9 @@ class NextSentencePairs(DocumentView):
 
     Devlin et al. 2019, §3.1: "50% of the time B is the actual next sentence that follows A […], and
     50% of the time it is a random sentence from the corpus". Each pair of neighbours gives one
-    example per epoch. The random segment comes from another record of the block that is shuffled
+    example per epoch. The random segment comes from another document of the block that is shuffled
     together (`shuffle_sentences`), each of their segments with equal probability; a block of a
-    single record has true pairs only.
+    single document has true pairs only.
 
     A and B have at most half of the sequence each, so that both are whole runs of sentences; BERT's
     release fills a sequence with one run and divides it at a random place.
@@ -65,12 +65,18 @@ class NextSentencePairs(DocumentView):
         place = tf.ragged.range(starts, starts + tf.maximum(counts - 1, 0)).flat_values
         keys = example_keys(block.keys, tf.maximum(counts - 1, 0))
         draws = hashing.uniform(keys, 2, hashing.SALT_NEXT_SENTENCE)
-        start, count = tf.gather(starts, record), tf.gather(counts, record)
+        # A long document has several records, which need not be neighbours in the block.
+        different, document = tf.unique(block.documents)
+        sizes = tf.math.unsorted_segment_sum(counts, document, tf.size(different))
+        own = tf.gather(document, record)
+        start, count = tf.gather(tf.cumsum(sizes, exclusive=True), own), tf.gather(sizes, own)
         others = parts.values.nrows() - count
         other = tf.cast(tf.cast(draws[:, 1], tf.float64) * tf.cast(others, tf.float64), tf.int64)
-        # The segments of A's own record are left out of the count.
+        # The segments of A's own document are left out of the count.
         other += tf.where(other >= start, count, 0)
         random = (draws[:, 0] < self.random_probability) & (others > 0)
+        by_document = tf.argsort(tf.gather(document, parts.value_rowids()), stable=True)
+        other = tf.cast(tf.gather(by_document, tf.where(random, other, 0)), tf.int64)
         first = with_specials(tf.gather(parts.values, place), self.special)
         second = tf.gather(parts.values, tf.where(random, other, place + 1))
         end = tf.fill([second.nrows(), 1], tf.constant(self.special.sep, tf.int32))

@@ -89,6 +89,7 @@ class DocumentBlock:
       sentences: int32 ragged `[records, (sentences), (tokens)]`, each sentence alone.
       repeats_last: bool `[records]`.
       keys: int64 `[records]`, the random key of each record; see `official_cmlm.inputs.hashing`.
+      documents: int64 `[records]`, a hash of `id`, equal for the records of one document.
       text: string ragged `[records, (sentences)]`, or None if it was not asked for.
       replaced: int64 ragged `[records, (sentences)]`, how many of the first ids of a sentence are
         replaced where it follows another one; None: nothing changes there.
@@ -98,6 +99,7 @@ class DocumentBlock:
     sentences: "tf.RaggedTensor"
     repeats_last: "tf.Tensor"
     keys: "tf.Tensor"
+    documents: "tf.Tensor"
     text: "tf.RaggedTensor | None" = None
     replaced: "tf.RaggedTensor | None" = None
     replacing: "tf.RaggedTensor | None" = None
@@ -276,6 +278,7 @@ def parse(
     names += ("after_space_ids", "after_space_lengths", "after_space_replaced")
     features = {name: _int64_list() for name in names}
     features["repeats_last"] = tf.io.FixedLenFeature([], tf.int64)
+    features["id"] = tf.io.FixedLenFeature([], tf.string)
     if with_text:
         features["text"] = tf.io.RaggedFeature(tf.string, row_splits_dtype=tf.int64)
     parsed = tf.io.parse_example(serialized, features)
@@ -295,6 +298,7 @@ def parse(
         sentences=rows("token_ids", lengths.flat_values),
         repeats_last=tf.cast(parsed["repeats_last"], tf.bool),
         keys=keys,
+        documents=tf.strings.to_hash_bucket_fast(parsed["id"], (1 << 63) - 1),
         text=parsed.get("text"),
         replaced=lengths.with_values(replaced),
         replacing=rows("after_space_ids", replacing),

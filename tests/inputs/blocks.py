@@ -17,8 +17,11 @@ _SENTENCE = st.lists(st.integers(6, 99), min_size=1, max_size=12)
 DOCUMENTS = st.lists(st.lists(_SENTENCE, min_size=1, max_size=7), min_size=1, max_size=6)
 
 
-def make_block(documents, repeats=None, keys=None) -> DocumentBlock:
-    """Builds a block of nested lists of ids: documents of sentences of tokens."""
+def make_block(documents, repeats=None, keys=None, owners=None) -> DocumentBlock:
+    """Builds a block of nested lists of ids: records of sentences of tokens.
+
+    `owners` are the records' documents; by default each record is a document.
+    """
     sentences = tf.RaggedTensor.from_row_lengths(
         tf.RaggedTensor.from_row_lengths(
             tf.constant([t for d in documents for s in d for t in s], tf.int32),
@@ -30,6 +33,7 @@ def make_block(documents, repeats=None, keys=None) -> DocumentBlock:
         sentences,
         tf.constant(repeats or [False] * len(documents)),
         tf.constant(list(keys or range(len(documents))), tf.int64),
+        tf.constant(list(owners or range(len(documents))), tf.int64),
     )
 
 

@@ -93,6 +93,25 @@ def test_random_segments_are_uniform_over_the_other_documents():
         assert np.abs(found[others] - mean).max() < 5 * np.sqrt(mean)
 
 
+def test_records_of_one_document_give_no_random_segments():
+    """Neighbours or not: a long document has several records in a block."""
+    records, owners = [[[10 + 10 * r + s] for s in range(3)] for r in range(5)], [7, 2, 7, 4, 2]
+    view, met = NextSentencePairs("sentence", 9, 1.0, SPECIAL), set()
+    for start in range(0, 250, 5):
+        block = make_block(records, keys=range(start, start + 5), owners=owners)
+        met |= {(a[0] // 10 - 1, b[0]) for a, b, _ in _examples(view, block)}
+    others = {
+        (record, sentence[0])
+        for record, own in enumerate(owners)
+        for other, owner in zip(records, owners)
+        if owner != own
+        for sentence in other
+    }
+    assert met == others
+    alone = _examples(view, make_block(records[:2], owners=[3, 3]))
+    assert {label for *_, label in alone} == {IS_NEXT}
+
+
 def test_a_single_document_has_true_pairs_only():
     """There is nothing else to draw from."""
     pairs = _examples(
