@@ -137,6 +137,8 @@ class SentenceEncoderTaskConfig(cfg.TaskConfig):
 
 # Value of `runtime.num_gpus`: all GPUs of this machine, or its CPU if it has none.
 ALL_GPUS = -1
+# Value of `runtime.mixed_precision_dtype`: half precision where the devices have it.
+AUTO_PRECISION = "auto"
 # Value of `runtime.distribution_strategy`: steps run on JAX's device, see `training.jax_loop`.
 PJRT = "pjrt"
 
@@ -167,6 +169,10 @@ class SentenceEncoderRuntimeConfig(cfg.RuntimeConfig):
     Attributes:
       num_gpus: GPUs to use. Default -1: all of the machine. Model Garden's default, 0, means the
         CPU even on a machine with GPUs.
+      mixed_precision_dtype: `bfloat16`, or `float16`, whose loss is scaled; `float32` or null
+        (default): single precision; `auto`: `float16` on GPUs with units for it, `bfloat16` on
+        TPUs, else `float32`. `auto` is for the published runs of Mirror-BERT (appendix K), DeCLUTR,
+        SimCSE and DiffCSE, which used NVIDIA's automatic mixed precision.
       enable_xla: whether XLA compiles the training step, once for each length bucket. null
         (default): where it pays, see `training.runtime`; the training prints what was decided.
     """

@@ -140,7 +140,9 @@ def prepare(params: SentenceEncoderExperimentConfig, mode: str, model_dir: str) 
         )
     check_run(params, task, mode, strategy.num_replicas_in_sync)
     on_jax = trains and params.runtime.distribution_strategy == PJRT
-    print(f"{mode} on {describe_device() if on_jax else devices(strategy)}", file=sys.stderr)
+    precision = params.runtime.mixed_precision_dtype or "float32"
+    where = describe_device() if on_jax else devices(strategy)
+    print(f"{mode} on {where}, {precision}", file=sys.stderr)
     if trains:
         choice = [str(xla_choice)] if xla_choice else []
         for line in (*choice, *task.notes(), *schedule_notes(params.trainer)):

@@ -19,10 +19,17 @@ from official_cmlm.checkpoints.integrity import checkpoints_of
 from official_cmlm.configs.data import DataConfig
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
-from official_cmlm.training.config import ALL_GPUS, PJRT, SentenceEncoderExperimentConfig
+from official_cmlm.training.config import (
+    ALL_GPUS,
+    AUTO_PRECISION,
+    PJRT,
+    SentenceEncoderExperimentConfig,
+)
 
 _SEVERAL = ("mirrored", "multi_worker_mirrored")
 _PRECISIONS = ("float32", "bfloat16", "float16")
+# NVIDIA GPUs multiply float16 in tensor cores from this compute capability on.
+_TENSOR_CORES = (7, 0)
 # Steps on a GPU after which the compilation of a shape, which takes tens of seconds, is repaid if
 # each saves some tens of milliseconds. An estimate, not measured.
 _STEPS_A_SHAPE = 1000
@@ -152,8 +159,8 @@ def prepared(
     Raises:
       UserError: if the step cannot be compiled, or the precision is unknown.
     """
-    runtime, choice = params.runtime, None
-    runtime = runtime.replace(num_gpus=num_gpus(runtime), mixed_precision_dtype=_precision(runtime))
+    runtime, choice = params.runtime.replace(num_gpus=num_gpus(params.runtime)), None
+    runtime = runtime.replace(mixed_precision_dtype=_precision(runtime))
     name = runtime.distribution_strategy
     if runtime.enable_xla is None:
         choice = choose_xla(params, runtime.num_gpus, model_dir)
@@ -180,16 +187,29 @@ def is_compiled(runtime: cfg.RuntimeConfig) -> bool:
 def _precision(runtime: cfg.RuntimeConfig) -> str | None:
     """Returns Model Garden's name of a precision; Keras's `mixed_…` names are accepted too."""
     dtype, scale = runtime.mixed_precision_dtype, runtime.loss_scale
+    if dtype == AUTO_PRECISION:
+        dtype = _half_precision(runtime)
     if not dtype:
         return None
     name = dtype.removeprefix("mixed_")
     if name not in _PRECISIONS:
         raise UserError(
-            f"runtime.mixed_precision_dtype is {dtype!r}; choose one of {', '.join(_PRECISIONS)}"
+            f"runtime.mixed_precision_dtype is {dtype!r}; choose one of "
+            f"{', '.join((*_PRECISIONS, AUTO_PRECISION))}"
         )
     if scale not in (None, "dynamic") and not (isinstance(scale, (int, float)) and scale > 0):
         raise UserError(f"runtime.loss_scale must be `dynamic` or a number above 0, got {scale!r}")
     return name
+
+
+def _half_precision(runtime: cfg.RuntimeConfig) -> str | None:
+    """Returns the half precision that the devices compute faster; None: none."""
+    if runtime.distribution_strategy == "tpu":
+        return "bfloat16"
+    found = tf.config.list_physical_devices("GPU")[: runtime.num_gpus]
+    details = [tf.config.experimental.get_device_details(gpu) for gpu in found]
+    capable = [each.get("compute_capability", (0, 0)) >= _TENSOR_CORES for each in details]
+    return "float16" if found and all(capable) else None
 
 
 def devices(strategy: tf.distribute.Strategy) -> str:

@@ -78,6 +78,34 @@ def test_precision_by_either_name(name, found):
 
 
 @pytest.mark.parametrize(
+    ("strategy", "capability", "found"),
+    [
+        ("mirrored", (8, 0), "float16"),
+        ("mirrored", (6, 1), None),
+        ("tpu", (8, 0), "bfloat16"),
+        ("pjrt", (8, 0), None),
+    ],
+)
+@pytest.mark.usefixtures("eight_gpus")
+def test_half_precision_where_devices_have_it(monkeypatch, strategy, capability, found):
+    """GPUs before Volta have no tensor cores; a CPU has none of it, and so trains as before."""
+    details = {"compute_capability": capability}
+    monkeypatch.setattr(tf.config.experimental, "get_device_details", lambda gpu: details)
+    values = {"mixed_precision_dtype": "auto", "distribution_strategy": strategy}
+    assert _prepared(**values).runtime.mixed_precision_dtype == found
+    on_cpu = _prepared(mixed_precision_dtype="auto", num_gpus=0)
+    assert on_cpu.runtime.mixed_precision_dtype is None
+
+
+@pytest.mark.parametrize("name", ["simcse", "diff_cse", "declutr", "mirror_bert", "cmlm"])
+def test_published_runs_in_mixed_precision(name):
+    """As the authors' commands say; CMLM names no precision."""
+    files = {"declutr": "base", "mirror_bert": "sentence_bert", "cmlm": "english_base"}
+    experiment = registry.load(f"{name}/{files.get(name, 'bert_base')}")
+    assert experiment.runtime.mixed_precision_dtype == (None if name == "cmlm" else "auto")
+
+
+@pytest.mark.parametrize(
     ("values", "message"),
     [
         ({"mixed_precision_dtype": "float8"}, "is 'float8'; choose one of float32, bfloat16"),
