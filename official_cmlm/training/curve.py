@@ -4,9 +4,7 @@ A panel shows one metric in training and in validation. A metric among the examp
 depends on the batch's size, so it has a panel for each of the two, and so has a sum that holds it.
 """
 
-import contextlib
 import importlib.util
-import json
 import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -14,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from official_cmlm.objectives import objectives
-from official_cmlm.training.progress import HISTORY_NAME
+from official_cmlm.training.progress import HISTORY_NAME, read_history
 
 CURVE_NAME = "training_curve.png"
 # Numbers of a history that the progress bar shows and no panel needs.
@@ -36,20 +34,6 @@ _FEWEST = 5
 
 # (split, metric) -> [(step, value), …]
 Lines = dict[tuple[str, str], list[tuple[int, float]]]
-
-
-def read_history(path: Path) -> list[dict[str, Any]]:
-    """Reads a `history.jsonl`; of a step that was reported twice only the last report counts.
-
-    A training that goes on after an interruption repeats some steps. Incomplete lines, which a
-    killed process leaves, are left out.
-    """
-    lines: dict[tuple[str, int], dict[str, Any]] = {}
-    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
-            line = json.loads(text)
-            lines[str(line["split"]), int(line["step"])] = line
-    return [lines[key] for key in sorted(lines, key=lambda key: key[1])]
 
 
 def comparable(metrics: Iterable[str]) -> set[str]:

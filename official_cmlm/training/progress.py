@@ -127,20 +127,28 @@ class TrainingProgress:
             file.write(json.dumps(line, allow_nan=False) + "\n")
 
 
-def evaluated_steps(model_dir: str | Path) -> dict[int, dict[str, Any]]:
-    """Returns step -> metrics of each validation in a folder's history."""
-    path, found = Path(model_dir) / HISTORY_NAME, {}
-    for text in (
-        path.read_text(encoding="utf-8", errors="replace").splitlines() if path.is_file() else ()
-    ):
-        # A killed process may have left an incomplete line.
+def read_history(path: Path) -> list[dict[str, Any]]:
+    """Reads a `history.jsonl`; of a step that was reported twice only the last report counts.
+
+    A training that goes on after an interruption repeats some steps. Incomplete lines, which a
+    killed process leaves, are left out.
+    """
+    lines: dict[tuple[str, int], dict[str, Any]] = {}
+    for text in path.read_text(encoding="utf-8", errors="replace").splitlines():
         with contextlib.suppress(ValueError, KeyError, TypeError, RecursionError):
             line = json.loads(text)
-            if line.pop("split") == "validation":
-                step = int(line.pop("step"))
-                line.pop("seconds", None)
-                found[step] = {key: value for key, value in line.items() if value is not None}
-    return found
+            lines[str(line["split"]), int(line["step"])] = line
+    return [lines[key] for key in sorted(lines, key=lambda key: key[1])]
+
+
+def evaluated_steps(model_dir: str | Path) -> dict[int, dict[str, Any]]:
+    """Returns step -> metrics of each validation in a folder's history."""
+    path, facts = Path(model_dir) / HISTORY_NAME, ("split", "step", "seconds")
+    return {
+        int(line["step"]): {k: v for k, v in line.items() if k not in facts and v is not None}
+        for line in (read_history(path) if path.is_file() else ())
+        if line["split"] == "validation"
+    }
 
 
 @contextlib.contextmanager

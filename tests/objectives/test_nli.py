@@ -22,8 +22,6 @@ from tests.oracles import contrastive_numpy as oracle
 from tests.pairs_helpers import bitext, nli_rows, pair, write_pairs
 from tests.training.helpers import data
 
-INF = float("inf")
-
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory, vocabulary):
@@ -122,15 +120,6 @@ def test_training_steps_lower_the_loss(folder, batch):
     _, losses = train(_task(folder, dropout), 10, {"nli": batch})
     assert np.isfinite(losses).all()
     assert np.mean(losses[-3:]) < np.mean(losses[:3])
-
-
-@pytest.mark.parametrize(
-    ("field", "wrong"),
-    [("weight", 0.0), ("weight", INF), ("weight", -1.0), ("hypothesis_language", "other")],
-)
-def test_settings_without_meaning_are_refused(folder, field, wrong):
-    """The message names the field and what it was set to."""
-    refuses(lambda: _task(folder, **{field: wrong}), f"task.objectives.nli.{field}", wrong)
 
 
 def test_pairs_without_labels_are_refused(vocabulary, tmp_path):

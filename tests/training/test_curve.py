@@ -6,7 +6,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from official_cmlm.objectives import objectives
-from official_cmlm.training import curve
+from official_cmlm.training import curve, progress
 
 
 def history(steps=6, in_batch=True):
@@ -82,7 +82,7 @@ def test_damaged_lines_are_left_out(tmp_path):
     lines = [json.dumps(line) for line in history()]
     lines.insert(2, json.dumps(history()[0] | {"cmlm/masked_token_loss": None}))
     (tmp_path / "history.jsonl").write_text("\n".join([*lines, "[1]", '{"split": "train", "st']))
-    read = curve.read_history(tmp_path / "history.jsonl")
+    read = progress.read_history(tmp_path / "history.jsonl")
     assert len(read) == len(history())
     (losses,) = [p for p in curve.panels(read) if ("train", "cmlm/masked_token_loss") in p]
     assert len(losses["train", "cmlm/masked_token_loss"]) == 5

@@ -89,6 +89,7 @@ VARIATIONS = (
 # Each compiles for ten seconds or more. Chunks are of 3, 3 and 2 examples, or of 4 and 4.
 COMPILED = (
     Variation(4, "blocks", vocabulary=True, compiled=True),
+    Variation(compiled=True),
     Variation(3, compiled=True),
     Variation(remat="blocks", compiled=True),
     Variation(remat="attention", compiled=True),
