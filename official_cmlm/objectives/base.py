@@ -41,6 +41,7 @@ class Encode(Protocol):
         views: int = 1,
         shared_masks: bool = False,
         with_tokens: bool = False,
+        always_dropout: bool = False,
     ) -> dict[str, tf.Tensor]:
         """Returns the vectors or, with `output_positions` among the inputs, the outputs at these.
 
@@ -51,6 +52,7 @@ class Encode(Protocol):
           name: of the call.
           views, shared_masks: see there.
           with_tokens: whether the outputs of all tokens are returned too.
+          always_dropout: whether dropout is on in validation too.
         """
 
     def stream(self, name: str) -> DropoutStream | None:

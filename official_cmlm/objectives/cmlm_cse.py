@@ -25,7 +25,6 @@ from official_cmlm.objectives.base import (
     register,
 )
 from official_cmlm.objectives.contrastive import (
-    CONTRASTIVE_METRICS,
     Contrastive,
     ContrastiveConfig,
     check_weights,
@@ -56,7 +55,8 @@ class CmlmCseConfig(MaskingConfig, ContrastiveConfig):
       fusion_layers: Transformer blocks on top of them. Default 3 (§4.1, Table 6).
       conditioning: which h the prediction sees: `projected` (default), the vector that the
         contrastive loss compares, after the projection head: the paper prints one h for both;
-        `vector`, the sentence vector that is exported. Without a projection head they are one.
+        `vector`, the sentence vector that is exported. Without a projection head they are one. It
+        is not normalised, even if the exported vector is.
     """
 
     mlm_weight: Annotated[float, at_least(0)] = 0.005
@@ -82,7 +82,7 @@ class CmlmCse(Contrastive):
     """The contrastive loss, and the masked-token loss of the auxiliary network."""
 
     config_class = CmlmCseConfig
-    metric_directions = CONTRASTIVE_METRICS | MASKED_METRICS
+    metric_directions = Contrastive.metric_directions | MASKED_METRICS
 
     def __init__(
         self,

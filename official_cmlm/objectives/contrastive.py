@@ -3,7 +3,8 @@
 Both methods train with NT-Xent: the two views of a sentence must be nearer to each other than to
 other sentences. The views differ by dropout alone (SimCSE), by dropout or drophead and a masked
 span of characters (Mirror-BERT §2.2; others in footnote 13), by repeated or deleted words (CMLM-CSE
-Table 3), or not at all. Dropout and drophead are fields of the encoder.
+Table 3), or not at all. Dropout and drophead are fields of the encoder. They are on in validation
+too: equal views would only measure how far apart the sentences are.
 """
 
 import dataclasses
@@ -19,7 +20,8 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.inputs.mirrored import AUGMENTATIONS, Mirrored
 from official_cmlm.inputs.views import RecordFacts
-from official_cmlm.losses.blocks import Reduction
+from official_cmlm.losses.alignment_uniformity import alignment_and_uniformity
+from official_cmlm.losses.blocks import Reduction, sum_at_once, sum_in_blocks
 from official_cmlm.losses.multi_similarity import multi_similarity
 from official_cmlm.losses.nt_xent import NEGATIVES, nt_xent
 from official_cmlm.losses.replicas import gather
@@ -47,6 +49,9 @@ TEMPERATURE = at_least(
 # footnote 13 names these changes, gives none.
 AUGMENTATION_RATE = 0.15
 CONTRASTIVE_METRICS = {"contrastive_loss": LOWER, "recall_at_1": HIGHER}
+_METRICS = CONTRASTIVE_METRICS | dict.fromkeys(
+    ("alignment", "uniformity", "alignment_uniformity"), LOWER
+)
 
 
 @dataclasses.dataclass
@@ -135,8 +140,8 @@ class Contrastive(Objective):
     """NT-Xent over two views of each segment; negatives from the whole global batch."""
 
     config_class = ContrastiveConfig
-    metric_directions = CONTRASTIVE_METRICS
-    in_batch_metrics = frozenset(CONTRASTIVE_METRICS)
+    metric_directions = _METRICS
+    in_batch_metrics = frozenset(_METRICS)
 
     def __init__(
         self,
@@ -160,20 +165,30 @@ class Contrastive(Objective):
             self.projection_head.build([None, size])
 
     def vectors(self, features: dict, encode: Encode) -> Vectors:
-        """Returns both views' vectors as compared, and `sentence`, the first one's as exported."""
+        """Returns both views' vectors as compared, and as exported.
+
+        Neither is normalised, even if the exported vector is: the comparison is by cosine, and the
+        projection head, like other networks, needs components of about the size of a token's.
+        """
         # One pass over both: each view draws its own dropout masks unless they are controlled.
         vectors = encode(
             [features["first"], features["second"]],
             "both_views",
             views=2,
             shared_masks=self.config.controlled_dropout,
-        )["default"]
-        sentence = tf.split(vectors, 2, axis=0)[0]
+            always_dropout=True,
+        )["embedding"]
+        sentence, second_sentence = tf.split(vectors, 2, axis=0)
         if self.projection_head is not None:
             vectors = self.projection_head(vectors)
         first, second = tf.split(vectors, 2, axis=0)
-        texts = self.config.texts(features["first"])
-        return {"first": first, "second": second, "sentence": sentence, **texts}
+        exported = {"sentence": sentence, "second_sentence": second_sentence}
+        return {
+            "first": first,
+            "second": second,
+            **exported,
+            **self.config.texts(features["first"]),
+        }
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput:
         config = self.config
@@ -196,7 +211,12 @@ class Contrastive(Objective):
             bidirectional = config.bidirectional
         both = vectors["first"], vectors["second"], vectors.get("texts")
         reduction = config.reduction(self.static_shapes)
-        return contrastive_output(*both, loss, bidirectional, reduction)
+        output = contrastive_output(*both, loss, bidirectional, reduction)
+        exported = vectors["sentence"], vectors["second_sentence"]
+        quality = alignment_and_uniformity(
+            *exported, sum_at_once if self.static_shapes else sum_in_blocks
+        )
+        return dataclasses.replace(output, metrics=output.metrics | quality)
 
 
 def check_weights(config: ObjectiveConfig, where: str, other: str = "mlm_weight") -> None:

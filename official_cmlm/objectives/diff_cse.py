@@ -30,7 +30,6 @@ from official_cmlm.objectives.base import (
 )
 from official_cmlm.objectives.cmlm_cse import CONDITIONINGS, check_lexical_layers
 from official_cmlm.objectives.contrastive import (
-    CONTRASTIVE_METRICS,
     Contrastive,
     ContrastiveConfig,
     check_weights,
@@ -86,7 +85,7 @@ class DiffCse(Contrastive):
     """The contrastive loss, and the loss of finding replaced tokens."""
 
     config_class = DiffCseConfig
-    metric_directions = CONTRASTIVE_METRICS | REPLACED_METRICS
+    metric_directions = Contrastive.metric_directions | REPLACED_METRICS
 
     def __init__(
         self,

@@ -27,7 +27,8 @@ class MaskingConfig(ObjectiveConfig):
     Attributes:
       masking_rate: predictions of a sequence by its length, special tokens included. Default 0.15
         (Devlin et al. 2019, §3.1).
-      max_predictions: most predictions a sequence. Default 76: 0.15 of 512, as BERT's release.
+      max_predictions: most predictions a sequence. Default 77: 0.15 of 512, rounded as in
+        BERT's release.
       vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
         and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
         `[predictions, vocabulary]` are never in memory whole. The backward pass computes them
@@ -35,7 +36,7 @@ class MaskingConfig(ObjectiveConfig):
     """
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
-    max_predictions: Annotated[int, between(1, 1 << 20)] = 76
+    max_predictions: Annotated[int, between(1, 1 << 20)] = 77
     vocabulary_block_size: Annotated[int, between(0, 1 << 24)] = 0
 
     removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}

@@ -127,7 +127,7 @@ class MultiObjectiveModel(tf_keras.Model):
             if step_key is not None:
                 first_row = first_rows[group] if first_rows else own_first_row(batch)
                 stream = DropoutStream(step_key, first_row)
-            encode = EncodeCache(self.encoder, training, stream)
+            encode = EncodeCache(self.encoder, training, stream, batch)
             for name in self._groups[group]:
                 yield name, batch, encode
 
@@ -159,8 +159,9 @@ class EncodeCache:
         encoder: SentenceEncoderModel,
         training: bool | None,
         dropout: DropoutStream | None,
+        batch: dict,
     ) -> None:
-        self._encoder, self._dropout = encoder, dropout
+        self._encoder, self._dropout, self._batch = encoder, dropout, batch
         self.training = training
         # The tensors are kept with the outputs: an id is unique only while its object is alive.
         self._known: dict[tuple, tuple[list, dict]] = {}
@@ -179,21 +180,27 @@ class EncodeCache:
         views: int = 1,
         shared_masks: bool = False,
         with_tokens: bool = False,
+        always_dropout: bool = False,
     ) -> dict[str, tf.Tensor]:
         """Encodes inputs, or returns the outputs of an earlier call with the same tensors."""
         parts = inputs if isinstance(inputs, list) else [inputs]
         extra = [part for part in ("dense_inputs", "output_positions") if part in parts[0]]
         names = [*INPUT_NAMES, *extra]
         tensors = [[part[name] for part in parts] for name in names]
-        key = (views, shared_masks, with_tokens, *extra, *(id(t) for row in tensors for t in row))
+        settings = (views, shared_masks, with_tokens, always_dropout)
+        key = (*settings, *extra, *(id(t) for row in tensors for t in row))
         if key not in self._known:
+            stream = self.stream(name)
+            if always_dropout and not self.training:
+                # The same masks in each validation.
+                stream = DropoutStream(tf.constant(0, tf.int64), own_first_row(self._batch))
             joined = [row[0] if len(row) == 1 else tf.concat(row, axis=0) for row in tensors]
             outputs = self._encoder(
                 dict(zip(names, joined)),
-                training=self.training,
+                training=self.training or always_dropout,
                 views=views,
                 shared_masks=shared_masks,
-                stream=self.stream(name),
+                stream=stream,
                 vector_only=not with_tokens,
             )
             self._known[key] = (tensors, outputs)

@@ -157,7 +157,7 @@ class Spy:
     def __init__(self, encoder, training=None):
         self.encoder, self.training, self.calls = encoder, training, []
 
-    def __call__(self, inputs, name, views=1, shared_masks=False, with_tokens=False):
+    def __call__(self, inputs, name, views=1, shared_masks=False, **kwargs):
         inputs = end_to_end(inputs)
         outputs = self.encoder(inputs, self.training, views, shared_masks)
         self.calls.append((inputs, views, outputs))

@@ -9,11 +9,19 @@ from official_cmlm.objectives.cmlm import CmlmConfig
 from official_cmlm.objectives.masked_prediction import num_masked, predict_masked
 from official_cmlm.objectives.mlm import MlmConfig
 from official_cmlm.training.step import whole_gradients
+from tests.inputs.blocks import SPECIAL, make_batch, wrap
 from tests.modeling.helpers import build, make_masked, make_pairs
 
 # Used slots of 3 rows of 5 slots each: 8 in all.
 COUNTS = (3, 1, 4)
 DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 0.2}
+
+
+def test_the_default_is_berts_number():
+    """BERT's release takes `round(512 * 0.15)` of a full sequence, which is 77."""
+    mask = MlmConfig().masked_copy("text", SPECIAL)
+    weights = mask(make_batch([wrap([10] * 510)], 512))["text_masked"]["masked_lm_weights"]
+    assert float(tf.reduce_sum(weights)) == round(512 * 0.15) == 77
 
 
 def _mlm(static, **encoder):

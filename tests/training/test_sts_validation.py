@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments import registry
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import sts
@@ -163,6 +164,22 @@ def test_the_worst_checkpoint_is_not_kept(records_dir, tmp_path, sts_file, metri
             UserError, match=f"'{direction}', but {better} values of {metric} are better; set"
         ):
             check_best_metric(params)
+
+
+@pytest.mark.parametrize(
+    ("name", "objective"),
+    [
+        ("simcse/bert_base", "contrastive"),
+        ("mirror_bert/word", "contrastive"),
+        ("cmlm_cse/roberta_base", "cmlm_cse"),
+        ("diff_cse/tiny", "diff_cse"),
+    ],
+)
+def test_without_scored_pairs_alignment_and_uniformity_choose(name, objective):
+    """A loss of two equal views would choose the encoder whose vectors are farthest apart."""
+    params = registry.load(name)
+    assert params.trainer.best_checkpoint_eval_metric == f"{objective}/alignment_uniformity"
+    check_best_metric(params)
 
 
 def test_an_unmeasured_metric_is_refused(records_dir, tmp_path):
