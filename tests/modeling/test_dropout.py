@@ -1,4 +1,4 @@
-"""The dropout layers alone: units, whole attention heads, masks that two views share."""
+"""The dropout layers alone: units and whole attention heads."""
 
 import math
 
@@ -24,14 +24,6 @@ def _of_views(layer, inputs, views, training=True):
     """Returns a layer's outputs for a batch of `views` that share their masks."""
     with DropoutMode(views, shared=True).active():
         return layer(inputs, training=training)
-
-
-def _twice(x):
-    return tf.concat([x, x], axis=0)
-
-
-def _halves(x):
-    return [half.numpy() for half in tf.split(x, 2, axis=0)]
 
 
 def _within(count, total, probability):
@@ -154,57 +146,6 @@ def test_weights_and_heads_together():
     scale = (kept * HEADS / np.maximum(kept.sum(axis=1, keepdims=True), 1))[..., None, None]
     expected = np.where(dropped != 0, weights * scale / 0.75, 0.0)
     np.testing.assert_allclose(dropped, expected, rtol=1e-5)
-
-
-LAYERS = [
-    lambda: RepeatableDropout(0.4, 0),
-    lambda: AttentionDropout(0.4, 0.0, 0),
-    lambda: AttentionDropout(0.0, 0.4, 0),
-    lambda: AttentionDropout(0.3, 0.3, 0),
-]
-
-
-@pytest.mark.parametrize("index", range(4))
-def test_two_views_share_their_masks(index):
-    """Both halves lose the same units and heads; the examples of a half lose different ones."""
-    layer, weights = LAYERS[index](), _attention(1)
-    same = tf.repeat(weights, 24, axis=0)
-    first, second = _halves(_of_views(layer, _twice(same), 2))
-    np.testing.assert_array_equal(first, second)
-    # 24 draws: among few sets of heads, or many sets of weights.
-    assert len(np.unique(first.reshape(24, -1), axis=0)) > (1 if index == 2 else 20)
-    again, _ = _halves(_of_views(layer, _twice(same), 2))
-    assert (again != first).any()
-    first, second = _halves(_of_views(layer, _twice(same), 1))
-    assert (first != second).any()
-
-
-def test_views_need_not_be_equal():
-    """Shared is the mask, not the input."""
-    inputs = tf.constant(np.random.default_rng(3).normal(size=[20, 7, 16]), tf.float32)
-    dropped = _of_views(RepeatableDropout(0.4, 0), inputs, 2)
-    first, second = (half != 0 for half in _halves(dropped))
-    np.testing.assert_array_equal(first, second)
-    np.testing.assert_allclose(
-        dropped, np.where(np.asarray(dropped) != 0, inputs / 0.6, 0.0), rtol=1e-6
-    )
-
-
-@pytest.mark.parametrize("index", range(4))
-def test_in_a_graph_of_unknown_shape(index):
-    """A traced layer draws anew in every call, in the mode that it was traced with."""
-    layer = LAYERS[index]()
-    spec = tf.TensorSpec([None] * 4)
-    graph = tf.function(lambda x: _of_views(layer, x, 2), input_signature=[spec])
-    weights = _twice(_attention(30))
-    graph(weights)
-    results = [graph(weights) for _ in range(2)]
-    for result in results:
-        np.testing.assert_array_equal(*_halves(result))
-    assert (results[0].numpy() != results[1].numpy()).any()
-    if index == 2:
-        kept = _kept_heads(results[0])[:30]
-        assert _within(kept.sum(), kept.size, 0.6)
 
 
 @pytest.mark.parametrize("views", [1, 2])

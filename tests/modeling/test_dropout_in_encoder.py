@@ -10,7 +10,7 @@ from official_cmlm.modeling.auxiliary_network import AuxiliaryNetwork
 from official_cmlm.modeling.bert import get_activation
 from official_cmlm.modeling.dropout import AttentionDropout, RepeatableDropout
 from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
-from tests.conftest import mirrored_strategy, tiny_encoder_config
+from tests.conftest import tiny_encoder_config
 from tests.modeling.helpers import make_tokens, randomize
 
 pytestmark = pytest.mark.usefixtures("fixed_seed")
@@ -32,10 +32,6 @@ def _encoder(**overrides):
 def _same_rows(count, length=6):
     """Returns one sentence, `count` times."""
     return {name: tf.repeat(x, count, axis=0) for name, x in make_tokens([length], 9).items()}
-
-
-def _twice(tokens):
-    return {name: tf.concat([x, x], axis=0) for name, x in tokens.items()}
 
 
 def _all_outputs(outputs):
@@ -204,38 +200,6 @@ def test_weights_and_checkpoints_are_those_of_model_garden(tmp_path, rates):
         np.testing.assert_array_equal(got[name], expected[name])
 
 
-def test_drophead_zeroes_the_contexts_of_heads(monkeypatch):
-    """Training with drophead is inference in which the dropped heads' contexts are zeroed."""
-    tokens, rows = make_tokens([6, 2, 9, 4] * 8, 9), 32
-    model = _encoder(drophead_rate=0.5)
-    scales, original = [], AttentionDropout.call
-
-    def recording(self, inputs, training=None):
-        outputs = original(self, inputs, training=training)
-        scales.append(tf.reduce_sum(outputs, [2, 3]) / tf.reduce_sum(inputs, [2, 3]))
-        return outputs
-
-    monkeypatch.setattr(AttentionDropout, "call", recording)
-    got = _all_outputs(model(tokens, training=True))
-    monkeypatch.undo()
-    assert len(scales) == 2 and all(scale.shape == [rows, 4] for scale in scales)
-    kept = np.stack(scales) > 0
-    assert (kept[0] != kept[1]).any() and not kept.any(axis=2).all()
-    by_hand = _encoder()
-    for block, heads in zip(by_hand.bert.transformer_layers, kept):
-        layer = block._attention_layer
-        survivors = np.maximum(heads.sum(axis=1, keepdims=True), 1)
-        factor = tf.constant(heads * 4 / survivors, tf.float32)[:, tf.newaxis, :, tf.newaxis]
-
-        def attend(*args, inner=layer._compute_attention, factor=factor, **kwargs):
-            context, weights = inner(*args, **kwargs)
-            return context * factor, weights
-
-        monkeypatch.setattr(layer, "_compute_attention", attend)
-    for ours, expected in zip(got, _all_outputs(by_hand(tokens))):
-        np.testing.assert_allclose(ours, expected, rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("rates", KINDS, ids=_name)
 def test_two_views_of_equal_examples_are_equal(rates):
     """With shared masks both halves have the same bits; the examples of a half differ."""
@@ -318,43 +282,3 @@ def test_in_one_graph_both_modes():
     assert _distinct(own) == 8
     for vectors in (again, later):
         assert (vectors.numpy() != shared.numpy()).any()
-
-
-def test_in_half_precision(bfloat16):
-    """Under bfloat16 views share their masks and gradients are finite."""
-    model, tokens = _encoder(**ON), _same_rows(16)
-    with tf.GradientTape() as tape:
-        outputs = model(tokens, training=True, views=2, shared_masks=True)
-        loss = tf.reduce_sum(outputs["default"] ** 2)
-    assert {layer.compute_dtype for layer in _layers_of(model, RepeatableDropout)} == {"bfloat16"}
-    assert outputs["default"].dtype == tf.float32
-    np.testing.assert_array_equal(*_halves(outputs["default"]))
-    assert _distinct(outputs["default"][:8]) > 4
-    for gradient in tape.gradient(loss, model.trainable_variables):
-        assert np.isfinite(tf.convert_to_tensor(gradient)).all()
-
-
-def test_on_two_replicas():
-    """Each replica shares its own masks between its views; the replicas' masks differ."""
-    strategy = mirrored_strategy()
-    with strategy.scope():
-        model = randomize(SentenceEncoderModel(tiny_encoder_config(num_attention_heads=4, **ON)))
-    tokens = _same_rows(8)
-
-    @tf.function
-    def step(views, training):
-        def encode():
-            return model(tokens, training=training, views=views, shared_masks=True)["default"]
-
-        return strategy.experimental_local_results(strategy.run(encode))
-
-    first, second = (result.numpy() for result in step(2, True))
-    for vectors in (first, second):
-        np.testing.assert_array_equal(*_halves(vectors))
-        assert _distinct(vectors[:4]) == 4
-    assert (first != second).any(axis=1).all()
-    for vectors in step(1, True):
-        assert _distinct(vectors) == 8
-    expected = _encoder()(tokens)["default"]
-    for vectors in step(2, False):
-        np.testing.assert_allclose(vectors, expected, rtol=1e-5, atol=1e-6)

@@ -152,11 +152,6 @@ def test_a_damaged_shard_is_named_with_its_records(vocabulary, tmp_path):
         run(tiny_run(folder, tmp_path), "train", str(tmp_path / "model"))
 
 
-def test_evaluating_nothing(records_dir, tmp_path):
-    with pytest.raises(UserError, match="no checkpoint to evaluate"):
-        run(tiny_run(records_dir, tmp_path), "eval", str(tmp_path / "model"))
-
-
 def test_a_tpu_that_nobody_named(records_dir, tmp_path):
     params = tiny_run(records_dir, tmp_path)
     params = params.replace(runtime={"distribution_strategy": "tpu"})
