@@ -117,6 +117,7 @@ class Runner:
                         f"its experiment starts from {config.task.init_checkpoint.strip('<>')}; "
                         "say where that is with starts_from"
                     )
+                _check_method(config.task)
         with within("common"):
             arms = [arm.stage for arm in self.study.arms]
             chains.check_common(arms, json.dumps(self.study.common), "arm")
@@ -362,6 +363,17 @@ class Runner:
 
     def _run(self, binary: str, *arguments: str) -> int:
         return self.call([sys.executable, "-m", module_of(binary), *arguments])
+
+
+def _check_method(task: Any) -> None:
+    """Raises `UserError` if an override has made an objective another method."""
+    for name, where, data in task.used_data():
+        for field, value in getattr(task.objectives, name).method_data().items():
+            if getattr(data, field) != value:
+                raise UserError(
+                    f"{where}.{field} is {getattr(data, field)}, which makes {name} another method;"
+                    f" set it to {value} in the arm's params_override"
+                )
 
 
 def write_untrained(run: Run) -> tuple[dict[str, Any], dict[str, float]]:

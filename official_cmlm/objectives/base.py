@@ -3,7 +3,7 @@
 import abc
 import dataclasses
 from collections.abc import Callable, Mapping
-from typing import Annotated, ClassVar, Protocol
+from typing import Annotated, Any, ClassVar, Protocol
 
 import tensorflow as tf
 import tf_keras
@@ -100,6 +100,13 @@ class ObjectiveConfig(base_config.Config):
     def needs_trained_head(self) -> bool:
         """Whether the training must start from an encoder with a trained head."""
         return False
+
+    def method_data(self) -> dict[str, Any]:
+        """Returns the fields of its data that belong to the method, with their values.
+
+        Arms of a study have these values, or are refused.
+        """
+        return {}
 
     def min_batch_size(self) -> int:
         """Returns the smallest global batch that gives a loss: 2 if examples are negatives."""

@@ -7,7 +7,7 @@ language model's loss on the anchors. The contrastive inputs are not masked.
 
 import dataclasses
 import functools
-from typing import Annotated
+from typing import Annotated, Any
 
 import tensorflow as tf
 
@@ -121,6 +121,9 @@ class DeclutrConfig(MaskingConfig, InBatchConfig):
     def min_batch_size(self) -> int:
         # Another anchor of the same document is a negative too; MLM alone needs none.
         return 1 if self.num_anchors > 1 or not self.contrastive_weight else 2
+
+    def method_data(self) -> dict[str, Any]:
+        return super().method_data() if self.contrastive_weight else {}
 
     def view(self, data: DataConfig, facts: RecordFacts) -> Spans:
         return Spans(

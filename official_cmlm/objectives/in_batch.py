@@ -2,7 +2,7 @@
 
 import dataclasses
 import itertools
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import tensorflow as tf
 
@@ -70,6 +70,10 @@ class InBatchConfig(ObjectiveConfig):
 
     def min_batch_size(self) -> int:
         return 2
+
+    def method_data(self) -> dict[str, Any]:
+        # In buckets an anchor's negatives would all be of its own length.
+        return {"bucket_boundaries": []}
 
     def texts(self, sequence: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
         """Returns `{"texts": …}`, float32 `[batch, 2]`, for `vectors`; empty if not compared."""

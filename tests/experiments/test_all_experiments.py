@@ -9,6 +9,8 @@ import yaml
 from official.modeling import optimization
 
 from experiments import registry
+from official_cmlm.objectives.in_batch import InBatchConfig
+from official_cmlm.training.config import chosen_objectives
 from tests.conftest import WORDS, write_records
 from tests.pairs_helpers import bitext, write_pairs
 
@@ -72,8 +74,6 @@ def folders(tmp_path_factory, vocabulary):
 
 def _reduced(name, folders):
     """Returns the experiment with a tiny encoder and tiny batches of the records that it reads."""
-    from official_cmlm.training.config import chosen_objectives
-
     config = loaded(name)
     positions = SEQ_LENGTH + 22 + config.task.encoder.position_offset
     task = {"init_checkpoint": "", "objectives": {}}
@@ -100,13 +100,19 @@ def _reduced(name, folders):
 def test_experiment(name, folders):
     """The file is valid and locked, and all is built that the first step needs.
 
-    The best checkpoint is not the worst, by the file's metric and by STS as its comments say.
+    The best checkpoint is not the worst, by the file's metric and by STS as its comments say. Where
+    examples of a batch are compared, batches are random.
     """
     from official_cmlm.training.run import check_best_metric, check_trainer
     from official_cmlm.training.task import SentenceEncoderTask
 
     config = loaded(name)
     config.task.check()
+    for objective in chosen_objectives(config.task.objectives).values():
+        for is_training in (True, False):
+            data = config.task.data_of(objective, is_training)
+            compares = isinstance(objective, InBatchConfig)
+            assert not (compares and data.bucket_boundaries), objective
     check_trainer(config)
     check_best_metric(config)
     assert config.trainer.optimizer_config.optimizer.type in ("lamb", "adamw")

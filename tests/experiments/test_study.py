@@ -77,6 +77,10 @@ def test_mistakes_in_the_file_are_named(tmp_path, change, message):
         (change_at("arms", 0, "experiment", "simcse/bert_base"), "BERT base uncased.*starts_from"),
         (_change_start, "arm readout: /nowhere/encoder: not an encoder directory"),
         (_objective, "common: .*nli: no arm trains nli, they train mlm"),
+        (
+            change_at("arms", 0, "experiment", "quick_thought/english_base"),
+            r"arm mlm: task.train_data.bucket_boundaries is \[16, 32\], .*quick_thought another",
+        ),
     ],
 )
 def test_settings_are_checked_before_any_records(tmp_path, change, message):
