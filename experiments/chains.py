@@ -73,28 +73,31 @@ def read_stages(name: str) -> list[Stage]:
 
 
 def load_stages(
-    stages: list[Stage], init_checkpoint: str | None, params_override: str | None
+    stages: list[Stage], init_checkpoint: str | None, common: dict[str, Any]
 ) -> list[tuple[Stage, Any]]:
     """Loads and checks all stages, before the first of them runs.
 
     Args:
       stages: the chain.
       init_checkpoint: what the first stage starts from, or None.
-      params_override: overrides for all stages, applied after the stages' own; see `overrides_of`.
+      common: overrides for all stages, applied after the stages' own; see `concerning`.
+
+    Returns:
+      Each stage, with all overrides as its own, and its whole experiment.
 
     Raises:
       UserError: if a stage is invalid, if its encoder or vocabulary differs from that of the stage
-        before, or if `params_override` names an objective that no stage has.
+        before, or if `common` names an objective that no stage has.
     """
-    check_common(stages, params_override)
+    check_common(stages, common)
     loaded, before = [], None
     for number, stage in enumerate(stages, 1):
         cli.announce(f"[{number}/{len(stages)}] checking {stage.name}")
         with within(f"stage {stage.name}"):
-            overrides = overrides_of(stage, params_override)
-            config = registry.load(
-                stage.experiment, list(stage.config_files), overrides, init_checkpoint
-            )
+            overrides = merged(stage.params_override, concerning(stage, common))
+            stage = dataclasses.replace(stage, params_override=overrides)
+            files = list(stage.config_files)
+            config = registry.load(stage.experiment, files, overrides, init_checkpoint)
             before = check_training(config, f"stage {stage.name}", stage.mode, before)
         loaded.append((stage, config))
     return loaded
@@ -161,7 +164,6 @@ def run_stages(
     loaded: list[tuple[Stage, Any]],
     model_dir: Path,
     init_checkpoint: str | None,
-    params_override: str | None,
     run: Callable[[list[str]], int] = signals.call,
     import_modules: Sequence[str] = (),
 ) -> Path:
@@ -170,7 +172,7 @@ def run_stages(
     Args:
       loaded: see `load_stages`.
       model_dir: stage i is trained in `model_dir/0i_name`; an interrupted stage is resumed.
-      init_checkpoint, params_override: see `load_stages`.
+      init_checkpoint: see `load_stages`.
       run: starts a program and returns its exit status.
       import_modules: as `--import_module` of `experiments.train`.
 
@@ -183,14 +185,13 @@ def run_stages(
     """
     start = init_checkpoint
     for index, (stage, config) in enumerate(loaded, 1):
-        folder = model_dir / f"{index:02d}_{stage.name}"
-        steps = config.trainer.train_steps
+        folder, steps = model_dir / f"{index:02d}_{stage.name}", config.trainer.train_steps
+        name = f"[{index}/{len(loaded)}] {stage.name}"
         if is_finished(folder, steps):
-            print(f"[{index}/{len(loaded)}] {stage.name}: finished, {steps} steps", flush=True)
+            print(f"{name}: finished, {steps} steps", flush=True)
         else:
-            print(f"[{index}/{len(loaded)}] {stage.name}: {stage.experiment}, {steps} steps")
-            sys.stdout.flush()
-            run_experiment(stage, folder, start, params_override, run, import_modules)
+            print(f"{name}: {stage.experiment}, {steps} steps", flush=True)
+            run_experiment(stage, folder, start, run, import_modules)
         start = str(folder)
     return Path(start)
 
@@ -199,22 +200,17 @@ def run_experiment(
     stage: Stage,
     folder: Path,
     start: str | None,
-    params_override: str | None,
     run: Callable[[list[str]], int] = signals.call,
     import_modules: Sequence[str] = (),
 ) -> None:
     """Trains one stage in a process of its own; see `run_stages`."""
-    overrides = overrides_of(stage, params_override)
+    overrides = stage.params_override
     command = [
-        sys.executable,
-        "-m",
-        module_of("experiments.train"),
-        f"--experiment={stage.experiment}",
-        f"--mode={stage.mode}",
-        f"--model_dir={folder}",
+        *(sys.executable, "-m", module_of("experiments.train")),
+        *(f"--experiment={stage.experiment}", f"--mode={stage.mode}", f"--model_dir={folder}"),
         *(f"--config_file={path}" for path in stage.config_files),
         *(f"--import_module={module}" for module in import_modules),
-        *([f"--params_override={overrides}"] if overrides else []),
+        *([f"--params_override={json.dumps(overrides)}"] if overrides else []),
         *([f"--init_checkpoint={start}"] if start else []),
     ]
     if status := run(command):
@@ -225,78 +221,45 @@ def run_experiment(
     check_completed(folder)
 
 
-def overrides_of(stage: Stage, common: str | None) -> str | None:
-    """Merges a stage's own overrides and the common ones that apply to it, as `--params_override`.
+def concerning(stage: Stage, common: dict[str, Any]) -> dict[str, Any]:
+    """Returns the overrides of all stages that apply to one of them.
 
     Setting a field of an objective also adds the objective to the experiment. Common values below
     `task.objectives.X` therefore apply only to stages that have X by their experiment, their files
     or their own overrides; they must not add X to other stages.
-
-    Args:
-      stage: the stage.
-      common: the overrides of all stages, `a.b=1,c.d=2` or a YAML mapping; or None.
-
-    Raises:
-      UserError: for overrides that cannot be read, see `registry.load`.
     """
-    values = concerning(stage, common)
-    return merged(stage.params_override, json.dumps(values) if values else None)
+    unused = _named_objectives(common).keys()
+    if not unused:
+        return common
+    unused -= _own_objectives(stage)
+    task = common["task"]
+    kept = {name: value for name, value in task["objectives"].items() if name not in unused}
+    return {**common, "task": {**task, "objectives": kept}}
 
 
-def concerning(stage: Stage, common: str | None) -> dict[str, Any]:
-    """Returns the common overrides that apply to a stage; see `overrides_of`."""
-    values = _parsed(common)
-    if named := _named_objectives(values):
-        used = _own_objectives(stage)
-        task = dict(values["task"])
-        task["objectives"] = {
-            name: value
-            for name, value in task["objectives"].items()
-            if name in used or name not in named
-        }
-        values = {**values, "task": task}
-    return values
-
-
-def check_common(stages: list[Stage], common: str | None, what: str = "stage") -> None:
+def check_common(stages: list[Stage], common: dict[str, Any], what: str = "stage") -> None:
     """Raises `UserError` if the common overrides name an objective that no stage has.
 
     Args:
       stages: all that share the overrides.
-      common: see `overrides_of`.
+      common: the overrides.
       what: word for a stage in messages.
     """
-    named = _named_objectives(_parsed(common))
-    if not named:
-        return
-    used = {name: None for stage in stages for name in sorted(_own_objectives(stage))}
     # null switches an objective off, which is valid even if no stage has it.
-    for name in [name for name, value in named.items() if value is not None and name not in used]:
+    named = [name for name, value in _named_objectives(common).items() if value is not None]
+    used = {name: None for stage in stages if named for name in sorted(_own_objectives(stage))}
+    for name in [name for name in named if name not in used]:
         raise UserError(
             f"--params_override: task.objectives.{name}: no {what} trains {name}, they train "
             f"{', '.join(used)}; to add it, set it in the params_override of one {what}"
         )
 
 
-def merged(own: dict[str, Any], common: str | None) -> str | None:
-    """Merges two overrides into one `--params_override`; `common` wins over `own`."""
-
-    def merge(into: dict, values: dict) -> dict:
-        result = dict(into)
-        for key, value in values.items():
-            old = result.get(key)
-            both = isinstance(old, dict) and isinstance(value, dict)
-            result[key] = merge(old, value) if both else value
-        return result
-
-    values = merge(own, _parsed(common))
-    return json.dumps(values) if values else None
-
-
-def _parsed(text: str | None) -> dict[str, Any]:
-    from official_cmlm.configs.yaml_loading import parse_override
-
-    return parse_override(text) if text else {}
+def merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+    """Returns nested mappings as one; where both have a value, that of `over`."""
+    pairs = {key: (values.get(key), value) for key, value in over.items()}
+    both = {key: merged(*p) for key, p in pairs.items() if all(isinstance(one, dict) for one in p)}
+    return {**values, **over, **both}
 
 
 def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
@@ -315,12 +278,12 @@ def _named_objectives(values: dict[str, Any]) -> dict[str, Any]:
 
 def _own_objectives(stage: Stage) -> frozenset[str]:
     """Returns the objectives of a stage without any common overrides."""
-    return _objectives(stage.experiment, stage.config_files, merged(stage.params_override, None))
+    return _objectives(stage.experiment, stage.config_files, json.dumps(stage.params_override))
 
 
 @functools.lru_cache(maxsize=256)
-def _objectives(experiment: str, files: tuple[str, ...], override: str | None) -> frozenset[str]:
+def _objectives(experiment: str, files: tuple[str, ...], override: str) -> frozenset[str]:
     from official_cmlm.training.config import chosen_objectives
 
-    config = registry.load(experiment, list(files), override)
+    config = registry.load(experiment, list(files), json.loads(override))
     return frozenset(chosen_objectives(config.task.objectives))

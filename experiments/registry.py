@@ -40,7 +40,7 @@ def listing() -> str:
 def load(  # noqa: ANN201 - the type would import TensorFlow
     name: str,
     config_files: list[str] | None = None,
-    params_override: str | None = None,
+    params_override: str | dict[str, Any] | None = None,
     init_checkpoint: str | None = None,
     notes: list[str] | None = None,
 ):
@@ -53,7 +53,7 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     Args:
       name: an experiment's name, which `.yaml` may follow; or the path of a user's own `.yaml`.
       config_files: paths of YAML files with the same keys.
-      params_override: `a.b=1,c.d=2` or a YAML mapping.
+      params_override: `a.b=1,c.d=2`, a YAML mapping, or that mapping read.
       init_checkpoint: encoder directory to start from. Fields that describe its network are taken
         from there, so that the weights fit; of a sentence encoder also those of its vector, but for
         what the experiment `needs`. See `official_cmlm.training.inherited_fields`.
@@ -90,7 +90,9 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
         values = read_yaml(file)
         _apply(config, values or {}, str(file))
     if params_override:
-        _apply(config, parse_override(params_override), "--params_override")
+        is_text = isinstance(params_override, str)
+        values = parse_override(params_override) if is_text else params_override
+        _apply(config, values, "--params_override")
     if start is not None:
         _apply(config, {"task": {"encoder": start.reset_fields(config.task.encoder)}}, "start")
     check_fields(config, "", recursive=True)

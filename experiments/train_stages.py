@@ -56,16 +56,13 @@ def main(argv: list[str]) -> None:
 
     # The stages are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")
-    chain = chains.read_stages(FLAGS.stages)
-    loaded = chains.load_stages(chain, FLAGS.init_checkpoint, FLAGS.params_override)
+    from official_cmlm.configs.yaml_loading import parse_override
+
+    chain, start = chains.read_stages(FLAGS.stages), FLAGS.init_checkpoint
+    common = parse_override(FLAGS.params_override) if FLAGS.params_override else {}
+    loaded = chains.load_stages(chain, start, common)
     model_dir = Path(os.path.expanduser(FLAGS.model_dir))
-    last = chains.run_stages(
-        loaded,
-        model_dir,
-        FLAGS.init_checkpoint,
-        FLAGS.params_override,
-        import_modules=import_modules,
-    )
+    last = chains.run_stages(loaded, model_dir, start, import_modules=import_modules)
     print(f"the last stage's encoder: {last}")
 
 

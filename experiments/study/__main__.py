@@ -15,6 +15,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
 from official_cmlm.files import check_writable, locked
 
+from ..registry import summary
 from .definition import Study, read_study, study_files
 
 FLAGS = flags.FLAGS
@@ -51,18 +52,17 @@ def main(argv: list[str]) -> None:
     del argv
     if FLAGS.study in (None, "?", "list"):
         for name, path in study_files().items():
-            print(f"  {name}  {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+            print(f"  {name}  {summary(path)}")
         if FLAGS.study is None:
             raise UserError("--study is missing; name a file, or one of these")
         return
     if not FLAGS.work_dir:
         raise UserError("--work_dir is missing; name the folder for the study")
     check_extra("report", "matplotlib")
-    check_writable(os.path.expanduser(FLAGS.work_dir), is_folder=True)
+    work_dir = _path(FLAGS.work_dir)
+    check_writable(work_dir, is_folder=True)
     cli.quiet_tensorflow()
     study = read_study(FLAGS.study)
-    # The trainings get paths, and have a working directory of their own choice.
-    work_dir = Path(os.path.expanduser(FLAGS.work_dir)).resolve()
     if not FLAGS.report_only:
         _run(study, work_dir)
     from .report import write_report
@@ -70,18 +70,19 @@ def main(argv: list[str]) -> None:
     print(write_report(study, work_dir, FLAGS.study))
 
 
+def _path(flag: str) -> Path:
+    # The trainings get paths, and have a working directory of their own choice.
+    return Path(flag).expanduser().resolve()
+
+
 def _run(study: Study, work_dir: Path) -> None:
-    if not FLAGS.data_dir:
-        raise UserError("--data_dir is missing; name the folder of texts and evaluation data")
-    data_dir = Path(os.path.expanduser(FLAGS.data_dir)).resolve()
-    if not data_dir.is_dir():
-        raise UserError(f"--data_dir={data_dir}: no such folder")
-    start = FLAGS.start and Path(os.path.expanduser(FLAGS.start)).resolve()
-    if unknown := set(FLAGS.arms) - {arm.name for arm in study.arms}:
+    if not FLAGS.data_dir or not _path(FLAGS.data_dir).is_dir():
         raise UserError(
-            f"--arms: the study has no {', '.join(sorted(unknown))}; its arms are "
-            f"{', '.join(arm.name for arm in study.arms)}"
+            f"--data_dir={FLAGS.data_dir or ''}: no folder of texts and evaluation data"
         )
+    names = [arm.name for arm in study.arms]
+    if unknown := sorted(set(FLAGS.arms) - {*names}):
+        raise UserError(f"--arms: unknown {', '.join(unknown)}; the arms are {', '.join(names)}")
     cli.import_tensorflow()
     import tensorflow as tf
 
@@ -90,8 +91,9 @@ def _run(study: Study, work_dir: Path) -> None:
     # Arms are checked in this process and trained in others, which need the GPUs' memory.
     tf.config.set_visible_devices([], "GPU")
     work_dir.mkdir(parents=True, exist_ok=True)
+    start = _path(FLAGS.start) if FLAGS.start else None
     with locked(work_dir / "study.lock", f"{work_dir}: another run of a study works there"):
-        Runner(study, work_dir, data_dir, start).run(FLAGS.arms)
+        Runner(study, work_dir, _path(FLAGS.data_dir), start).run(FLAGS.arms)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from official_cmlm.errors import UserError, within
 from official_cmlm.evaluation.report.papers import row_values
 from official_cmlm.validation import SEED, Matching, OneOf, read_dataclass
 
-from ..chains import Stage
+from .. import chains
 
 _STUDIES = Path(__file__).parents[1] / "studies"
 # Binary of data_prep -> its flags that name an output, and the file's name in the step's folder;
@@ -31,6 +31,9 @@ OUTPUTS = {
 }
 # Prefix of metrics of the training's own validation, where other scores have their suite's name.
 VALIDATION = "validation"
+
+# "training" and "scoring" -> the settings that an arm's weights, or its scores, depend on.
+Settings = dict[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -94,9 +97,9 @@ class Arm:
         return self.label or self.name
 
     @property
-    def stage(self) -> Stage:
+    def stage(self) -> chains.Stage:
         """The arm as `chains` takes trainings."""
-        return Stage(self.name, self.experiment, params_override=self.params_override)
+        return chains.Stage(self.name, self.experiment, params_override=self.params_override)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -172,6 +175,19 @@ class Study:
         """Returns the arm of a name, or None."""
         return next((arm for arm in self.arms if arm.name == name), None)
 
+    def settings(self, arm: Arm) -> Settings:
+        """Returns all values of the file that an arm's weights and its scores depend on.
+
+        The overrides are those of `common` that concern the arm, and its own, which win.
+        """
+        overrides = chains.merged(chains.concerning(arm.stage, self.common), arm.params_override)
+        training = {name: getattr(arm, name) for name in ("experiment", "starts_from", "train")}
+        scoring = {name: getattr(self.scores, name) for name in ("suites", "set", "validation")}
+        return {
+            "training": {**training, "params_override": overrides},
+            "scoring": {**scoring, "sentence_vector": arm.sentence_vector},
+        }
+
 
 def study_files() -> dict[str, Path]:
     """Returns name -> file of the studies that come with the project."""
@@ -193,18 +209,16 @@ def read_study(name: str) -> Study:
     study = read_dataclass(Study, read_yaml(path), str(path))
     with within(str(path)):
         _check_names(study)
-        _check_scores(study)
+        _check_scores(study.scores)
     return study
 
 
 def _check_names(study: Study) -> None:
-    for what, names in (
-        ("seeds", study.seeds),
-        ("arms", [arm.name for arm in study.arms]),
-        ("columns", [column.id for column in study.scores.columns]),
-        ("steps of data", [step.name for step in study.data]),
-    ):
-        if not names and what != "steps of data":
+    arms = [arm.name for arm in study.arms]
+    named = {"seeds": study.seeds, "arms": arms}
+    named["columns"] = [column.id for column in study.scores.columns]
+    for what, names in {**named, "steps of data": [step.name for step in study.data]}.items():
+        if what in named and not names:
             raise UserError(f"there are no {what}; name at least one")
         if twice := [name for name in names if names.count(name) > 1]:
             raise UserError(f"two {what} are called {twice[0]}")
@@ -217,18 +231,18 @@ def _check_names(study: Study) -> None:
         known[step.name] = ""
     with within("common"):
         expand(study.common, known)
-    above: list[str] = []
-    for arm in study.arms:
+    for number, arm in enumerate(study.arms):
         with within(f"arm {arm.name}"):
             expand([arm.params_override, arm.starts_from], known)
             if arm.starts_from and not set("/$") & set(arm.starts_from):
-                hint = "; an encoder directory is written with a slash"
-                _known("starts_from", arm.starts_from, above, f" above it{hint}")
-        above.append(arm.name)
-    _known("baseline", study.baseline, above)
+                where = " above it (an encoder directory is written with a slash)"
+                _known("starts_from", arm.starts_from, arms[:number], where)
+            for row in arm.paper:
+                row_values(row.paper, row.table, row.row)
+    _known("baseline", study.baseline, arms)
 
 
-def _known(what: str, name: str, names: Any, where: str = "") -> None:
+def _known(what: str, name: str, names: list[str], where: str = "") -> None:
     """Raises `UserError` unless `name` is one of `names`."""
     if name not in names:
         near = difflib.get_close_matches(name, names, n=1)
@@ -236,23 +250,18 @@ def _known(what: str, name: str, names: Any, where: str = "") -> None:
         raise UserError(f"{what} {name!r} is not known{where}; {hint}")
 
 
-def _check_scores(study: Study) -> None:
+def _check_scores(scores: Scores) -> None:
     from official_cmlm.evaluation.report.driver import parse_options
 
-    parse_options(study.scores.suites, study.scores.set)
-    for column in study.scores.columns:
-        for one in column.id.split("|"):
-            suite, _, rest = one.partition("/")
-            if suite == VALIDATION and not study.scores.validation:
-                raise UserError(f"column {one}: needs validation: true in scores")
-            if suite != VALIDATION and suite not in study.scores.suites:
-                raise UserError(f"column {one}: {suite!r} is none of the suites of scores")
-            if suite != VALIDATION and "/" not in rest:
-                raise UserError(f"column {one}: must be suite/task/metric, or validation/metric")
-    for arm in study.arms:
-        with within(f"arm {arm.name}"):
-            for row in arm.paper:
-                row_values(row.paper, row.table, row.row)
+    parse_options(scores.suites, scores.set)
+    for one in [one for column in scores.columns for one in column.id.split("|")]:
+        suite, _, rest = one.partition("/")
+        if suite == VALIDATION and not scores.validation:
+            raise UserError(f"column {one}: needs validation: true in scores")
+        if suite != VALIDATION and suite not in scores.suites:
+            raise UserError(f"column {one}: {suite!r} is none of the suites of scores")
+        if suite != VALIDATION and "/" not in rest:
+            raise UserError(f"column {one}: must be suite/task/metric, or validation/metric")
 
 
 def identifiers(value: Any) -> list[str]:
@@ -261,23 +270,18 @@ def identifiers(value: Any) -> list[str]:
 
 
 def expand(value: Any, names: dict[str, str]) -> Any:
-    """Returns `value` with `$name` in its strings replaced, in mappings and lists too.
+    """Returns nested values with `$name` in their strings replaced.
 
     Raises:
       UserError: for an unknown name.
     """
-    if isinstance(value, dict):
-        return {key: expand(item, names) for key, item in value.items()}
-    if isinstance(value, list):
-        return [expand(item, names) for item in value]
-    if not isinstance(value, str):
-        return value
+    quoted = {name: json.dumps(path)[1:-1] for name, path in names.items()}
     try:
-        return string.Template(value).substitute(names)
+        return json.loads(string.Template(json.dumps(value)).substitute(quoted))
     except KeyError as error:
         hint = f"known are {', '.join(f'${name}' for name in names)}"
         if error.args == ("start",):
             hint = "name the folder of an encoder with --start"
-        raise UserError(f"{value}: ${error.args[0]} is not known here; {hint}") from None
+        raise UserError(f"${error.args[0]} is not known here; {hint}") from None
     except ValueError:
-        raise UserError(f"{value}: a $ stands before a name; write $$ for the sign") from None
+        raise UserError("a $ stands before no name; write $$ for the sign itself") from None

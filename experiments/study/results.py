@@ -11,12 +11,9 @@ from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, read_object
 from official_cmlm.validation import read_dataclass
 
-from .. import chains
-from .definition import Arm, Study
+from .definition import Settings, Study
 
 RESULTS_NAME = "results.json"
-# Either "training" or "scoring" -> the settings that an arm's weights or its scores depend on.
-Settings = dict[str, dict[str, Any]]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -24,7 +21,7 @@ class Result:
     """An arm's scores with one seed, and all that is known of how they came about.
 
     Attributes:
-      settings: see `settings_of`; those of the training have the contents of records, start and
+      settings: see `Study.settings`; those of the training have the contents of records, start and
         the experiment's files too.
       steps, examples, tokens, seconds: costs of the training; None where a killed run has left
         no counts.
@@ -48,36 +45,8 @@ class Result:
     wall_seconds: float
 
 
-# (arm, seed) -> its result.
-Results = dict[tuple[str, int], Result]
-
-
-def settings_of(study: Study, arm: Arm) -> Settings:
-    """Returns all values in the study's file that an arm's weights and its scores depend on."""
-    return {
-        "training": {
-            "experiment": arm.experiment,
-            "params_override": overrides_of(study, arm),
-            "starts_from": arm.starts_from,
-            "train": arm.train,
-        },
-        "scoring": {
-            "suites": study.scores.suites,
-            "set": study.scores.set,
-            "validation": study.scores.validation,
-            "sentence_vector": arm.sentence_vector,
-        },
-    }
-
-
-def overrides_of(study: Study, arm: Arm) -> dict[str, Any]:
-    """Returns the overrides of `common` that concern an arm, and its own, which win."""
-    common = chains.concerning(arm.stage, json.dumps(study.common))
-    return json.loads(chains.merged(common, json.dumps(arm.params_override)) or "{}")
-
-
-def read_results(study: Study, work_dir: Path) -> Results:
-    """Reads the results of a study that are there, seed by seed.
+def read_results(study: Study, work_dir: Path) -> dict[tuple[str, int], Result]:
+    """Reads the results of a study that are there, seed by seed: (arm, seed) -> result.
 
     Raises:
       UserError: if the file is damaged, or the study says something else about an arm now.
@@ -85,8 +54,8 @@ def read_results(study: Study, work_dir: Path) -> Results:
     path = work_dir / RESULTS_NAME
     found = read_object(path, "take an undamaged copy, or delete it") if path.is_file() else {}
     # None of the settings depends on the seed.
-    settings = {arm.name: settings_of(study, arm) for arm in study.arms if found}
-    results: Results = {}
+    settings = {arm.name: study.settings(arm) for arm in study.arms if found}
+    results = {}
     for seed, arm in itertools.product(study.seeds, study.arms):
         name = f"{arm.name}.{seed}"
         if name in found:
@@ -125,11 +94,10 @@ def write_json(path: Path, values: dict[str, Any]) -> None:
 def _first_difference(old: Any, new: Any, at: str = "") -> str:
     """Returns the path of the first value that differs, and both values; empty if none does."""
     if isinstance(old, dict) and isinstance(new, dict):
-        found = (
-            _first_difference(old.get(key), new.get(key), f"{at}.{key}".lstrip("."))
-            for key in old | new
+        below = (
+            _first_difference(old.get(k), new.get(k), f"{at}.{k}".lstrip(".")) for k in old | new
         )
-        return next(filter(None, found), "")
+        return next(filter(None, below), "")
     if old == new:
         return ""
     before, now = (textwrap.shorten(json.dumps(value), 80) for value in (old, new))

@@ -15,26 +15,11 @@ from official_cmlm.errors import UserError, within
 from official_cmlm.evaluation.report.tables import duration
 from official_cmlm.files import read_object
 from official_cmlm.training import signals
-from official_cmlm.training.progress import (
-    SUMMARY_NAME,
-    evaluated_steps,
-    total_counts,
-    versions,
-)
+from official_cmlm.training.progress import SUMMARY_NAME, evaluated_steps, total_counts, versions
 
 from .. import chains, module_of, registry
-from .definition import OUTPUTS, VALIDATION, Arm, Study, expand, identifiers
-from .results import (
-    RESULTS_NAME,
-    Result,
-    Settings,
-    add_result,
-    check_same,
-    overrides_of,
-    read_results,
-    settings_of,
-    write_json,
-)
+from .definition import OUTPUTS, VALIDATION, Arm, Settings, Study, expand, identifiers
+from .results import RESULTS_NAME, Result, add_result, check_same, read_results, write_json
 
 # In an arm's model directory: the settings of its training.
 _SETTINGS_NAME = "study_arm.json"
@@ -119,8 +104,7 @@ class Runner:
                     )
                 _check_method(config.task)
         with within("common"):
-            arms = [arm.stage for arm in self.study.arms]
-            chains.check_common(arms, json.dumps(self.study.common), "arm")
+            chains.check_common([arm.stage for arm in self.study.arms], self.study.common, "arm")
 
     def check_evaluation(self) -> None:
         """Raises `UserError` if files of a column are missing, found without any encoder."""
@@ -214,13 +198,12 @@ class Runner:
         if before is not None:
             text = json.dumps(before.settings["training"], sort_keys=True)
             start, start_content = before.folder, hashlib.sha256(text.encode()).hexdigest()[:16]
-        elif arm.starts_from:
+        elif start := self._outside_start(arm):
             from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 
-            start = self._outside_start(arm)
             start_content = EncoderDirectory.open(start).digest()
         values, config = self._resolve(arm, seed, start)
-        settings = settings_of(self.study, arm)
+        settings = self.study.settings(arm)
         settings["training"] |= {
             "files": [values for values, _ in registry.read_files(arm.experiment)],
             "records": self._contents(settings["training"]["params_override"]),
@@ -242,22 +225,17 @@ class Runner:
         """Returns an arm's overrides and its whole experiment."""
         from official_cmlm.training.config import chosen_objectives
 
-        values = expand(overrides_of(self.study, arm), self.names)
-        seeds: dict[str, Any] = {"train_data": {"seed": seed}}
-
-        def load() -> tuple[dict[str, Any], Any]:
-            text = chains.merged(values, json.dumps({"task": seeds}))
-            config = registry.load(arm.experiment, [], text, start and str(start))
-            return json.loads(text), config
-
-        found, config = load()
-        seeds["objectives"] = {
-            name: {"train_data": {"seed": seed}}
-            for name, objective in chosen_objectives(config.task.objectives).items()
-            if objective.train_data is not None
-        }
+        values = expand(self.study.settings(arm)["training"]["params_override"], self.names)
+        data = {"train_data": {"seed": seed}}
+        values = chains.merged(values, {"task": data})
+        config = registry.load(arm.experiment, [], values, start and str(start))
+        chosen = chosen_objectives(config.task.objectives)
         # Objectives with records of their own follow the seed too.
-        return load() if seeds["objectives"] else (found, config)
+        own = {name: data for name, one in chosen.items() if one.train_data is not None}
+        if own:
+            values = chains.merged(values, {"task": {"objectives": own}})
+            config = registry.load(arm.experiment, [], values, start and str(start))
+        return values, config
 
     def _describe(self, run: Run) -> None:
         """Makes a run's folder an encoder directory without weights, for arms that start from it.
@@ -316,8 +294,7 @@ class Runner:
                 number = len(list(run.folder.glob("train_summary.*.json")))
                 summary.rename(summary.with_suffix(f".{number}.json"))
             stage = chains.Stage(run.name, run.arm.experiment, self._mode, (), run.overrides)
-            start = None if run.start is None else str(run.start)
-            chains.run_experiment(stage, run.folder, start, None, self.call)
+            chains.run_experiment(stage, run.folder, run.start and str(run.start), self.call)
         last = read_object(summary)
         fields = {"devices": last["devices"], "versions": last["versions"]}
         fields |= {"steps": steps, **total_counts(run.folder, steps)}

@@ -163,8 +163,8 @@ def test_rates_of_chains(name):
     """CMLM §4.4: a first stage of 1.5 million steps; all stages at once by `train_steps`."""
     for number, stage in enumerate(chains.read_stages(name)):
         steps, formula = (1_500_000, cmlm()) if number == 0 else PUBLISHED[stage.experiment]
-        for common, total in ((None, steps), ("trainer.train_steps=40", 40)):
-            overrides = chains.overrides_of(stage, common)
+        for common, total in (({}, steps), ({"trainer": {"train_steps": 40}}, 40)):
+            overrides = chains.merged(stage.params_override, common)
             config = registry.load(stage.experiment, params_override=overrides)
             _same(config.trainer, formula, total)
 

@@ -7,7 +7,8 @@ import pytest
 import yaml
 
 from experiments import chains, registry
-from experiments.chains import check_common, overrides_of
+from experiments.chains import check_common, concerning, merged
+from official_cmlm.configs.yaml_loading import parse_override
 from official_cmlm.errors import UserError
 from official_cmlm.training.config import chosen_objectives
 
@@ -28,9 +29,14 @@ def _documented_override():
 
 
 def _configs(chain, common):
-    check_common(chain, common)
+    values = parse_override(common) if common else {}
+    check_common(chain, values)
     return [
-        registry.load(stage.experiment, [*stage.config_files], overrides_of(stage, common))
+        registry.load(
+            stage.experiment,
+            [*stage.config_files],
+            merged(stage.params_override, concerning(stage, values)),
+        )
         for stage in chain
     ]
 
@@ -81,7 +87,7 @@ def test_an_objective_that_no_stage_has():
     with pytest.raises(
         UserError, match=r"task\.objectives\.nli: no stage trains nli.*cmlm, bitext"
     ):
-        check_common(chain, NLI)
+        check_common(chain, parse_override(NLI))
     assert _weights(chain, "task.objectives.nli=null") == PUBLISHED["bitext_s2"]
 
 

@@ -1,6 +1,6 @@
 """Chains of experiments: each stage starts from the one before, in a folder of its own."""
 
-import json
+import copy
 
 import numpy as np
 import pytest
@@ -21,11 +21,11 @@ from tests.training.test_run import TINY
 @pytest.fixture
 def common(records_dir):
     """Overrides of all stages: tiny sizes and the records."""
-    task = json.loads(json.dumps(TINY))
+    task = copy.deepcopy(TINY)
     for split in ("train_data", "validation_data"):
         task[split]["input_path"] = str(records_dir)
     trainer = {"train_steps": 2, "steps_per_loop": 2, "checkpoint_interval": 2}
-    return json.dumps({"task": task, "trainer": trainer | {"summary_interval": 2}})
+    return {"task": task, "trainer": trainer | {"summary_interval": 2}}
 
 
 def _chain(tmp_path, *entries):
@@ -67,7 +67,7 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
     runner = InProcess()
     with quick_runs():
         loaded = chains.load_stages(_chain(tmp_path, first, SECOND), None, common)
-        last = chains.run_stages(loaded, tmp_path / "model", None, common, runner)
+        last = chains.run_stages(loaded, tmp_path / "model", None, runner)
     assert last == tmp_path / "model" / "02_second"
     assert f"--init_checkpoint={tmp_path / 'model' / '01_first'}" in runner.commands[1]
     first, second = (
@@ -88,7 +88,7 @@ def test_each_stage_starts_from_the_one_before(tmp_path, common):
         if "kernel" in key or ("embeddings" in key and "bias" not in key):
             assert np.corrcoef(before.ravel(), after.ravel())[0, 1] > 0.9, key
     again = InProcess()
-    chains.run_stages(loaded, tmp_path / "model", None, common, again)
+    chains.run_stages(loaded, tmp_path / "model", None, again)
     assert not again.commands
     load_encoder(EncoderDirectory.open(last))
 
@@ -103,7 +103,7 @@ def test_stages_import_the_users_modules(tmp_path):
 
     stage = chains.Stage("first", "demo")
     with pytest.raises(UserError, match="stage first ended"):
-        chains.run_experiment(stage, tmp_path, None, None, call, ["my.own", "other"])
+        chains.run_experiment(stage, tmp_path, None, call, ["my.own", "other"])
     assert commands[0][-2:] == ["--import_module=my.own", "--import_module=other"]
 
 
@@ -113,21 +113,21 @@ def test_an_interrupted_chain_goes_on(tmp_path, common):
     chain = _chain(tmp_path, FIRST, SECOND)
     loaded = chains.load_stages(chain, None, common)
     with pytest.raises(UserError, match="stage second ended with status 1"):
-        chains.run_stages(loaded, tmp_path / "model", None, common, InProcess(fail_at=2))
+        chains.run_stages(loaded, tmp_path / "model", None, InProcess(fail_at=2))
     runner = InProcess()
-    chains.run_stages(loaded, tmp_path / "model", None, common, runner)
+    chains.run_stages(loaded, tmp_path / "model", None, runner)
     assert len(runner.commands) == 1 and "--experiment=demo" in runner.commands[0]
 
 
 def test_another_architecture_is_refused_before_the_first_step(tmp_path, common):
     """The differing field is named with both values."""
     other = {**SECOND, "params_override": {"task": {"encoder": {"num_layers": 2}}}}
-    task = json.loads(common)
+    task = copy.deepcopy(common)
     task["task"]["encoder"].pop("num_layers")
     first = {**FIRST, "params_override": {"task": {"encoder": {"num_layers": 1}}}}
     chain = _chain(tmp_path, first, other)
     with pytest.raises(UserError, match=r"stage second: .* stage first: num_layers 1 \(here 2\)"):
-        chains.load_stages(chain, None, json.dumps(task))
+        chains.load_stages(chain, None, task)
 
 
 def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, vocabulary):
@@ -136,7 +136,7 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
 
     other = dataclasses.replace(vocabulary, lower_case=False)
     write_records(tmp_path / "records", make_documents(20), other)
-    values = json.loads(common)
+    values = copy.deepcopy(common)
     folders = {"input_path": str(tmp_path / "records")}
     path = values["task"]["train_data"].pop("input_path")
     values["task"]["validation_data"].pop("input_path")
@@ -146,7 +146,7 @@ def test_another_vocabulary_is_refused_before_the_first_step(tmp_path, common, v
         {**FIRST, "name": "b", "params_override": {"task": {"train_data": folders}}},
     )
     with pytest.raises(UserError, match=f"{other.hash}.*stage first.*{vocabulary.hash}"):
-        chains.load_stages(chain, None, json.dumps(values))
+        chains.load_stages(chain, None, values)
 
 
 @pytest.mark.parametrize(
@@ -229,14 +229,14 @@ def test_mistakes_in_the_file_are_named(tmp_path, text, message):
 )
 def test_all_stages_are_checked_before_the_first_step(tmp_path, common, values, mode, message):
     """A mistake in the second stage stops the chain before the first one, by the stage's name."""
-    own = json.loads(merged(json.loads(common), json.dumps(values)))
+    own = merged(common, values)
     second = {"name": "second", "experiment": "demo", "mode": mode, "params_override": own}
-    chain = _chain(tmp_path, {**FIRST, "params_override": json.loads(common)}, second)
+    chain = _chain(tmp_path, {**FIRST, "params_override": common}, second)
     if message is None:
-        assert len(chains.load_stages(chain, None, None)) == 2
+        assert len(chains.load_stages(chain, None, {})) == 2
         return
     with pytest.raises(UserError, match=f"^stage second: .*{message}") as caught:
-        chains.load_stages(chain, None, None)
+        chains.load_stages(chain, None, {})
     assert "\n" not in str(caught.value)
 
 
