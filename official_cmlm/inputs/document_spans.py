@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.views import (
-    DocumentView,
     Examples,
     SpecialIds,
+    View,
     with_specials,
     without_repeats,
 )
@@ -20,7 +20,7 @@ SAMPLINGS = ("all", "adjacent", "subsuming")
 
 
 @dataclasses.dataclass(frozen=True)
-class Spans(DocumentView):
+class Spans(View):
     """Samples A anchors, and P positives of each anchor, from every document that is long enough.
 
     Spans are sampled from one record; `create_documents --max_sentences` bounds its length. Records

@@ -12,9 +12,9 @@ import tensorflow as tf
 
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.views import (
-    DocumentView,
     Examples,
     SpecialIds,
+    View,
     example_keys,
     segments,
     with_specials,
@@ -35,7 +35,7 @@ AUGMENTATIONS = (
 
 
 @dataclasses.dataclass(frozen=True)
-class Mirrored(DocumentView):
+class Mirrored(View):
     """Every segment as `first`, and again as `second` after one augmentation.
 
     Attributes:

@@ -7,9 +7,9 @@ import tensorflow as tf
 
 from official_cmlm.inputs import hashing
 from official_cmlm.inputs.views import (
-    DocumentView,
     Examples,
     SpecialIds,
+    View,
     example_keys,
     segments,
     with_specials,
@@ -21,7 +21,7 @@ IS_NEXT, IS_RANDOM = 0, 1
 
 
 @dataclasses.dataclass(frozen=True)
-class NextSentencePairs(DocumentView):
+class NextSentencePairs(View):
     """`[CLS] A [SEP] B [SEP]` as `pair`, where B follows A in its document or is a random segment.
 
     Devlin et al. 2019, §3.1: "50% of the time B is the actual next sentence that follows A […], and

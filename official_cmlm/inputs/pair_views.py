@@ -6,7 +6,7 @@ from typing import ClassVar
 import tensorflow as tf
 
 from official_cmlm.inputs import hashing
-from official_cmlm.inputs.views import Examples, SpecialIds, with_specials
+from official_cmlm.inputs.views import Examples, SpecialIds, View, with_specials
 from official_cmlm.records.pairs import KIND, PairBlock
 
 # The hypothesis's language, relative to the premise's.
@@ -23,21 +23,12 @@ def one_language(tag: str) -> bool:
     return parts[:middle] == parts[middle:]
 
 
-class PairView:
+class PairView(View):
     """Defaults of a view of pairs: two sequences, `first` and `second`."""
 
     kind: ClassVar[str] = KIND
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
-    scalars: ClassVar[tuple[str, ...]] = ()
-    reads_text: ClassVar[bool] = False
-    joins_sentences: ClassVar[bool] = False
     needs: ClassVar[str] = "a pair in each record"
-    min_record_tokens: ClassVar[int] = 0
-    pairs_segments: ClassVar[bool] = False
-
-    @property
-    def encoded_together(self) -> tuple[tuple[str, ...], ...]:
-        return (self.sequences,)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Views, which turn records into examples: the protocol, and the views of pairs and segments.
+"""Views, which turn records into examples: the base class, and the views of pairs and segments.
 
 A view is a frozen dataclass. Views of equal settings compare equal, so objectives with the same
 view of the same records share one pipeline. Calling a view turns a block of parsed records into
@@ -7,7 +7,7 @@ examples: a dict of ragged int32 `[examples, (tokens)]`, special tokens included
 """
 
 import dataclasses
-from typing import ClassVar, Protocol
+from typing import ClassVar
 
 import tensorflow as tf
 
@@ -66,60 +66,51 @@ class RecordFacts:
         return SpecialIds.of(self.vocabulary)
 
 
-class View(Protocol):
-    """The attributes of a view that the pipeline uses.
+class View:
+    """Base class of views; its defaults are those of a view of documents.
 
     Attributes:
       kind: kind of the records that it reads, `documents` or `pairs`.
       sequences: names of the examples' sequences of token ids.
       scalars: names of further features, one number per example.
       reads_text: whether the block must hold the sentences' text.
-      joins_sentences: whether a sequence may run over several sentences, so that the records must
-        hold how their ids change after a space, if they do.
       needs: what a record must have to give an example, for messages.
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       pairs_segments: whether an example takes two segments of one record, so that records of one
         sentence give none.
       special: ids of the special tokens.
-      encoded_together: the sequences, in groups; those of a group are padded to one length in
-        random batches too.
     """
 
-    kind: str
-    sequences: tuple[str, ...]
-    encoded_together: tuple[tuple[str, ...], ...]
-    scalars: tuple[str, ...]
-    reads_text: bool
-    joins_sentences: bool
-    needs: str
-    min_record_tokens: int
-    pairs_segments: bool
-    special: SpecialIds
-
-    def __call__(self, block: DocumentBlock) -> Examples: ...
-
-
-class DocumentView:
-    """Defaults of a view of documents."""
-
     kind: ClassVar[str] = KIND
+    sequences: ClassVar[tuple[str, ...]]
     scalars: ClassVar[tuple[str, ...]] = ()
     reads_text: ClassVar[bool] = False
+    needs: ClassVar[str]
     min_record_tokens: ClassVar[int] = 0
     pairs_segments: ClassVar[bool] = False
+    special: SpecialIds
 
     @property
     def encoded_together(self) -> tuple[tuple[str, ...], ...]:
+        """The sequences, in groups that are padded to one length in random batches too."""
         return (self.sequences,)
 
     @property
     def joins_sentences(self) -> bool:
-        """True for a view whose field `segment` says `packed`."""
+        """Whether a sequence may run over several sentences.
+
+        The records must then hold how ids change after a space, if they do. True where the field
+        `segment` says `packed`.
+        """
         return getattr(self, "segment", "sentence") == "packed"
+
+    def __call__(self, block: DocumentBlock) -> Examples:
+        """Returns the examples of a block of records, see the module."""
+        raise NotImplementedError
 
 
 @dataclasses.dataclass(frozen=True)
-class AdjacentPairs(DocumentView):
+class AdjacentPairs(View):
     """Pairs of neighbouring segments of a document: `first` and `second`.
 
     CMLM §3: "for two consecutive sequences s1 and s2, we swap their order for 50% of the time".
@@ -168,7 +159,7 @@ class AdjacentPairs(DocumentView):
 
 
 @dataclasses.dataclass(frozen=True)
-class Segments(DocumentView):
+class Segments(View):
     """Every segment of a document alone, as `segment`; plain MLM reads it."""
 
     segment: str
