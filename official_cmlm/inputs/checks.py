@@ -1,6 +1,6 @@
 """Checks of records against a view's needs, and counts of the records that it cannot use."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import tensorflow as tf
 
@@ -119,15 +119,12 @@ def _count(
     config: DataConfig, manifest: Manifest, condition: Callable[[tf.Tensor], tf.Tensor]
 ) -> tuple[int, int]:
     """Returns how many of a sample of the records `condition` holds for, and the records read."""
-    counts = [shard.records for shard in manifest.shards]
     paths = shard_paths(config, manifest)
-    chosen = range(len(paths))
-    if len(paths) > _MOST_SHARDS_COUNTED:
-        chosen = [len(paths) * i // _MOST_SHARDS_COUNTED for i in range(_MOST_SHARDS_COUNTED)]
+    number = min(len(paths), _MOST_SHARDS_COUNTED)
+    chosen = [paths[len(paths) * i // number] for i in range(number)]
     # Each shard gives as many records as the others, or all of its own if it has fewer.
-    most = _largest_take([counts[shard] for shard in chosen], _MOST_COUNTED)
-    read_from = tf.constant([paths[shard] for shard in chosen], tf.string)
-    records = tf.data.Dataset.from_tensor_slices(read_from).flat_map(
+    most = _MOST_COUNTED // number
+    records = tf.data.Dataset.from_tensor_slices(chosen).flat_map(
         lambda path: tf.data.TFRecordDataset(path, buffer_size=READ_BYTES).take(most)
     )
     batches = records.batch(4096)
@@ -136,13 +133,3 @@ def _count(
         found += int(holds.sum())
         read += len(holds)
     return found, read
-
-
-def _largest_take(counts: Sequence[int], total: int) -> int:
-    """Finds how many of each count to take, or all of it, so that at most `total` are taken."""
-    low, high = 0, max(counts, default=0)
-    while low < high:
-        middle = (low + high + 1) // 2
-        fits = sum(min(count, middle) for count in counts) <= total
-        low, high = (middle, high) if fits else (low, middle - 1)
-    return low

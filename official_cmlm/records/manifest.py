@@ -202,6 +202,7 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
         labels=summed("labels"),
         language_tokens=summed("language_tokens"),
         counters_by_language={reason: dict(counts) for reason, counts in by_language.items()},
+        negatives=sum(manifest.negatives for _, manifest in parts),
         parts=parts,
     )
 

@@ -187,12 +187,12 @@ def test_merged_counts():
     """Sums over the folders; what they share stays."""
     first = manifest_of([("en", 7), ("de", 5)], counters={"a/b": 2}, labels={"x": 1})
     second = manifest_of([("en", 1)], counters={"a/b": 1, "c/d": 4}, labels={"y": 2})
-    first = dataclasses.replace(first, counters_by_language={"a/b": {"en": 2}})
+    first = dataclasses.replace(first, counters_by_language={"a/b": {"en": 2}}, negatives=4)
     merged = merge([("one", first), ("two", second)])
     assert (merged.records, merged.sentences, merged.languages) == (13, 13, {"en": 8, "de": 5})
     assert merged.length_histogram == {"8": 13, "inf": 2}
     assert merged.counters == {"a/b": 3, "c/d": 4} and merged.labels == {"x": 1, "y": 2}
-    assert merged.counters_by_language == {"a/b": {"en": 2}}
+    assert merged.counters_by_language == {"a/b": {"en": 2}} and merged.negatives == 4
     assert [shard.records for shard in merged.shards] == [7, 5, 1]
 
 
