@@ -137,7 +137,7 @@ def main(argv: list[str]) -> None:
     del argv
     from official_cmlm.backends import BACKENDS
     from official_cmlm.backends.onnx import is_exported
-    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
+    from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, encoder_digest
 
     if FLAGS.backend not in BACKENDS:
         raise UserError(f"--backend={FLAGS.backend}: take one of {', '.join(BACKENDS)}")
@@ -165,7 +165,7 @@ def main(argv: list[str]) -> None:
         [os.path.abspath(path) for path in paths],
         reading,
         worker.Settings(str(model_dir), **{name: FLAGS[name].value for name in names}),
-        worker.encoder_digest(model_dir),
+        encoder_digest(model_dir, with_ranges=True),
         FLAGS.shard_rows,
         FLAGS.calibration_rows,
     )

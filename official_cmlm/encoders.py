@@ -17,7 +17,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from official_cmlm import files, progress
-from official_cmlm.checkpoints.encoder_directory import CONFIG_NAME, EncoderDirectory
+from official_cmlm.checkpoints.encoder_directory import (
+    CONFIG_NAME,
+    EncoderDirectory,
+    encoder_digest,
+)
 from official_cmlm.configs.encoder import VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.encoding import (
@@ -183,7 +187,7 @@ def _encoder_directory(
     if override:
         name, settings = f"{name} ({override})", f"{settings} {override}"
     encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
-    digest = EncoderDirectory.open(folder).digest(settings)
+    digest = encoder_digest(folder, settings)
     config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
     # Evaluation itself counts the texts that are cut.
     encode = functools.partial(encoder.encode, on_long="ignore")
@@ -227,11 +231,10 @@ def _tfhub_pair(folder: Path, max_seq_length: int | None, settings: str) -> Open
         tokens = tokens.merge_dims(1, -1) if tokens.ragged_rank > 1 else tokens
         return tokens.row_lengths().numpy() + 2
 
-    content = sorted(path for path in folder.rglob("*") if path.is_file())
     return OpenedEncoder(
         folder.resolve().name,
         "tfhub",
-        files.digest(content, settings),
+        encoder_digest(folder, settings),
         _by_length(encode),
         max_seq_length=int(inputs([""])["input_word_ids"].shape[1]),
         count_tokens=count_tokens,
@@ -251,14 +254,13 @@ def _sentence_transformers(
     model = SentenceTransformer(os.fspath(folder))
     if max_seq_length is not None:
         model.max_seq_length = max_seq_length
-    content = sorted(path for path in folder.rglob("*") if path.is_file())
     options = {"show_progress_bar": False, "convert_to_numpy": True}
     encode = functools.partial(model.encode, **options)
     has_parts = any(type(module).__name__ in ("Router", "Asym") for module in model)
     return OpenedEncoder(
         folder.resolve().name,
         "sentence_transformers",
-        files.digest(content, settings),
+        encoder_digest(folder, settings),
         encode,
         roles=_roles(model, encode, has_parts, **options),
         max_seq_length=getattr(model, "max_seq_length", None),

@@ -41,7 +41,7 @@ class Job:
       paths: the files, in order.
       reading: how they are read.
       settings: how texts become vectors.
-      encoder_digest: see `worker.encoder_digest`.
+      encoder_digest: see `encoder_directory.encoder_digest`.
       shard_rows: texts of a part.
       calibration_rows: first texts of the input that give the ranges of 8-bit embeddings, unless
         the encoder directory has them.

@@ -8,11 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from official_cmlm import cli
-from official_cmlm.checkpoints.encoder_directory import PROMPTS, EncoderDirectory
-from official_cmlm.embeddings import RANGES_NAME, Ranges, read_ranges
+from official_cmlm.checkpoints.encoder_directory import encoder_digest
+from official_cmlm.embeddings import Ranges, read_ranges
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write, atomic_write_text, digest, sha256, write_array
-from official_cmlm.tokenization import VOCABULARY_FILES
+from official_cmlm.files import atomic_write, atomic_write_text, sha256, write_array
 from official_cmlm.worker_processes import prepare_worker
 
 from .rows import Part
@@ -111,7 +110,7 @@ def start(settings: Settings, folder: str, workers: int, expected: str) -> None:
         if (ranges := read_ranges(Path(folder))) is not None:
             encoder.ranges = ranges
         # The digest is computed after loading, so that it is that of the loaded weights.
-        if encoder_digest(Path(settings.model_dir)) != expected:
+        if encoder_digest(Path(settings.model_dir), with_ranges=True) != expected:
             raise UserError(
                 f"{settings.model_dir}: has changed since the run began; pass --overwrite"
             )
@@ -190,19 +189,6 @@ def embed(part: Part) -> Done:
     description = entry | {"shape": list(vectors.shape), "dtype": str(vectors.dtype)}
     atomic_write_text(done_path(folder, part.number), json.dumps(description) + "\n")
     return Done(description, started, time.monotonic())
-
-
-def encoder_digest(folder: Path) -> str:
-    """Returns sixteen hexadecimal digits that change with the embeddings of a folder's encoder.
-
-    Args:
-      folder: an encoder directory, or a folder of `export.export_onnx`, of which all graphs count.
-    """
-    if EncoderDirectory.is_at(folder):
-        return EncoderDirectory.open(folder).digest(with_ranges=True)
-    names = (RANGES_NAME, *VOCABULARY_FILES, PROMPTS)
-    described = [folder / name for name in names if (folder / name).exists()]
-    return digest([*described, *sorted(folder.glob("onnx/*.onnx"))])
 
 
 def done_path(folder: Path, number: int) -> Path:

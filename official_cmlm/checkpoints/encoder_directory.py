@@ -264,6 +264,18 @@ class EncoderDirectory:
             check_same(f"{self.path} holds", self, config, vocabulary, free=_FREE_TO_RESUME)
 
 
+def encoder_digest(folder: Path, settings: str = "", with_ranges: bool = False) -> str:
+    """Returns sixteen hexadecimal digits that change with the embeddings of a folder's encoder.
+
+    Args:
+      folder: an encoder directory, or another folder with an encoder, of which all files count.
+      settings, with_ranges: see `EncoderDirectory.digest`.
+    """
+    if EncoderDirectory.is_at(folder):
+        return EncoderDirectory.open(folder).digest(settings, with_ranges)
+    return files.digest(sorted(path for path in folder.rglob("*") if path.is_file()), settings)
+
+
 def checkpoints_among(folder: str, names: Iterable[str], state: str) -> list[str]:
     """Lists the prefixes of a folder's checkpoints, newest first.
 

@@ -11,13 +11,11 @@ from official.legacy.bert import configs as legacy_configs
 from official.nlp.modeling import models, networks
 from official.nlp.tools import export_tfhub_lib, tf2_bert_encoder_checkpoint_converter
 
-from export import tfhub
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
-from official_cmlm.checkpoints.importing import import_checkpoint, read_source
+from official_cmlm.checkpoints.importing import read_source
 from official_cmlm.checkpoints.weights import build
 from official_cmlm.modeling.sentence_encoder import INPUT_NAMES
-from official_cmlm.sentence_encoder import SentenceEncoder
-from tests.checkpoints.helpers import REFERENCES, TEXTS, assert_outputs, expected, inputs
+from tests.checkpoints.helpers import REFERENCES, assert_outputs, expected, inputs
 from tests.modeling.helpers import randomize
 
 BERT_CONFIG = {
@@ -213,21 +211,3 @@ def test_tf_hub_module_of_model_garden(tf1_dir, mg_encoder, tmp_path):
     assert source.config.hidden_activation == "gelu"
     assert source.vocabulary.lower_case is False
     _like_model_garden(source, mg_encoder)
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("name", ["roberta", "bert"])
-def test_own_tf_hub_module_and_back(tmp_path, name):
-    """Import, export for TF-Hub, import again: everything travels inside the module."""
-    import_checkpoint(str(REFERENCES / name), str(tmp_path / "a"), ImportOptions("max"), False)
-    tfhub.export(str(tmp_path / "a"), str(tmp_path / "hub"), 12, overwrite=False)
-    encoder_module = str(tmp_path / "hub" / "encoder")
-    import_checkpoint(encoder_module, str(tmp_path / "b"), ImportOptions(), False)
-    first, second = (SentenceEncoder.load(tmp_path / n, max_seq_length=12) for n in "ab")
-    assert first.vocabulary.hash == second.vocabulary.hash
-    assert first.model.config.as_dict() == second.model.config.as_dict()
-    np.testing.assert_array_equal(first.encode(TEXTS), second.encode(TEXTS))
-    preprocess = tf.saved_model.load(str(tmp_path / "hub" / "preprocess"))
-    module = tf.saved_model.load(encoder_module)
-    default = module(preprocess(tf.constant(TEXTS)))["default"]
-    np.testing.assert_allclose(default, first.encode(TEXTS), atol=1e-5)

@@ -17,7 +17,11 @@ import pytest
 import tensorflow as tf
 
 from export.embedding import rows, run, worker
-from official_cmlm.checkpoints.encoder_directory import EncodingSettings, write_settings
+from official_cmlm.checkpoints.encoder_directory import (
+    EncodingSettings,
+    encoder_digest,
+    write_settings,
+)
 from official_cmlm.embeddings import Ranges
 from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
@@ -84,7 +88,7 @@ def job(model_dir, paths, reading=None, shard_rows=5, **settings):
         [str(path) for path in paths],
         reading or rows.Reading(),
         worker.Settings(str(model_dir), **settings),
-        worker.encoder_digest(model_dir),
+        encoder_digest(model_dir, with_ranges=True),
         shard_rows,
     )
 
@@ -249,7 +253,10 @@ def test_what_changes_during_a_run_is_an_error(tmp_path, model_dir, in_process, 
     with pytest.raises(UserError, match="has changed since the run began; pass --overwrite"):
         worker.backend_name()
     worker.start(
-        worker.Settings(str(model_dir)), str(tmp_path), 1, worker.encoder_digest(model_dir)
+        worker.Settings(str(model_dir)),
+        str(tmp_path),
+        1,
+        encoder_digest(model_dir, with_ranges=True),
     )
     # `_state` keeps an error; a process starts once.
     worker._state.pop("error")
@@ -283,9 +290,9 @@ def test_an_export_of_other_graphs_is_another_one(tmp_path):
     seen = set()
     for content in (b"1", b"2"):
         (tmp_path / "onnx" / "model.onnx").write_bytes(content)
-        seen.add(worker.encoder_digest(tmp_path))
+        seen.add(encoder_digest(tmp_path))
     (tmp_path / "config_sentence_transformers.json").write_text("{}")
-    assert len(seen | {worker.encoder_digest(tmp_path)}) == 3
+    assert len(seen | {encoder_digest(tmp_path)}) == 3
 
 
 def test_another_job_in_the_same_folder_is_refused(tmp_path, model_dir, in_process):
@@ -342,10 +349,10 @@ def test_parts_of_long_texts_have_fewer(tmp_path, monkeypatch):
 
 def test_an_encoder_of_other_weights_is_another_one(model_dir, tmp_path):
     shutil.copytree(model_dir, tmp_path / "m")
-    assert worker.encoder_digest(tmp_path / "m") == worker.encoder_digest(model_dir)
+    assert encoder_digest(tmp_path / "m") == encoder_digest(model_dir, with_ranges=True)
     data = next((tmp_path / "m").glob("ckpt-1.data-*"))
     data.write_bytes(data.read_bytes()[:-1] + b"\0\1")
-    assert worker.encoder_digest(tmp_path / "m") != worker.encoder_digest(model_dir)
+    assert encoder_digest(tmp_path / "m") != encoder_digest(model_dir, with_ranges=True)
 
 
 def command(model_dir, file, out, *more):

@@ -43,23 +43,20 @@ def url(exported):
                 assert self.path == "/v1/models/sentence_encoder:predict"
                 signature = serving.signatures[body.get("signature_name", "serving_default")]
                 (name,) = signature.structured_input_signature[1]
-                by_rows = "instances" in body
-                values = body["instances"] if by_rows else body["inputs"]
-                if not by_rows and isinstance(values, dict):
-                    (given, values), *_ = values.items()
-                    assert given == name
+                values = body["inputs"][name] if "inputs" in body else body["instances"]
                 outputs = signature(**{name: tf.constant(_strings(values), tf.string)})
-                outputs = {key: each.numpy().tolist() for key, each in outputs.items()}
-                found = next(iter(outputs.values())) if len(outputs) == 1 else outputs
-                if by_rows and len(outputs) > 1:
-                    found = [dict(zip(outputs, row)) for row in zip(*outputs.values())]
-                status, answer = 200, {"predictions" if by_rows else "outputs": found}
+                found = {key: each.numpy().tolist() for key, each in outputs.items()}
+                if len(found) == 1:
+                    found = found.popitem()[1]
+                elif "instances" in body:
+                    found = [dict(zip(found, row)) for row in zip(*found.values())]
+                status, key = 200, "predictions" if "instances" in body else "outputs"
             except Exception as error:
-                status, answer = 400, {"error": str(error)}
+                status, key, found = 400, "error", str(error)
             self.send_response(status)
             self.send_header("Content-Type", "application/json")
             self.end_headers()
-            self.wfile.write(json.dumps(answer).encode())
+            self.wfile.write(json.dumps({key: found}).encode())
 
         def log_message(self, *arguments):
             pass

@@ -3,7 +3,6 @@
 import dataclasses
 import json
 import re
-import shutil
 import unicodedata
 
 import pytest
@@ -191,16 +190,6 @@ def test_it_survives_its_files(vocabulary, tmp_path):
     assert read_vocabulary(folder, None).hash == vocabulary.hash
     texts = ["Ein Satz…  mit\tZeichen！", "猫 sits."]
     assert _ids(padded, texts) == _ids(vocabulary, texts)
-
-
-@pytest.mark.parametrize("name", ["xlm_roberta", "camembert"])
-def test_the_plain_model_is_read_like_tokenizer_json(tmp_path, name):
-    """Ids as transformers arranged them, from the `sentencepiece.bpe.model` that releases have."""
-    source = REFERENCES / name
-    shutil.copy(REFERENCES / "sentencepiece.model", tmp_path / "sentencepiece.bpe.model")
-    shutil.copy(source / "tokenizer_config.json", tmp_path)
-    ours, theirs = read_vocabulary(tmp_path, None), read_vocabulary(source, None)
-    assert (ours.tokens, ours.hash) == (theirs.tokens, theirs.hash)
 
 
 def _changed(tmp_path, change):
