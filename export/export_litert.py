@@ -15,7 +15,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.huggingface_config import model_type_of
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, output_folder, staged_folder, write_json
+from official_cmlm.files import output_folder, staged_folder, write_json
 
 from .huggingface_tokenizer import write_tokenizer
 
@@ -51,9 +51,7 @@ def main(argv: list[str]) -> None:
         raise UserError(f"--lengths must be whole numbers, such as 64,128; got {FLAGS.lengths}")
     if not FLAGS.weights or set(FLAGS.weights) - set(WEIGHTS):
         raise UserError(f"--weights must be float32, int8 or both, got {FLAGS.weights}")
-    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
-    cli.import_tensorflow()
-    cli.import_modules()
+    cli.begin_export()
     sizes = export(
         FLAGS.model_dir,
         FLAGS.export_dir,

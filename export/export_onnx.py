@@ -17,7 +17,6 @@ from official_cmlm.checkpoints.huggingface_config import ROBERTAS, config_json
 from official_cmlm.configs.encoder import OWN_VECTOR, VectorOverride
 from official_cmlm.extras import check_extra
 from official_cmlm.files import (
-    check_writable,
     output_folder,
     read_object,
     staged_folder,
@@ -47,9 +46,7 @@ def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
     check_extra("onnx", "onnx")
-    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
-    cli.import_tensorflow()
-    cli.import_modules()
+    cli.begin_export()
     export(
         FLAGS.model_dir,
         FLAGS.export_dir,

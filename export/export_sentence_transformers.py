@@ -7,7 +7,7 @@ is. PyTorch is not needed to write it.
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import check_writable, read_object
+from official_cmlm.files import read_object
 
 FLAGS = flags.FLAGS
 
@@ -56,9 +56,7 @@ def main(argv: list[str]) -> None:
         FLAGS.license, tuple(FLAGS.datasets), tuple(FLAGS.languages), FLAGS.base_model
     )
     publication.check()
-    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
-    cli.import_tensorflow()
-    cli.import_modules()
+    cli.begin_export()
     from . import sentence_transformers_folder
 
     sentence_transformers_folder.export(

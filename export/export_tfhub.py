@@ -8,7 +8,6 @@ With `--version` it adds a version of the latter to an export.
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import check_writable
 
 FLAGS = flags.FLAGS
 
@@ -41,9 +40,7 @@ def define_flags() -> None:
 def main(argv: list[str]) -> None:
     """Runs the binary."""
     del argv
-    check_writable(FLAGS.export_dir, is_folder=True, replaced=True)
-    cli.import_tensorflow()
-    cli.import_modules()
+    cli.begin_export()
     from . import tfhub
 
     written = tfhub.export(

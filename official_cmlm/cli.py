@@ -14,7 +14,7 @@ from absl import app, flags, logging
 
 from official_cmlm import progress
 from official_cmlm.errors import Stopped, UserError, one_line
-from official_cmlm.files import system_error
+from official_cmlm.files import check_writable, system_error
 from official_cmlm.user_modules import import_user_module
 
 if TYPE_CHECKING:
@@ -136,6 +136,13 @@ def define_export(cuts: bool = True) -> None:
     flags.DEFINE_bool("overwrite", False, "Whether to replace an earlier export.")
     define_import_module()
     required("model_dir", "export_dir")
+
+
+def begin_export() -> None:
+    """Checks `--export_dir`, then imports TensorFlow and the user's modules."""
+    check_writable(flags.FLAGS.export_dir, is_folder=True, replaced=True)
+    import_tensorflow()
+    import_modules()
 
 
 def define_vector_override() -> None:
