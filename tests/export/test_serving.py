@@ -38,6 +38,11 @@ def encoded(exported):
     return SentenceEncoder.load(exported[0]).encode(TEXTS)
 
 
+@pytest.fixture(scope="module")
+def preprocess(vocabulary):
+    return Preprocess(vocabulary, 24, 48, {})
+
+
 @pytest.mark.parametrize("part", tfhub.PARTS)
 def test_only_ops_of_tensorflow_serving_2_18(exported, part):
     found = module_ops(exported[1] / part)
@@ -63,10 +68,10 @@ VARIANTS = {
 
 
 @pytest.mark.parametrize("overrides", VARIANTS.values(), ids=VARIANTS)
-def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, overrides):
+def test_only_ops_of_tensorflow_serving_for_other_encoders(vocabulary, preprocess, overrides):
     """Serving model and encoder of the pair, traced; saving adds nothing that depends on them."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary), **overrides))
-    serving = Serving(Preprocess(vocabulary, 24, 48, {}), model, dim=5, prompt="a ")
+    serving = Serving(preprocess, model, dim=5, prompt="a ")
     found = traced_ops(serving.serve_normalized)
     core = tfhub.functional_encoder(model)
     inputs = {name: tf.TensorSpec([None, None], tf.int32) for name in INPUT_NAMES}
@@ -222,11 +227,9 @@ def test_the_version_of_a_new_export(tmp_path, version, number):
     assert tfhub._checked_version(tmp_path / "new", version, False) == (number, False)
 
 
-def test_weights_are_constants_as_far_as_a_graph_can_hold_them(exported, encoded):
+def test_weights_are_constants_as_far_as_a_graph_can_hold_them(exported, encoded, preprocess):
     """All of them here; with less room the tables first, then all are variables."""
-    directory = EncoderDirectory.open(exported[0])
-    model = load_encoder(directory)
-    preprocess = Preprocess(directory.vocabulary, directory.max_seq_length, 48, {})
+    model = load_encoder(EncoderDirectory.open(exported[0]))
     sizes = []
     for most in (1_600_000_000, 20_000, 0):
         serving = Serving(preprocess, model, most_frozen=most)
