@@ -75,14 +75,11 @@ def export(
     """Writes one model for each length and each kind of weights, and the tokenizer.
 
     Args:
-      model_dir: an encoder directory.
-      output_dir: folder to write; it appears under its name when it is complete.
+      model_dir, output_dir, overwrite, override: see `sentence_transformers_folder.export`.
       lengths: tokens of a text, special ones and padding included.
       weights: of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a scale
         for each row, what is multiplied with them is quantised when it is computed ("dynamic
         range"); a quarter of the size.
-      overwrite: replace an earlier export.
-      override: the vector that the models compute. Default: the encoder's own.
 
     Returns:
       File name -> bytes.

@@ -73,12 +73,9 @@ def export(
     graphs are written, whose output `sentence_embedding` is the vector.
 
     Args:
-      model_dir: an encoder directory.
-      output_dir: folder to write.
+      model_dir, output_dir, overwrite, seq_length, override: see
+        `sentence_transformers_folder.export`.
       precisions: keys of `backends.onnx_graph.PRECISIONS`.
-      overwrite: replace an earlier export.
-      seq_length: what texts are cut to, in tokens; None takes the directory's length.
-      override: the vector that the graphs compute. Default: the encoder's own.
 
     Raises:
       UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.

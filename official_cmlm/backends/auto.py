@@ -1,7 +1,6 @@
 """The choice of the fastest installed backend, by a measurement of about a second."""
 
 import contextlib
-import hashlib
 import importlib.metadata
 import json
 import platform
@@ -19,7 +18,7 @@ from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.configs.encoder import EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.extras import is_installed
-from official_cmlm.files import read_object, write_json
+from official_cmlm.files import digest, read_object, write_json
 
 # Seconds that each backend is measured for, after a first batch that does not count.
 _SECONDS = 0.5
@@ -121,7 +120,7 @@ def _key(config: EncoderConfig, precision: str, installed: list[str]) -> str:
     versions = {name: importlib.metadata.version(name) for name in packages}
     cores = onnx_backend.usable_cores()
     values = [_processor(), cores, sorted(versions.items()), sizes, precision]
-    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+    return digest([], json.dumps(values, sort_keys=True))
 
 
 def _processor() -> str:

@@ -5,7 +5,6 @@ and kept in the user's cache folder.
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import warnings
@@ -33,7 +32,7 @@ from official_cmlm.configs.encoder import POOLINGS, VectorOverride
 from official_cmlm.embeddings import EmbeddingId
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.files import atomic_write
+from official_cmlm.files import atomic_write, digest
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
@@ -61,14 +60,11 @@ class OnnxBackend:
     name = "onnx"
     batch_tokens = 2048
 
-    def __init__(
-        self, graph: Path | bytes, threads: int | None = None, name: str | os.PathLike = "graph"
-    ) -> None:
+    def __init__(self, graph: Path | bytes, name: str | os.PathLike = "graph") -> None:
         """Opens a graph.
 
         Args:
           graph: the `.onnx` file, or its content.
-          threads: threads for one batch. Default: `usable_cores`.
           name: name of a content, for messages.
 
         Raises:
@@ -78,7 +74,7 @@ class OnnxBackend:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = threads or usable_cores()
+        options.intra_op_num_threads = usable_cores()
         # A thread that spins while it waits for work takes its core from the other batch.
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
         # Errors are raised as exceptions, so they are not logged too.
@@ -232,8 +228,11 @@ def _of_encoder_directory(
     # The length that texts are cut to is part of the graph only if they are padded to it.
     pooling = POOLINGS.get(override.pooling)
     padded_to = max_seq_length if pooling and pooling.padded else None
-    family = f"onnx-{_family(directory.path, override, padded_to)}-{precision}-"
-    path = cache_folder() / f"{family}{_content(directory)}.onnx"
+    # A family is all graphs of the directory with the same vector.
+    vector = (override.pooling, override.sentence_vector, padded_to)
+    family = f"onnx-{_hash([str(directory.path.resolve()), vector])}-{precision}-"
+    content = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
+    path = cache_folder() / f"{family}{_hash([*content, directory.weights_digest])}.onnx"
     if os.path.exists(path):
         try:
             return OnnxBackend(path)
@@ -264,18 +263,8 @@ def _of_encoder_directory(
     return OnnxBackend(path)
 
 
-def _family(folder: Path, override: VectorOverride, padded_to: int | None) -> str:
-    """Returns a digest that is the same for all graphs of a directory with the same vector."""
-    vector = (override.pooling, override.sentence_vector, padded_to)
-    values = [str(folder.resolve()), vector]
-    return hashlib.sha256(json.dumps(values).encode()).hexdigest()[:16]
-
-
-def _content(directory: EncoderDirectory) -> str:
-    """Returns a digest of everything that a graph of the directory is made of."""
-    values = [_GRAPH_VERSION, directory.config.as_dict(), directory.max_seq_length]
-    whole = json.dumps([*values, directory.weights_digest], sort_keys=True)
-    return hashlib.sha256(whole.encode()).hexdigest()[:16]
+def _hash(values: list) -> str:
+    return digest([], json.dumps(values, sort_keys=True))
 
 
 def cache_folder() -> Path:

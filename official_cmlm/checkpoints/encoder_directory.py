@@ -16,7 +16,6 @@ but the weights is read here, without TensorFlow; `weights` reads these.
 
 import dataclasses
 import functools
-import hashlib
 import os
 import re
 from collections.abc import Iterable, Mapping
@@ -233,7 +232,7 @@ class EncoderDirectory:
         index = self.checkpoint and Path(f"{self.checkpoint}.index")
         if index is None or not index.exists():
             return None
-        return hashlib.sha256(index.read_bytes()).hexdigest()[:16]
+        return files.digest([index])
 
     def digest(self, settings: str = "", with_ranges: bool = False) -> str:
         """Returns sixteen hexadecimal digits that change with the embeddings.

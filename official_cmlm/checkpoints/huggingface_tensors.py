@@ -45,43 +45,34 @@ _EMBEDDINGS = {
     "pooler_transform": "pooler.dense",
 }
 _WITHOUT_TYPES = {name: theirs for name, theirs in _EMBEDDINGS.items() if name[0] != "t"}
-_BERT_BLOCK = {
-    "self_attention/query": "attention.self.query",
-    "self_attention/key": "attention.self.key",
-    "self_attention/value": "attention.self.value",
-    "self_attention/attention_output": "attention.output.dense",
-    "self_attention_layer_norm": "attention.output.LayerNorm",
-    "intermediate": "intermediate.dense",
-    "output": "output.dense",
-    "output_layer_norm": "output.LayerNorm",
-}
-_ALBERT_BLOCK = {
-    "self_attention/query": "attention.query",
-    "self_attention/key": "attention.key",
-    "self_attention/value": "attention.value",
-    "self_attention/attention_output": "attention.dense",
-    "self_attention_layer_norm": "attention.LayerNorm",
-    "intermediate": "ffn",
-    "output": "ffn_output",
-    "output_layer_norm": "full_layer_layer_norm",
-}
-_DISTILBERT_BLOCK = {
-    "self_attention/query": "attention.q_lin",
-    "self_attention/key": "attention.k_lin",
-    "self_attention/value": "attention.v_lin",
-    "self_attention/attention_output": "attention.out_lin",
-    "self_attention_layer_norm": "sa_layer_norm",
-    "intermediate": "ffn.lin1",
-    "output": "ffn.lin2",
-    "output_layer_norm": "output_layer_norm",
-}
-_MPNET_BLOCK = _BERT_BLOCK | {
-    "self_attention/query": "attention.attn.q",
-    "self_attention/key": "attention.attn.k",
-    "self_attention/value": "attention.attn.v",
-    "self_attention/attention_output": "attention.attn.o",
-    "self_attention_layer_norm": "attention.LayerNorm",
-}
+_BLOCK = (
+    *("self_attention/query", "self_attention/key", "self_attention/value"),
+    *("self_attention/attention_output", "self_attention_layer_norm"),
+    *("intermediate", "output", "output_layer_norm"),
+)
+
+
+def _block(names: str) -> dict[str, str]:
+    return dict(zip(_BLOCK, names.split(), strict=True))
+
+
+_BERT_BLOCK = _block(
+    "attention.self.query attention.self.key attention.self.value"
+    " attention.output.dense attention.output.LayerNorm"
+    " intermediate.dense output.dense output.LayerNorm"
+)
+_ALBERT_BLOCK = _block(
+    "attention.query attention.key attention.value attention.dense attention.LayerNorm"
+    " ffn ffn_output full_layer_layer_norm"
+)
+_DISTILBERT_BLOCK = _block(
+    "attention.q_lin attention.k_lin attention.v_lin attention.out_lin sa_layer_norm"
+    " ffn.lin1 ffn.lin2 output_layer_norm"
+)
+_MPNET_BLOCK = _block(
+    "attention.attn.q attention.attn.k attention.attn.v attention.attn.o attention.LayerNorm"
+    " intermediate.dense output.dense output.LayerNorm"
+)
 _ROBERTA_HEAD = {
     "head": {"transform/dense": "lm_head.dense", "transform/LayerNorm": "lm_head.layer_norm"},
     "head_bias": "lm_head.bias",
