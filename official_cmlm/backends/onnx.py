@@ -36,13 +36,12 @@ from official_cmlm.files import atomic_write, digest
 from official_cmlm.tokenization import (
     BytePairVocabulary,
     SentencePieceVocabulary,
-    Tokenizer,
     Vocabulary,
     WordPieceVocabulary,
+    build_tokenizer,
     load_vocabulary,
 )
-from official_cmlm.tokenization.sentence_piece import RustSentencePiece
-from official_cmlm.tokenization.wordpiece import MARKERS, RustWordPiece, read_wordpiece
+from official_cmlm.tokenization.wordpiece import MARKERS, read_wordpiece
 
 # Folder of the graphs in an exported folder, where sentence-transformers looks for them.
 SUBFOLDER = "onnx"
@@ -152,7 +151,8 @@ def open_folder(
         vocabulary = _vocabulary(folder, backend.description)
         settings = read_published_settings(folder, backend.description.normalize)
     length = backend.description.max_seq_length if max_seq_length is None else max_seq_length
-    return Opened(backend, vocabulary, length, settings, _tokenizer(vocabulary))
+    tokenizer = build_tokenizer(vocabulary, tensorflow=False)
+    return Opened(backend, vocabulary, length, settings, tokenizer)
 
 
 def is_exported(folder: Path) -> bool:
@@ -206,15 +206,6 @@ def _vocabulary(folder: Path, description: GraphDescription) -> Vocabulary:
             f"({', '.join(map(str, description.settings))}); export it again, or take a newer "
             "release"
         ) from None
-
-
-def _tokenizer(vocabulary: Vocabulary) -> Tokenizer | None:
-    """Builds a tokenizer that does not need TensorFlow; None: the vocabulary's own does not."""
-    if isinstance(vocabulary, WordPieceVocabulary):
-        return RustWordPiece(vocabulary)
-    if isinstance(vocabulary, SentencePieceVocabulary):
-        return RustSentencePiece(vocabulary)
-    return None
 
 
 def _of_encoder_directory(

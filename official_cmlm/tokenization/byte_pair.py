@@ -82,7 +82,8 @@ class BytePairVocabulary(Vocabulary):
         # An entry has one character for each byte.
         return tokens * max(map(len, self.tokens))
 
-    def tokenizer(self) -> "_FastBytePair":
+    def tokenizer(self, tensorflow: bool = True) -> "_FastBytePair":
+        del tensorflow
         return _FastBytePair(self)
 
     def graph_tokenizer(self) -> GraphTokenizer:

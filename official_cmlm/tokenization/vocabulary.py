@@ -123,17 +123,22 @@ class Vocabulary(abc.ABC):
         return None
 
     @abc.abstractmethod
-    def tokenizer(self) -> Tokenizer:
-        """Builds the tokenizer for Python."""
+    def tokenizer(self, tensorflow: bool = True) -> Tokenizer:
+        """Builds the tokenizer for Python; one that works without TensorFlow may be slower."""
 
     @abc.abstractmethod
     def graph_tokenizer(self) -> GraphTokenizer:
         """Builds the tokenizer for TensorFlow graphs."""
 
 
-def build_tokenizer(vocabulary: Vocabulary) -> Tokenizer:
-    """Builds the tokenizer for Python: records and `encode` use it."""
-    return vocabulary.tokenizer()
+def build_tokenizer(vocabulary: Vocabulary, tensorflow: bool = True) -> Tokenizer:
+    """Builds the tokenizer for Python: records and `encode` use it.
+
+    Args:
+      vocabulary: its vocabulary.
+      tensorflow: whether it may need TensorFlow; then it is the fastest one.
+    """
+    return vocabulary.tokenizer(tensorflow)
 
 
 def build_graph_tokenizer(vocabulary: Vocabulary) -> GraphTokenizer:

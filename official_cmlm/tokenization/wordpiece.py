@@ -103,8 +103,8 @@ class WordPieceVocabulary(Vocabulary):
         atomic_write_text(path.with_suffix(".json"), json.dumps(self.settings()) + "\n")
         return ["vocab.txt", "vocab.json"]
 
-    def tokenizer(self) -> FromGraph:
-        return FromGraph(self.graph_tokenizer())
+    def tokenizer(self, tensorflow: bool = True) -> "FromGraph | RustWordPiece":
+        return FromGraph(self.graph_tokenizer()) if tensorflow else RustWordPiece(self)
 
     def graph_tokenizer(self) -> GraphTokenizer:
         """Builds tensorflow-text's fast tokenizer, which needs no assets in a SavedModel."""
