@@ -7,7 +7,6 @@ version 6): `int8` divides each dimension's range, as calibration vectors have i
 
 import numpy as np
 
-PRECISIONS = ("float32", "int8", "ubinary")
 # Steps between the ends of a dimension's range; the codes are 0 to 255, minus 128.
 _STEPS = 255
 _CACHED = 4096
