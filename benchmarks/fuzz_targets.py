@@ -423,14 +423,14 @@ class HuggingFace(Files):
     }
 
     def write(self, folder: Path) -> None:
-        from export import sentence_transformers_folder
+        from export import export_sentence_transformers
 
         source = folder.with_name("source")
         shutil.rmtree(source, ignore_errors=True)
         source.mkdir()
         write_encoder(source, _vocabulary(source))
         folder.rmdir()
-        sentence_transformers_folder.export(str(source), str(folder), False, None, False)
+        export_sentence_transformers.export(str(source), str(folder), False, None, False)
 
     def read(self, folder: Path, name: str) -> None:
         from official_cmlm.checkpoints.imported_encoder import ImportOptions, check_finite

@@ -75,7 +75,7 @@ def export(
     """Writes one model for each length and each kind of weights, and the tokenizer.
 
     Args:
-      model_dir, output_dir, overwrite, override: see `sentence_transformers_folder.export`.
+      model_dir, output_dir, overwrite, override: see `export_sentence_transformers.export`.
       lengths: tokens of a text, special ones and padding included.
       weights: of `WEIGHTS`. `int8`: the matrices of layers and embeddings have 8 bits and a scale
         for each row, what is multiplied with them is quantised when it is computed ("dynamic

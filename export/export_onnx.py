@@ -23,6 +23,7 @@ from official_cmlm.files import (
     write_json,
 )
 
+from .export_sentence_transformers import write as write_sentence_transformers
 from .huggingface_tokenizer import write_tokenizer
 
 FLAGS = flags.FLAGS
@@ -68,21 +69,19 @@ def export(
 ) -> None:
     """Writes the folder; it appears under its name when it is complete.
 
-    It is what `sentence_transformers_folder.export` writes, and `onnx/` with a graph for each
+    It is what `export_sentence_transformers` writes, and `onnx/` with a graph for each
     precision. Where sentence-transformers has no module for the vector, only the tokenizer and the
     graphs are written, whose output `sentence_embedding` is the vector.
 
     Args:
       model_dir, output_dir, overwrite, seq_length, override: see
-        `sentence_transformers_folder.export`.
+        `export_sentence_transformers.export`.
       precisions: keys of `backends.onnx_graph.PRECISIONS`.
 
     Raises:
       UserError: if `model_dir` is not an encoder directory, or if `output_dir` exists already.
     """
     from official_cmlm.checkpoints.weights import load_for_export
-
-    from . import sentence_transformers_folder
 
     output = output_folder(output_dir, overwrite, is_exported)
     directory, encoder, length = load_for_export(model_dir, override, seq_length)
@@ -95,7 +94,7 @@ def export(
     )
     with staged_folder(output) as partial:
         if known:
-            sentence_transformers_folder.write(partial, directory, encoder, length)
+            write_sentence_transformers(partial, directory, encoder, length)
         else:
             write_tokenizer(partial, vocabulary, values["model_type"], config.max_seq_length)
             settings = directory.settings.exported(config.pooling, config.sentence_vector)

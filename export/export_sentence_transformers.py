@@ -4,12 +4,42 @@ Writes a folder that `sentence_transformers.SentenceTransformer(path)` and `tran
 is. PyTorch is not needed to write it.
 """
 
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 from absl import flags
 
 from official_cmlm import cli
-from official_cmlm.files import read_object
+from official_cmlm.checkpoints.encoder_directory import (
+    EncoderDirectory,
+    EncodingSettings,
+    write_published_settings,
+)
+from official_cmlm.checkpoints.huggingface_config import CLASSES, config_json
+from official_cmlm.checkpoints.huggingface_tensors import (
+    ARCHITECTURES,
+    different_blocks,
+    encoder_names,
+    head_names,
+    to_huggingface,
+)
+from official_cmlm.checkpoints.imported_encoder import Tensors
+from official_cmlm.checkpoints.sentence_transformers_modules import DENSE_ACTIVATIONS, MODULES
+from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
+from official_cmlm.errors import UserError
+from official_cmlm.files import output_folder, read_object, staged_folder, write_json
+
+from .huggingface_tokenizer import write_tokenizer
+from .model_card import Publication, model_card, read_training
+
+if TYPE_CHECKING:
+    from official_cmlm.modeling.sentence_encoder import SentenceEncoderModel
 
 FLAGS = flags.FLAGS
+# The switches of poolings in the configuration of the module `Pooling`.
+_SWITCHES = sorted({pooling.exported_as for pooling in POOLINGS.values() if pooling.exported_as})
+_LIBRARY = "sentence_transformers.models."
 
 
 def define_flags() -> None:
@@ -50,16 +80,12 @@ def main(argv: list[str]) -> None:
     results = None
     if FLAGS.results_file:
         results = read_object(FLAGS.results_file, "name a file of figures by name")
-    from .model_card import Publication
-
     publication = Publication(
         FLAGS.license, tuple(FLAGS.datasets), tuple(FLAGS.languages), FLAGS.base_model
     )
     publication.check()
     cli.begin_export()
-    from . import sentence_transformers_folder
-
-    sentence_transformers_folder.export(
+    export(
         FLAGS.model_dir,
         FLAGS.export_dir,
         FLAGS.language_model_head,
@@ -70,6 +96,194 @@ def main(argv: list[str]) -> None:
         publication,
     )
     print(FLAGS.export_dir)
+
+
+def export(
+    model_dir: str,
+    output_dir: str,
+    with_head: bool,
+    results: dict[str, Any] | None,
+    overwrite: bool,
+    seq_length: int | None = None,
+    override: VectorOverride = OWN_VECTOR,
+    publication: Publication | None = None,
+) -> None:
+    """Writes the folder; it appears under its name when it is complete.
+
+    Args:
+      model_dir: an encoder directory.
+      output_dir: folder to write.
+      with_head: also write the language-model head, for `AutoModelForMaskedLM`.
+      results: for the model card, an evaluation's `results.json`, or figures by name; None leaves
+        that part empty.
+      overwrite: replace an earlier export.
+      seq_length: what texts are cut to, in tokens; None takes the directory's length.
+      override: the vector that the folder computes. Default: the encoder's own.
+      publication: what the model card says besides what the run knows. Default: nothing.
+
+    Raises:
+      UserError: if `model_dir` is not an encoder directory, if its encoder has a part that
+        sentence-transformers lacks, or if `output_dir` exists already.
+    """
+    from official_cmlm.checkpoints.weights import load_for_export
+
+    output = output_folder(output_dir, overwrite, lambda path: (path / MODULES).exists())
+    source = load_for_export(model_dir, override, seq_length)
+    with staged_folder(output) as partial:
+        write(partial, *source, with_head, results, publication)
+
+
+def write(
+    folder: Path,
+    directory: EncoderDirectory,
+    encoder: "SentenceEncoderModel",
+    max_seq_length: int,
+    with_head: bool = False,
+    results: dict[str, Any] | None = None,
+    publication: Publication | None = None,
+) -> None:
+    """Writes the files into an existing folder, whose name is the model card's title.
+
+    Args:
+      folder: the folder.
+      directory, encoder, max_seq_length: see `weights.load_for_export`.
+      with_head, results, publication: see `export`.
+
+    Raises:
+      UserError: if the encoder has a part that sentence-transformers lacks, or no head.
+    """
+    from official_cmlm.checkpoints.weights import load_head
+    from official_cmlm.modeling.language_model_head import head_variables
+    from official_cmlm.modeling.sentence_encoder import encoder_variables
+
+    config, vocabulary, model_dir = encoder.config, directory.vocabulary, directory.path
+    if config.sentence_vector != "pooled":
+        raise UserError(
+            f"{model_dir}: encoder.sentence_vector is {config.sentence_vector}; "
+            "sentence-transformers has no module for it, export it with export.export_tfhub"
+        )
+    if config.pooled_by.exported_as is None:
+        raise UserError(
+            f"{model_dir}: encoder.pooling is {config.pooling}, which sentence-transformers does "
+            "not support; export it with export.export_tfhub"
+        )
+    ours = {name: variable.numpy() for name, variable in encoder_variables(encoder).items()}
+    groups = different_blocks(ours, config)
+    values = config_json(config, vocabulary, groups)
+    tensors = _tensors(ours, config, values["model_type"], groups)
+    if with_head:
+        head = load_head(directory, encoder)
+        if head is None:
+            raise UserError(f"{model_dir}: has no language-model head; leave out the flag")
+        arrays = {name: variable.numpy() for name, variable in head_variables(head).items()}
+        tensors = _with_head(tensors, arrays, config, values)
+    training = read_training(model_dir)
+    card = model_card(
+        name=folder.name,
+        config=config,
+        architecture=values["model_type"],
+        vocabulary=vocabulary,
+        max_seq_length=max_seq_length,
+        parameters=sum(tensor.size for tensor in tensors.values()),
+        results=results,
+        training=training,
+        publication=publication or Publication(),
+    )
+    _write_weights(folder, tensors)
+    write_tokenizer(folder, vocabulary, values["model_type"], config.max_seq_length)
+    encoding = directory.settings.exported(config.pooling, config.sentence_vector)
+    _write_modules(folder, config, ours, max_seq_length, encoding)
+    write_json(folder / "config.json", values)
+    (folder / "README.md").write_text(card, encoding="utf-8")
+    if training.params is not None:
+        (folder / "params.yaml").write_text(training.params, encoding="utf-8")
+
+
+def _tensors(ours: Tensors, config: EncoderConfig, model_type: str, groups: int) -> Tensors:
+    # Only ALBERT writes equal blocks once.
+    names = encoder_names(config, model_type, groups if model_type == "albert" else None)
+    # DistilBERT has no pooler; a pooler of zeros means that the imported model had none.
+    if model_type == "distilbert" or not ours["pooler_transform/kernel"].any():
+        names = {n: t for n, t in names.items() if not n.startswith("pooler_transform/")}
+    return to_huggingface(ours, names)
+
+
+def _with_head(
+    tensors: Tensors, head: Tensors, config: EncoderConfig, values: dict[str, Any]
+) -> Tensors:
+    """Returns the tensors of the masked language model, and names it in `config.json`."""
+    model_type = values["model_type"]
+    values["architectures"] = [f"{CLASSES[model_type]}ForMaskedLM"]
+    values["tie_word_embeddings"] = True
+    prefix = ARCHITECTURES[model_type].prefix
+    return {
+        **{prefix + name: tensor for name, tensor in tensors.items()},
+        **to_huggingface(head, head_names(config, model_type)),
+    }
+
+
+def _dense(config: EncoderConfig, ours: Tensors) -> tuple[dict[str, Any], Tensors] | None:
+    """Returns configuration and tensors of the module `Dense`; None if there is none."""
+    activation, name = config.dense_activation, "dense"
+    if config.pooled_by.pooler:
+        activation, name = "tanh", "pooler_transform"
+    elif not config.dense_size:
+        return None
+    kernel = np.ascontiguousarray(ours[f"{name}/kernel"].T)
+    size, hidden = kernel.shape
+    values = {
+        "in_features": hidden,
+        "out_features": size,
+        "bias": True,
+        "activation_function": {ours: t for t, ours in DENSE_ACTIVATIONS.items()}[activation],
+    }
+    return values, {"linear.weight": kernel, "linear.bias": ours[f"{name}/bias"]}
+
+
+def _write_weights(folder: Path, tensors: Tensors) -> None:
+    from safetensors.numpy import save_file
+
+    # transformers requires this marker of the tensors' layout.
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def _write_modules(
+    folder: Path,
+    config: EncoderConfig,
+    ours: Tensors,
+    max_seq_length: int,
+    encoding: EncodingSettings,
+) -> None:
+    dense = _dense(config, ours)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    if dense is not None:
+        modules.append(("Dense", "2_Dense"))
+    if config.normalize:
+        modules.append(("Normalize", f"{len(modules)}_Normalize"))
+    listed = [
+        {"idx": i, "name": str(i), "path": path, "type": _LIBRARY + kind}
+        for i, (kind, path) in enumerate(modules)
+    ]
+    write_json(folder / MODULES, listed)
+    for _, path in modules[1:]:
+        (folder / path).mkdir()
+    write_json(
+        folder / "1_Pooling" / "config.json",
+        {
+            "word_embedding_dimension": config.hidden_size,
+            **{switch: switch == config.pooled_by.exported_as for switch in _SWITCHES},
+            "pooling_mode_mean_sqrt_len_tokens": False,
+        },
+    )
+    if dense is not None:
+        values, tensors = dense
+        write_json(folder / "2_Dense" / "config.json", values)
+        _write_weights(folder / "2_Dense", tensors)
+    write_json(
+        folder / "sentence_bert_config.json",
+        {"max_seq_length": max_seq_length, "do_lower_case": False},
+    )
+    write_published_settings(folder, encoding)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from absl import flags
 from absl.testing import flagsaver
 
 from experiments import evaluate
-from export import export_sentence_transformers, export_tfhub, sentence_transformers_folder, tfhub
+from export import export_sentence_transformers, export_tfhub, tfhub
 from export.preprocessing import Preprocess
 from export.serving import Serving
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, describe
@@ -244,7 +244,7 @@ def test_flags_of_the_exports(tmp_path, monkeypatch):
     assert length["max_seq_length"] == 12
     assert json.loads((folder / "encoder_config.json").read_text()) == described
     with pytest.raises(UserError, match="--seq_length must be 3 to 48"):
-        sentence_transformers_folder.export(
+        export_sentence_transformers.export(
             str(folder), str(tmp_path / "new"), False, None, False, 49
         )
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from export import sentence_transformers_folder
+from export import export_sentence_transformers
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint
 from official_cmlm.evaluation.data.sts import read_sts_benchmark
@@ -42,7 +42,7 @@ def test_embeddings_and_ids_of_sentence_transformers(encoder):
 
 
 def test_round_trip_to_the_bit(encoder_dir, real_weights, tmp_path):
-    sentence_transformers_folder.export(str(encoder_dir), str(tmp_path / "out"), False, None, False)
+    export_sentence_transformers.export(str(encoder_dir), str(tmp_path / "out"), False, None, False)
     theirs = load_file(real_weights / "model.safetensors")
     ours = load_file(tmp_path / "out" / "model.safetensors")
     # A buffer of the numbers 0 to 511, which the library makes itself today.

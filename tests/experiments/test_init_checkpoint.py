@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from experiments import registry
-from export import sentence_transformers_folder
+from export import export_sentence_transformers
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
@@ -96,7 +96,7 @@ def test_an_import_is_trained_and_exported(imported, tmp_path):
     assert np.abs(before.encode(texts) - after.encode(texts)).max() > 1e-5
     types = encoder_variables(after.model)["type_embeddings/embeddings"].numpy()
     assert types.any() == (name != "distilbert")
-    sentence_transformers_folder.export(
+    export_sentence_transformers.export(
         str(tmp_path / "model"), str(tmp_path / "out"), True, None, False
     )
     config = json.loads((tmp_path / "out" / "config.json").read_text())

@@ -12,7 +12,7 @@ import yaml
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
-from export import model_card, sentence_transformers_folder
+from export import export_sentence_transformers, model_card
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory
 from official_cmlm.checkpoints.imported_encoder import ImportOptions
 from official_cmlm.checkpoints.importing import import_checkpoint, read_source
@@ -36,7 +36,7 @@ def written(tmp_path_factory):
     def write(name):
         folder = tmp_path_factory.mktemp(name)
         import_checkpoint(REFERENCES / name, folder / "in")
-        sentence_transformers_folder.export(
+        export_sentence_transformers.export(
             str(folder / "in"), str(folder / "out"), name not in HEADLESS, None, False
         )
         return folder / "out"
@@ -92,7 +92,7 @@ def test_equal_blocks_are_written_once(written, name, groups):
 def test_narrow_embeddings_elsewhere_have_no_counterpart(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, embedding_width=6, position_offset=2)
     with pytest.raises(UserError, match="embedding_width has a counterpart .* only with"):
-        sentence_transformers_folder.export(
+        export_sentence_transformers.export(
             str(tmp_path / "model"), str(tmp_path / "out"), False, None, False
         )
 
@@ -118,7 +118,7 @@ def test_prompts_survive_both_ways(written, tmp_path):
     roles = open_encoder(str(tmp_path / "in")).roles
     np.testing.assert_array_equal(roles["query"].encode(TEXTS), encoder.encode_query(TEXTS))
     np.testing.assert_array_equal(roles["document"].encode(TEXTS), encoder.encode_document(TEXTS))
-    sentence_transformers_folder.export(
+    export_sentence_transformers.export(
         str(tmp_path / "in"), str(tmp_path / "out"), False, None, False
     )
     written = json.loads((tmp_path / "out" / "config_sentence_transformers.json").read_text())
@@ -165,7 +165,7 @@ def test_modules_pooling_and_card_of_a_trained_encoder(tmp_path, vocabulary):
     write_encoder(tmp_path / "model", vocabulary, pooling="max", normalize=True)
     (tmp_path / "model" / "params.yaml").write_text("task: {seed: 7}\n")
     results = {"sts": {"STS-B": 82.0316}, "note": "dev"}
-    sentence_transformers_folder.export(
+    export_sentence_transformers.export(
         str(tmp_path / "model"), str(tmp_path / "out"), False, results, False
     )
     kinds = [m["type"] for m in json.loads((tmp_path / "out" / "modules.json").read_text())]
@@ -188,7 +188,7 @@ def test_ranges_go_with_their_own_pooling_only(tmp_path, vocabulary):
     encoder.save_settings(model_dir)
     for pooling in ("mean", "max"):
         output = tmp_path / pooling
-        sentence_transformers_folder.export(
+        export_sentence_transformers.export(
             str(model_dir), str(output), False, None, False, override=VectorOverride(pooling)
         )
         assert (output / "embedding_ranges.json").exists() == (pooling == "mean")
@@ -267,7 +267,7 @@ def test_the_card_tells_hubs_what_they_ask_for(tmp_path, vocabulary):
     summary = {"step": 5000, "devices": ["cpu"]}
     (tmp_path / "model" / "train_summary.json").write_text(json.dumps(summary))
     out = tmp_path / "my_model"
-    sentence_transformers_folder.export(
+    export_sentence_transformers.export(
         str(tmp_path / "model"),
         str(out),
         False,
@@ -369,7 +369,7 @@ def test_refusals_leave_nothing(tmp_path, vocabulary):
     """An unknown pooling, a missing head and a folder in use are refused."""
 
     def export(model, out, with_head=False, overwrite=False):
-        sentence_transformers_folder.export(
+        export_sentence_transformers.export(
             str(tmp_path / model), str(tmp_path / out), with_head, None, overwrite
         )
 
