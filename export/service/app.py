@@ -28,6 +28,9 @@ _DROPPED_BYTES = 1 << 28
 # time: what reads and writes JSON lets no other thread run until it is done.
 _LARGE_BODY, _ROWS = 1 << 18, 16
 _CLIENT_CLOSED = 499
+# Seconds until a body has arrived, and those that clients are told to wait when there is too much.
+_BODY_SECONDS = 60
+_RETRY = {"Retry-After": "1"}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,12 +42,10 @@ class Settings:
       api_key: what `Authorization: Bearer …` must hold; None: nobody is asked.
       max_inputs: texts a request. Default 2048, OpenAI's.
       max_body_bytes: of a request. Default 8 MiB, 4 KiB for each of 2048 texts.
-      body_seconds: until a body has arrived. Default 60.
       max_characters: of a text; longer ones are cut, or refused. Default 100,000.
       cut: whether they are cut.
       held_bytes: of all bodies that are read and whose texts wait. Default 256 MiB.
       requests: of embeddings at once, from their whole body to their whole answer. Default 256.
-      retry_seconds: what clients are told to wait when there is too much. Default 1.
       limits: of batches and of the queue.
     """
 
@@ -52,12 +53,10 @@ class Settings:
     api_key: str | None = None
     max_inputs: int = 2048
     max_body_bytes: int = 8 << 20
-    body_seconds: float = 60.0
     max_characters: int = 100_000
     cut: bool = True
     held_bytes: int = 256 << 20
     requests: int = 256
-    retry_seconds: int = 1
     limits: Limits = dataclasses.field(default_factory=Limits)
 
 
@@ -150,14 +149,14 @@ def create_app(embedder: Embedder, settings: Settings) -> Any:
             try:
                 request.scope["count"]()
             except Overloaded:
-                raise _overloaded(settings) from None
+                raise _overloaded() from None
             if len(body) > _LARGE_BODY:
                 async with reading:
                     wanted = await asyncio.to_thread(_parsed, body, settings, embedder.dimension)
             else:
                 wanted = _parsed(body, settings, embedder.dimension)
             del body
-            embedded = await _result(request, batcher, wanted.texts, settings)
+            embedded = await _result(request, batcher, wanted.texts)
         metrics.texts.inc(len(wanted.texts))
         metrics.tokens.inc(embedded.tokens)
         parts = _answer(_wanted_part(embedded.vectors, wanted), embedded.tokens, wanted, settings)
@@ -271,9 +270,8 @@ class _Account:
         self.size = 0
 
 
-def _overloaded(settings: Settings) -> Refused:
-    retry = {"Retry-After": str(settings.retry_seconds)}
-    return Refused(503, "too much is to be embedded; try again later", "overloaded", None, retry)
+def _overloaded() -> Refused:
+    return Refused(503, "too much is to be embedded; try again later", "overloaded", None, _RETRY)
 
 
 async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
@@ -287,7 +285,7 @@ async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
     announced = request.headers.get("content-length", "")
     announced = int(announced) if announced.isdigit() and len(announced) < 19 else 0
     try:
-        async with asyncio.timeout(settings.body_seconds):
+        async with asyncio.timeout(_BODY_SECONDS):
             async for part in request.stream():
                 size += len(part)
                 try:
@@ -297,13 +295,13 @@ async def _body(request: Any, settings: Settings, account: _Account) -> bytes:
                         account.take(len(part), max(announced - size, 0) + len(part))
                         parts.append(part)
                 except (Refused, Overloaded) as error:
-                    refused = error if isinstance(error, Refused) else _overloaded(settings)
+                    refused = error if isinstance(error, Refused) else _overloaded()
                     parts.clear()
                     account.release()
                 if refused and size > _DROPPED_BYTES:
                     break
     except TimeoutError:
-        raise Refused(408, f"the body took more than {settings.body_seconds:g} s") from None
+        raise Refused(408, f"the body took more than {_BODY_SECONDS} s") from None
     except ClientDisconnect:
         raise Refused(_CLIENT_CLOSED, "the client went away") from None
     if refused:
@@ -370,15 +368,14 @@ def _texts(given: Any, settings: Settings) -> list[str]:
     return [text[: settings.max_characters] for text in texts]
 
 
-async def _result(request: Any, batcher: Batcher, texts: list[str], settings: Settings) -> Embedded:
+async def _result(request: Any, batcher: Batcher, texts: list[str]) -> Embedded:
     """Returns the vectors, unless the client goes away before it is its turn."""
-    retry = {"Retry-After": str(settings.retry_seconds)}
     try:
         result = batcher.submit(texts)
     except Overloaded:
-        raise _overloaded(settings) from None
+        raise _overloaded() from None
     except Closing:
-        raise Refused(503, "the server ends", "closing", None, retry) from None
+        raise Refused(503, "the server ends", "closing", None, _RETRY) from None
     # The body was read to its end, so the next message is that the client is gone.
     gone = asyncio.ensure_future(request.receive())
     try:

@@ -341,7 +341,7 @@ def test_a_client_that_leaves_during_a_large_request_frees_the_encoder():
 
 
 def test_a_full_queue_is_503_and_clients_try_again():
-    with served(limits=Limits(queue_texts=3), retry_seconds=1) as (port, encoder):
+    with served(limits=Limits(queue_texts=3)) as (port, encoder):
         with held_up(port, encoder) as ask_meanwhile:
             ask_meanwhile(["b"] * 3)
             _until_waiting(port, 3)
