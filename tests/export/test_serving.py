@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tf_keras
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
+from google.protobuf import empty_pb2
+from google.protobuf.unknown_fields import UnknownFieldSet
 from tensorflow.core.framework import tensor_pb2
 
 from export import tfhub
@@ -271,67 +272,30 @@ def test_lengths_of_groups():
     assert all(a >= int(0.7 * b) for a, b in zip(limits, limits[1:]))
 
 
-def _prediction_log():
-    """Returns the message `tensorflow.serving.PredictionLog`, as far as a predict request needs it.
-
-    Field names and numbers from TensorFlow Serving's `apis/*.proto`.
-    """
-    file = descriptor_pb2.FileDescriptorProto(name="log.proto", package="s", syntax="proto3")
-    file.dependency.append("tensorflow/core/framework/tensor.proto")
-    kinds = descriptor_pb2.FieldDescriptorProto
-
-    def message(parent, name, *fields):
-        found = parent.add(name=name)
-        for number, field, kind in fields:
-            type_name = kind if isinstance(kind, str) else None
-            added = found.field.add(
-                name=field, number=number, label=kinds.LABEL_OPTIONAL,
-                type=kinds.TYPE_MESSAGE if type_name else kind, type_name=type_name,
-            )  # fmt: skip
-            if field == "inputs":
-                added.label = kinds.LABEL_REPEATED
-        return found
-
-    message(file.message_type, "ModelSpec", (1, "name", kinds.TYPE_STRING),
-            (3, "signature_name", kinds.TYPE_STRING))  # fmt: skip
-    request = message(file.message_type, "PredictRequest", (1, "model_spec", ".s.ModelSpec"),
-                      (2, "inputs", ".s.PredictRequest.InputsEntry"))  # fmt: skip
-    entry = message(request.nested_type, "InputsEntry", (1, "key", kinds.TYPE_STRING),
-                    (2, "value", ".tensorflow.TensorProto"))  # fmt: skip
-    entry.options.map_entry = True
-    message(file.message_type, "PredictLog", (1, "request", ".s.PredictRequest"))
-    message(file.message_type, "PredictionLog", (6, "predict_log", ".s.PredictLog"))
-    pool = descriptor_pool.DescriptorPool()
-
-    def add(descriptor):
-        for dependency in descriptor.dependencies:
-            add(dependency)
-        copied = descriptor_pb2.FileDescriptorProto()
-        descriptor.CopyToProto(copied)
-        pool.Add(copied)
-
-    add(tensor_pb2.DESCRIPTOR)
-    pool.Add(file)
-    return message_factory.GetMessageClass(pool.FindMessageTypeByName("s.PredictionLog"))
+def _fields(message):
+    """Returns number -> content of the fields of a serialized message without repeated fields."""
+    fields = UnknownFieldSet(empty_pb2.Empty.FromString(message))
+    return {field.field_number: field.data for field in fields}
 
 
 def test_warm_up_requests_can_be_answered(exported, serving):
-    """Read back as messages: every signature, by its own name of the input, with results."""
+    """Read back as messages: every signature, by its own name of the input, with results.
+
+    Field numbers from TensorFlow Serving's `apis/*.proto`.
+    """
     path = exported[1] / "serving" / "1" / "assets.extra" / "tf_serving_warmup_requests"
     logs = [log.numpy() for log in tf.data.TFRecordDataset(str(path))]
     assert logs == warm_up_logs()
-    message, counts = _prediction_log(), []
+    counts = []
     for log in logs:
-        request = message.FromString(log).predict_log.request
-        assert request.model_spec.name == "sentence_encoder"
-        signature = serving.signatures[request.model_spec.signature_name]
-        (name, value), *others = request.inputs.items()
-        assert not others
-        tensor = tensor_pb2.TensorProto.FromString(value.SerializeToString())
-        strings = tf.constant(tf.make_ndarray(tensor))
-        outputs = signature(**{name: strings})
+        request = _fields(_fields(_fields(log)[6])[1])
+        specification, given = _fields(request[1]), _fields(request[2])
+        assert specification[1] == b"sentence_encoder"
+        signature = specification[3].decode()
+        strings = tf.constant(tf.make_ndarray(tensor_pb2.TensorProto.FromString(given[2])))
+        outputs = serving.signatures[signature](**{given[1].decode(): strings})
         assert {len(each) for each in outputs.values()} == {len(strings)}
-        counts.append((request.model_spec.signature_name, len(strings)))
+        counts.append((signature, len(strings)))
     assert sorted(counts) == sorted((name, n) for name in serving.signatures for n in (1, 64))
 
 
