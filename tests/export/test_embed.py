@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -22,7 +23,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     encoder_digest,
     write_settings,
 )
-from official_cmlm.embeddings import Ranges
+from official_cmlm.embeddings import Ranges, read_ranges
 from official_cmlm.errors import UserError
 from official_cmlm.sentence_encoder import SentenceEncoder
 from tests.conftest import write_encoder
@@ -48,34 +49,13 @@ def encoder(model_dir):
 def in_process(monkeypatch, encoder):
     """Parts are computed in this process, by an encoder that is loaded already."""
 
-    class Pool:
-        def __init__(self, job, folder, workers, shares=None):
-            from official_cmlm.embeddings import read_ranges
+    def pool(job, folder, workers, shares=None):
+        encoder.ranges = read_ranges(folder) or read_ranges(Path(job.settings.model_dir))
+        worker._state.clear()
+        worker._state.update(settings=job.settings, folder=folder, encoder=encoder)
+        return ThreadPoolExecutor(1)
 
-            encoder.ranges = read_ranges(folder) or read_ranges(Path(job.settings.model_dir))
-            worker._state.clear()
-            worker._state.update(settings=job.settings, folder=folder, encoder=encoder)
-
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *error):
-            pass
-
-        def submit(self, function, *arguments):
-            from concurrent.futures import Future
-
-            future = Future()
-            try:
-                future.set_result(function(*arguments))
-            except Exception as error:
-                future.set_exception(error)
-            return future
-
-        def shutdown(self, **options):
-            pass
-
-    monkeypatch.setattr(run, "_pool", Pool)
+    monkeypatch.setattr(run, "_pool", pool)
 
 
 def written(path, texts=TEXTS):
