@@ -29,7 +29,7 @@ _NAMES = ("mpnet", "albert", "distiluse", "xlm_roberta", "multilingual_minilm", 
 @pytest.mark.long
 @pytest.mark.parametrize("name", _NAMES)
 def test_serving_gives_what_encode_gives(tmp_path, name):
-    """All vocabularies, MPNet's bias, a module Dense and ALBERT's narrow embeddings, from strings on.
+    """All vocabularies, MPNet's bias, a module Dense, ALBERT's narrow embeddings, from strings on.
 
     TensorFlow Serving has the ops. The modules preprocess and encoder give the same, and an import
     makes the encoder of them again.
