@@ -72,7 +72,14 @@ def test_mean_projection_is_that_of_the_trained_weights(own):
     assert (config.num_projections, config.projection_depth, config.projection_width) == (3, 3, 2)
 
 
-@pytest.mark.parametrize(("depth", "width", "between"), [(1, 2.0, 32), (2, 0.5, 8), (4, 1.5, 24)])
+@pytest.mark.parametrize(
+    ("depth", "width", "between"),
+    [
+        (2, 0.5, 8),
+        pytest.param(1, 2.0, 32, marks=pytest.mark.long),
+        pytest.param(4, 1.5, 24, marks=pytest.mark.long),
+    ],
+)
 def test_shape_of_the_projection_comes_from_the_checkpoint(
     vocabulary, tmp_path, depth, width, between
 ):
