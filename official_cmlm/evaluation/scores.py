@@ -78,8 +78,6 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
-      finished: the scores and notes of each finished task that takes long.
-      keep: called after each of these tasks. Default: does nothing.
       configuration: settings of trainings on which every score depends, shown with the scores
         where they are compared with published ones; empty: none.
       encoder_languages: languages that have an encoder of their own; empty: one embeds all.
@@ -94,8 +92,6 @@ class SuiteReport:
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
-    finished: dict[str, tuple[list[Score], list[str]]] = dataclasses.field(default_factory=dict)
-    keep: Callable[[], None] = lambda: None
     configuration: str = ""
     encoder_languages: tuple[str, ...] = ()
     traces: list[str] = dataclasses.field(default_factory=list)
@@ -130,12 +126,6 @@ class SuiteReport:
         """The tasks without data and those that failed, one line each."""
         lines = [f"{one.task}: {one.what}: missing; {one.hint}" for one in self.missing]
         return lines + self.failures
-
-    def restore(self, name: str, scores: list[Score], notes: list[str]) -> None:
-        """Adds a task that an earlier run has finished."""
-        self.scores += scores
-        self.notes += notes
-        self.finished[name] = scores, notes
 
     @contextlib.contextmanager
     def task(self, name: str) -> Iterator[None]:

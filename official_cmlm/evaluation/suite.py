@@ -6,8 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
-from official_cmlm.evaluation.encoding import Encode, prepare
-from official_cmlm.evaluation.scores import MissingData, SuiteReport, TextLengths
+from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.scores import MissingData, SuiteReport
 
 TextsByRole = Mapping[str, Iterable[str]]
 """Role -> texts; the role is "" for texts that every encoder embeds in the same way."""
@@ -129,8 +129,10 @@ class Task:
       error: the exception that `texts` raised; raised again in place of scores.
       unread: name in results -> exception, of parts that cannot be read while others can.
       is_optional: whether a task without data is left out rather than reported as missing.
-      takes_long: whether an interrupted run keeps the finished task. Its scores then depend on no
-        other task.
+      files: path -> SHA-256, of the files that `texts` read.
+      trained_by: names of the options on which the scores depend, of a task whose training takes
+        long: later runs take its scores while these options and its files are the same. Empty for
+        other tasks. The scores depend on no other task.
     """
 
     name: str
@@ -138,7 +140,8 @@ class Task:
     error: Exception | None = dataclasses.field(default=None, kw_only=True)
     unread: dict[str, Exception] = dataclasses.field(default_factory=dict, kw_only=True)
     is_optional: bool = dataclasses.field(default=False, kw_only=True)
-    takes_long: ClassVar[bool] = False
+    files: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
+    trained_by: ClassVar[tuple[str, ...]] = ()
 
     def texts(self) -> TextsByRole:
         """Reads the task's files and returns all texts that `score` embeds.
@@ -165,25 +168,27 @@ class Summary(Task):
         self.add(report)
 
 
-def read_tasks(tasks: Iterable[Task], report: SuiteReport) -> deque[Task]:
+def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:
     """Reads the files of a suite's tasks.
 
     Exceptions stay in `Task.error`, so that they are reported in the order of the tasks.
 
     Args:
       tasks: what the suite's `tasks` returns.
-      report: its finished tasks are not read.
+      files: `DataFolder.files`, from which each task gets its own.
     """
     found: deque[Task] = deque()
     try:
         for task in tasks:
-            if task.name in report.finished:
-                continue
             if task.error is None:
+                others = dict(files)
+                files.clear()
                 try:
                     task.texts()
                 except Exception as error:
                     task.error = error
+                task.files = dict(files)
+                files |= others | task.files
             if not (task.is_optional and isinstance(task.error, MissingData)):
                 found.append(task)
     except Exception as error:
@@ -203,31 +208,21 @@ def report_unread(task: Task, report: SuiteReport) -> None:
             raise error
 
 
-def score_tasks(
-    tasks: deque[Task], encode: Encode, report: SuiteReport, lengths: TextLengths | None = None
-) -> None:
+def score_tasks(tasks: deque[Task], report: SuiteReport, score: Callable[[Task], None]) -> None:
     """Scores tasks one after the other, and releases each.
 
     Args:
       tasks: what `read_tasks` returned; empty afterwards.
-      encode: the encoder.
-      report: takes scores, notes, and the failures of tasks that have a name.
-      lengths: counts the texts of each task. Default: they are not counted.
+      report: takes notes, and the failures of tasks that have a name.
+      score: adds a task's scores to the report.
 
     Raises:
       Exception: the error of a task without a name, or of the encoder.
     """
     while tasks:
         task = tasks.popleft()
-        unscored, scores, notes = len(report.unscored), len(report.scores), len(report.notes)
         report.notes += task.notes
         report_unread(task, report)
         if task.error is None:
             with report.task(task.name):
-                prepare(encode, task.texts())
-                task.score(encode, report)
-                if lengths is not None:
-                    lengths.add(task.name, task.texts())
-        if task.takes_long and len(report.unscored) == unscored:
-            report.finished[task.name] = report.scores[scores:], report.notes[notes:]
-            report.keep()
+                score(task)

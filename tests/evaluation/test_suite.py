@@ -107,7 +107,7 @@ def test_errors_come_in_the_order_of_the_tasks():
         Task("d", error=MissingData("y", "fetch it")),
     ]
     report = SuiteReport()
-    score_tasks(read_tasks(tasks, report), _encode, report)
+    score_tasks(read_tasks(tasks, {}), report, None)
     assert report.failures == ["b: broken", "c.1: no part", "c.2: nor"]
     assert [one.task for one in report.missing] == ["d"] and report.notes == ["a note"]
 
@@ -121,7 +121,7 @@ def test_an_error_of_the_whole_suite_is_raised_after_the_tasks_before_it():
 
     report = SuiteReport()
     with pytest.raises(UserError, match="no folder"):
-        score_tasks(read_tasks(tasks(), report), _encode, report)
+        score_tasks(read_tasks(tasks(), {}), report, lambda task: task.score(_encode, report))
     assert report.get("a", "m") == 1.0
 
 

@@ -11,7 +11,8 @@ from official_cmlm.evaluation.suite import read_tasks, score_tasks
 def evaluate(suite, encode, data, options, report):
     """Reads and scores the tasks of a suite; raises what concerns the whole suite."""
     report.encoder_languages = getattr(encode, "languages", ())
-    score_tasks(read_tasks(suite.tasks(data, options, report), report), encode, report)
+    tasks = read_tasks(suite.tasks(data, options, report), data.files)
+    score_tasks(tasks, report, lambda task: task.score(encode, report))
 
 
 def encode(texts, dim=64):

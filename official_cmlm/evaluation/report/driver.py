@@ -3,14 +3,14 @@
 import contextlib
 import dataclasses
 import datetime
+import functools
 import hashlib
 import json
-import os
 import sys
 import time
 import traceback
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,11 +37,7 @@ from official_cmlm.evaluation.scores import (
     TextLengths,
 )
 from official_cmlm.evaluation.suite import Task, read_tasks, report_unread, score_tasks
-from official_cmlm.files import atomic_write_text, inside, read_object
-
-_PACKAGE = Path(__file__).parents[1]
-# The names that a run writes into its folder.
-_OUTPUTS = ("suites", "embeddings", "results.json", "results.md", "report.html")
+from official_cmlm.files import atomic_write_text, read_object
 
 
 def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, Any]:
@@ -127,11 +123,12 @@ def run(
     strict: bool = False,
     compare: Sequence[dict[str, Any]] = (),
 ) -> dict[str, Any]:
-    """Runs suites and writes `results.json`, `results.md` and `report.html` after each of them.
+    """Runs suites; writes `results.json` after each, the reports after the last or a stop.
 
-    All texts of all suites are embedded first, sorted by length. A suite finished in an earlier run
-    is not repeated if encoder, options, data and code are unchanged, nor are the finished tasks of
-    one that was interrupted.
+    All texts of all suites are embedded first, sorted by length. A suite that an earlier run has
+    finished is not repeated if encoder, options, code and the files that it reads are unchanged,
+    nor is a trained task whose own files and options are. Other suites of earlier runs stay in the
+    results if the encoder is the same, and so do the scores of a suite that has none now.
 
     Args:
       encoder: the encoder to score, or one a language, by language, for suites that take them.
@@ -144,7 +141,7 @@ def run(
       compare: results of other encoders to show with these.
 
     Returns:
-      The content of `results.json`.
+      The content of `results.json`; for suites that have no score now, what this run found.
 
     Raises:
       UserError: if the data folder is missing.
@@ -155,36 +152,32 @@ def run(
     output_dir.mkdir(parents=True, exist_ok=True)
     encoders = {"": encoder} if isinstance(encoder, OpenedEncoder) else dict(encoder)
     fingerprint = _fingerprint(encoders)
+    known = _earlier_suites(output_dir / "results.json", fingerprint)
     results: dict[str, Any] = {
         "encoder": {
             "name": name,
             "path": path,
             "kind": ", ".join(dict.fromkeys(one.kind for one in encoders.values())),
             "fingerprint": fingerprint,
+            "dimension": None,
         },
         "data_dir": str(data_dir),
         "started": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
         "seconds": 0.0,
-        "suites": {},
+        "suites": known,
     }
-    state = _state(data_dir, output_dir)
-    keys = {suite: _key(fingerprint, suite, options[suite], strict, state) for suite in options}
-    kept = {suite: output_dir / "suites" / f"{suite}.json" for suite in options}
-    earlier = {suite: _finished(kept[suite], keys[suite], data_dir) for suite in options}
     single = encoders.get("")
-    waiting = {
+    runs = {
         suite: SuiteRun(
-            suite,
-            data_dir,
-            options[suite],
-            strict,
-            single,
-            _Partial(kept[suite], keys[suite]),
+            *(suite, data_dir, options[suite], strict, single),
             () if single else tuple(encoders),
+            _TrainedTasks(
+                output_dir / "tasks" / f"{suite}.json", f"{fingerprint} {_code()}", options[suite]
+            ),
         )
         for suite in options
-        if earlier[suite] is None
     }
+    refused = {}
     with contextlib.ExitStack() as stack:
         # Languages may share an encoder, and its store can be opened once.
         stores = {
@@ -194,27 +187,41 @@ def run(
         cached = {language: stores[one.fingerprint] for language, one in encoders.items()}
         first = next(iter(cached.values()))
         encode = first if single else LanguageEncoders(cached)
-        if waiting:
-            print(f"reading the texts of {', '.join(waiting)} …", file=sys.stderr)
-            for suite_run in waiting.values():
-                suite_run.read()
-            # A faulty encoder fails again in the suites, which report it.
-            with contextlib.suppress(UserError):
-                prepare(encode, _texts_of(waiting.values()))
+        print(f"reading the texts of {', '.join(runs)} …", file=sys.stderr)
         for suite in options:
-            found = earlier[suite]
-            if found is None:
-                found = {"key": keys[suite]} | waiting.pop(suite).score(encode)
-                _write(kept[suite], json.dumps(found, indent=1))
-            results["suites"][suite] = {k: v for k, v in found.items() if k != "key"}
+            runs[suite].read()
+            if runs[suite].is_unchanged(known.get(suite, {})):
+                print(f"{suite}: unchanged, the earlier results are kept", file=sys.stderr)
+                del runs[suite]
+        # A faulty encoder fails again in the suites, which report it.
+        with contextlib.suppress(UserError):
+            prepare(encode, _texts_of(runs.values()))
+        stack.callback(lambda: _write_reports(results, output_dir, compare))
+        for suite in options:
+            if suite in runs:
+                found = runs.pop(suite).score(encode)
+                has_earlier = bool(known.get(suite, {}).get("scores"))
+                kept = refused if has_earlier and not found["scores"] else known
+                kept[suite] = found
             results["encoder"]["dimension"] = first.dimension
             # The duration of all scores, except for embedding in earlier runs.
-            suites_took = sum(suite["seconds"] for suite in results["suites"].values())
             embedding = sum(store.seconds for store in stores.values())
             results["embedding_seconds"] = round(embedding, 1)
+            suites_took = sum(one["seconds"] for one in known.values())
             results["seconds"] = round(suites_took + embedding, 1)
-            _write_all(results, output_dir, compare)
-    return results
+            _write_json(output_dir / "results.json", results)
+    return results | {"suites": known | refused}
+
+
+def _earlier_suites(path: Path, fingerprint: str) -> dict[str, Any]:
+    """Returns the suites of earlier runs of the same encoder."""
+    if not path.exists():
+        return {}
+    earlier = read_object(path, "remove it, or set another --output_dir")
+    if earlier.get("encoder", {}).get("fingerprint") != fingerprint:
+        print(f"{path}: its results are of another encoder; they are replaced", file=sys.stderr)
+        return {}
+    return earlier.get("suites", {})
 
 
 def _fingerprint(encoders: Mapping[str, OpenedEncoder]) -> str:
@@ -245,44 +252,38 @@ def _texts_of(runs: Iterable["SuiteRun"]) -> dict[str, list[str]]:
     return found
 
 
-class _Partial:
-    """The finished tasks of an interrupted suite, in a file next to its results."""
+class _TrainedTasks:
+    """The tasks of a suite that earlier runs have trained, in a file."""
 
-    def __init__(self, kept: Path, key: str) -> None:
-        self._path, self._key = kept.with_suffix(".partial.json"), key
+    def __init__(self, path: Path, key: str, options: Any) -> None:
+        """Reads the file; scores depend on `key`, the task's files and options that it names."""
+        self._path, self._key, self._options = path, key, dataclasses.asdict(options)
+        self._tasks = {}
+        with contextlib.suppress(OSError, ValueError):
+            self._tasks = json.loads(path.read_text(encoding="utf-8"))
 
-    def restore(self, report: SuiteReport, data: DataFolder, lengths: TextLengths) -> None:
-        """Adds the finished tasks to a report; none if anything that they depend on has changed."""
-        found = _unchanged(self._path, self._key, data.root)
-        for name, task in found["tasks"].items() if found else ():
-            report.restore(name, [Score(**score) for score in task["scores"]], task["notes"])
-            if task["cut"]:
-                lengths.tasks[name] = TaskLengths(**task["cut"])
-        if found:
-            data.files |= found["files"]
-            data.warnings += found["warnings"]
+    def _key_of(self, task: Task) -> str:
+        used = {name: self._options[name] for name in task.trained_by}
+        return json.dumps([self._key, used, task.files], sort_keys=True)
 
-    def keep(self, report: SuiteReport, data: DataFolder, lengths: TextLengths) -> None:
-        """Writes what is finished."""
-        cut = {name: dataclasses.asdict(found) for name, found in lengths.tasks.items()}
-        found = {
-            "key": self._key,
-            "tasks": {
-                name: {
-                    "scores": [dataclasses.asdict(score) for score in scores],
-                    "notes": notes,
-                    "cut": cut.get(name),
-                }
-                for name, (scores, notes) in report.finished.items()
-            },
-            "files": data.files,
-            "warnings": data.warnings,
+    def restore(self, task: Task, report: SuiteReport, lengths: TextLengths) -> bool:
+        """Adds an unchanged task to a report; returns False if there is none."""
+        found = self._tasks.get(task.name)
+        if not found or found["key"] != self._key_of(task):
+            return False
+        report.scores += [Score(**score) for score in found["scores"]]
+        if found["cut"]:
+            lengths.tasks[task.name] = TaskLengths(**found["cut"])
+        return True
+
+    def keep(self, task: Task, scores: Sequence[Score], cut: TaskLengths | None) -> None:
+        """Writes a task beside the others."""
+        self._tasks[task.name] = {
+            "key": self._key_of(task),
+            "scores": [dataclasses.asdict(score) for score in scores],
+            "cut": cut and dataclasses.asdict(cut),
         }
-        _write(self._path, json.dumps(found))
-
-    def remove(self) -> None:
-        """Removes the file: the suite is finished."""
-        self._path.unlink(missing_ok=True)
+        _write_json(self._path, self._tasks)
 
 
 class SuiteRun:
@@ -301,10 +302,10 @@ class SuiteRun:
         options: Any,
         strict: bool = False,
         encoder: OpenedEncoder | None = None,
-        partial: _Partial | None = None,
         encoder_languages: tuple[str, ...] = (),
+        trained: _TrainedTasks | None = None,
     ) -> None:
-        """Restores the tasks that an interrupted run has finished.
+        """Prepares a run.
 
         Args:
           name: the suite.
@@ -313,36 +314,40 @@ class SuiteRun:
           strict: whether data that differs from the published files is an error.
           encoder: counts the tokens of texts; then `cut` says by task how many texts it embedded
             and how many it cut. Default: they are not counted.
-          partial: keeps finished tasks for a later run. Default: none are kept.
           encoder_languages: languages, if each has its own encoder.
+          trained: has the tasks that earlier runs have trained. Default: all are trained.
         """
-        self._name, self._options, self._partial = name, options, partial
+        self._options, self._trained = options, trained
         self._module = suites.suite(name)
         self._data = DataFolder(data_dir, strict)
         self._lengths = TextLengths(encoder)
-        self._report = report = SuiteReport(
+        self._report = SuiteReport(
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
+        self._key = f"{_code()} strict={strict}"
         self._seconds = 0.0
         self.tasks: deque[Task] = deque()
-        if partial:
-            partial.restore(report, self._data, self._lengths)
-            report.keep = lambda: partial.keep(report, self._data, self._lengths)
 
     def read(self) -> None:
-        """Reads the files of the tasks that are not finished."""
+        """Reads the files of the tasks."""
         began = time.monotonic()
         found = self._module.tasks(self._data, self._options, self._report)
-        self.tasks = read_tasks(found, self._report)
+        self.tasks = read_tasks(found, self._data.files)
         self._seconds += time.monotonic() - began
+
+    def is_unchanged(self, earlier: dict[str, Any]) -> bool:
+        """Whether earlier results are complete, and of the same options, code and files."""
+        options = json.loads(json.dumps(dataclasses.asdict(self._options)))
+        now = {"key": self._key, "options": options, "files": self._data.files, "failures": []}
+        return bool(earlier.get("scores")) and all(earlier.get(name) == now[name] for name in now)
 
     def score(self, encode: Encode) -> dict[str, Any]:
         """Scores the tasks; returns the suite's part of `results.json`."""
-        report, data = self._report, self._data
+        report, data, lengths = self._report, self._data, self._lengths
         began, embedding = time.monotonic(), getattr(encode, "seconds", 0.0)
         try:
-            score_tasks(self.tasks, encode, report, self._lengths)
+            score_tasks(self.tasks, report, lambda task: self._score(task, encode))
         except MissingData as error:
             report.missing.append(Missing("", error.what, error.hint))
         except UserError as error:
@@ -355,16 +360,14 @@ class SuiteRun:
             report.failures.append(
                 "the encoder has the same vector for all texts, so no score means anything"
             )
-        if self._partial and not report.unscored:
-            self._partial.remove()
         for trace in report.traces:
             print(trace, file=sys.stderr)
         for warning in data.warnings:
             print(f"warning: {warning}", file=sys.stderr)
         # Without embedding, which is counted for all suites together.
         embedding = getattr(encode, "seconds", 0.0) - embedding
-        lengths = self._lengths
         return {
+            "key": self._key,
             "protocol": self._module.__doc__.strip().split("\n\n")[0].replace("\n", " "),
             "options": dataclasses.asdict(self._options),
             "seeds": report.seeds,
@@ -379,6 +382,19 @@ class SuiteRun:
             "seconds": round(self._seconds + time.monotonic() - began - embedding, 1),
         }
 
+    def _score(self, task: Task, encode: Encode) -> None:
+        """Scores a task, unless it has been trained before."""
+        report, lengths = self._report, self._lengths
+        trained = self._trained if task.trained_by else None
+        if trained and trained.restore(task, report, lengths):
+            return
+        before = len(report.scores)
+        prepare(encode, task.texts())
+        task.score(encode, report)
+        lengths.add(task.name, task.texts())
+        if trained:
+            trained.keep(task, report.scores[before:], lengths.tasks.get(task.name))
+
 
 def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
     """Reads a suite's files; returns the lines of tasks whose files are missing or broken.
@@ -386,83 +402,33 @@ def check_data(name: str, data_dir: Path, options: Any) -> list[str]:
     Raises:
       UserError: if the whole suite cannot be scored.
     """
-    report = SuiteReport()
-    found = suites.suite(name).tasks(DataFolder(data_dir), options, report)
-    for task in read_tasks(found, report):
+    report, data = SuiteReport(), DataFolder(data_dir)
+    for task in read_tasks(suites.suite(name).tasks(data, options, report), data.files):
         report_unread(task, report)
     return report.unscored
 
 
-def _finished(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
-    """Reads a suite's earlier results; None if they are incomplete or outdated."""
-    found = _unchanged(kept, key, data_dir)
-    if found is None or found.get("failures") or not found.get("scores"):
-        return None
-    print(f"{kept.stem}: unchanged, results of the earlier run are kept", file=sys.stderr)
-    return found
-
-
-def _unchanged(kept: Path, key: str, data_dir: Path) -> dict[str, Any] | None:
-    """Reads results of an earlier run; None if anything that they depend on has changed."""
-    try:
-        found = json.loads(kept.read_text(encoding="utf-8"))
-        if found["key"] != key:
-            return None
-        for path, digest in found["files"].items():
-            # Corpora of retrieval have gigabytes.
-            with inside(data_dir, path, kept).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != digest:
-                    return None
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        return None
-    return found
-
-
-def _key(fingerprint: str, suite: str, options: Any, strict: bool, state: str) -> str:
-    values = json.dumps(dataclasses.asdict(options), sort_keys=True)
-    return f"{fingerprint} {suite} {values} strict={strict} {state}"
-
-
-def _state(data_dir: Path, output_dir: Path) -> str:
-    """Digests the data folder's file names and sizes and the code that computes scores.
-
-    Links to folders are followed. What a run writes does not count, should `output_dir` lie in the
-    data folder.
-    """
+@functools.cache
+def _code(package: Path = Path(__file__).parents[1]) -> str:
+    """Digests the code that computes scores."""
     digest = hashlib.sha256()
-    own = output_dir.resolve()
-    outputs = {own / name for name in _OUTPUTS}
-    for path in sorted(_files_below(data_dir)):
-        if not any(part in outputs for part in (path.resolve(), *path.resolve().parents)):
-            digest.update(f"{path.relative_to(data_dir)} {path.stat().st_size}\n".encode())
-    for path in sorted(_PACKAGE.rglob("*.py")):
-        if _PACKAGE / "report" not in path.parents:
+    for path in sorted(package.rglob("*.py")):
+        if package / "report" not in path.parents:
             digest.update(path.read_bytes())
     return digest.hexdigest()[:16]
 
 
-def _files_below(folder: Path) -> Iterator[Path]:
-    """Yields all files, following links to folders; enters a folder that contains itself once."""
-    seen: set[Path] = set()
-    for name, folders, files in os.walk(folder, followlinks=True):
-        here = Path(name)
-        new = {child: (here / child).resolve() for child in folders}
-        folders[:] = [child for child in folders if new[child] not in seen]
-        seen |= set(new.values())
-        yield from (path for file in files if (path := here / file).is_file())
-
-
-def _write_all(results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]) -> None:
+def _write_reports(
+    results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]
+) -> None:
     from official_cmlm.evaluation.report.html_report import html_report
     from official_cmlm.evaluation.report.tables import markdown
 
-    _write(
-        folder / "results.json", json.dumps(results, indent=1, ensure_ascii=False, allow_nan=False)
-    )
-    _write(folder / "results.md", markdown(results, *compare))
-    _write(folder / "report.html", html_report(results, *compare))
+    atomic_write_text(folder / "results.md", markdown(results, *compare))
+    atomic_write_text(folder / "report.html", html_report(results, *compare))
 
 
-def _write(path: Path, text: str) -> None:
+def _write_json(path: Path, content: Any) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False)
     atomic_write_text(path, text + "\n")

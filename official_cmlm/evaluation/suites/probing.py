@@ -100,7 +100,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 class _Probe(Task):
     """A property that a classifier finds in embeddings."""
 
-    takes_long = True
+    trained_by = ("configuration", "seeds")
 
     data: DataFolder
     root: Path

@@ -209,7 +209,7 @@ def tasks_in(
 class _TextTask(Task):
     """A classification or regression of sentences or pairs of them."""
 
-    takes_long = True
+    trained_by = ("configuration", "solver", "seeds")
 
     task: senteval_data.Task
     data: DataFolder
@@ -247,7 +247,7 @@ class _TextTask(Task):
 class _ImageTask(Task):
     """COCO: recall of captions by images and of images by captions, and the mean of the six."""
 
-    takes_long = True
+    trained_by = ("seeds",)
 
     data: DataFolder
     root: Path

@@ -1,7 +1,6 @@
 """The driver and its binary: results, restarts, faulty encoders and faulty data."""
 
 import json
-import operator
 import re
 import shutil
 import subprocess
@@ -124,7 +123,6 @@ def test_an_interrupted_suite_repeats_no_finished_task(data, tmp_path, monkeypat
     assert trained[0] not in trained[1:] and trained[1] == trained[2]
     assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
     assert found["files"] == whole["files"]
-    assert not (tmp_path / "out/suites/senteval.partial.json").exists()
 
 
 def test_a_language_that_was_finished_is_averaged_again(tmp_path, monkeypatch):
@@ -147,9 +145,7 @@ def test_a_language_that_was_finished_is_averaged_again(tmp_path, monkeypatch):
         _run(toy.encode, folder, tmp_path / "out", settings, suites)
     found = _run(toy.encode, folder, tmp_path / "out", settings, suites)["suites"]["xeval"]
     assert not found["failures"]
-    by_name = operator.itemgetter("task", "metric")
-    assert sorted(found["scores"], key=by_name) == sorted(whole["scores"], key=by_name)
-    assert sorted(found["notes"]) == sorted(whole["notes"])
+    assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
 
 
 def test_what_failed_is_told_again(data, tmp_path):
@@ -221,55 +217,88 @@ def test_an_encoder_that_refuses_a_text(data, tmp_path):
     assert suites["senteval"]["scores"][0]["task"] == "MR"
 
 
-@pytest.mark.parametrize("place", ["below the output", "behind a link"])
-def test_new_data_anywhere_is_noticed(tmp_path, place):
-    """Data in the folder of results, and in one that is linked."""
-    output = tmp_path / "out"
-    folder = output / "data" if place == "below the output" else tmp_path / "data"
-    real = folder if place == "below the output" else tmp_path / "elsewhere"
-    for side in ("deu", "eng"):
-        toy.write(real / f"tatoeba/v1/tatoeba.deu-eng.{side}", ["one", "two", "three"])
-    if real != folder:
-        folder.mkdir()
-        (folder / "tatoeba").symlink_to(real / "tatoeba")
-        (real / "tatoeba/loop").symlink_to(real / "tatoeba")
-    _run(toy.encode, folder, output, suites=("tatoeba",))
-    for side in ("fra", "eng"):
-        toy.write(real / f"tatoeba/v1/tatoeba.fra-eng.{side}", ["one", "two", "three"])
-    suites = _run(toy.encode, folder, output, suites=("tatoeba",))["suites"]
-    assert {"de", "fr"} <= {score["task"] for score in suites["tatoeba"]["scores"]}
-    again = Counting()
-    _run(again, folder, output, suites=("tatoeba",))
-    assert not again.count
+def test_a_suite_is_repeated_for_its_own_files(tmp_path):
+    """A new file of a suite is scored, also one behind a link; any other changes nothing."""
+    folder, real = tmp_path / "data", tmp_path / "elsewhere"
+
+    def write(code):
+        for side in (code, "eng"):
+            toy.write(real / f"tatoeba.{code}-eng.{side}", ["one", "two", "three"])
+
+    write("deu")
+    (folder / "tatoeba").mkdir(parents=True)
+    (folder / "tatoeba/v1").symlink_to(real)
+    results = [_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"]]
+    toy.write(folder / "tatoeba/readme.txt", ["not a sentence"])
+    results.append(_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"])
+    write("fra")
+    results.append(_run(toy.encode, folder, tmp_path / "out", suites=("tatoeba",))["suites"])
+    seconds = [one["tatoeba"].pop("seconds") for one in results]
+    assert results[0] == results[1] and seconds[0] == seconds[1]
+    assert {"de", "fr"} <= {score["task"] for score in results[2]["tatoeba"]["scores"]}
 
 
-def test_runs_again_after_a_change(data, tmp_path):
-    """Other options or another file mean another result; other suites keep theirs."""
-    first = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
+def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, monkeypatch):
+    """Neither for an unrelated file, nor for a choice of other tasks, nor in a later command."""
+    trained, score = [], senteval_suite._score
+    monkeypatch.setattr(
+        senteval_suite,
+        "_score",
+        lambda task, *args: trained.append(task.name) or score(task, *args),
+    )
+
+    def run(tasks, *settings):
+        trained.clear()
+        settings = (f"senteval.tasks={tasks}", *settings)
+        found = _run(toy.encode, data, tmp_path / "out", settings, ("senteval",))["suites"]
+        assert not found["senteval"]["failures"]
+        return trained, found["senteval"]["scores"]
+
+    assert run("MR,SST2")[0] == ["MR", "SST2"]
+    toy.write(data / "senteval/downstream/MR/notes.txt", ["unrelated"])
+    assert run("MR,SST2")[0] == []
+    assert run("SST2")[0] == [] and run("SICK-R,SST2,MR")[0] == ["SICK-R"]
     path = data / "senteval/downstream/SST/binary/sentiment-test"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:30]))
-    second = _run(Counting(), data, tmp_path / "out", FAST)["suites"]
-    counts = [
-        [score["count"] for score in suites["senteval"]["scores"] if score["task"] == "SST2"]
-        for suites in (first, second)
-    ]
-    assert counts == [[60, 60], [30, 60]]
-    assert second["sts"] == first["sts"]
-    third = _run(Counting(), data, tmp_path / "out", (*FAST, "senteval.seeds=2"))["suites"]
-    assert third["senteval"]["seeds"] == [1111, 1112]
+    again, scores = run("SST2,MR")
+    assert again == ["SST2"]
+    counts = {score["task"]: score["count"] for score in scores if score["metric"] == "accuracy"}
+    assert counts == {"SST2": 30, "MR": 120}
+    assert run("SST2", "senteval.seeds=2")[0] == ["SST2", "SST2"]
+    assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
 
 
-def test_scores_depend_on_the_code_but_not_on_the_report(data, tmp_path, monkeypatch):
+def test_results_grow(data, tmp_path):
+    """A later command adds its suites; one without any score replaces nothing."""
+    out = tmp_path / "out"
+    settings = ("sts.subsets=false",)
+    first = _run(toy.encode, data, out, settings, ("sts",))["suites"]
+    texts = ["one", "two", "three"]
+    for side in ("deu", "eng"):
+        toy.write(data / f"tatoeba/v1/tatoeba.deu-eng.{side}", texts)
+    both = _run(toy.encode, data, out, suites=("tatoeba",))["suites"]
+    assert list(both) == ["sts", "tatoeba"] and both["sts"] == first["sts"]
+    text = (out / "results.md").read_text()
+    assert "## sts" in text and "## tatoeba" in text
+    refused = _run(toy.encode, data, out, ("tatoeba.languages=xx",), ("tatoeba",))["suites"]
+    assert refused["tatoeba"]["missing"] and not refused["tatoeba"]["scores"]
+    assert json.loads((out / "results.json").read_text())["suites"] == both
+    # Results of another encoder do not belong to this one.
+    other = OpenedEncoder("toy", "python", "f" * 16, toy.encode)
+    options = driver.parse_options(["tatoeba"], ())
+    assert list(driver.run(other, "", "", data, out, options)["suites"]) == ["tatoeba"]
+
+
+def test_scores_depend_on_the_code_but_not_on_the_report(tmp_path):
     """A change of a measure repeats the suites, a change of tables or figures does not."""
     shutil.copytree(Path(driver.__file__).parents[1], tmp_path / "code")
-    monkeypatch.setattr(driver, "_PACKAGE", tmp_path / "code")
 
     def changed(name):
         with (tmp_path / "code" / name).open("a") as file:
             file.write("# changed\n")
-        return driver._state(data, tmp_path / "out")
+        return driver._code.__wrapped__(tmp_path / "code")
 
-    before = driver._state(data, tmp_path / "out")
+    before = driver._code.__wrapped__(tmp_path / "code")
     assert changed("report/tables.py") == before
     after = changed("metrics/similarity.py")
     assert len({before, after, changed("encoding.py"), changed("suites/sts.py")}) == 4
@@ -498,7 +527,7 @@ def test_cut_texts_are_told(tmp_path):
         assert found["cut"] == {"mine": lengths}
         wanted = "texts of more than 3 tokens were cut (--max_seq_length changes the length): "
         assert f"{wanted}mine 1 of 4 texts (12 % of the tokens)" in found["notes"]
-        shutil.rmtree(tmp_path / "out/suites")
+        (tmp_path / "out/results.json").unlink()
 
 
 def _collection(folder):
