@@ -107,7 +107,7 @@ def test_errors_come_in_the_order_of_the_tasks():
         Task("d", error=MissingData("y", "fetch it")),
     ]
     report = SuiteReport()
-    score_tasks(read_tasks(tasks, {}), report, None)
+    score_tasks(read_tasks(tasks, {}), report, lambda task: None)
     assert report.failures == ["b: broken", "c.1: no part", "c.2: nor"]
     assert [one.task for one in report.missing] == ["d"] and report.notes == ["a note"]
 
