@@ -74,6 +74,13 @@ def define_flags() -> None:
         "results.json of another encoder to show beside this one; up to four, by repeating the flag"
         " or separated by commas. Default: none.",
     )
+    flags.DEFINE_bool(
+        "save_predictions",
+        False,
+        "Whether to write the predictions of all pairs of texts, of the suites sts, word_similarity"
+        " and qnli, and 95 % intervals of their scores; with --compare also of differences to"
+        " encoders whose predictions were written too.",
+    )
     cli.define_import_module()
 
 
@@ -120,6 +127,7 @@ def main(argv: list[str]) -> int:
         options,
         FLAGS.strict,
         compare,
+        FLAGS.save_predictions,
     )
     found = {name: results["suites"][name] for name in names}
     failures = [f"{name}: {line}" for name in names for line in found[name]["failures"]]

@@ -28,6 +28,8 @@ class Score:
       value: the score; with several seeds their mean.
       count: number of examples scored.
       deviation: standard deviation over seeds; None for a single run.
+      by_seed: the score of each seed; empty for a single run.
+      interval: ends of the 95 % interval over resampled pairs; None if it was not computed.
     """
 
     task: str
@@ -35,6 +37,8 @@ class Score:
     value: float
     count: int
     deviation: float | None = None
+    by_seed: list[float] = dataclasses.field(default_factory=list)
+    interval: tuple[float, float] | None = None
 
 
 class MissingData(UserError):
@@ -67,6 +71,14 @@ class Missing:
     hint: str
 
 
+Prediction = tuple[str, str, float, float]
+
+
+def mean_by_seed(values: Iterable[np.ndarray]) -> np.ndarray:
+    """Returns the mean of several scores for each seed, `[seeds]`; see `SuiteReport.by_seed`."""
+    return np.mean(np.broadcast_arrays(*values), axis=0)
+
+
 @dataclasses.dataclass
 class SuiteReport:
     """Collects the results of a suite.
@@ -78,6 +90,9 @@ class SuiteReport:
       missing: tasks without data.
       failures: what has data and could not be scored, one line each.
       seeds: the random seeds used.
+      predictions: task -> (text, other text, human score or label, prediction) of each pair.
+      documents: path below the output folder -> content of a JSON file there.
+      encoder: the encoder; None if it is a plain function, or there is one a language.
       configuration: settings of trainings on which every score depends, shown with the scores
         where they are compared with published ones; empty: none.
       encoder_languages: languages that have an encoder of their own; empty: one embeds all.
@@ -92,6 +107,9 @@ class SuiteReport:
     missing: list[Missing] = dataclasses.field(default_factory=list)
     failures: list[str] = dataclasses.field(default_factory=list)
     seeds: list[int] = dataclasses.field(default_factory=list)
+    predictions: dict[str, list[Prediction]] = dataclasses.field(default_factory=dict)
+    documents: dict[str, Any] = dataclasses.field(default_factory=dict)
+    encoder: OpenedEncoder | None = None
     configuration: str = ""
     encoder_languages: tuple[str, ...] = ()
     traces: list[str] = dataclasses.field(default_factory=list)
@@ -108,8 +126,10 @@ class SuiteReport:
         row = np.atleast_1d(np.asarray(values, np.float64))
         if not row.size or not np.isfinite(row).all():
             raise ValueError(f"{task}/{metric}: needs finite numbers, got {row.tolist()}")
-        deviation = float(row.std(ddof=1)) if row.size > 1 else None
-        self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation))
+        several = row.size > 1
+        deviation = float(row.std(ddof=1)) if several else None
+        by_seed = row.tolist() if several else []
+        self.scores.append(Score(task, metric, float(row.mean()), int(count), deviation, by_seed))
 
     def add_all(self, task: str, metrics: Mapping[str, float], count: int) -> None:
         """Adds a task's scores by metric, all of the same examples; see `add`."""
@@ -120,6 +140,22 @@ class SuiteReport:
         """Returns the value of a score, or None if it was not added."""
         found = [s.value for s in self.scores if (s.task, s.metric) == (task, metric)]
         return found[0] if found else None
+
+    def by_seed(self, task: str, metric: str) -> np.ndarray | None:
+        """Returns a score of each seed, `[seeds]`, or `[1]` for a single run; see `get`."""
+        found = [s for s in self.scores if (s.task, s.metric) == (task, metric)]
+        return np.array(found[0].by_seed or [found[0].value]) if found else None
+
+    def predict(self, task: str, pairs: Any, values: np.ndarray) -> None:
+        """Keeps the predictions of a task's pairs.
+
+        Args:
+          task: its name.
+          pairs: n pairs of texts, `first` and `second`, and their `gold` scores or labels.
+          values: float `[n]`.
+        """
+        gold, predicted = pairs.gold.tolist(), np.asarray(values).tolist()
+        self.predictions[task] = list(zip(pairs.first, pairs.second, gold, predicted))
 
     @property
     def unscored(self) -> list[str]:

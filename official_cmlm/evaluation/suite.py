@@ -6,6 +6,8 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from typing import ClassVar
 
+import numpy as np
+
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 
@@ -26,6 +28,8 @@ class Metric:
       decimals: shown in tables; bars show one less.
       main: whether the metric stands for a task in the summary and in bars. Of several the first
         that was scored does.
+      statistic: computes the score from predictions `[n]` and human scores or labels `[n]`, of a
+        metric of pairs whose interval can be computed.
       names_row: whether the label takes the place of the task's name, as for a paper's average.
     """
 
@@ -37,6 +41,7 @@ class Metric:
     decimals: int = 2
     main: bool = False
     names_row: bool = False
+    statistic: Callable[[np.ndarray, np.ndarray], float] | None = None
 
     @property
     def text(self) -> str:

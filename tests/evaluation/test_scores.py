@@ -13,6 +13,7 @@ from official_cmlm.evaluation.scores import (
     Score,
     SuiteReport,
     TextLengths,
+    mean_by_seed,
 )
 from tests.evaluation import toy
 
@@ -31,6 +32,9 @@ def test_several_seeds():
     report.add("MR", "accuracy", [1.0, 2.0, 6.0], 10)
     assert report.scores[0].value == 3.0
     assert report.scores[0].deviation == pytest.approx(7**0.5)
+    report.add("CR", "accuracy", 4.0, 10)
+    mean = mean_by_seed([report.by_seed(task, "accuracy") for task in ("MR", "CR")])
+    assert mean.tolist() == [2.5, 3.0, 5.0] and report.by_seed("SST2", "accuracy") is None
 
 
 def test_numpy_values_become_plain_numbers():

@@ -1,13 +1,18 @@
-"""Confidence intervals of means and of paired differences over seeds."""
+"""Confidence intervals: over seeds, of means and paired differences; over resampled examples."""
 
 import dataclasses
 import math
 import statistics
+from collections.abc import Callable
 
+import numpy as np
+from numpy.typing import ArrayLike
 from scipy import stats
 
 # Confidence of the intervals.
 CONFIDENCE = 0.95
+# Number of times that examples are drawn.
+RESAMPLES = 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -42,3 +47,27 @@ def estimate(values: dict[int, float]) -> Estimate | None:
 def paired(values: dict[int, float], baseline: dict[int, float]) -> Estimate | None:
     """Estimates the difference of two arms from the seeds that both have."""
     return estimate({s: v - baseline[s] for s, v in values.items() if s in baseline})
+
+
+def bootstrap(statistic: Callable[..., float], *columns: ArrayLike) -> tuple[float, float]:
+    """Returns the percentile interval of a statistic over resampled examples, with CONFIDENCE.
+
+    Of the difference of two encoders it is a paired bootstrap, since the columns of an example
+    stay together (Efron and Tibshirani 1993, chapter 13).
+
+    Args:
+      statistic: of columns such as these.
+      *columns: `[n]` each, of the same n examples, at least 2.
+    """
+    found = stats.bootstrap(
+        [np.asarray(column) for column in columns],
+        statistic,
+        n_resamples=RESAMPLES,
+        batch=100,
+        vectorized=False,
+        paired=True,
+        confidence_level=CONFIDENCE,
+        method="percentile",
+        rng=np.random.default_rng(0),
+    ).confidence_interval
+    return float(found.low), float(found.high)

@@ -27,6 +27,7 @@ from official_cmlm.evaluation.encoding import (
     OpenedEncoder,
     prepare,
 )
+from official_cmlm.evaluation.report import predictions
 from official_cmlm.evaluation.report.main_scores import MAX_ENCODERS
 from official_cmlm.evaluation.scores import (
     Missing,
@@ -68,7 +69,7 @@ def parse_options(names: Sequence[str], settings: Sequence[str]) -> dict[str, An
 
 
 def read_results(path: Path) -> dict[str, Any]:
-    """Reads a `results.json`.
+    """Reads a `results.json`, and adds its `folder`.
 
     Raises:
       UserError: if it is missing or has another format.
@@ -88,7 +89,7 @@ def read_results(path: Path) -> dict[str, Any]:
         raise UserError(
             f"{path}: not a results.json of experiments.evaluate ({str(what)[:80]})"
         ) from None
-    return results
+    return results | {"folder": str(path.parent)}
 
 
 def read_compared(values: Sequence[str]) -> list[dict[str, Any]]:
@@ -122,6 +123,7 @@ def run(
     options: Mapping[str, Any],
     strict: bool = False,
     compare: Sequence[dict[str, Any]] = (),
+    save_predictions: bool = False,
 ) -> dict[str, Any]:
     """Runs suites; writes `results.json` after each, the reports after the last or a stop.
 
@@ -139,6 +141,8 @@ def run(
       options: suite -> its options.
       strict: whether data that differs from the published files is an error.
       compare: results of other encoders to show with these.
+      save_predictions: also write `predictions/<suite>.csv`, a row for each pair of texts, and
+        compute the intervals of their scores.
 
     Returns:
       The content of `results.json`; for suites that have no score now, what this run found.
@@ -174,6 +178,7 @@ def run(
             _TrainedTasks(
                 output_dir / "tasks" / f"{suite}.json", f"{fingerprint} {_code()}", options[suite]
             ),
+            output_dir if save_predictions else None,
         )
         for suite in options
     }
@@ -199,10 +204,15 @@ def run(
         stack.callback(lambda: _write_reports(results, output_dir, compare))
         for suite in options:
             if suite in runs:
-                found = runs.pop(suite).score(encode)
+                suite_run = runs.pop(suite)
+                found = suite_run.score(encode)
+                for name, content in suite_run.documents.items():
+                    _write_json(output_dir / name, content)
                 has_earlier = bool(known.get(suite, {}).get("scores"))
                 kept = refused if has_earlier and not found["scores"] else known
                 kept[suite] = found
+            for other in compare:
+                predictions.add_differences(suite, known.get(suite, {}), output_dir, other)
             results["encoder"]["dimension"] = first.dimension
             # The duration of all scores, except for embedding in earlier runs.
             embedding = sum(store.seconds for store in stores.values())
@@ -304,6 +314,7 @@ class SuiteRun:
         encoder: OpenedEncoder | None = None,
         encoder_languages: tuple[str, ...] = (),
         trained: _TrainedTasks | None = None,
+        predictions_in: Path | None = None,
     ) -> None:
         """Prepares a run.
 
@@ -316,18 +327,26 @@ class SuiteRun:
             and how many it cut. Default: they are not counted.
           encoder_languages: languages, if each has its own encoder.
           trained: has the tasks that earlier runs have trained. Default: all are trained.
+          predictions_in: folder for the predictions of pairs. Default: they are not written.
         """
-        self._options, self._trained = options, trained
+        self._name, self._options, self._trained = name, options, trained
+        self._predictions_in = predictions_in
         self._module = suites.suite(name)
         self._data = DataFolder(data_dir, strict)
         self._lengths = TextLengths(encoder)
         self._report = SuiteReport(
+            encoder=encoder,
             encoder_languages=encoder_languages,
             progress=lambda what, total: progress.counter(total, "training", f"{name} {what}"),
         )
-        self._key = f"{_code()} strict={strict}"
+        self._key = f"{_code()} strict={strict} predictions={predictions_in is not None}"
         self._seconds = 0.0
         self.tasks: deque[Task] = deque()
+
+    @property
+    def documents(self) -> dict[str, Any]:
+        """See `SuiteReport.documents`."""
+        return self._report.documents
 
     def read(self) -> None:
         """Reads the files of the tasks."""
@@ -360,6 +379,9 @@ class SuiteRun:
             report.failures.append(
                 "the encoder has the same vector for all texts, so no score means anything"
             )
+        if self._predictions_in and report.predictions:
+            predictions.write(self._predictions_in, self._name, report.predictions)
+            predictions.add_intervals(self._name, report)
         for trace in report.traces:
             print(trace, file=sys.stderr)
         for warning in data.warnings:
@@ -421,9 +443,12 @@ def _code(package: Path = Path(__file__).parents[1]) -> str:
 def _write_reports(
     results: dict[str, Any], folder: Path, compare: Sequence[dict[str, Any]]
 ) -> None:
+    from official_cmlm.evaluation.report.exports import csv_table, latex
     from official_cmlm.evaluation.report.html_report import html_report
     from official_cmlm.evaluation.report.tables import markdown
 
+    atomic_write_text(folder / "results.csv", csv_table(results, *compare))
+    atomic_write_text(folder / "results.tex", latex(results, *compare))
     atomic_write_text(folder / "results.md", markdown(results, *compare))
     atomic_write_text(folder / "report.html", html_report(results, *compare))
 

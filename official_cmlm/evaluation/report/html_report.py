@@ -21,8 +21,6 @@ from official_cmlm.evaluation.suites import SUITES, declared
 
 # Longer tables of scores are folded.
 _MOST_ROWS = 12
-# The ending of metrics after principal component removal.
-_REMOVED = "_pcr"
 
 
 def html_report(*parts: Results) -> str:
@@ -122,7 +120,7 @@ def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
     series = [one for one in series if any(value is not None for value in one.values)]
     if len(parts) == 1:
         before, after = figures.SIDES.values()
-        removed = _series(suite, after, parts[0], rows, series[0].color, _REMOVED)
+        removed = _series(suite, after, parts[0], rows, series[0].color, main_scores.REMOVED)
         if any(value is not None for value in removed.values):
             series = [dataclasses.replace(series[0], name=before), removed]
     marked = {one.name: one.values for one in main_scores.references(suite, rows)}
@@ -189,8 +187,9 @@ def _summary(*parts: Results) -> str:
 def _comparison(comparison: Comparison, level: int) -> str:
     return (
         f"<h{level}>{_text(comparison.title)}</h{level}>\n"
-        f"{_table(comparison.table)}\n"
-        f'<p class="footnote">{_text(comparison.footnote)}</p>'
+        f"{_table(comparison.without_unscored())}\n"
+        + ("" if all(comparison.scored) else _folded("All columns", _table(comparison.table)))
+        + f'<p class="footnote">{_text(comparison.footnote)}</p>'
     )
 
 

@@ -18,6 +18,8 @@ MAX_ENCODERS = 5
 # second number by their mean, if they have no average.
 _MOST_TASKS, _MOST_WITHOUT_AVERAGE = 7, 14
 
+# The ending of metrics after principal component removal.
+REMOVED = "_pcr"
 Score = dict[str, Any]
 
 
@@ -130,22 +132,24 @@ def summarized(
         elif len(tasks) > _MOST_WITHOUT_AVERAGE:
             lines.append(_mean(suite, parts, tasks))
             continue
-        lines += [
-            (row.task, [shown_as.metric(row.metric)], [_found(p, suite, row) for p in parts])
-            for row in in_panel
-        ]
+        for row in in_panel:
+            # Below each score, the one after component removal.
+            for name in (row.metric, row.metric + REMOVED):
+                found = [_found(part, suite, row.task, name) for part in parts]
+                if any(found):
+                    lines.append((row.task, [shown_as.metric(name)], found))
     return lines
 
 
-def _found(part: Results, suite: str, row: Main) -> Score | None:
-    score = scores(part, suite).get(f"{row.task}/{row.metric}")
+def _found(part: Results, suite: str, task: str, metric: str) -> Score | None:
+    score = scores(part, suite).get(f"{task}/{metric}")
     return score if score and is_number(score["value"]) else None
 
 
 def _mean(
     suite: str, parts: Sequence[Results], rows: list[Main]
 ) -> tuple[str, list[Metric], list[Score | None]]:
-    found = [[_found(part, suite, row) for row in rows] for part in parts]
+    found = [[_found(part, suite, row.task, row.metric) for row in rows] for part in parts]
     having = [part for part in found if any(part)]
     common = [i for i in range(len(rows)) if all(part[i] for part in having)]
     names = dict.fromkeys(rows[i].metric for i in common)

@@ -227,7 +227,12 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
             values = [score["value"] if score else None for score in each]
             both = all(map(is_number, values)) and _comparable(each)
             difference = values[0] - values[1] if both else 0.0
-            row.append(_number(difference, metric.decimals, "+") if both else MISSING)
+            ends = (each[0] or {}).get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
+            row.append(
+                _number(difference, metric.decimals, "+") + _interval(ends, metric.decimals)
+                if both
+                else MISSING
+            )
         best |= _best_of_row(len(rows), 2, each, metric)
         rows.append([*row, _counts(each)])
     return Table(header, rows, left=2, best=frozenset(best)) if rows else None
@@ -454,7 +459,13 @@ def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
         return MISSING
     text = _number(score["value"], decimals)
     deviation = main_scores.deviation(score)
-    return text if deviation is None else f"{text} ± {_number(deviation, decimals)}"
+    text += "" if deviation is None else f" ± {_number(deviation, decimals)}"
+    return text + _interval(score.get("interval"), decimals)
+
+
+def _interval(ends: Sequence[float] | None, decimals: int) -> str:
+    """Formats the ends of an interval: ` [1.20, 3.40]`; empty without any."""
+    return f" [{', '.join(_number(end, decimals) for end in ends)}]" if ends else ""
 
 
 def _number(value: float, decimals: int, sign: str = "-") -> str:

@@ -1,7 +1,8 @@
 """Tasks of the `mteb` package (Muennighoff et al. 2023), if it is installed.
 
 The package downloads its data into its own cache; the evaluation data folder is not used. Its cache
-of results is not used either, since it identifies encoders by public names.
+of results is not used either, since it identifies encoders by public names. Results are also
+written as mteb writes them, `mteb/<encoder>/<fingerprint>/<task>.json` with `model_meta.json`.
 """
 
 import dataclasses
@@ -14,7 +15,7 @@ import numpy as np
 
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.encoding import Encode, Role, roles_of
+from official_cmlm.evaluation.encoding import Encode, OpenedEncoder, Role, roles_of
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole
@@ -156,8 +157,15 @@ class _MtebTask(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         adapter, name = MtebEncoder(encode), self.name
-        scores = _run(self.mteb, name, adapter)
+        about = _model_meta(report.encoder)
+        results = _run(self.mteb, name, adapter, about)
+        scores = [score for result in results for score in main_scores(result.scores)]
+        scores = scores or main_scores({})
         self._texts = adapter.texts
+        folder = f"mteb/{about['name'].replace('/', '__')}/{about['revision']}"
+        report.documents[f"{folder}/model_meta.json"] = about
+        for result in results:
+            report.documents[f"{folder}/{name}.json"] = result.to_dict()
         values = [value for _, _, value in scores]
         report.notes += [f"{name}: {used} texts: {adapter.used[used]}" for used in adapter.used]
         report.add(name, "main_score", 100.0 * float(np.mean(values)), adapter.encoded)
@@ -183,7 +191,10 @@ def main_scores(scores: Mapping[str, Any]) -> list[tuple[str, str, float]]:
     return found
 
 
-def _run(mteb: types.ModuleType, name: str, adapter: MtebEncoder) -> list[tuple[str, str, float]]:
+def _run(
+    mteb: types.ModuleType, name: str, adapter: MtebEncoder, about: dict[str, Any]
+) -> list[Any]:
+    """Returns mteb's results of a task."""
     try:
         tasks = list(mteb.get_tasks(tasks=[name]))
     except (LookupError, ValueError) as error:
@@ -192,20 +203,30 @@ def _run(mteb: types.ModuleType, name: str, adapter: MtebEncoder) -> list[tuple[
         raise UserError(f"mteb has no such task; {_NAMES}")
     try:
         if hasattr(mteb, "evaluate"):
-            adapter.mteb_model_meta = _description()
-            results = mteb.evaluate(adapter, tasks, cache=None).task_results
-        else:
-            results = mteb.MTEB(tasks=tasks).run(adapter, output_folder=None)
+            adapter.mteb_model_meta = _description(about)
+            return list(mteb.evaluate(adapter, tasks, cache=None).task_results)
+        return list(mteb.MTEB(tasks=tasks).run(adapter, output_folder=None))
     except OSError as error:
         raise UserError(
             f"mteb could not read its data ({error}); it downloads them at first use"
         ) from None
-    return [score for result in results for score in main_scores(result.scores)] or main_scores({})
 
 
-def _description() -> Any:
-    """Returns an empty description of a model, or None, for which mteb substitutes one."""
+def _model_meta(encoder: OpenedEncoder | None) -> dict[str, Any]:
+    """Returns the fields of mteb's `ModelMeta` that are known."""
+    if encoder is None:
+        return {"name": "unknown", "revision": "unknown", "max_tokens": None}
+    return {
+        "name": encoder.name,
+        "revision": encoder.fingerprint,
+        "max_tokens": encoder.max_seq_length,
+    }
+
+
+def _description(about: dict[str, Any]) -> Any:
+    """Returns mteb's description of the model, or None, for which mteb substitutes one."""
     try:
-        return importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
+        empty = importlib.import_module("mteb.models.model_meta").ModelMeta.create_empty()
+        return empty.model_copy(update=about)
     except (ImportError, AttributeError):
         return None

@@ -34,7 +34,24 @@ class Options:
     """No options: pairs, cosine and area under the ROC curve are fixed by the protocol."""
 
 
-RESULTS = SuiteResults((Metric("auc", "area under the ROC curve", "× 100", main=True),))
+def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
+    """Returns the percentage of positive-negative pairs in the right order; ties count half.
+
+    Args:
+      scores: float `[n]`.
+      labels: int `[n]`, 1 or 0.
+
+    Raises:
+      UserError: if one of the labels does not occur.
+    """
+    if len(np.unique(labels)) < 2:
+        raise UserError("all pairs have the same label; need entailment and not_entailment")
+    return 100.0 * float(metrics.roc_auc_score(labels, scores))
+
+
+RESULTS = SuiteResults(
+    (Metric(*("auc", "area under the ROC curve", "× 100"), main=True, statistic=area_under_curve),)
+)
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
@@ -65,23 +82,9 @@ class _Questions(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         scores, gold = cosines(encode, self._pairs), self._pairs.gold
+        report.predict(self.name, self._pairs, scores)
         report.add(self.name, "auc", area_under_curve(scores, gold), len(gold))
         report.figures["roc_curve"] = {self.name: roc_points(scores, gold)}
-
-
-def area_under_curve(scores: np.ndarray, labels: np.ndarray) -> float:
-    """Returns the percentage of positive-negative pairs in the right order; ties count half.
-
-    Args:
-      scores: float `[n]`.
-      labels: int `[n]`, 1 or 0.
-
-    Raises:
-      UserError: if one of the labels does not occur.
-    """
-    if len(np.unique(labels)) < 2:
-        raise UserError("all pairs have the same label; need entailment and not_entailment")
-    return 100.0 * float(metrics.roc_auc_score(labels, scores))
 
 
 def roc_points(scores: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:

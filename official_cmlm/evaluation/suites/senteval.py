@@ -26,7 +26,7 @@ from official_cmlm.evaluation.metrics.senteval_classifier import ClassifierConfi
 from official_cmlm.evaluation.metrics.senteval_ranking import RankingConfig, rank_captions
 from official_cmlm.evaluation.metrics.senteval_relatedness import predict_relatedness
 from official_cmlm.evaluation.metrics.similarity import subset_correlations
-from official_cmlm.evaluation.scores import SuiteReport
+from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
@@ -386,12 +386,14 @@ def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport)
     """Adds the papers' averages whose tasks were chosen and scored, and that of a choice."""
     chosen = set(options.tasks)
     if set(CMLM_TASKS) <= chosen:
-        _average(report, "cmlm", {name: report.get(name, main_metric(name)) for name in CMLM_TASKS})
+        _average(
+            report, "cmlm", {name: report.by_seed(name, main_metric(name)) for name in CMLM_TASKS}
+        )
     if set(DECLUTR_TASKS) <= chosen:
         _add_declutr_averages(chosen, years, report)
     if chosen not in (set(senteval_data.TASKS), set(TASKS)) and len(chosen) > 1:
         metrics = {name: main_metric(name) for name in options.tasks}
-        values = {name: report.get(name, metric) for name, metric in metrics.items()}
+        values = {name: report.by_seed(name, metric) for name, metric in metrics.items()}
         if _average(report, "main_metrics", values, "average_of_chosen"):
             listed = ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
             report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
@@ -399,34 +401,34 @@ def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport)
 
 def _add_declutr_averages(chosen: set[str], years: Sequence[_Year], report: SuiteReport) -> None:
     scored = dict.fromkeys(DECLUTR_STS) | {year.name: year.value for year in years}
-    test = {name: report.get(name, "accuracy") for name in DECLUTR_TASKS}
-    test |= {name: report.get(name, "spearman") for name in ("SICK-R", "STS-B")}
+    test = {name: report.by_seed(name, "accuracy") for name in DECLUTR_TASKS}
+    test |= {name: report.by_seed(name, "spearman") for name in ("SICK-R", "STS-B")}
     if test["MRPC"] is not None:
-        test["MRPC"] = (test["MRPC"] + report.get("MRPC", "f1")) / 2
+        test["MRPC"] = (test["MRPC"] + report.by_seed("MRPC", "f1")) / 2
     # The paper's code takes these for development sets; years have none, so they stay.
-    dev = {name: report.get(name, "dev_accuracy") for name in DECLUTR_TASKS}
-    dev |= {name: report.get(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
+    dev = {name: report.by_seed(name, "dev_accuracy") for name in DECLUTR_TASKS}
+    dev |= {name: report.by_seed(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
     _average(report, "declutr_without_coco", test | scored)
     _average(report, "declutr_dev_without_coco", dev | scored)
     if COCO in chosen:
-        test[COCO] = report.get(COCO, "mean_recall")
-        dev[COCO] = report.get(COCO, "dev_mean_recall")
+        test[COCO] = report.by_seed(COCO, "mean_recall")
+        dev[COCO] = report.by_seed(COCO, "dev_mean_recall")
         _average(report, "declutr", test | scored)
         _average(report, "declutr_dev", dev | scored)
         if "SNLI" in chosen:
-            dev["SNLI"] = report.get("SNLI", "dev_accuracy")
+            dev["SNLI"] = report.by_seed("SNLI", "dev_accuracy")
             _average(report, "declutr_dev_with_snli", dev | scored)
 
 
 def _average(
-    report: SuiteReport, metric: str, values: dict[str, float | None], task: str = "average"
+    report: SuiteReport, metric: str, values: dict[str, np.ndarray | None], task: str = "average"
 ) -> bool:
     """Adds an average, or a note on the missing tasks; returns whether it was added."""
     lacking = [name for name, value in values.items() if value is None]
     if lacking:
         report.notes.append(f"{task} {metric}: not computed without {', '.join(lacking)}")
     else:
-        report.add(task, metric, _mean(values.values()), len(values))
+        report.add(task, metric, mean_by_seed(values.values()), len(values))
     return not lacking
 
 

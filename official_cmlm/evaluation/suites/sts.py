@@ -135,9 +135,10 @@ def _panel(task: str) -> tuple[str, str] | None:
 
 
 def _correlation_metrics(name: str, label: str) -> tuple[Metric, ...]:
+    of_pairs = {"main": True, "statistic": spearman} if name == "spearman" else {}
     return (
-        Metric(f"{name}_all", label, "× 100", "all pairs together", main=name == "spearman"),
-        Metric(name, label, "× 100", main=name == "spearman"),
+        Metric(f"{name}_all", label, "× 100", "all pairs together", **of_pairs),
+        Metric(name, label, "× 100", **of_pairs),
         Metric(f"{name}_mean", label, "× 100", "mean of the subsets"),
         Metric(f"{name}_wmean", label, "× 100", "mean of the subsets by size"),
     )
@@ -164,7 +165,8 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
 
     Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
     of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
-    and `average of <tasks>/spearman_average` where only some of them have a score.
+    and `average of <tasks>/spearman_average` where only some of them have a score, or over all
+    languages of `STS-B.*` and of `STS17.*`.
     """
     english: list[Task] = [_Year(year, data, options) for year in filter(options.has, YEARS)]
     for split in options.splits if options.has("STS-B") else ():
@@ -196,7 +198,9 @@ class _Pairs(Task):
         return {"": self._pairs.texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        _add_correlations(report, self.name, cosines(encode, self._pairs), self._pairs.gold)
+        found = cosines(encode, self._pairs)
+        report.predict(self.name, self._pairs, found)
+        _add_correlations(report, self.name, found, self._pairs.gold)
 
 
 @dataclasses.dataclass(eq=False)
@@ -223,9 +227,10 @@ class _Year(Task):
         return {"": sts.together(self._subsets).texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        total = sum(len(pairs.gold) for pairs in self._subsets.values())
+        every = sts.together(self._subsets)
         for metric, value in subset_correlations(encode, self._subsets).items():
-            report.add(self.name, metric, value, total)
+            report.add(self.name, metric, value, len(every.gold))
+        report.predict(self.name, every, cosines(encode, every))
         if self.options.subsets:
             for name, pairs in self._subsets.items():
                 found = cosines(encode, pairs)
@@ -233,7 +238,16 @@ class _Year(Task):
 
 
 def _average(options: Options, report: SuiteReport) -> None:
-    """Adds the papers' average of seven test sets, or one of fewer, named after them."""
+    """Adds the papers' average of seven test sets, or one of fewer, and means over languages."""
+    for name in ("STS17", *map(_benchmark, options.splits)):
+        languages = [
+            score.value
+            for score in report.scores
+            if score.task.startswith(f"{name}.") and score.metric == "spearman"
+        ]
+        if len(languages) > 1:
+            mean = float(np.mean(languages))
+            report.add(f"average of {name}.*", "spearman_average", mean, len(languages))
     values = {name: report.get(name, _main_metric(name)) for name in _AVERAGED}
     scored = {name: value for name, value in values.items() if value is not None}
     mean = float(np.mean(list(scored.values()))) if scored else 0.0

@@ -46,6 +46,14 @@ HINT = (
 _MOST_IN_NAME = 6
 # Languages of CMLM's Figure 3, in its order.
 _DRAWN = ("fr", "de", "ru", "es")
+# Groups of languages of which papers give means: those of multilingual USE besides English (LaBSE,
+# Feng et al. 2022), and XTREME's.
+_GROUPS = {
+    "macro14": "ar de es fr it ja ko nl pol pt ru th tr zh".split(),
+    "macro36": list(XTREME.values()),
+}
+# All languages of LASER's files.
+_ALL_LANGUAGES = 112
 _FILE = re.compile(r"tatoeba\.([^.-]+)-eng\.(?:\1|eng)")
 
 
@@ -106,7 +114,7 @@ _METRICS = (
 )
 RESULTS = SuiteResults(
     (*_METRICS, *(m.variant("_pcr", f"{m.detail}, component removed") for m in _METRICS)),
-    averages=r"macro|macro36",
+    averages=r"macro(14|36|112)?",
     bars=Bars(
         "Translations found as the nearest neighbour, by language",
         references=paper_rows("CMLM", "Table 5", "mBERT", "CMLM + BR"),
@@ -118,7 +126,8 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """Yields every language found in the folder, and unweighted means over languages.
 
     Tasks: XTREME's two-letter code, or the file's code for other languages; `macro`, the mean over
-    all scored languages; `macro36`, over XTREME's 36 if all are there. `count` is the number of
+    all scored languages; `macro14`, `macro36` and `macro112`, over LaBSE's 14, XTREME's 36
+    and LASER's 112 languages if all are there. `count` is the number of
     sentence pairs, for means the number of languages.
 
     Figures: `tatoeba_accuracy`; `embedding_map`, of the paper's four languages, or of the first
@@ -219,9 +228,11 @@ def _summarize(languages: list[_Language], there: int, is_part: bool, report: Su
         values = {task: metrics[name] for task, metrics in results.items() if name in metrics}
         if len(results) > 1 or not is_part:
             report.add(mean_name, name, float(np.mean(list(values.values()))), len(values))
-        if values.keys() >= set(XTREME.values()):
-            mean = float(np.mean([values[task] for task in XTREME.values()]))
-            report.add("macro36", name, mean, len(XTREME))
+        groups = _GROUPS | ({"macro112": list(values)} if len(values) == _ALL_LANGUAGES else {})
+        for group, members in groups.items():
+            if values.keys() >= set(members):
+                mean = float(np.mean([values[task] for task in members]))
+                report.add(group, name, mean, len(members))
     missing = sorted(set(XTREME.values()) - results.keys())
     if is_part:
         report.notes.append(

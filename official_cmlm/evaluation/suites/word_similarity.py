@@ -72,7 +72,7 @@ def _panel(task: str) -> tuple[str, str]:
 
 
 RESULTS = SuiteResults(
-    (Metric("spearman", "Spearman's ρ", "× 100", main=True),),
+    (Metric("spearman", "Spearman's ρ", "× 100", main=True, statistic=spearman),),
     averages=r"\w+\.average",
     panel=_panel,
     bars=Bars(
@@ -150,7 +150,9 @@ class _Words(Task):
         return {"": self.pairs.texts}
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
-        self.value = spearman(cosines(encode, self.pairs), self.pairs.gold)
+        found = cosines(encode, self.pairs)
+        report.predict(self.name, self.pairs, found)
+        self.value = spearman(found, self.pairs.gold)
         report.add(self.name, "spearman", self.value, len(self.pairs.gold))
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from official_cmlm.evaluation.data import language_codes
 from official_cmlm.evaluation.data.folder import DataFolder
-from official_cmlm.evaluation.scores import MissingData, SuiteReport
+from official_cmlm.evaluation.scores import MissingData, SuiteReport, mean_by_seed
 from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Summary, Task, paper_rows
 from official_cmlm.evaluation.suites import senteval as senteval_suite
 from official_cmlm.languages import is_language_tag
@@ -77,7 +77,7 @@ def _average(language: str, report: SuiteReport) -> None:
     if not found:
         return
     metric = "average" if found.keys() == set(senteval_suite.CMLM_TASKS) else "average_of_part"
-    report.add(language, metric, float(np.mean(list(found.values()))), len(found))
+    report.add(language, metric, mean_by_seed(found.values()), len(found))
     if metric != "average":
         report.notes.append(f"{language}: average_of_part over {', '.join(found)}")
 
@@ -90,18 +90,18 @@ def _mean(languages: Sequence[str], report: SuiteReport) -> None:
     scores = {name: found for name in languages if (found := _scores(name, report))}
     whole = {name for name in scores if scores[name].keys() == set(senteval_suite.CMLM_TASKS)}
     same = whole or (set(scores) if len(set(map(tuple, scores.values()))) == 1 else set())
-    inside = {n: float(np.mean(list(scores[n].values()))) for n in LANGUAGES if n in same}
+    inside = {n: mean_by_seed(scores[n].values()) for n in LANGUAGES if n in same}
     if inside:
         metric = "average" if len(inside) == len(LANGUAGES) and whole else "average_of_part"
-        report.add("mean", metric, float(np.mean(list(inside.values()))), len(inside))
+        report.add("mean", metric, mean_by_seed(inside.values()), len(inside))
         if metric != "average":
             report.notes.append(f"mean: average_of_part over {', '.join(inside)}")
 
 
-def _scores(language: str, report: SuiteReport) -> dict[str, float]:
-    """Returns the scores that enter a language's average, by task."""
+def _scores(language: str, report: SuiteReport) -> dict[str, np.ndarray]:
+    """Returns the scores that enter a language's average, by task, each `[seeds]`."""
     found = {
-        name: report.get(f"{language}.{name}", senteval_suite.main_metric(name))
+        name: report.by_seed(f"{language}.{name}", senteval_suite.main_metric(name))
         for name in senteval_suite.CMLM_TASKS
     }
     return {name: value for name, value in found.items() if value is not None}

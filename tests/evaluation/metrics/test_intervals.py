@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, estimate, paired
+from official_cmlm.evaluation.metrics.intervals import CONFIDENCE, bootstrap, estimate, paired
 
 
 def test_statistics_are_those_computed_by_hand():
@@ -25,3 +25,17 @@ def test_the_interval_holds_the_mean_as_often_as_it_says():
     samples = [estimate(dict(enumerate(row))) for row in rng.normal(3.0, 2.0, (2000, 4))]
     share = np.mean([abs(found.mean - 3.0) <= found.half for found in samples])
     assert abs(share - CONFIDENCE) < 3 * (0.95 * 0.05 / 2000) ** 0.5
+
+
+def test_a_paired_bootstrap_agrees_with_the_normal_approximation():
+    """Of a mean, and of a difference whose examples stay together: ±1.96 standard errors."""
+    rng = np.random.default_rng(2)
+    easy = rng.normal(size=400)
+    first, second = easy + rng.normal(0.1, 0.2, 400), easy + rng.normal(0.0, 0.2, 400)
+    for columns, values in (((first,), first), ((first, second), first - second)):
+        low, high = bootstrap(lambda a, b=0.0: float(np.mean(a - b)), *columns)
+        half = 1.96 * values.std(ddof=1) / 20
+        assert (low, high) == pytest.approx(
+            (values.mean() - half, values.mean() + half), abs=half / 6
+        )
+    assert bootstrap(np.mean, first) == bootstrap(np.mean, first)

@@ -115,6 +115,18 @@ def test_summary_of_many_tasks():
     assert tables.summary(mine, fewer).best == set()
 
 
+def test_summary_shows_the_score_after_component_removal():
+    """It stands below the score before, where there is one."""
+    shares = [score("all", f"share_own{end}", value) for end, value in (("", 90.0), ("_pcr", 40.0))]
+    mine = results(language_bias=suite(*shares), qnli=suite(score("dev", "auc", 70.0)))
+    rows = tables.summary(mine, results("other", language_bias=suite(shares[0]))).rows
+    assert [row[2:5] for row in rows] == [
+        ["neighbours in the query's language, %", "90.00", "90.00"],
+        ["neighbours in the query's language, %, component removed", "40.00", "–"],
+        ["area under the ROC curve × 100", "70.00", "–"],
+    ]
+
+
 def test_best_of_each_column_is_bold():
     """Printed values decide: equal ones are all bold, lower ones where lower is better."""
     text = "en_words_top_10k"
@@ -244,6 +256,16 @@ def test_compare_adds_a_row_and_differences():
     assert "## qnli" not in text
 
 
+def test_intervals_stand_in_brackets():
+    """Those of scores beside them, that of a difference to the second encoder beside it."""
+    mine = suite(score("STS-B", "spearman", 70.0) | {"interval": [68.123, 71.5]})
+    mine["scores"][0]["differences"] = {"f" * 16: [0.2, 1.8]}
+    other = results("other", sts=suite(score("STS-B", "spearman", 69.0)))
+    other["encoder"]["fingerprint"] = "f" * 16
+    row = tables.all_scores("sts", results(sts=mine), other).rows[0]
+    assert row[2:5] == ["70.00 [68.12, 71.50]", "69.00", "+1.00 [0.20, 1.80]"]
+
+
 def test_scores_of_different_examples_are_not_compared():
     """Where the counts differ, neither a best value nor a difference is shown."""
     mine = results(tatoeba=suite(score("macro", "accuracy_mean", 4.45, 1)))
@@ -312,7 +334,7 @@ def test_suites_that_only_others_have_are_named():
         ("sts", "average average|of|STS12+SICK-R", "all macro average-x STS-B.average mean"),
         ("senteval", "average average_of_chosen", "mean all MR average_x"),
         ("probing", "average average_of_chosen", "mean all"),
-        ("tatoeba", "macro macro36", "all mean macro3 average"),
+        ("tatoeba", "macro macro14 macro36 macro112", "all mean macro3 average"),
         ("xeval", "mean", "all macro average de.mean"),
         ("amazon", "mean", "all macro average"),
         ("language_bias", "all", "mean macro average"),

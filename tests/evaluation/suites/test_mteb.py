@@ -1,6 +1,7 @@
 """The adapter for mteb, called as both of its major versions do, and a stand-in for the package."""
 
 import enum
+import json
 import sys
 import types
 
@@ -10,7 +11,8 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.embedding_cache import CachedEncoder
-from official_cmlm.evaluation.encoding import EncoderError, prompted
+from official_cmlm.evaluation.encoding import EncoderError, OpenedEncoder, prompted
+from official_cmlm.evaluation.report import driver
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import mteb
 from official_cmlm.evaluation.suites.mteb import MtebEncoder, Options, main_scores
@@ -52,7 +54,7 @@ def _scores(name):
         "Splits": {"dev": [row], "test": [row | {"main_score": 0.9}]},
         "Empty": {},
     }[name]
-    return types.SimpleNamespace(scores=found)
+    return types.SimpleNamespace(scores=found, to_dict=lambda: {"task_name": name, "scores": found})
 
 
 @pytest.fixture
@@ -63,10 +65,13 @@ def mteb2(monkeypatch):
     class ModelMeta:
         @classmethod
         def create_empty(cls):
-            return "empty"
+            return cls()
+
+        def model_copy(self, update):
+            return update
 
     def run(model, tasks, cache="default"):
-        assert model.mteb_model_meta == "empty" and cache is None
+        assert set(model.mteb_model_meta) == {"name", "revision", "max_tokens"} and cache is None
         batches = [{"text": ["a", "bb"]}, {"text": ["ccc"]}]
         about = {"task_metadata": types.SimpleNamespace(name=tasks[0].name, type="STS")}
         model.encode(batches, hf_split="test", hf_subset="de", prompt_type=None, **about)
@@ -197,6 +202,20 @@ def test_version_2(tmp_path, mteb2):
         "Splits.test.de": 90.0,
     }
     assert {(score.metric, score.count) for score in report.scores} == {("main_score", 3)}
+
+
+def test_results_are_written_as_mteb_writes_them(tmp_path, mteb2):
+    """A file a task, with the description of the encoder, in a folder of its name and version."""
+    encoder = OpenedEncoder("org/model", "python", "0" * 16, _encode, max_seq_length=9)
+    options = {"mteb": Options(tasks=["One"])}
+    driver.run(encoder, "", "toy", tmp_path, tmp_path / "out", options)
+    folder = tmp_path / "out/mteb/org__model" / ("0" * 16)
+    assert json.loads((folder / "One.json").read_text()) == {
+        "task_name": "One",
+        "scores": {"test": [{"main_score": 0.5, "hf_subset": "de", "other": 3}]},
+    }
+    about = {"name": "org/model", "revision": "0" * 16, "max_tokens": 9}
+    assert json.loads((folder / "model_meta.json").read_text()) == about
 
 
 def test_prompts_that_were_used_are_told(tmp_path, mteb2):
