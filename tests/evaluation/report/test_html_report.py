@@ -151,13 +151,13 @@ class Checker(HTMLParser):
 
 @pytest.fixture(scope="module")
 def document():
-    """The report of one encoder with every figure."""
+    """Returns the report of one encoder with every figure."""
     return html_report(full())
 
 
 @pytest.fixture(scope="module")
 def comparison():
-    """The report of two."""
+    """Returns the report of two."""
     return html_report(full(), full("other"))
 
 

@@ -16,7 +16,7 @@ WORDS = ("cats", "dogs, black", 'a "bird"', "the sea", "blue sky", "old stone", 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Two encoders on 60 pairs, the second beside the first: their folders and results."""
+    """Scores two encoders on 60 pairs, the second beside the first; returns folder and results."""
     root = tmp_path_factory.mktemp("predictions")
     rng = np.random.default_rng(0)
     rows = [
@@ -60,7 +60,7 @@ def test_the_score_follows_from_the_file(runs):
 
 
 def test_intervals_agree_with_resampling_by_hand(runs):
-    """Of a score and of a paired difference, within what a thousand samples can tell."""
+    """Intervals of a score and of a paired difference, within what a thousand samples can tell."""
     root, results = runs
     (_, gold, first), (_, _, second) = (_predictions(root, name) for name in "ba")
     rng = np.random.default_rng(5)
