@@ -5,7 +5,7 @@ import functools
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -82,8 +82,7 @@ class CachedEncoder:
         self._folder = folder
         self._lock = contextlib.ExitStack()
         self._rows: dict[bytes, int] = {}
-        self._blocks: list[np.ndarray] = []
-        self._starts: list[int] = []
+        self._vectors = np.zeros([0, 0], np.float32)
         self.encoded = 0
         self.asked = 0
         self.seconds = 0.0
@@ -109,7 +108,7 @@ class CachedEncoder:
     @property
     def dimension(self) -> int | None:
         """Width of the vectors; None before the first one."""
-        return self._blocks[0].shape[1] if self._blocks else None
+        return self._vectors.shape[1] if self._rows else None
 
     def prepare(self, wanted: Iterable[tuple[str, Iterable[str]]]) -> None:
         """Embeds texts that later calls will ask for, all together, so that each batch is full.
@@ -146,60 +145,49 @@ class CachedEncoder:
         if not keys:
             width = self.dimension or self._encode[role]([""]).shape[1]
             return np.zeros([0, width], np.float32)
-        rows = np.array([self._rows[key] for key in keys])
-        return self._gather(rows)
-
-    def _gather(self, rows: np.ndarray) -> np.ndarray:
-        found = np.empty([len(rows), self._blocks[0].shape[1]], np.float32)
-        owner = np.searchsorted(self._starts, rows, side="right") - 1
-        for block in np.unique(owner):
-            mine = owner == block
-            found[mine] = self._blocks[block][rows[mine] - self._starts[block]]
-        return found
+        return np.array(self._vectors[[self._rows[key] for key in keys]])
 
     def _add(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        if self._blocks and vectors.shape[1] != self._blocks[0].shape[1]:
+        rows, width = len(self._rows), vectors.shape[1]
+        if rows and width != self.dimension:
             raise EncoderError(
-                f"the encoder returned vectors of width {vectors.shape[1]}, the stored ones have "
-                f"{self._blocks[0].shape[1]}; delete the stored embeddings"
+                f"the encoder returned vectors of width {width}, the stored ones have "
+                f"{self.dimension}; delete the stored embeddings"
             )
-        if self._folder is not None:
-            vectors = self._store(keys, vectors)
+        if self._folder is None:
+            vectors = np.concatenate([self._vectors, vectors]) if rows else vectors
+        else:
+            if not rows:
+                atomic_write_text(self._folder / "width", str(width))
+            # Vectors first: a vector without its hash is ignored, a hash without its vector is not.
+            for name, size, content in (
+                ("vectors.f32", 4 * width, vectors.tobytes()),
+                ("names.bin", _KEY_BYTES, b"".join(keys)),
+            ):
+                path = self._folder / name
+                path.touch()
+                # Bytes that an interrupted write left after the known rows are cut off.
+                os.truncate(path, rows * size)
+                with path.open("ab") as file:
+                    file.write(content)
+            vectors = np.memmap(self._folder / "vectors.f32", np.float32, "r").reshape(-1, width)
         self._extend(keys, vectors)
         self.encoded += len(keys)
 
-    def _store(self, keys: list[bytes], vectors: np.ndarray) -> np.ndarray:
-        """Appends to the files; returns the vectors memory-mapped from there."""
-        rows, width = len(self._rows), vectors.shape[1]
-        if not rows:
-            atomic_write_text(self._folder / "width", str(width))
-        # Vectors first: a vector without its hash is ignored, a hash without its vector is not.
-        for name, size, content in (
-            ("vectors.f32", 4 * width, vectors.tobytes()),
-            ("names.bin", _KEY_BYTES, b"".join(keys)),
-        ):
-            path = self._folder / name
-            path.touch()
-            # Bytes that an interrupted write left after the known rows are cut off.
-            os.truncate(path, rows * size)
-            with path.open("ab") as file:
-                file.write(content)
-        return _mapped(self._folder / "vectors.f32", rows, len(keys), width)
-
     def _extend(self, keys: list[bytes], vectors: np.ndarray) -> None:
-        start = len(self._rows)
-        self._starts.append(start)
-        self._blocks.append(vectors)
+        """Takes all vectors, of which `keys` are the last."""
+        self._vectors, new = vectors, vectors[len(self._rows) :]
         # A few rows tell, as a rule.
-        for rows in (vectors[:64], vectors):
-            self._all_equal = self._all_equal and bool((rows == self._blocks[0][0]).all())
-        self._rows.update(zip(keys, range(start, start + len(keys))))
+        for rows in (new[:64], new):
+            self._all_equal = self._all_equal and bool((rows == vectors[0]).all())
+        self._rows.update(zip(keys, range(len(self._rows), len(vectors))))
 
     def _load(self, folder: Path) -> None:
-        width_file = folder / "width"
-        vectors, names = folder / "vectors.f32", folder / "names.bin"
-        if not all(path.exists() for path in (width_file, vectors, names)):
-            for path in (width_file, vectors, names):
+        files = width_file, vectors, names = [
+            folder / name for name in ("width", "vectors.f32", "names.bin")
+        ]
+        if not all(path.exists() for path in files):
+            for path in files:
                 path.unlink(missing_ok=True)
             return
         try:
@@ -212,17 +200,9 @@ class CachedEncoder:
         os.truncate(vectors, rows * 4 * width)
         os.truncate(names, rows * _KEY_BYTES)
         if rows:
-            self._extend(list(_split(names.read_bytes())), _mapped(vectors, 0, rows, width))
-
-
-def _mapped(path: Path, start: int, rows: int, width: int) -> np.ndarray:
-    offset = 4 * width * start
-    return np.memmap(path, np.float32, mode="r", offset=offset, shape=(rows, width))
-
-
-def _split(names: bytes) -> Iterator[bytes]:
-    for start in range(0, len(names), _KEY_BYTES):
-        yield names[start : start + _KEY_BYTES]
+            hashes = names.read_bytes()
+            keys = [hashes[i : i + _KEY_BYTES] for i in range(0, len(hashes), _KEY_BYTES)]
+            self._extend(keys, np.memmap(vectors, np.float32, "r").reshape(-1, width))
 
 
 def _key(text: str, role: str = "") -> bytes:

@@ -65,11 +65,6 @@ def test_no_value():
             SuiteReport().add("a", "b", values, 1)
 
 
-def test_get_missing():
-    """None, not an error."""
-    assert SuiteReport().get("a", "b") is None
-
-
 def test_user_errors_become_failures():
     """Earlier scores stay, and later tasks run."""
     report = SuiteReport()
@@ -100,14 +95,6 @@ def test_faults_of_a_task():
         raise TypeError("a bug")
     assert report.failures == ["one: too few", "two: stopped by TypeError: a bug"]
     assert len(report.traces) == 1 and "TypeError: a bug" in report.traces[0]
-
-
-def test_a_block_without_a_name_is_the_whole_suite():
-    """Whoever runs the suite reports its errors."""
-    report = SuiteReport()
-    with pytest.raises(UserError, match="no folder"), report.task(""):
-        raise UserError("no folder")
-    assert report.unscored == []
 
 
 @pytest.mark.parametrize("error", [EncoderError("NaN"), KeyboardInterrupt()])
@@ -172,8 +159,3 @@ def test_nothing_cut_is_no_note():
         lengths.add("a", {"": ["9", "3"]})
         lengths.add("none", {"": []})
         assert lengths.notes() == [] and len(lengths.tasks) == tasks
-
-
-def test_progress_is_silent():
-    """The default shows nothing, and needs no setup."""
-    assert SuiteReport().progress("training", 3)(1) is None

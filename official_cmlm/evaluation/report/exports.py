@@ -18,21 +18,26 @@ _LATEX = {
 def csv_table(*parts: Results) -> str:
     """Returns a row for each score of the first encoder's suites, with the other encoders'.
 
+    Columns of an encoder: value, deviation over seeds, ends of the 95 % interval; empty if unknown.
+
     Args:
       *parts: for each encoder the content of a `results.json`.
     """
     names = tables.encoder_names(*parts)
     text = io.StringIO(newline="")
     rows = csv.writer(text, lineterminator="\n")
-    heads = [f"{name}{end}" for name in names for end in ("", " deviation")]
+    heads = [f"{name}{end}" for name in names for end in ("", " deviation", " low", " high")]
     rows.writerow(["suite", "task", "metric", "count", *heads])
     for suite in suite_names(*parts):
         found = [scores(part, suite) for part in shown(suite, parts)]
         for key in dict.fromkeys(key for part in found for key in part):
             each = [part.get(key, {}) for part in found]
             one = next(filter(None, each))
-            values = [score.get(name) for score in each for name in ("value", "deviation")]
-            rows.writerow([suite, one["task"], one["metric"], one["count"], *values])
+            row = [suite, one["task"], one["metric"], one["count"]]
+            for score in each:
+                row += [score.get("value"), score.get("deviation")]
+                row += score.get("interval") or [None, None]
+            rows.writerow(row)
     return text.getvalue()
 
 

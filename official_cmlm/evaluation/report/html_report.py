@@ -65,8 +65,8 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     every = [
         one
         for part in parts
-        for name in part.get("suites", {})
-        for one in _maps(part, name).values()
+        for ran in part.get("suites", {}).values()
+        for one in ran["figures"].get("embedding_map", {}).values()
     ]
     limits = figures.map_range(every)
     for name, part, color in zip(names, parts, figures.ENCODER_COLORS):
@@ -75,7 +75,7 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
         if shares := data.get("language_bias"):
             title = f"Language of the nearest neighbour, by language of the query{suffix}"
             drawn.append(figures.language_histograms(title, shares, color))
-        if maps := _maps(part, suite):
+        if maps := data.get("embedding_map"):
             title = f"Sentences and their English translations, coloured by language{suffix}"
             drawn.append(figures.embedding_map(title, maps, limits))
         if histograms := data.get("cosine_histogram"):
@@ -89,12 +89,6 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
     return drawn
-
-
-def _maps(part: Results, suite: str) -> dict[str, Any]:
-    """Returns a suite's maps; results of earlier versions have one, of another structure."""
-    found = part.get("suites", {}).get(suite, {}).get("figures", {}).get("embedding_map") or {}
-    return {k: v for k, v in found.items() if isinstance(v, dict) and "before" in v}
 
 
 def _bars(suite: str, parts: Sequence[Results]) -> list[figures.Chart]:
@@ -220,12 +214,8 @@ def _table(table: Table) -> str:
 
 
 def _encoders(names: Sequence[str], parts: Sequence[Results]) -> str:
-    """Renders the facts of the encoders; several get a column each, with their colours."""
+    """Renders the facts of the encoders, a column each, with their colours."""
     facts = [_facts(part) for part in parts]
-    if len(parts) == 1:
-        shown = {"Encoder": names[0]} | facts[0]
-        items = [f"<dt>{k}</dt><dd>{_text(value)}</dd>" for k, value in shown.items() if value]
-        return f"<dl>{''.join(items)}</dl>"
     heads = "".join(
         f'<th scope="col"><span class="swatch" style="background:{color}"></span>{_text(name)}</th>'
         for name, color in zip(names, figures.ENCODER_COLORS)

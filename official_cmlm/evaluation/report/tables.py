@@ -1,7 +1,7 @@
 """Tables of scores, as text: the main ones, all of them, and the papers' with own rows."""
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report import main_scores
@@ -85,11 +85,8 @@ def encoder_names(*parts: Results) -> list[str]:
         f"{name} ({encoder['fingerprint'][:8]})" if names.count(name) > 1 else name
         for name, encoder in zip(names, encoders)
     ]
-    seen: list[str] = []
-    for name in names:
-        number = 1 + names[: len(seen)].count(name)
-        seen.append(f"{name}, {number}" if number > 1 else name)
-    return seen
+    numbers = [1 + names[:i].count(name) for i, name in enumerate(names)]
+    return [f"{name}, {i}" if i > 1 else name for name, i in zip(names, numbers)]
 
 
 def summary(*parts: Results) -> Table | None:
@@ -172,14 +169,12 @@ def _compared(
 
 
 def _best_of_columns(table: PaperTable, rows: list[list[str]]) -> frozenset[tuple[int, int]]:
-    """Returns the best of each column, as printed; none among equal values or a single one."""
+    """Returns the best of each column, as printed."""
     best = set()
     for column, (_, score) in enumerate(table.columns, 1):
-        sign = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2]).better
-        values = {i: sign * float(r[column]) for i, r in enumerate(rows) if r[column] != MISSING}
-        # Nothing is best where nothing differs.
-        if len(set(values.values())) > 1 and sign:
-            best |= {(i, column) for i, value in values.items() if value == max(values.values())}
+        metric = declared(table.suite).metric((score or "").split("|")[0].rpartition("/")[2])
+        texts = {i: row[column] for i, row in enumerate(rows)}
+        best |= {(i, column) for i in _best(texts, metric)}
     return frozenset(best)
 
 
@@ -188,16 +183,25 @@ def _best_of_row(
 ) -> set[tuple[int, int]]:
     """Returns the best of several encoders' scores, as printed, in the columns from `first` on.
 
-    There is none among equal values, nor among scores of different examples.
+    There is none among scores of different examples.
     """
-    values = {
-        i: metric.better * float(_number(score["value"], metric.decimals))
+    if not _comparable(found):
+        return set()
+    texts = {
+        i: _number(score["value"], metric.decimals)
         for i, score in enumerate(found)
         if score and is_number(score["value"])
     }
-    if len(set(values.values())) < 2 or not metric.better or not _comparable(found):
-        return set()
-    return {(row, first + i) for i, value in values.items() if value == max(values.values())}
+    return {(row, first + i) for i in _best(texts, metric)}
+
+
+def _best(texts: Mapping[int, str], metric: Metric) -> list[int]:
+    """Returns the keys of the best numbers; none where nothing differs."""
+    values = {i: metric.better * float(text) for i, text in texts.items() if text != MISSING}
+    best = max(values.values(), default=0.0)
+    return (
+        [i for i, value in values.items() if value == best] if len(set(values.values())) > 1 else []
+    )
 
 
 def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:

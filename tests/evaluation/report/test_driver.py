@@ -131,29 +131,6 @@ def test_an_interrupted_suite_repeats_no_finished_task(data, tmp_path, monkeypat
     assert found["files"] == whole["files"]
 
 
-def test_a_language_that_was_finished_is_averaged_again(tmp_path, monkeypatch):
-    """A stop in the second language: averages stand once, as in a run without a stop."""
-    for language in ("de", "fr"):
-        toy.write_senteval(tmp_path / "data/xeval" / language)
-    settings, suites = ("xeval.tasks=[MR, CR, TREC]",), ("xeval",)
-    folder = tmp_path / "data"
-    whole = _run(toy.encode, folder, tmp_path / "whole", settings, suites)["suites"]["xeval"]
-    score, stop = senteval_suite._score, [5]
-
-    def until_stopped(task, *args):
-        stop[0] -= 1
-        if not stop[0]:
-            raise KeyboardInterrupt
-        return score(task, *args)
-
-    monkeypatch.setattr(senteval_suite, "_score", until_stopped)
-    with pytest.raises(KeyboardInterrupt):
-        _run(toy.encode, folder, tmp_path / "out", settings, suites)
-    found = _run(toy.encode, folder, tmp_path / "out", settings, suites)["suites"]["xeval"]
-    assert not found["failures"]
-    assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
-
-
 def test_what_failed_is_told_again(data, tmp_path):
     """Its notes once, a file that `strict` refuses in each run, lengths of all tasks."""
     path = data / "senteval/downstream/SST/binary/sentiment-train"
@@ -343,13 +320,6 @@ def test_a_fault_of_a_suite_spares_the_others(data, tmp_path, monkeypatch, capsy
     assert suites["sts"]["scores"]
 
 
-def test_strict(data, tmp_path):
-    """A file with another number of rows than published is an error then."""
-    suites = _run(Counting(), data, tmp_path / "out", FAST, strict=True)["suites"]
-    assert "MR: " in suites["senteval"]["failures"][0]
-    assert "60 rows, published with 5331" in suites["senteval"]["failures"][0]
-
-
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
@@ -516,25 +486,6 @@ def test_prompts_reach_the_suites(tmp_path):
     assert {score["task"] for score in found["scores"]} == {"mine", "yours", "macro"}
     assert any("'find: '" in note for note in found["notes"])
     assert "nDCG@10" in (tmp_path / "out/report.html").read_text()
-
-
-def test_cut_texts_are_told(tmp_path):
-    """Cut texts are counted by task, in the results and in a note; a resumed run agrees."""
-    _collection(tmp_path / "data/beir/mine")
-    encoder = OpenedEncoder(
-        *("toy", "python", "0123456789abcdef", toy.encode),
-        max_seq_length=3,
-        count_tokens=lambda texts: np.array([len(text.split()) for text in texts]),
-    )
-    options = driver.parse_options(["retrieval"], [])
-    paths = (tmp_path / "data", tmp_path / "out")
-    for _ in range(2):
-        found = driver.run(encoder, "toy", "toy", *paths, options)["suites"]["retrieval"]
-        lengths = {"texts": 4, "cut": 1, "tokens": 8, "tokens_cut": 1}
-        assert found["cut"] == {"mine": lengths}
-        wanted = "texts of more than 3 tokens were cut (--max_seq_length changes the length): "
-        assert f"{wanted}mine 1 of 4 texts (12 % of the tokens)" in found["notes"]
-        (tmp_path / "out/results.json").unlink()
 
 
 def _collection(folder):

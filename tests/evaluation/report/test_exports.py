@@ -11,7 +11,7 @@ from tests.evaluation.report.test_tables import results, score, suite
 def _parts():
     scores = [score("STS12", "spearman_all", 61.23456789, 3108), score("a, b", "spearman", 5.0)]
     mine = results("my_model & Söhne", sts=suite(*scores))
-    tested = score("STS12", "spearman_all", 60.0, 3108, 0.5)
+    tested = score("STS12", "spearman_all", 60.0, 3108, 0.5) | {"interval": [58.0, 62.0]}
     return mine, results("other", sts=suite(tested), qnli=suite(score("dev", "auc", 70.0)))
 
 
@@ -22,7 +22,8 @@ def test_csv_has_all_digits():
     assert rows[0] == {
         **{"suite": "sts", "task": "STS12", "metric": "spearman_all", "count": "3108"},
         **{"my_model & Söhne": "61.23456789", "my_model & Söhne deviation": ""},
-        **{"other": "60.0", "other deviation": "0.5"},
+        **{"my_model & Söhne low": "", "my_model & Söhne high": ""},
+        **{"other": "60.0", "other deviation": "0.5", "other low": "58.0", "other high": "62.0"},
     }
     assert rows[1]["other"] == ""
 

@@ -14,30 +14,10 @@ from official_cmlm.evaluation.report.html_report import charts, html_report
 from official_cmlm.evaluation.report.main_scores import Main, references
 from official_cmlm.evaluation.report.papers import paper_tables
 from official_cmlm.evaluation.suites import SUITES, declared
+from tests.evaluation.report.test_tables import results, score, suite
 
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 LANGUAGES = ["de", "en", "fr"]
-
-
-def score(task, metric, value, deviation=None):
-    fields = {"task": task, "metric": metric, "value": value, "count": 10}
-    return fields | {"deviation": deviation}
-
-
-def suite(*scores, **parts):
-    empty = {"figures": {}, "notes": [], "failures": [], "files": {}, "options": {}}
-    return {"scores": list(scores), "protocol": "", "seconds": 1.0, "seeds": []} | empty | parts
-
-
-def results(name="mine", **suites):
-    encoder = {"path": "/models/x", "fingerprint": "0123456789abcdef", "kind": "folder"}
-    return {
-        "encoder": encoder | {"dimension": 8, "name": name},
-        "data_dir": "/data",
-        "started": "2030-01-02T03:04:05+00:00",
-        "seconds": 61.0,
-        "suites": suites,
-    }
 
 
 def shares(own: float) -> dict:
@@ -363,7 +343,7 @@ def test_values_near_zero_are_no_zeros():
 def test_deviations_over_seeds():
     """A thin line from mean minus to mean plus the deviation, and a word about it."""
     mine = results(
-        senteval=suite(score("MR", "accuracy", 80.0, 1.5), score("CR", "accuracy", 70.0))
+        senteval=suite(score("MR", "accuracy", 80.0, deviation=1.5), score("CR", "accuracy", 70.0))
     )
     (chart,) = charts("senteval", mine)
     (axes,) = axes_of(chart)
@@ -492,14 +472,6 @@ def test_figures_before_only():
     for name in ("language_bias", "tatoeba"):
         section = text[text.index(f">{name}</h2>") :]
         assert "component removed" not in section[: section.index("</section>")]
-
-
-def test_maps_of_earlier_versions_are_left_out():
-    """A results.json that holds one map of another structure still makes a report."""
-    mine = full()
-    old = {"languages": LANGUAGES, "sentences": [0, 1, 2, 3], "before": points(5.0)}
-    mine["suites"]["language_bias"]["figures"]["embedding_map"] = old
-    assert len(charts("language_bias", mine)) == 1
 
 
 def test_maps_have_a_row_of_panels_a_language():
