@@ -147,12 +147,6 @@ def test_another_width_than_stored(tmp_path):
     assert encoder.seen == []
 
 
-def test_fine_tune_is_handed_on():
-    """None unless given."""
-    assert CachedEncoder(_Encoder()).fine_tune is None
-    assert CachedEncoder(_Encoder(), fine_tune=print).fine_tune is print
-
-
 def test_roles_are_kept_apart(tmp_path):
     """The same text has a vector of each role, also in the next run; no text is encoded twice."""
     calls = []

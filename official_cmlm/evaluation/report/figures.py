@@ -196,28 +196,19 @@ def _draw_series(
         for row, value, deviation in itertools.zip_longest(rows, series.values, series.deviations)
         if value is not None
     ]
+    places, values, deviations = zip(*there)
     drawn = axes.barh(
-        [row for row, _, _ in there],
-        [value for _, value, _ in there],
-        thick,
+        *(places, values, thick),
+        xerr=deviations if any(deviations) else None,
+        error_kw={"elinewidth": 0.9, "ecolor": INK},
         color=series.color,
         alpha=0.4 if series.is_faded else None,
     )
-    for row, value, deviation in there:
-        if deviation:
-            axes.plot([value - deviation, value + deviation], [row, row], color=INK, lw=0.9)
-        if decimals is not None:
-            # The page's colour keeps the number readable where a reference's line crosses it.
-            axes.annotate(
-                _number(value, decimals),
-                (max(0.0, value + deviation), row),
-                (3, 0),
-                textcoords="offset points",
-                va="center_baseline",
-                fontsize=8,
-                color=INK,
-                bbox={"facecolor": PAGE, "edgecolor": "none", "alpha": 0.75, "pad": 0.5},
-            )
+    if decimals is not None:
+        # The page's colour keeps the number readable where a reference's line crosses it.
+        box = {"facecolor": PAGE, "edgecolor": "none", "alpha": 0.75, "pad": 0.5}
+        texts = [_number(value, decimals) for value in values]
+        axes.bar_label(drawn, texts, padding=3, fontsize=8, color=INK, bbox=box)
     return drawn
 
 

@@ -157,18 +157,22 @@ def test_languages_are_those_of_the_folder(tmp_path):
     assert "35 of XTREME's 36" in note and " zh" in note and " sw" not in note
 
 
-def test_macro36_needs_all_and_leaves_out_others(tmp_path):
-    """With all 36 there is a mean over them, to which a 37th adds nothing."""
-    for code in XTREME:
+def test_means_over_groups_need_all_and_leave_out_others(tmp_path):
+    """With all 36 there is a mean over them, to which others add nothing; also of 14 and 112."""
+    for code in (*XTREME, "pol"):
         _write(tmp_path / "tatoeba", code, ["1 0", "0 1"], ["1 0", "0 1"])
     _write(tmp_path / "tatoeba", "xho", ["1 0", "0 1"], ["0 1", "1 0"])
     report = _run(tmp_path, pcr=False)
     assert report.get("macro36", "accuracy_mean") == 100.0
-    assert report.get("macro", "accuracy_mean") == pytest.approx(100 * 36 / 37)
-    assert not report.notes
+    assert report.get("macro14", "accuracy_mean") == 100.0
+    assert report.get("macro", "accuracy_mean") == pytest.approx(100 * 37 / 38)
+    assert not report.notes and report.get("macro112", "accuracy_mean") is None
+    for i in range(112 - 38):
+        _write(tmp_path / "tatoeba", f"x{i}", ["1 0", "0 1"], ["0 1", "1 0"])
+    assert _run(tmp_path, pcr=False).get("macro112", "accuracy_mean") == pytest.approx(3700 / 112)
     (tmp_path / "tatoeba/tatoeba.cmn-eng.cmn").unlink()
     report = _run(tmp_path, pcr=False)
-    assert report.get("macro36", "accuracy_mean") is None
+    assert report.get("macro36", "accuracy_mean") is report.get("macro14", "accuracy_mean") is None
     assert [one.task for one in report.missing] == ["zh"]
     assert report.notes[0].endswith(" missing: zh")
 

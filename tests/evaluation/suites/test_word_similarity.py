@@ -134,9 +134,7 @@ def test_texts_belong_to_their_tasks(tmp_path):
     """Also those of built pairs, so that texts that were cut are told by task."""
     _multilingual(tmp_path, ["en", "es", "fi"])
     report = SuiteReport()
-    found = read_tasks(
-        word_similarity.tasks(DataFolder(tmp_path), Options(), report), SuiteReport()
-    )
+    found = read_tasks(word_similarity.tasks(DataFolder(tmp_path), Options(), report), {})
     texts = {task.name: set(task.texts()[""]) for task in found if task.name}
     assert len(texts) == 6 and report.unscored == []
     assert texts["multi_simlex.en"] == {f"{w}{i}" for w in ("en", "x") for i in range(1, 9)}
