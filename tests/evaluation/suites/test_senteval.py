@@ -216,16 +216,19 @@ def test_declutr_averages(toy_data, tmp_path):
 
 
 def test_several_seeds_have_a_deviation(toy_data):
-    """Mean and standard deviation over seeds; the same seeds give the same numbers."""
+    """So have averages, of each seed's average; the same seeds give the same numbers."""
     runs = []
     for seeds in (1, 3, 3):
         report = SuiteReport()
-        options = Options(tasks=["SST5"], seeds=seeds)
+        options = Options(tasks=["SST5", "SST2"], seeds=seeds)
         toy.evaluate(senteval_suite, toy.encode, DataFolder(toy_data), options, report)
-        runs.append(report.scores[0])
-    assert runs[0].deviation is None
-    assert runs[1].deviation is not None
+        runs.append(report.scores)
+    assert runs[0][0].deviation is runs[0][-1].deviation is None
     assert runs[1] == runs[2]
+    tasks = [score.by_seed for score in runs[1] if score.metric == "accuracy"]
+    means = [(one + other) / 2 for one, other in zip(*tasks)]
+    assert len(means) == 3 and runs[1][-1].metric == "main_metrics"
+    assert runs[1][-1].deviation == pytest.approx(np.std(means, ddof=1))
 
 
 @pytest.mark.parametrize("configuration", senteval_suite.CONFIGURATIONS)
