@@ -128,15 +128,6 @@ def test_empty_list(tmp_path):
     assert CachedEncoder(_Encoder(), tmp_path)([]).shape == (0, 3)
 
 
-def test_lone_surrogates(tmp_path):
-    """Texts of invalid Unicode have names of their own in the store."""
-    texts = ["\ud800", "\udfff", "?"]
-    CachedEncoder(_Encoder(), tmp_path)(texts)
-    encoder = _Encoder()
-    assert np.array_equal(CachedEncoder(encoder, tmp_path)(texts), _vectors(texts))
-    assert encoder.seen == []
-
-
 def test_another_width_than_stored(tmp_path):
     """A folder of another encoder is told and left as it is."""
     CachedEncoder(_Encoder(), tmp_path)(["a"])
@@ -169,13 +160,6 @@ def test_roles_are_kept_apart(tmp_path):
         assert cached.roles["query"].prompt == "query"
         calls.clear()
         cached.close()
-
-
-def test_faults_of_a_role():
-    """The vectors of a role are checked as well."""
-    cached = CachedEncoder(_Encoder(), roles={"query": Role(lambda texts: np.ones([1, 2]))})
-    with pytest.raises(EncoderError, match="array of shape"):
-        for_role(cached, "query")(["a", "b"])
 
 
 @pytest.mark.parametrize("name", ["width", "names.bin", "vectors.f32"])

@@ -109,28 +109,6 @@ def test_all_texts_are_embedded_first(data, tmp_path):
     assert [len(text) for text in calls[0]] == sorted(map(len, calls[0]), reverse=True)
 
 
-def test_an_interrupted_suite_repeats_no_finished_task(data, tmp_path, monkeypatch):
-    """Tasks that were trained before a stop are not trained again; numbers are equal."""
-    whole = _run(toy.encode, data, tmp_path / "whole", FAST)["suites"]["senteval"]
-    trained, score = [], senteval_suite._score
-
-    def until_stopped(task, *args):
-        trained.append(task.name)
-        if stop and len(trained) == 2:
-            raise KeyboardInterrupt
-        return score(task, *args)
-
-    monkeypatch.setattr(senteval_suite, "_score", until_stopped)
-    stop = True
-    with pytest.raises(KeyboardInterrupt):
-        _run(toy.encode, data, tmp_path / "out", FAST)
-    stop = False
-    found = _run(toy.encode, data, tmp_path / "out", FAST)["suites"]["senteval"]
-    assert trained[0] not in trained[1:] and trained[1] == trained[2]
-    assert found["scores"] == whole["scores"] and found["notes"] == whole["notes"]
-    assert found["files"] == whole["files"]
-
-
 def test_what_failed_is_told_again(data, tmp_path):
     """Its notes once, a file that `strict` refuses in each run, lengths of all tasks."""
     path = data / "senteval/downstream/SST/binary/sentiment-train"
@@ -222,30 +200,38 @@ def test_a_suite_is_repeated_for_its_own_files(tmp_path):
 
 
 def test_a_task_is_trained_again_for_its_own_files_and_options(data, tmp_path, monkeypatch):
-    """Neither for an unrelated file, nor for a choice of other tasks, nor in a later command."""
-    trained, score = [], senteval_suite._score
-    monkeypatch.setattr(
-        senteval_suite,
-        "_score",
-        lambda task, *args: trained.append(task.name) or score(task, *args),
-    )
+    """Neither for an unrelated file nor for a choice of other tasks, nor after a stop."""
+    trained, stop, score = [], ["SST2"], senteval_suite._score
 
-    def run(tasks, *settings):
+    def counted(task, *args):
+        trained.append(task.name)
+        if task.name in stop:
+            stop.clear()
+            raise KeyboardInterrupt
+        return score(task, *args)
+
+    monkeypatch.setattr(senteval_suite, "_score", counted)
+
+    def run(tasks, *settings, output="out"):
         trained.clear()
         settings = (f"senteval.tasks={tasks}", *settings)
-        found = _run(toy.encode, data, tmp_path / "out", settings, ("senteval",))["suites"]
+        found = _run(toy.encode, data, tmp_path / output, settings, ("senteval",))["suites"]
         assert not found["senteval"]["failures"]
-        return trained, found["senteval"]["scores"]
+        return list(trained), found["senteval"]
 
-    assert run("MR,SST2")[0] == ["MR", "SST2"]
+    with pytest.raises(KeyboardInterrupt):
+        run("MR,SST2")
+    again, resumed = run("MR,SST2")
+    whole = run("MR,SST2", output="fresh")[1]
+    assert again == ["SST2"] and resumed | {"seconds": 0} == whole | {"seconds": 0}
     toy.write(data / "senteval/downstream/MR/notes.txt", ["unrelated"])
     assert run("MR,SST2")[0] == []
     assert run("SST2")[0] == [] and run("SICK-R,SST2,MR")[0] == ["SICK-R"]
     path = data / "senteval/downstream/SST/binary/sentiment-test"
     path.write_text("".join(path.read_text().splitlines(keepends=True)[:30]))
-    again, scores = run("SST2,MR")
+    again, found = run("SST2,MR")
     assert again == ["SST2"]
-    counts = {score["task"]: score["count"] for score in scores if score["metric"] == "accuracy"}
+    counts = {s["task"]: s["count"] for s in found["scores"] if s["metric"] == "accuracy"}
     assert counts == {"SST2": 30, "MR": 120}
     assert run("SST2", "senteval.seeds=2")[0] == ["SST2", "SST2"]
     assert run("SST2", "senteval.configuration=hub")[0] == ["SST2"]
@@ -354,18 +340,6 @@ def test_an_encoder_without_meaning(data, tmp_path):
     suites = _run(lambda texts: np.zeros([len(texts), 4]), data, tmp_path / "out", FAST)["suites"]
     for suite in suites.values():
         assert "the same vector for all texts" in suite["failures"][-1]
-
-
-def test_a_language_that_is_not_there(tmp_path):
-    """The others are scored; it is missing, with what there is."""
-    for side in ("deu", "eng"):
-        toy.write(tmp_path / f"data/tatoeba/v1/tatoeba.deu-eng.{side}", ["one", "two", "three"])
-    settings = ("tatoeba.languages=de,fra",)
-    folders = (tmp_path / "data", tmp_path / "out")
-    suite = _run(toy.encode, *folders, settings, suites=("tatoeba",))["suites"]["tatoeba"]
-    assert {score["task"] for score in suite["scores"]} == {"de"}
-    assert [one["task"] for one in suite["missing"]] == ["fra"] and not suite["failures"]
-    assert "it has deu" in suite["missing"][0]["hint"]
 
 
 def test_unknown_suite_and_results(tmp_path):

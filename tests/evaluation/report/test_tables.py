@@ -162,15 +162,6 @@ def test_printed_values_are_in_our_unit():
     assert next(row for row in rows if row[0] == "RoBERTa + Mirror")[1:3] == ["64.6", "78.7"]
 
 
-def test_an_empty_value_of_a_paper_is_a_dash():
-    """A value that the paper does not give is a dash, too."""
-    scores = [score(language, "average", 80.0) for language in ("bg", "de")]
-    rows = section(tables.markdown(results(xeval=suite(*scores))), "CMLM, Table 4")
-    assert rows[0] == ["Model", "bg", "de"]
-    assert next(row for row in rows if row[0] == "mUSE")[1] == "–"
-    assert rows[2][2].strip("*") == "80.0"
-
-
 def test_configuration_stands_beside_own_rows():
     """Wherever a row is compared with a paper's; results of before say nothing."""
     part = suite(score("MR", "accuracy", 81.2)) | {"configuration": "fast: 5 folds, 1 seed"}
@@ -342,15 +333,6 @@ def test_averages_are_known_by_their_suite(name, averages, others):
     assert not any(declared(name).is_average(task) for task in others.split())
 
 
-def test_a_data_set_called_all_is_scored_like_others():
-    """It is a row of the summary among the data sets, and does not stand for them."""
-    names = ["all", "average-prices", *(f"d{i}" for i in range(7)), "macro"]
-    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names)))
-    assert [row[1] for row in tables.summary(mine).rows] == ["macro"]
-    mine = results(retrieval=suite(*(score(name, "ndcg_at_10", 9.0) for name in names[:-1])))
-    assert [row[1] for row in tables.summary(mine).rows] == names[:-1]
-
-
 METRICS = {
     ("senteval", "accuracy"): "accuracy, %",
     ("senteval", "dev_pearson"): "Pearson's r × 100, development set",
@@ -369,21 +351,6 @@ def test_metrics_are_told_in_words(name, metric):
     """Quantity and unit, not the name that results.json has; an unknown metric keeps it."""
     mine = results(**{name: suite(score("d", metric, 5.0))})
     assert tables.all_scores(name, mine).rows[0][1] == METRICS[name, metric]
-
-
-def test_five_encoders():
-    """Each has a column and a row; a difference would need two."""
-    parts = [
-        results(name, sts=suite(score("STS12", "spearman_all", 50.0 + i)))
-        for i, name in enumerate("abcde")
-    ]
-    text = tables.markdown(*parts)
-    assert text.startswith("# Evaluation of a, b, c, d and e\n")
-    header, _, row = section(text, "All scores")
-    assert header == ["Task", "Metric", *"abcde", "Count"]
-    assert row[2:] == ["50.00", "51.00", "52.00", "53.00", "**54.00**", "10"]
-    rows = section(text, "CMLM, Table 2")
-    assert [row[0] for row in rows[2:7]] == [f"*{name}*" for name in "abcde"]
 
 
 def test_encoders_of_one_name_are_told_apart():
