@@ -136,7 +136,7 @@ def main(argv: list[str]) -> int:
     for name, suite in found.items():
         for line in tables.missing_lines(suite["missing"]):
             print(f"no data: {name}: {line}")
-    summary = tables.summary(results)
+    summary = tables.summary(results | {"suites": found})
     for suite, task, metric, value, _ in summary.rows[:_MOST_PRINTED] if summary else ():
         print(f"{suite:16s} {task:24s} {value:>8s}  {metric}")
     if summary and len(summary.rows) > _MOST_PRINTED:

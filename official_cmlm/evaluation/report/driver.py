@@ -206,8 +206,8 @@ def run(
             if suite in runs:
                 suite_run = runs.pop(suite)
                 found = suite_run.score(encode)
-                for name, content in suite_run.documents.items():
-                    _write_json(output_dir / name, content)
+                for place, content in suite_run.documents.items():
+                    _write_json(output_dir / place, content)
                 has_earlier = bool(known.get(suite, {}).get("scores"))
                 kept = refused if has_earlier and not found["scores"] else known
                 kept[suite] = found
