@@ -28,7 +28,7 @@ def test_the_interval_holds_the_mean_as_often_as_it_says():
 
 
 def test_a_paired_bootstrap_agrees_with_the_normal_approximation():
-    """Of a mean, and of a difference whose examples stay together: ±1.96 standard errors."""
+    """A mean and a paired difference have the intervals of ±1.96 standard errors."""
     rng = np.random.default_rng(2)
     easy = rng.normal(size=400)
     first, second = easy + rng.normal(0.1, 0.2, 400), easy + rng.normal(0.0, 0.2, 400)

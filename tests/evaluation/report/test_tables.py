@@ -240,7 +240,7 @@ def test_compare_adds_a_row_and_differences():
 
 
 def test_intervals_stand_in_brackets():
-    """Intervals of scores and of a difference to the second encoder stand beside them."""
+    """Scores and the difference to the second encoder are followed by their intervals."""
     mine = suite(score("STS-B", "spearman", 70.0) | {"interval": [68.123, 71.5]})
     mine["scores"][0]["differences"] = {"f" * 16: [0.2, 1.8]}
     other = results("other", sts=suite(score("STS-B", "spearman", 69.0)))
