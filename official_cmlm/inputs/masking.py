@@ -22,6 +22,10 @@ class MaskTokens:
     replaced by `[MASK]`, 10 % by a random vocabulary entry that is not a special token, and 10 %
     are unchanged (Devlin et al. 2019, §3.1).
 
+    With `bernoulli`, each token is chosen with probability `rate`, independently of the others, as
+    in Hugging Face's collator, which DeCLUTR's and DiffCSE's code took over: a sequence may have no
+    prediction, and of more than `max_predictions` a random part is kept.
+
     Attributes:
       source: name of the sequence to copy, e.g. `second`.
       target: name of the masked copy in the batch.
@@ -30,6 +34,7 @@ class MaskTokens:
       special: ids of the special tokens.
       stream: number of a random stream; masked copies of one example need different streams to
         draw different masks.
+      bernoulli: see above.
     """
 
     source: str
@@ -38,6 +43,7 @@ class MaskTokens:
     max_predictions: int
     special: SpecialIds
     stream: int = 0
+    bernoulli: bool = False
 
     def __call__(self, batch: Batch) -> Batch:
         """Args: `batch[source]` with `input_word_ids` int32 `[batch, seq]`, `batch["key"]` int64.
@@ -85,9 +91,14 @@ class MaskTokens:
         scores = hashing.uniform(keys, tf.shape(candidates)[1], hashing.SALT_MASK_SELECT)
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
-        # In float64 the product rounds as in exact arithmetic, also where it ends in .5.
-        wanted = tf.cast(tf.round(tf.cast(lengths, tf.float64) * self.rate), tf.int32)
-        wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
+        if self.bernoulli:
+            # Those that are drawn are the tokens of the largest scores.
+            drawn = tf.reduce_sum(tf.cast(scores >= 1 - self.rate, tf.int32), axis=1)
+            wanted = tf.minimum(drawn, self.max_predictions)
+        else:
+            # In float64 the product rounds as in exact arithmetic, also where it ends in .5.
+            wanted = tf.cast(tf.round(tf.cast(lengths, tf.float64) * self.rate), tf.int32)
+            wanted = tf.minimum(tf.clip_by_value(wanted, 1, self.max_predictions), available)
         _, chosen = tf.math.top_k(scores, k=slots)
         real = tf.range(slots)[tf.newaxis, :] < wanted[:, tf.newaxis]
         # Unused slots sort after the real ones.
@@ -97,7 +108,8 @@ class MaskTokens:
     def _slots(self, length: tf.Tensor) -> tf.Tensor:
         """Returns the most predictions of a sequence that is padded to `length`."""
         # A fraction of .5 can be rounded up; `[CLS]` and `[SEP]` are never predicted.
-        slots = tf.cast(tf.floor(tf.cast(length, tf.float64) * self.rate + 0.5), tf.int32)
+        rate = 1.0 if self.bernoulli else self.rate
+        slots = tf.cast(tf.floor(tf.cast(length, tf.float64) * rate + 0.5), tf.int32)
         slots = tf.clip_by_value(slots, 1, self.max_predictions)
         return tf.minimum(slots, tf.maximum(length - 2, 1))
 

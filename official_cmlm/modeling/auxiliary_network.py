@@ -96,6 +96,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         output_positions: tf.Tensor | None = None,
         training: bool | None = None,
         stream: DropoutStream | None = None,
+        views: int = 1,
     ) -> tf.Tensor:
         """Returns outputs to predict masked tokens from.
 
@@ -105,6 +106,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
           output_positions: the only ones whose outputs are read, int32 `[batch, n]`. Default: all.
           training: whether the fusion blocks' dropout is on.
           stream: source of the dropout masks; see `modeling.dropout`.
+          views: number of views of the same examples that are concatenated in the batch.
 
         Returns:
           float `[batch, seq, hidden]`; the positions are those of the inputs, or `[batch, n, …]`.
@@ -116,7 +118,7 @@ class AuxiliaryNetwork(tf_keras.layers.Layer):
         lexical = tf.stop_gradient(tf.cast(lexical, vectors.dtype))
         hidden = tf.concat([vectors[:, tf.newaxis], lexical[:, 1:]], axis=1)
         mask = features["input_mask"][:, tf.newaxis]
-        with DropoutMode(stream=stream).active():
+        with DropoutMode(views, stream=stream).active():
             for block in self.fusion:
                 positions = output_positions if block is self.fusion[-1] else None
                 hidden = block_at(block, hidden, mask, positions, training, self._recompute)

@@ -2,7 +2,7 @@
 
 Every document gives A anchors with P positives each; an anchor's counterpart is the mean of its
 positives' vectors; NT-Xent over the 2AN vectors of N documents, in both directions, plus the masked
-language model's loss on the anchors. The contrastive inputs are not masked.
+language model's loss on the anchors.
 """
 
 import dataclasses
@@ -37,6 +37,7 @@ from official_cmlm.objectives.masked_prediction import (
     MASKED_METRICS,
     MaskingConfig,
     at_predictions,
+    end_to_end,
     num_masked,
     predict_masked,
 )
@@ -176,7 +177,7 @@ class Declutr(Objective):
         return {
             "anchors": anchors,
             "positives": tf.reshape(tf.reduce_mean(by_anchor, axis=1), [-1, width]),
-            **self.config.texts(_end_to_end([features[f"anchor_{a}"] for a in range(num_anchors)])),
+            **self.config.texts(end_to_end([features[f"anchor_{a}"] for a in range(num_anchors)])),
         }
 
     def compare(self, vectors: Vectors) -> ObjectiveOutput | None:
@@ -194,7 +195,7 @@ class Declutr(Objective):
         if not self.config.mlm_weight:
             return None
         outputs = self._encode_masked(features, encode)["sequence_output"]
-        masked = _end_to_end(self._masked(features))
+        masked = end_to_end(self._masked(features))
         if self._compares_masked(encode):
             positions = masked["masked_lm_positions"]
             outputs = tf.gather(outputs, positions, axis=1, batch_dims=1)
@@ -224,8 +225,3 @@ class Declutr(Objective):
 
     def _masked(self, features: dict) -> list[dict]:
         return [features[f"anchor_{a}_masked"] for a in range(self.config.num_anchors)]
-
-
-def _end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
-    """Joins several batches of the same features into one."""
-    return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}

@@ -3,7 +3,8 @@
 Chuang et al. 2022, "DiffCSE: Difference-based Contrastive Learning for Sentence Embeddings", which
 CMLM-CSE trained for its Table 1. A frozen generator fills in the masked tokens of a sentence; a
 second network, which sees the sentence vector h, says of each token whether it is the original one.
-L = L_contrast + λ · L_rtd.
+L = L_contrast + λ · L_rtd. The paper's code (github.com/voidism/DiffCSE, `diffcse/models.py`) does
+so with both views, `detection: reference`.
 """
 
 import dataclasses
@@ -34,9 +35,10 @@ from official_cmlm.objectives.contrastive import (
     ContrastiveConfig,
     check_weights,
 )
-from official_cmlm.objectives.masked_prediction import MaskingConfig, at_predictions
+from official_cmlm.objectives.masked_prediction import MaskingConfig, at_predictions, end_to_end
 from official_cmlm.validation import OneOf, at_least, between
 
+DETECTIONS = ("masked", "reference")
 REPLACED_METRICS = {"replaced_token_loss": LOWER, "replaced_token_accuracy": HIGHER}
 
 
@@ -49,6 +51,12 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
       replaced_token_weight: λ of the replaced-token loss. Default 0.005, theirs for BERT base. 0
         is SimCSE.
       contrastive_weight: factor of the contrastive loss. Default 1.
+      detection: `masked` (default): one masking of the first view, of which the generator fills in
+        masked places only, without dropout; the loss is a mean over real tokens but the first.
+        `reference`, as their code: both views have a masking each and are judged with their own h;
+        the generator, with dropout on, replaces all tokens but the first by its most likely ones;
+        the loss is a mean over all positions, the first and padding included, which are never
+        replaced.
       lexical_layers, fusion_layers: of the network that finds replaced tokens, as in `cmlm_cse`.
         Defaults 8 and 3. Theirs is a whole BERT that is trained, with h in the place of `[CLS]` of
         its input.
@@ -60,6 +68,7 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.3
     replaced_token_weight: Annotated[float, at_least(0)] = 0.005
     contrastive_weight: Annotated[float, at_least(0)] = 1.0
+    detection: Annotated[str, OneOf(DETECTIONS)] = "masked"
     lexical_layers: Annotated[int, at_least(1)] = 8
     fusion_layers: Annotated[int, between(1, 1024)] = 3
     conditioning: Annotated[str, OneOf(tuple(CONDITIONINGS))] = "projected"
@@ -77,7 +86,17 @@ class DiffCseConfig(MaskingConfig, ContrastiveConfig):
         return self.needs_language_model_head()
 
     def augments(self, special: SpecialIds) -> list[Augment]:
-        return [self.masked_copy("first", special)] if self.replaced_token_weight else []
+        if not self.replaced_token_weight:
+            return []
+        return [
+            self.masked_copy(name, special, stream=number)
+            for number, name in enumerate(self.judged_views)
+        ]
+
+    @property
+    def judged_views(self) -> tuple[str, ...]:
+        """Names of the views in which replaced tokens are looked for."""
+        return ("first", "second") if self.detection == "reference" else ("first",)
 
 
 @register("diff_cse")
@@ -128,19 +147,25 @@ class DiffCse(Contrastive):
     def predict(self, features: dict, encode: Encode, vectors: Vectors) -> Prediction | None:
         if self.auxiliary is None:
             return None
-        original = features["first"]["input_word_ids"]
-        filled = self.fill_in(features["first"], features["first_masked"])
+        names = self.config.judged_views
+        original = end_to_end([features[name] for name in names])
+        masked = end_to_end([features[f"{name}_masked"] for name in names])
+        filled = self.fill_in(original, masked, encode)
+        conditions = ["first", "second"]
+        if self.config.conditioning == "vector":
+            conditions = ["sentence", "second_sentence"]
         outputs = self.auxiliary(
-            {**features["first"], "input_word_ids": filled},
-            vectors[CONDITIONINGS[self.config.conditioning]],
+            {**original, "input_word_ids": filled},
+            tf.concat([vectors[name] for name in conditions[: len(names)]], axis=0),
             training=encode.training,
             stream=encode.stream("auxiliary"),
+            views=len(names),
         )
         logits = self.is_original(tf.cast(outputs, tf.float32))[:, :, 0]
-        weights = _judged(features)
-        is_original = tf.cast(filled == original, tf.float32)
+        is_original = tf.cast(filled == original["input_word_ids"], tf.float32)
         losses = tf.nn.sigmoid_cross_entropy_with_logits(is_original, logits)
         right = tf.cast((logits > 0) == (is_original > 0), tf.float32)
+        weights = self._weights(features)
         total, weight = tf.reduce_sum(losses * weights), tf.reduce_sum(weights)
         metrics = {
             "replaced_token_loss": (total, weight),
@@ -148,20 +173,40 @@ class DiffCse(Contrastive):
         }
         return Prediction(total, weight, metrics)
 
-    def fill_in(self, original: dict, masked: dict) -> tf.Tensor:
-        """Fills each masked place of the sentences with the generator's most likely token.
+    def fill_in(self, original: dict, masked: dict, encode: Encode) -> tf.Tensor:
+        """Puts the generator's most likely tokens into the sentences; see `detection`.
 
         Args:
-          original: the encoder's inputs, int32 `[batch, seq]`.
+          original: the encoder's inputs, int32 `[batch, seq]`; of both views end to end.
           masked: features that `MaskTokens` made of them.
+          encode: whose dropout the generator has in training, if it has dropout.
 
         Returns:
           int32 `[batch, seq]`; no gradient flows through it.
         """
+        ids = original["input_word_ids"]
+        if self.config.detection == "reference":
+            outputs = self.generator(
+                masked,
+                training=encode.training,
+                views=len(self.config.judged_views),
+                stream=encode.stream("generator"),
+            )["sequence_output"]
+            return tf.where(_real_but_first(original), self._most_likely(outputs), ids)
         outputs = self.generator(at_predictions(masked), training=False)["sequence_output"]
-        slots = tf.shape(masked["masked_lm_ids"])
+        # Slots that are not used point to the first token, which stays as it is.
+        places = masked["masked_lm_positions"]
+        kept = tf.gather(ids, places, batch_dims=1)
+        likely = tf.where(masked["masked_lm_weights"] > 0, self._most_likely(outputs), kept)
+        slots = tf.shape(places)
+        rows = tf.repeat(tf.range(slots[0])[:, tf.newaxis], slots[1], axis=1)
+        return tf.tensor_scatter_nd_update(ids, tf.stack([rows, places], axis=2), likely)
+
+    def _most_likely(self, outputs: tf.Tensor) -> tf.Tensor:
+        """Returns the generator's most likely token for each of its outputs: int32 `[batch, n]`."""
+        shape = tf.shape(outputs)[:2]
         flat = tf.reshape(outputs, [1, -1, outputs.shape[-1]])
-        everywhere = tf.range(slots[0] * slots[1])[tf.newaxis]
+        everywhere = tf.range(shape[0] * shape[1])[tf.newaxis]
         block_size = self.config.vocabulary_block_size
         if block_size:
             factors = self.generator_head(flat, masked_positions=everywhere, factors=True)
@@ -169,27 +214,26 @@ class DiffCse(Contrastive):
         else:
             logits = self.generator_head(flat, masked_positions=everywhere)[0]
             likely = tf.argmax(logits, axis=-1, output_type=tf.int32)
-        likely = tf.reshape(likely, slots)
-        # Slots that are not used point to the first token, which stays as it is.
-        places = masked["masked_lm_positions"]
-        kept = tf.gather(original["input_word_ids"], places, batch_dims=1)
-        likely = tf.where(masked["masked_lm_weights"] > 0, likely, kept)
-        rows = tf.repeat(tf.range(slots[0])[:, tf.newaxis], slots[1], axis=1)
-        return tf.stop_gradient(
-            tf.tensor_scatter_nd_update(
-                original["input_word_ids"], tf.stack([rows, places], axis=2), likely
-            )
-        )
+        return tf.stop_gradient(tf.reshape(likely, shape))
+
+    def _weights(self, features: dict) -> tf.Tensor:
+        """Returns the weight of each position's answer: float32 `[batch, seq]`, of all views."""
+        views = end_to_end([features[name] for name in self.config.judged_views])
+        if self.config.detection == "reference":
+            return tf.ones_like(views["input_mask"], tf.float32)
+        return tf.cast(_real_but_first(views), tf.float32)
 
     def num_predictions(self, features: dict) -> tf.Tensor:
-        return tf.constant(0.0) if self.auxiliary is None else tf.reduce_sum(_judged(features))
+        if self.auxiliary is None:
+            return tf.constant(0.0)
+        return tf.reduce_sum(self._weights(features))
 
     @property
     def prediction_weight(self) -> float:
         return self.config.replaced_token_weight
 
 
-def _judged(features: dict) -> tf.Tensor:
-    """Returns 1 for each real token but the first, which h replaces: float32 `[batch, seq]`."""
-    real = tf.cast(features["first"]["input_mask"], tf.float32)
+def _real_but_first(inputs: dict) -> tf.Tensor:
+    """Returns which tokens are real and not the first, which h replaces: bool `[batch, seq]`."""
+    real = inputs["input_mask"] > 0
     return tf.concat([tf.zeros_like(real[:, :1]), real[:, 1:]], axis=1)

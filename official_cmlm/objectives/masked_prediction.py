@@ -29,6 +29,9 @@ class MaskingConfig(ObjectiveConfig):
         (Devlin et al. 2019, §3.1).
       max_predictions: most predictions a sequence. Default 77: 0.15 of 512, rounded as in
         BERT's release.
+      bernoulli_masking: choose each token with probability `masking_rate` (DeCLUTR's and DiffCSE's
+        code), not exactly so many of a sequence (default). `max_predictions` should then be well
+        above the mean.
       vocabulary_block_size: entries of the vocabulary whose logits are computed at a time, forward
         and backward; 0 (default): all. Loss, gradients and accuracy do not change, but logits
         `[predictions, vocabulary]` are never in memory whole. The backward pass computes them
@@ -37,6 +40,7 @@ class MaskingConfig(ObjectiveConfig):
 
     masking_rate: Annotated[float, between(0, 1, above_low=True)] = 0.15
     max_predictions: Annotated[int, between(1, 1 << 20)] = 77
+    bernoulli_masking: bool = False
     vocabulary_block_size: Annotated[int, between(0, 1 << 24)] = 0
 
     removed_fields: ClassVar[dict[str, tuple]] = {"max_predictions_share": (1.0,)}
@@ -50,12 +54,18 @@ class MaskingConfig(ObjectiveConfig):
             self.max_predictions,
             special,
             stream=stream,
+            bernoulli=self.bernoulli_masking,
         )
 
 
 def at_predictions(masked: dict[str, tf.Tensor]) -> dict[str, tf.Tensor]:
     """Returns the encoder's inputs for features of `MaskTokens`: only slots' outputs are read."""
     return {**masked, "output_positions": masked["masked_lm_positions"]}
+
+
+def end_to_end(batches: list[dict[str, tf.Tensor]]) -> dict[str, tf.Tensor]:
+    """Joins several batches of the same features into one."""
+    return {name: tf.concat([b[name] for b in batches], axis=0) for name in batches[0]}
 
 
 def predict_masked(objective: Objective, outputs: tf.Tensor, masked: dict) -> Prediction:

@@ -23,8 +23,8 @@ ROWS = st.lists(
 RATES = st.sampled_from([0.15, 0.313, 0.5, 0.8, 1.0])
 
 
-def _mask(batch, rate=0.313, maximum=80):
-    return MaskTokens("text", "masked", rate, maximum, SPECIAL)(batch)
+def _mask(batch, rate=0.313, maximum=80, **options):
+    return MaskTokens("text", "masked", rate, maximum, SPECIAL, **options)(batch)
 
 
 def _numpy(batch):
@@ -92,6 +92,17 @@ def test_nothing_to_mask():
     assert masked["masked_lm_weights"].sum(axis=1).tolist() == [0, 0, 1]
     assert masked["input_word_ids"][:2].tolist() == [row + [0] * (9 - len(row)) for row in rows[:2]]
     assert _chosen(masked)[2][1][0] == 10
+
+
+def test_bernoulli_draws_keep_a_random_part_of_too_many():
+    """At most `max_predictions`, of all places; special tokens are never drawn."""
+    rows = [wrap([10] * 20)] * 200 + [wrap([]), wrap([SPECIAL.unknown])]
+    batch = make_batch(rows, 24)
+    masked = [_chosen(_numpy(_mask(batch, 0.9, most, bernoulli=True))) for most in (22, 5)]
+    for every, kept in zip(*masked):
+        assert kept.keys() <= every.keys() and len(kept) == min(len(every), 5)
+    assert {place for row in masked[1] for place in row} == {*range(1, 21)}
+    assert masked[0][-2:] == [{}, {}]
 
 
 @pytest.mark.parametrize("rate", [0.15, 0.2, 0.3, 0.313])

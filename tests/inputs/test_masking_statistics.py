@@ -39,6 +39,25 @@ def _close(counts, deviations=5):
     return abs(_chi_square(counts) - free) < deviations * math.sqrt(2 * free)
 
 
+def test_bernoulli_draws():
+    """Each token is drawn alone, so counts of a row and of a place are binomial."""
+    rows, length, rate = 4000, 20, 0.3
+    batch = make_batch([[SPECIAL.cls, *[50] * length, SPECIAL.sep]] * rows, length + 2)
+    mask = MaskTokens("text", "masked", rate, length, SPECIAL, bernoulli=True)
+    masked = mask(batch)["masked"]
+    weights, places = (masked[f"masked_lm_{n}"].numpy() for n in ("weights", "positions"))
+    counts = np.bincount(weights.sum(axis=1).astype(int), minlength=length + 1)
+    expected = [math.comb(length, n) * rate**n * (1 - rate) ** (length - n) for n in range(21)]
+    # From 2 to 11 of a row; the tails are too rare for the test.
+    expected, counts = rows * np.array(expected)[2:12], counts[2:12]
+    assert ((counts - expected) ** 2 / expected).sum() < 10 + 5 * math.sqrt(20)
+    drawn = np.zeros([rows, length])
+    drawn[np.nonzero(weights)[0], places[weights > 0] - 1] = 1
+    assert abs(drawn.mean(axis=0) - rate).max() < 5 * math.sqrt(rate * (1 - rate) / rows)
+    # Whether one token is drawn says nothing about its neighbour.
+    assert abs(np.corrcoef(drawn.T)[np.triu_indices(length, 1)]).max() < 5 / math.sqrt(rows)
+
+
 def test_80_10_10():
     """80 % of the chosen tokens are [MASK], 10 % random, 10 % unchanged."""
     ids, positions, weights = _masked(50, 100, 400, 0.5, SPECIAL)

@@ -12,6 +12,7 @@ from official_cmlm.training.task import SentenceEncoderTask
 from tests.modeling import helpers
 from tests.modeling.helpers import oracle_head, randomize
 from tests.oracles import cmlm_numpy
+from tests.training.all_objectives import batch_of
 from tests.training.helpers import by_objective, task_config
 
 # Weight decay on everything, so that what is not trained would move all the same.
@@ -30,6 +31,15 @@ def make_task(folder, name, config, encoder=None, **overrides):
 def first_batch(task):
     """Returns the first training batch of the task's only objective, as it reads it."""
     (batch,) = by_objective(next(iter(task.build_inputs(task.task_config.train_data)))).values()
+    return batch
+
+
+def make_batch(task, count=8, start=0):
+    """Returns examples of the task's records as a batch for its only objective.
+
+    The features are those of `first_batch`, without the seconds that a pipeline takes to start.
+    """
+    (batch,) = batch_of(task, next(iter(task.chosen)), count, start).values()
     return batch
 
 

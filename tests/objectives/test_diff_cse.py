@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from experiments import registry
 from official_cmlm.objectives.diff_cse import DiffCseConfig
 from tests.modeling.helpers import NUM_HEADS, randomize
 from tests.objectives.helpers import (
+    Spy,
     embed,
-    first_batch,
+    make_batch,
     make_task,
     oracle_block,
     random_model,
@@ -20,15 +22,14 @@ from tests.objectives.helpers import (
 )
 from tests.oracles import contrastive_numpy as oracle
 
+# The settings of the paper's code.
+REFERENCE = {"detection": "reference", "bernoulli_masking": True}
+SMALL = {"lexical_layers": 1, "fusion_layers": 2}
+
 
 def _task(folder, encoder=None, **settings):
-    config = DiffCseConfig(**({"lexical_layers": 1, "fusion_layers": 2} | settings))
+    config = DiffCseConfig(**(SMALL | settings))
     return make_task(folder, "diff_cse", config, encoder)
-
-
-@pytest.fixture(scope="module")
-def batch(records_dir):
-    return first_batch(_task(records_dir))
 
 
 def _model(folder, encoder=None, **settings):
@@ -39,37 +40,47 @@ def _model(folder, encoder=None, **settings):
     return model
 
 
-def _filled(model, batch):
-    """Fills each masked place with the most likely token of the model's own encoder and head."""
-    masked = batch["first_masked"]
+def _filled(model, batch, name):
+    """Fills one view with the most likely tokens of the model's own encoder and head."""
+    masked, ids = batch[f"{name}_masked"], batch[name]["input_word_ids"].numpy()
     states = model.encoder(masked)["sequence_output"]
-    filled = batch["first"]["input_word_ids"].numpy().copy()
-    logits = model.head(states, masked_positions=masked["masked_lm_positions"]).numpy()
-    weights = masked["masked_lm_weights"].numpy()
-    for row, place in zip(*np.nonzero(weights)):
-        at = int(masked["masked_lm_positions"][row, place])
-        filled[row, at] = logits[row, place].argmax()
+    everywhere = tf.broadcast_to(tf.range(ids.shape[1]), ids.shape)
+    likely = model.head(states, masked_positions=everywhere).numpy().argmax(axis=-1)
+    filled = ids.copy()
+    for row, mask in enumerate(batch[name]["input_mask"].numpy()):
+        places = range(1, int(mask.sum()))
+        if model.objectives["diff_cse"].config.detection == "masked":
+            slots = zip(*(masked[f"masked_lm_{n}"].numpy()[row] for n in ("positions", "weights")))
+            places = [int(place) for place, weight in slots if weight]
+        for place in places:
+            filled[row, place] = likely[row, place]
     return filled
 
 
 def _reference(model, batch, vectors):
-    """Computes the mean loss a token, and the share of right answers."""
+    """Computes the mean loss a token, the share of right answers, and the number of tokens.
+
+    Args:
+      model, batch: the model, and what it reads.
+      vectors: h of each view that is judged.
+    """
     objective = model.objectives["diff_cse"]
-    filled, first = _filled(model, batch), batch["first"]
-    layers = objective.config.lexical_layers
-    inputs = {**first, "input_word_ids": tf.constant(filled)}
-    lexical = model.encoder(inputs)["encoder_outputs"][layers - 1].numpy()
+    everywhere = objective.config.detection == "reference"
     blocks = [oracle_block(block) for block in objective.auxiliary.fusion]
     kernel, bias = (weight.numpy() for weight in objective.is_original.weights)
     losses, right = [], []
-    for row, vector in enumerate(vectors):
-        mask = first["input_mask"].numpy()[row]
-        fused = oracle.fuse(vector, lexical[row], mask, blocks, NUM_HEADS)
-        for place in range(1, int(mask.sum())):
-            logit = float(np.asarray(fused)[place] @ kernel[:, 0] + bias[0])
-            original = filled[row, place] == int(first["input_word_ids"][row, place])
-            losses.append(math.log1p(math.exp(-logit if original else logit)))
-            right.append((logit > 0) == original)
+    for name, view in zip(("first", "second"), vectors):
+        filled, originals = _filled(model, batch, name), batch[name]["input_word_ids"].numpy()
+        outputs = model.encoder({**batch[name], "input_word_ids": tf.constant(filled)})
+        lexical = outputs["encoder_outputs"][objective.config.lexical_layers - 1].numpy()
+        for row, vector in enumerate(view):
+            mask = batch[name]["input_mask"].numpy()[row]
+            fused = oracle.fuse(vector, lexical[row], mask, blocks, NUM_HEADS, everywhere)
+            for place in range(0 if everywhere else 1, len(fused)):
+                logit = float(np.asarray(fused)[place] @ kernel[:, 0] + bias[0])
+                original = filled[row, place] == originals[row, place]
+                losses.append(math.log1p(math.exp(-logit if original else logit)))
+                right.append((logit > 0) == original)
     return np.mean(losses), np.mean(right), len(losses)
 
 
@@ -78,15 +89,30 @@ def _reference(model, batch, vectors):
     [
         {"replaced_token_weight": 1.0},
         {"replaced_token_weight": 0.005, "lexical_layers": 2, "contrastive_weight": 0.5},
+        {"replaced_token_weight": 1.0, "conditioning": "vector"},
+        {"replaced_token_weight": 1.0, "projection_head": "mlp"},
+        {"replaced_token_weight": 1.0, **REFERENCE},
+        {"replaced_token_weight": 1.0, **REFERENCE, "projection_head": "mlp"},
     ],
 )
-def test_loss_equals_the_reference(records_dir, batch, settings):
-    """L = L_contrast + λ · L_rtd, over all real tokens but the first."""
-    model = _model(records_dir, projection_head="none", **settings)
-    output, config = model({"diff_cse": batch})["diff_cse"], model.objectives["diff_cse"].config
+def test_loss_equals_the_reference(records_dir, settings):
+    """L = L_contrast + λ · L_rtd: of one view and real tokens, or of both and all positions.
+
+    Both views differ here, and h is the vector before the projection head or after it.
+    """
+    settings = {"projection_head": "none", "augmentation": "word_deletion"} | settings
+    model = _model(records_dir, **settings)
+    config = model.objectives["diff_cse"].config
+    batch = make_batch(_task(records_dir, **settings), count=4)
+    output = model({"diff_cse": batch})["diff_cse"]
     views = [embed(model, batch[name]) for name in ("first", "second")]
-    contrast = np.mean(oracle.simcse(*views, config.temperature))
-    replaced, accuracy, count = _reference(model, batch, views[0])
+    compared = views
+    if config.projection_head == "mlp":
+        compared = [model.objectives["diff_cse"].projection_head(view).numpy() for view in views]
+    contrast = np.mean(oracle.simcse(*compared, config.temperature))
+    vectors = views if config.conditioning == "vector" else compared
+    judged = vectors if config.detection == "reference" else vectors[:1]
+    replaced, accuracy, count = _reference(model, batch, judged)
     expected = config.contrastive_weight * contrast + config.replaced_token_weight * replaced
     assert float(output.loss) == pytest.approx(expected, rel=1e-3, abs=1e-5)
     assert value(output, "replaced_token_loss") == pytest.approx(replaced, rel=1e-4)
@@ -94,29 +120,42 @@ def test_loss_equals_the_reference(records_dir, batch, settings):
     assert float(output.metrics["replaced_token_loss"][1]) == count
 
 
-@pytest.mark.parametrize("conditioning", ["vector", "projected"])
-def test_conditioning(records_dir, batch, conditioning):
-    """The vector before the projection head, or after it."""
-    model = _model(records_dir, conditioning=conditioning, replaced_token_weight=1.0)
-    vectors = embed(model, batch["first"])
-    if conditioning == "projected":
-        vectors = model.objectives["diff_cse"].projection_head(vectors).numpy()
-    output = model({"diff_cse": batch})["diff_cse"]
-    expected, *_ = _reference(model, batch, vectors)
-    assert value(output, "replaced_token_loss") == pytest.approx(expected, rel=1e-4)
+@pytest.mark.parametrize("settings", [{}, REFERENCE], ids=["masked", "reference"])
+def test_what_is_filled_in(records_dir, settings):
+    """Masked places only, or every token but the first, as training draws it; never padding."""
+    dropout = {"dropout_rate": 0.5, "attention_dropout_rate": 0.5}
+    model = _model(records_dir, dropout, **settings)
+    batch = make_batch(_task(records_dir, dropout, **settings))
+    objective, first = model.objectives["diff_cse"], batch["first"]
+
+    def filled(training):
+        encode = Spy(model.encoder, training)
+        return objective.fill_in(first, batch["first_masked"], encode).numpy()
+
+    np.testing.assert_array_equal(filled(None), _filled(model, batch, "first"))
+    # In the reference's training the generator, too, has dropout.
+    assert np.array_equal(filled(True), filled(None)) == (not settings)
+    for training in (True, None):
+        changed = filled(training) != first["input_word_ids"].numpy()
+        masked = batch["first_masked"]["masked_lm_weights"].numpy().sum()
+        assert (changed.sum() > masked) if settings else (0 < changed.sum() <= masked)
+        assert not changed[:, 0].any() and not changed[first["input_mask"].numpy() == 0].any()
 
 
-def test_only_masked_places_are_filled_in(records_dir, batch):
-    """Some of them with another token; special tokens and padding stay."""
-    model = _model(records_dir)
-    objective = model.objectives["diff_cse"]
-    filled = objective.fill_in(batch["first"], batch["first_masked"]).numpy()
-    np.testing.assert_array_equal(filled, _filled(model, batch))
-    changed = filled != batch["first"]["input_word_ids"].numpy()
-    weights = batch["first_masked"]["masked_lm_weights"].numpy()
-    assert 0 < changed.sum() <= weights.sum()
-    assert not changed[:, 0].any()
-    assert not (changed & (batch["first"]["input_mask"].numpy() == 0)).any()
+def test_each_view_has_a_masking_of_its_own(records_dir):
+    """As published: equal views, of which different tokens are masked, by independent draws."""
+    config = registry.load("diff_cse/bert_base").task.objectives.diff_cse
+    task = make_task(records_dir, "diff_cse", DiffCseConfig(**config.as_dict() | SMALL))
+    batch = make_batch(task, count=64)
+    first, second = (batch[f"{name}_masked"] for name in ("first", "second"))
+    assert np.array_equal(*(batch[name]["input_word_ids"] for name in ("first", "second")))
+    chosen = [each["masked_lm_weights"].numpy().sum(axis=1) for each in (first, second)]
+    assert not np.array_equal(*chosen)
+    # 30 % of all tokens, with a standard deviation of 1.6 %; of a sequence, any number.
+    candidates = batch["first"]["input_mask"].numpy().sum(axis=1) - 2
+    share = sum(chosen).sum() / (2 * candidates.sum())
+    assert abs(share - 0.3) < 0.06
+    assert len({*(chosen[0] - np.round(0.3 * (candidates + 2)))}) > 3
 
 
 def test_the_generator_stays_what_the_training_started_from(records_dir):
@@ -146,7 +185,7 @@ def test_without_replaced_tokens(records_dir):
     task = _task(records_dir, replaced_token_weight=0.0)
     model = random_model(task)
     assert model.head is None and model.objectives["diff_cse"].auxiliary is None
-    assert "first_masked" not in first_batch(task)
+    assert "first_masked" not in make_batch(task)
 
 
 def test_a_start_without_a_language_model_head_is_refused(exported, records_dir):

@@ -115,15 +115,18 @@ def softmax(x: ArrayLike) -> Array:
 # The BERT encoder.
 
 
-def _self_attention(layer: Mapping[str, ArrayLike], states: Array, num_heads: int) -> Array:
-    """Computes multi-head self attention in which every element attends to every element.
+def _self_attention(
+    layer: Mapping[str, ArrayLike], states: Array, num_heads: int, attended: int | None = None
+) -> Array:
+    """Computes multi-head self attention in which every element attends to the same elements.
 
     softmax(q . k / sqrt(head_dim)) v for each head, summed over the heads by the output kernel.
 
     Args:
         layer: The weights of one encoder block (see `bert_encode`).
-        states: [S, h], no padding among the S elements.
+        states: [S, h], no padding among the attended elements.
         num_heads: Number of attention heads.
+        attended: Number of first elements that are attended to. Default: all.
 
     Returns:
         [S, h], before the residual connection.
@@ -138,6 +141,7 @@ def _self_attention(layer: Mapping[str, ArrayLike], states: Array, num_heads: in
     output_bias = np.asarray(layer["output_bias"], dtype=np.float64)
 
     length, hidden_size = states.shape
+    attended = length if attended is None else attended
     if query_kernel.shape[:2] != (hidden_size, num_heads):
         raise ValueError(
             f"query_kernel is {query_kernel.shape}, expected ({hidden_size}, {num_heads}, head_dim)"
@@ -149,13 +153,13 @@ def _self_attention(layer: Mapping[str, ArrayLike], states: Array, num_heads: in
         result[i] = output_bias
     for head in range(num_heads):
         queries = [states[i] @ query_kernel[:, head] + query_bias[head] for i in range(length)]
-        keys = [states[j] @ key_kernel[:, head] + key_bias[head] for j in range(length)]
-        values = [states[j] @ value_kernel[:, head] + value_bias[head] for j in range(length)]
+        keys = [states[j] @ key_kernel[:, head] + key_bias[head] for j in range(attended)]
+        values = [states[j] @ value_kernel[:, head] + value_bias[head] for j in range(attended)]
         for i in range(length):
-            scores = [float(queries[i] @ keys[j]) / math.sqrt(head_dim) for j in range(length)]
+            scores = [float(queries[i] @ keys[j]) / math.sqrt(head_dim) for j in range(attended)]
             probabilities = softmax(scores)
             context = np.zeros(head_dim)
-            for j in range(length):
+            for j in range(attended):
                 context = context + probabilities[j] * values[j]
             result[i] += context @ output_kernel[head]
     return result
@@ -167,12 +171,13 @@ def _encoder_block(
     num_heads: int,
     activation: Activation,
     epsilon: float,
+    attended: int | None = None,
 ) -> Array:
     """Computes one post-layer-norm transformer block, [S, h] -> [S, h].
 
     a = LN(x + SelfAttention(x)); y = LN(a + W_2 activation(W_1 a + b_1) + b_2)
     """
-    attention = _self_attention(layer, states, num_heads)
+    attention = _self_attention(layer, states, num_heads, attended)
     intermediate_kernel = np.asarray(layer["intermediate_kernel"], dtype=np.float64)
     intermediate_bias = np.asarray(layer["intermediate_bias"], dtype=np.float64)
     ffn_output_kernel = np.asarray(layer["ffn_output_kernel"], dtype=np.float64)
