@@ -102,7 +102,12 @@ def row_identity(word_ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
     places = tf.range(tf.shape(word_ids)[1])[tf.newaxis]
     words = fold(fold(tf.cast(word_ids, tf.int64), places), SALT_IDENTITY)
     total = tf.reduce_sum(tf.where(mask > 0, words, tf.zeros_like(words)), axis=1)
-    bits = tf.bitcast(fold(total, SALT_IDENTITY), tf.uint64)
+    return halves(fold(total, SALT_IDENTITY))
+
+
+def halves(keys: tf.Tensor) -> tf.Tensor:
+    """Returns 48 bits of each key, int64 `[rows]`, as two numbers: float32 `[rows, 2]`."""
+    bits = tf.bitcast(keys, tf.uint64)
     parts = (tf.bitwise.right_shift(bits, _word(40)), bits % _word(1 << 24))
     return tf.stack([tf.cast(tf.cast(part, tf.int32), tf.float32) for part in parts], axis=1)
 

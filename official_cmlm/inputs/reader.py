@@ -213,8 +213,9 @@ def shard_paths(config: DataConfig, manifest: Manifest) -> list[str]:
 class Reader:
     """The examples of a view, block by block: (`block_number`, examples in random order).
 
-    Validation permutes the examples too: neighbouring pairs of a document share a sentence, and in
-    one batch that sentence would be an anchor and find itself among the candidates.
+    Examples of a view that `keeps_order` stay in that of the records. Validation permutes the
+    others too: neighbouring pairs of a document share a sentence, and in one batch that sentence
+    would be an anchor and find itself among the candidates.
     """
 
     def __init__(self, plan: Plan, block_sentences: int | None = None, streams: int = 1) -> None:
@@ -267,8 +268,10 @@ class Reader:
         def one_block(number: tf.Tensor, serialized: tf.Tensor, keys: tf.Tensor) -> tuple:
             block = parse_block(view.kind, serialized, keys, view.reads_text, self._vocab_size)
             examples = view(block)
-            order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
             number = data_position.block_number(epoch, number)
+            if view.keeps_order:
+                return number, examples
+            order = hashing.permutation(examples["key"], hashing.SALT_SHUFFLE)
             return number, {name: tf.gather(value, order) for name, value in examples.items()}
 
         return blocks.map(one_block, num_parallel_calls=_PARALLEL_BLOCKS, deterministic=True)

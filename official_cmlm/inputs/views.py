@@ -78,6 +78,7 @@ class View:
       min_record_tokens: records of fewer tokens give no example; 0: no limit.
       pairs_segments: whether an example takes two segments of one record, so that records of one
         sentence give none.
+      keeps_order: whether examples stay in the order of the records, and are not shuffled.
       special: ids of the special tokens.
     """
 
@@ -88,6 +89,7 @@ class View:
     needs: ClassVar[str]
     min_record_tokens: ClassVar[int] = 0
     pairs_segments: ClassVar[bool] = False
+    keeps_order: ClassVar[bool] = False
     special: SpecialIds
 
     @property
@@ -174,6 +176,38 @@ class Segments(View):
         return {
             "segment": with_specials(parts.values, self.special),
             "key": example_keys(block.keys, parts.row_lengths()),
+        }
+
+
+@dataclasses.dataclass(frozen=True)
+class SegmentRuns(View):
+    """The segments of documents of two or more, in the order of the text.
+
+    So a random batch is a run of consecutive segments, which goes on from one document to the next.
+    Segments are neighbours if they have the same `record` and `place` differs by 1; where a long
+    document was cut into two records, those at the cut are not.
+    """
+
+    segment: str
+    seq_length: int
+    special: SpecialIds
+
+    sequences: ClassVar[tuple[str, ...]] = ("segment",)
+    scalars: ClassVar[tuple[str, ...]] = ("record", "place")
+    pairs_segments: ClassVar[bool] = True
+    keeps_order: ClassVar[bool] = True
+    needs: ClassVar[str] = AdjacentPairs.needs
+
+    def __call__(self, block: DocumentBlock) -> Examples:
+        parts = segments(without_repeats(block), self.segment, self.seq_length - 2)
+        several = parts.row_lengths() > 1
+        parts, records = tf.ragged.boolean_mask(parts, several), block.keys[several]
+        places = tf.ragged.range(parts.row_lengths())
+        return {
+            "segment": with_specials(parts.values, self.special),
+            "key": example_keys(records, parts.row_lengths()),
+            "record": tf.gather(records, places.value_rowids()),
+            "place": places.values,
         }
 
 

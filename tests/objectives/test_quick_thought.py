@@ -1,18 +1,59 @@
-"""The retrieval objective against the reference."""
+"""QuickThought: shared and separate encoders, pairs and runs of sentences, against plain loops."""
 
+import itertools
+
+import numpy as np
 import pytest
+import tensorflow as tf
 
+from experiments import registry
 from official_cmlm.objectives.quick_thought import QuickThoughtConfig
-from tests.modeling.helpers import build, make_pairs
-from tests.objectives.helpers import check_everything_learns
+from tests.inputs.pipelines import read_by_hand
+from tests.modeling.helpers import build, make_pairs, output_of, randomize
+from tests.objectives.helpers import (
+    check_everything_learns,
+    embed,
+    make_batch,
+    make_task,
+    random_model,
+    refuses,
+    train,
+    words_of,
+)
 from tests.oracles import cmlm_numpy as oracle
+from tests.oracles.bert_numpy import log_sum_exp
+from tests.oracles.contrastive_numpy import cosine, quick_thought_run
+from tests.training.helpers import by_objective, data
 
+# Logeswaran and Lee 2018, §3, with pairs in the place of runs.
+PLAIN = {"margin": 0.0, "normalize": False, "logit_scale": 1.0, "bidirectional": False}
 LENGTHS = {"first": (5, 9, 3, 7, 2), "second": (7, 4, 10, 2, 8), "counts": (1, 1, 1, 1, 1)}
+PROJECTED = {"sentence_vector": "projected_mean", "num_projections": 3}
+
+
+def _task(folder, encoder=None, **settings):
+    config = QuickThoughtConfig(**({"encoders": "separate"} | settings))
+    return make_task(folder, "quick_thought", config, encoder)
+
+
+def _experiment(name, **changes):
+    """Returns the objective's settings of an experiment."""
+    settings = registry.load(f"quick_thought/{name}").task.objectives.quick_thought.as_dict()
+    return QuickThoughtConfig(**settings | {"train_data": None, "validation_data": None} | changes)
 
 
 @pytest.fixture(scope="module")
 def pairs():
     return make_pairs(**LENGTHS)
+
+
+@pytest.fixture(scope="module")
+def batch(records_dir):
+    return make_batch(_task(records_dir))
+
+
+def _context(model):
+    return model.objectives["quick_thought"].context_encoder
 
 
 @pytest.mark.parametrize(
@@ -23,14 +64,19 @@ def pairs():
         ({"logit_scale": 3.0, "normalize": False}, {}),
         ({"bidirectional": False}, {}),
         ({}, {"pooling": "max"}),
-        ({}, {"sentence_vector": "projected_mean", "num_projections": 3}),
+        ({}, PROJECTED),
+        ({"encoders": "separate"}, {}),
+        ({"encoders": "separate", **PLAIN}, PROJECTED),
     ],
 )
 def test_loss_and_recall_equal_the_reference(pairs, settings, encoder):
-    """The loss of the exported embeddings of s1 and s2, and how often s2 is s1's nearest."""
+    """s1 goes through the exported encoder, s2 through it too or through the other one."""
     config = QuickThoughtConfig(**settings)
     model = build({"quick_thought": config}, **encoder)
-    first, second = (model.encoder(pairs[name])["default"].numpy() for name in ("first", "second"))
+    first, second = (embed(model, pairs[name]) for name in ("first", "second"))
+    if config.encoders == "separate":
+        shared, second = second, _context(model)(pairs["second"])["default"].numpy()
+        assert not np.allclose(second, shared, atol=1e-2)
     output = model({"quick_thought": pairs})["quick_thought"]
     expected = oracle.additive_margin_softmax(
         first, second, config.margin, config.logit_scale, config.normalize, config.bidirectional
@@ -52,8 +98,197 @@ def test_equal_sides_are_found(pairs):
     assert float(hits) == float(count) == 5.0
 
 
-def test_gradient_reaches_the_whole_encoder(pairs):
-    """All of the encoder learns, the keys' biases apart, and no language-model head is built."""
-    model = build({"quick_thought": QuickThoughtConfig()})
-    assert model.head is None
-    check_everything_learns(model, "quick_thought", pairs, 37)
+def test_no_sentence_is_a_negative_of_itself(records_dir):
+    """As `english_base` trains, in batches with many pairs of each document."""
+    config = _experiment("english_base")
+    task = make_task(records_dir, "quick_thought", config)
+    model, batch = random_model(task), make_batch(task, count=32)
+    sides = [embed(model, batch[name]) for name in ("first", "second")]
+    texts = [
+        [tuple(words_of({name: value[row] for name, value in batch[side].items()}))]
+        for side in ("first", "second")
+        for row in range(32)
+    ]
+    texts = texts[:32], texts[32:]
+    total, met = 0.0, 0
+    for anchors, candidates in ((0, 1), (1, 0)):
+        for i in range(32):
+            own = config.logit_scale * cosine(sides[anchors][i], sides[candidates][i])
+            logits = [own]
+            for j in range(32):
+                same = texts[candidates][j] in (texts[anchors][i], texts[candidates][i])
+                same = same or texts[anchors][j] == texts[anchors][i]
+                met += texts[candidates][j] == texts[anchors][i]
+                if not same:
+                    similarity = cosine(sides[anchors][i], sides[candidates][j])
+                    logits.append(config.logit_scale * similarity)
+            total += log_sum_exp(logits) - own
+    assert met > 10
+    found = model({"quick_thought": batch})["quick_thought"].loss
+    assert float(found) == pytest.approx(total / 32, rel=1e-4)
+
+
+@pytest.fixture(scope="module")
+def runs(records_dir):
+    """As published, in batches of 32: a task, and the batches of its first epoch."""
+    config = _experiment("published")
+    many = data(records_dir, global_batch_size=32)
+    task = make_task(records_dir, "quick_thought", config, train_data=many)
+    epoch = []
+    for element in task.build_inputs(many):
+        (batch,) = by_objective(element).values()
+        epoch.append(batch)
+        if len(batch["key"]) < 32:
+            return task, epoch
+    raise AssertionError("batches end with the epoch")
+
+
+def _places(folder, batch):
+    """Returns (record, place) of each sentence of a batch, from the records read by hand."""
+    known = {
+        tuple(sentence[:22]): (number, place)
+        for number, (sentences, _) in enumerate(read_by_hand(folder))
+        for place, sentence in enumerate(sentences)
+    }
+    rows, masks = (batch["segment"][name].numpy() for name in ("input_word_ids", "input_mask"))
+    return [known[tuple(row[mask > 0][1:-1])] for row, mask in zip(rows, masks)]
+
+
+def test_a_batch_is_a_run_of_sentences(records_dir, runs):
+    """An epoch has each sentence of records of several once; each follows the one before it."""
+    _, epoch = runs
+    lengths = [len(sentences) for sentences, _ in read_by_hand(records_dir)]
+    places = [place for batch in epoch for place in _places(records_dir, batch)]
+    expected = [(n, p) for n, length in enumerate(lengths) if length > 1 for p in range(length)]
+    assert sorted(places) == expected and places != expected
+    for (record, place), following in itertools.pairwise(places):
+        if place + 1 < lengths[record]:
+            assert following == (record, place + 1)
+        else:
+            assert following[1] == 0
+
+
+def test_loss_of_a_run_equals_the_reference(records_dir, runs):
+    """Every sentence of the batch is a candidate, both neighbours are one target."""
+    task, epoch = runs
+    model, batch = random_model(task), epoch[0]
+    first = embed(model, batch["segment"])
+    second = _context(model)(batch["segment"])["default"].numpy()
+    terms = quick_thought_run(first, second, _places(records_dir, batch))
+    terms = [term for term in terms if term is not None]
+    output = model({"quick_thought": batch})["quick_thought"]
+    assert float(output.loss) == pytest.approx(np.mean(terms), rel=1e-4)
+    assert float(output.metrics["recall_at_1"][1]) == len(terms)
+
+
+@pytest.mark.parametrize("wrong", [{"margin": 0.3}, {"ignore_equal_texts": True}])
+def test_runs_refuse_what_they_do_not_compute(records_dir, wrong):
+    config = _experiment("published", **wrong)
+    refuses(lambda: make_task(records_dir, "quick_thought", config), "batches: runs", *wrong)
+
+
+def test_shared_has_no_second_encoder(records_dir):
+    """The default builds one encoder and nothing else."""
+    model = _task(records_dir, encoders="shared").build_model()
+    assert _context(model) is None
+    assert len(model.trainable_variables) == 37
+
+
+def test_both_start_from_equal_weights(records_dir, batch):
+    """After building, and after other weights have been put into the exported encoder."""
+    task = _task(records_dir)
+    model = task.build_model()
+
+    def pairs():
+        return zip(_context(model).get_weights(), model.encoder.get_weights(), strict=True)
+
+    assert not {id(w) for w in _context(model).weights} & {id(w) for w in model.encoder.weights}
+    assert all(np.array_equal(one, other) for one, other in pairs())
+    randomize(model.encoder, seed=4)
+    assert not all(np.array_equal(one, other) for one, other in pairs())
+    task.initialize(model)
+    assert all(np.array_equal(one, other) for one, other in pairs())
+    shared = random_model(_task(records_dir, encoders="shared"))
+    shared.encoder.set_weights(model.encoder.get_weights())
+    losses = [float(m({"quick_thought": batch})["quick_thought"].loss) for m in (model, shared)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
+
+
+def test_gradient_reaches_both_encoders(records_dir, batch):
+    """Both are trained as wholes, the keys' biases apart."""
+    model = random_model(_task(records_dir, logit_scale=5.0))
+    variables = {id(v) for v in model.trainable_variables}
+    assert {id(v) for v in _context(model).trainable_variables} <= variables
+    check_everything_learns(model, "quick_thought", batch, 2 * 37)
+
+
+def test_training_moves_the_encoders_apart(records_dir, batch):
+    """From the same start, optimizer steps give f and g different weights and a lower loss."""
+    encoder = {"num_layers": 1, "dropout_rate": 0.1, "attention_dropout_rate": 0.1}
+    model, losses = train(_task(records_dir, encoder), 8, {"quick_thought": batch})
+    apart = [
+        not np.array_equal(one, other)
+        for one, other, weight in zip(
+            _context(model).get_weights(), model.encoder.get_weights(), model.encoder.weights
+        )
+        if weight.trainable and "pooler_transform" not in weight.name
+    ]
+    assert all(apart)
+    assert np.isfinite(losses).all()
+    assert np.mean(losses[-3:]) < np.mean(losses[:3])
+
+
+def test_second_encoder_has_dropout_in_training_alone(records_dir, batch):
+    """The second side is encoded with dropout in training, and without it otherwise."""
+    task = _task(records_dir, {"dropout_rate": 0.3, "attention_dropout_rate": 0.3})
+    objective = random_model(task).objectives["quick_thought"]
+    first = {"default": tf.constant(embed(random_model(task), batch["first"]))}
+
+    def losses(training):
+        """Returns both have the same first side."""
+        encode = lambda inputs, name: first  # noqa: E731
+        encode.training = training
+        encode.stream = lambda name: None
+        return [float(output_of(objective, batch, encode).loss) for _ in range(2)]
+
+    trained, evaluated = losses(True), losses(False)
+    assert trained[0] != trained[1]
+    assert evaluated[0] == evaluated[1]
+
+
+def test_second_encoder_is_not_exported(records_dir):
+    """The encoder that a checkpoint names for others is f alone."""
+    model = _task(records_dir).build_model()
+    assert set(model.checkpoint_items) == {"encoder", "data_positions"}
+    assert model.checkpoint_items["encoder"] is model.encoder
+
+
+@pytest.mark.parametrize(
+    ("field", "wrong"),
+    [
+        ("encoders", "both"),
+        ("context_size", 0),
+        ("weight", 0.0),
+        ("weight", -1.0),
+        ("logit_scale", 0.0),
+        ("margin", float("nan")),
+    ],
+)
+def test_settings_without_meaning_are_refused(records_dir, field, wrong):
+    """The message names the field and what it was set to."""
+    refuses(
+        lambda: _task(records_dir, **{field: wrong}),
+        f"task.objectives.quick_thought.{field}",
+        wrong,
+    )
+
+
+def test_a_batch_of_one_is_refused(records_dir):
+    """One pair has no other candidates."""
+    task = make_task(
+        records_dir,
+        "quick_thought",
+        QuickThoughtConfig(encoders="separate"),
+        train_data=data(records_dir, global_batch_size=1),
+    )
+    refuses(lambda: task.check_batch_sizes(1), "task.train_data.global_batch_size", 1)

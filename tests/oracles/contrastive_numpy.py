@@ -146,6 +146,38 @@ def info_nce(
     return terms
 
 
+# QuickThought (Logeswaran and Lee 2018, section 3), as their code trains it.
+
+
+def quick_thought_run(
+    first: ArrayLike, second: ArrayLike, places: Sequence[tuple], distance: int = 1
+) -> list[float | None]:
+    """Returns each sentence's cross-entropy with the even distribution over its neighbours.
+
+    Scores are f(s_i) . g(s_j) over all sentences j of the batch, and 0 where j is i.
+
+    Args:
+        first: f of the sentences, [B, h].
+        second: g of the sentences, [B, h].
+        places: (document, number in it) of each sentence.
+        distance: How far away a neighbour may be.
+
+    Returns:
+        B terms; None for a sentence without a neighbour in the batch.
+    """
+    terms: list[float | None] = []
+    for i, (document, place) in enumerate(places):
+        scores, own = [], []
+        for j, (other, there) in enumerate(places):
+            products = (float(a) * float(b) for a, b in zip(first[i], second[j], strict=True))
+            scores.append(0.0 if j == i else math.fsum(products))
+            if j != i and other == document and abs(there - place) <= distance:
+                own.append(scores[-1])
+        log_sum = log_sum_exp(scores)
+        terms.append(math.fsum(log_sum - score for score in own) / len(own) if own else None)
+    return terms
+
+
 # CMLM-CSE, section 3.1 (SimCSE).
 
 
@@ -219,6 +251,7 @@ def fuse(
     mask: Sequence[int],
     layers: Sequence[Mapping[str, ArrayLike]],
     num_heads: int,
+    padding: bool = False,
 ) -> Array:
     """Fuses (section 3.2): h'' = [h, h'_{>0}] through the blocks of the semantic fusioner.
 
@@ -228,17 +261,18 @@ def fuse(
         mask: [L], 1 for a token and 0 for padding, which follows all tokens.
         layers: The fusioner's blocks as in `bert_encode`.
         num_heads: Number of attention heads.
+        padding: Whether the outputs of padding are computed too, which nothing attends to.
 
     Returns:
-        [tokens, h]; row i belongs to token i.
+        [tokens, h], or [L, h] with padding; row i belongs to token i.
     """
     rows = [np.asarray(vector, dtype=np.float64)]
     for i in range(1, len(mask)):
-        if int(mask[i]) != 0:
+        if int(mask[i]) != 0 or padding:
             rows.append(np.asarray(lexical, dtype=np.float64)[i])
     states = np.stack(rows)
     for layer in layers:
-        states = _encoder_block(layer, states, num_heads, gelu_tanh, 1e-12)
+        states = _encoder_block(layer, states, num_heads, gelu_tanh, 1e-12, sum(mask))
     return states
 
 

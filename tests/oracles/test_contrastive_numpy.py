@@ -60,6 +60,18 @@ def test_simcse_by_hand():
     assert oracle.simcse(FIRST, SECOND, T) == pytest.approx(expected)
 
 
+def test_quick_thought_run_by_hand():
+    """Three sentences of one document and one of another, which has no neighbour."""
+    first = [[1.0, 0.0], [0.0, 1.0], [1.0, 1.0], [5.0, 5.0]]
+    second = [[9.0, 9.0], [2.0, 3.0], [4.0, 0.5], [1.0, 0.0]]
+    terms = oracle.quick_thought_run(first, second, [(0, 4), (0, 5), (0, 6), (1, 7)])
+    assert terms[0] == pytest.approx(math.log(1 + math.exp(2) + math.exp(4) + math.exp(1)) - 2)
+    assert terms[1] == pytest.approx(
+        math.log(math.exp(9) + 1 + math.exp(0.5) + math.exp(0)) - (9 + 0.5) / 2
+    )
+    assert terms[3] is None
+
+
 def test_finds_own_by_hand():
     """The nearest candidate by angle, not by length."""
     assert oracle.finds_own([1.0, 0.0], [[0.1, 0.0], [9.0, 9.0]], own=0)

@@ -30,6 +30,10 @@ CASES = {
     **{name: (name, {}) for name in SETTINGS},
     # At 0.15 the masked tokens of both replicas are equally many.
     "declutr": ("declutr", {"masking_rate": 0.4}),
+    "quick_thought_runs": (
+        "quick_thought",
+        {"batches": "runs", "margin": 0.0, "context_size": 2, "matryoshka_dims": [4, 8]},
+    ),
     "diff_cse_reference": (
         "diff_cse",
         {"detection": "reference", "bernoulli_masking": True, "conditioning": "vector"},
