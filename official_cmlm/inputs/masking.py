@@ -92,7 +92,7 @@ class MaskTokens:
         scores = tf.where(candidates, scores, -1.0)
         available = tf.reduce_sum(tf.cast(candidates, tf.int32), axis=1)
         if self.bernoulli:
-            # Those that are drawn are the tokens of the largest scores.
+            # The tokens that are drawn have the largest scores.
             drawn = tf.reduce_sum(tf.cast(scores >= 1 - self.rate, tf.int32), axis=1)
             wanted = tf.minimum(drawn, self.max_predictions)
         else:
