@@ -130,7 +130,7 @@ def test_no_sentence_is_a_negative_of_itself(records_dir):
 
 @pytest.fixture(scope="module")
 def runs(records_dir):
-    """As published, in batches of 32: a task, and the batches of its first epoch."""
+    """Returns a task as published, but of 32 sentences a step, and its first epoch of batches."""
     config = _experiment("published")
     many = data(records_dir, global_batch_size=32)
     task = make_task(records_dir, "quick_thought", config, train_data=many)
