@@ -28,6 +28,8 @@ MENTIONS_HINT = (
     "a header), or SapBERT's AskAPatient.fold-*.test.preprocessed_query.txt (id||mention)"
 )
 SPLITS = ("test", "dev", "train")
+# Name of the set of mentions in a raw PubTator file.
+PUBTATOR = "pubtator"
 
 # The publisher's names of BC5CDR's parts, and where its archive has them.
 _CDR = {"test": "CDR_TestSet", "dev": "CDR_DevelopmentSet", "train": "CDR_TrainingSet"}
@@ -62,7 +64,7 @@ class Queries:
     """Files of mentions that are scored together.
 
     Attributes:
-      name: follows the folder's name in results, e.g. a language; empty for a single set.
+      name: follows the folder's name in results, e.g. a language or `pubtator`; may be empty.
       paths: the files.
       parse: lines and path -> (mentions, number of lines left out by reason).
       folds: whether each file is a fold of a cross-validation: scores are means over folds.
@@ -159,7 +161,7 @@ def _queries(folder: Path, split: str) -> list[Queries]:
     names = [f"{split}_corpus.txt", *(f"{f}/{_CDR[split]}.PubTator.txt" for f in _CDR_FOLDERS)]
     for name in names:
         if (path := folder / name.lstrip("/")).is_file():
-            return [Queries("", (path,), pubtator)]
+            return [Queries(PUBTATOR, (path,), pubtator)]
     processed = folder / f"processed_{split}"
     if paths := sorted([*processed.glob("*.concept"), *processed.glob("*.txt")]):
         return [Queries("", tuple(paths), _without_path(parse_concepts))]

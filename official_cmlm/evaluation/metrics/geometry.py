@@ -9,7 +9,7 @@ from official_cmlm.evaluation.metrics.nearest import unit
 _ROWS = 1024
 
 
-def isotropy_score(vectors: np.ndarray) -> float:
+def isotropy_score(vectors: np.ndarray, by_rows: bool = False) -> float:
     """Returns the isotropy score, 0 (all in a narrow cone) to 1 (isotropic); higher is better.
 
     min F(c) / max F(c), where F(c) is the sum of exp(c·v) over the unscaled vectors v, and c runs
@@ -18,10 +18,12 @@ def isotropy_score(vectors: np.ndarray) -> float:
 
     Args:
       vectors: float `[n, dim]`.
+      by_rows: let c run over the rows of the matrix that has the eigenvectors as columns; see
+        `suites.geometry`. These rows also depend on the arbitrary sign of each eigenvector.
     """
     matrix = np.asarray(vectors, np.float64)
     _, directions = np.linalg.eigh(matrix.T @ matrix)
-    products = matrix @ directions
+    products = matrix @ (directions.T if by_rows else directions)
     # In logarithms: exp(800) overflows float64.
     sums = np.concatenate([logsumexp(products, axis=0), logsumexp(-products, axis=0)])
     return float(np.exp(sums.min() - sums.max()))

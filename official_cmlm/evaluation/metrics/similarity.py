@@ -12,14 +12,20 @@ from scipy import stats
 
 from official_cmlm.evaluation.data.sts import ScoredPairs
 from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.evaluation.metrics.nearest import unit
+
+# Equal texts in unequal batches have vectors that differ by rounding, so their cosines do, too.
+_DECIMALS = 6
 
 
 def cosines(encode: Encode, pairs: ScoredPairs) -> np.ndarray:
-    """Returns the cosine of each pair: float `[n]`; 0 where one of the vectors is zero."""
-    first, second = encode(pairs.first), encode(pairs.second)
-    norms = np.linalg.norm(first, axis=1) * np.linalg.norm(second, axis=1)
-    dots = np.einsum("nd,nd->n", first, second)
-    return np.divide(dots, norms, out=np.zeros_like(dots), where=norms > 0)
+    """Returns the cosine of each pair: float64 `[n]`; 0 where one of the vectors is zero.
+
+    They are rounded, so that cosines that differ only by the rounding of float32 vectors are ties:
+    an encoder that knows neither of two words may give both the same vector.
+    """
+    first, second = (unit(encode(texts), np.float64) for texts in (pairs.first, pairs.second))
+    return np.round(np.einsum("nd,nd->n", first, second), _DECIMALS)
 
 
 def spearman(values: np.ndarray, gold: np.ndarray) -> float:

@@ -2,8 +2,14 @@
 
 Mirror-BERT (Liu et al. 2021), section 3 and Table 2, with the protocol of SapBERT (Liu et al.
 2021, `evaluation/utils.py`): a mention is a hit at k if one of the k dictionary names with the
-largest cosine shares an id with it. The parts of a composite mention are looked up separately, and
-all of them must hit. AskAPatient's figures are means over its ten folds.
+largest inner product shares an id with it. The parts of a composite mention are looked up
+separately, and all of them must hit. AskAPatient's figures are means over its ten folds.
+
+Published figures are on BioSyn's processed files (abbreviations expanded, parts of composite
+mentions written out, no punctuation) with its dictionaries, one a type, which hold the names of the
+training mentions as well. Mentions of raw PubTator files have none of this and are harder: they are
+tasks of their own. SapBERT's code differs in two details: it splits mentions at `+` and `|` even
+if they have a single id, and finds no name whose ids the dictionary joins by `+`.
 """
 
 import dataclasses
@@ -18,6 +24,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.entity_linking import (
     DICTIONARY_HINT,
     MENTIONS_HINT,
+    PUBTATOR,
     SPLITS,
     Mention,
     find_dictionary,
@@ -40,6 +47,8 @@ class Options:
     Attributes:
       split: part of the data: `test` (default), `dev` or `train`. Tasks of the others have it in
         their names.
+      score: similarity of mentions and names: `dot`, the inner product (default; SapBERT,
+        `src/model_wrapper.py`), or `cosine`. They differ unless the encoder scales its vectors.
       unique: score equal mentions with equal ids once. Default false: every occurrence counts, as
         in Mirror-BERT's Table 2 (SapBERT's `filter_duplicate` is off).
       lower_case: lower-case names, and the mentions of which SapBERT's code does so: not those of
@@ -47,6 +56,7 @@ class Options:
     """
 
     split: Annotated[str, OneOf(SPLITS)] = "test"
+    score: Annotated[str, OneOf(("dot", "cosine"))] = "dot"
     unique: bool = False
     lower_case: bool = True
 
@@ -68,10 +78,10 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     """Yields every folder with names of entities, below the data folder or its `entity_linking`.
 
     Tasks in results: `<folder>`, where a folder has several sets `<folder>.<set>` (a language of
-    XL-BEL, a split of COMETA); of other parts than the test set `<folder>-dev`. If mentions have
-    types, also `<task>.<type>` (with the same dictionary). Metrics: `accuracy@1`, `accuracy@5`, and
-    `accuracy@1_in_dictionary`, over the mentions with an id in the dictionary only. The first two
-    count the other mentions as misses, as published figures do.
+    XL-BEL, a split of COMETA); of raw PubTator files `<folder>.pubtator`; of other parts
+    than the test set `<folder>-dev`. If mentions have types, also `<task>.<type>` (with the same
+    dictionary). Metrics: `accuracy@1`, `accuracy@5`, and `accuracy@1_in_dictionary`, over the
+    mentions with an id in the dictionary only. The first two count the other mentions as misses.
 
     Raises:
       MissingData: without such a folder.
@@ -120,6 +130,11 @@ class _Linking(Task):
                 f"{sum(not mention.ids & known for mention in mentions)} of {len(mentions)} "
                 f"mentions are not in the dictionary of {len(names)} names, {path.name}"
             )
+            if queries.name == PUBTATOR:
+                self.notes.append(
+                    f"{task}: mentions as they are in the texts; the papers link BioSyn's "
+                    "processed mentions, whose abbreviations are expanded: no figure is comparable"
+                )
         return names, name_ids, sets
 
     @functools.cached_property
@@ -136,7 +151,9 @@ class _Linking(Task):
         texts = self._asked
         if not texts:
             return
-        vectors = unit(encode([*texts, *names]))
+        vectors = encode([*texts, *names])
+        if self.options.score == "cosine":
+            vectors = unit(vectors)
         found, _ = nearest(vectors[: len(texts)], vectors[len(texts) :], min(5, len(names)))
         hits, known = dict(zip(texts, found)), frozenset().union(*name_ids)
         for task, folds in sets.items():

@@ -6,7 +6,11 @@ import pytest
 from official_cmlm.evaluation.data.sts import (
     ScoredPairs,
 )
-from official_cmlm.evaluation.metrics.similarity import similarity_spearman, subset_correlations
+from official_cmlm.evaluation.metrics.similarity import (
+    cosines,
+    similarity_spearman,
+    subset_correlations,
+)
 
 VECTORS = {"x": [1.0, 0.0], "y": [0.0, 2.0], "xy": [3.0, 3.0], "-x": [-5.0, 0.0], "0": [0.0, 0.0]}
 
@@ -32,6 +36,17 @@ def test_ties_share_their_rank():
     """Ranks 1.5 1.5 3 against 1 2 3: Pearson of the ranks is sqrt(3)/2."""
     pairs = _pairs(("x", "y", 1), ("y", "x", 2), ("x", "x", 3))
     assert similarity_spearman(_encode, pairs) == pytest.approx(100 * 3**0.5 / 2)
+
+
+def test_cosines_that_differ_by_rounding_alone_are_ties():
+    """Equal vectors, and those that another batch has rounded; no pair of them ranks first."""
+    draw = np.random.default_rng(0)
+    vectors = {str(i): row for i, row in enumerate(draw.normal(size=[9, 64]).astype(np.float32))}
+    vectors |= {f"{name}'": np.nextafter(row, 9) for name, row in vectors.items()}
+    names = list(vectors)[:9]
+    pairs = _pairs(*((n, n, 1) for n in names), *((n, f"{n}'", 1) for n in names), ("0", "1", 0))
+    found = cosines(lambda texts: np.stack([vectors[text] for text in texts]), pairs)
+    assert set(found[:-1]) == {1.0} and -1 < found[-1] < 1
 
 
 def test_a_zero_vector_has_cosine_zero():

@@ -86,6 +86,9 @@ def _write_everything(root):
     for corpus in ("ncbi-disease", "bc5cdr-disease", "bc5cdr-chemical", "askapatient", "cometa"):
         toy.write(root / corpus / "entities.txt", [f"D{i}\tname {i}" for i in range(8)])
         toy.write(root / corpus / "mentions.tsv", ["name 1\tD1", "names 2\tD2"])
+    mentions = [f"1\t0\t1\t{kind}\t{kind}\tD1" for kind in ("Disease", "Chemical")]
+    toy.write(root / "bc5cdr/entities.txt", ["D1\tname 1"])
+    toy.write(root / "bc5cdr/test_corpus.txt", mentions)
     for part in ("corpus", "queries"):
         rows = [json.dumps({"_id": f"{part[0]}{i}", "text": f"{part} {i}"}) for i in range(4)]
         toy.write(root / f"beir/toy/{part}.jsonl", rows)

@@ -11,6 +11,7 @@ from official_cmlm.evaluation.data.entity_linking import (
     parse_pubtator,
 )
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import entity_linking
 from official_cmlm.evaluation.suites.entity_linking import (
@@ -114,10 +115,23 @@ def test_composite_mention_and_types(tmp_path):
     """Both parts must hit; types are scored apart, against the same dictionary."""
     text = "1\t0\t1\ta/b\tT1\tA|B\ta|b\n1\t0\t1\ta/c\tT1\tA|C\ta|f\n1\t0\t1\tc\tT2\tC\n"
     _folder(tmp_path, "entity_linking/set", text, file="test_corpus.txt")
-    report = _run(tmp_path)
-    assert report.get("set", "accuracy@1") == pytest.approx(200 / 3)
-    assert report.get("set.T1", "accuracy@1") == 50.0
-    assert report.get("set.T2", "accuracy@1") == 100.0
+    assert _scored(_run(tmp_path)) == {
+        "set.pubtator": pytest.approx(200 / 3),
+        "set.pubtator.T1": 50.0,
+        "set.pubtator.T2": 100.0,
+    }
+
+
+@pytest.mark.parametrize(("score", "accuracy"), [("dot", 0.0), ("cosine", 100.0)])
+def test_inner_product_by_default(tmp_path, score, accuracy):
+    """A long vector in another direction has the larger inner product, 3, but the cosine .6."""
+    _folder(tmp_path, "set", "m\tNEAR\n", names=["near", "far"])
+    vectors = {"m": [1.0, 0.0], "near": [1.0, 0.0], "far": [3.0, 4.0]}
+    report = SuiteReport()
+    options = Options() if score == Options().score else Options(score=score)
+    encode = lambda texts: np.array([vectors[text] for text in texts], np.float32)  # noqa: E731
+    toy.evaluate(entity_linking, encode, DataFolder(tmp_path), options, report)
+    assert report.get("set", "accuracy@1") == accuracy
 
 
 def test_small_dictionary(tmp_path):
@@ -185,14 +199,15 @@ def test_bc5cdr_as_published(tmp_path, place):
         _write(folder / f"{place}CDR_{part}Set.PubTator.txt", relation)
     report = _run(tmp_path)
     assert _scored(report) == {
-        "bc5cdr": pytest.approx(200 / 3),
-        "bc5cdr.Chemical": 50,
-        "bc5cdr.Disease": 100,
+        "bc5cdr.pubtator": pytest.approx(200 / 3),
+        "bc5cdr.pubtator.Chemical": 50,
+        "bc5cdr.pubtator.Disease": 100,
     }
+    assert "BioSyn's processed mentions" in report.notes[1]
     assert "1 unlinked mentions skipped" in report.notes[0]
     assert report.notes[0].endswith("dictionary of 3 names, test_dictionary.txt")
     assert set(_scored(_run(tmp_path, split="dev"))) == {
-        *("bc5cdr-dev", "bc5cdr-dev.Chemical", "bc5cdr-dev.Disease")
+        f"bc5cdr-dev.pubtator{kind}" for kind in ("", ".Chemical", ".Disease")
     }
 
 
@@ -204,9 +219,23 @@ def test_another_part_is_never_taken(tmp_path):
     report = _run(tmp_path)
     assert report.scores == [] and [one.task for one in report.missing] == ["bc5cdr"]
     assert "CDR_DevelopmentSet.PubTator.txt (--set=entity_linking.split=dev)" in report.unscored[0]
-    assert "bc5cdr-train" in _scored(_run(tmp_path, split="train"))
+    assert "bc5cdr-train.pubtator" in _scored(_run(tmp_path, split="train"))
     (tmp_path / "bc5cdr/entities.txt").unlink()
     assert [one.task for one in _run(tmp_path, split="dev").missing] == ["bc5cdr-dev"]
+
+
+def test_raw_mentions_are_in_no_column_of_the_paper(tmp_path):
+    """Whatever their folder is called: the paper's figures are of BioSyn's processed mentions."""
+    for name in ("bc5cdr", "bc5cdr-disease", "ncbi-disease"):
+        _write(tmp_path / name / "entities.txt", "D009270\ta\n")
+        _write(tmp_path / name / "test_corpus.txt", CDR)
+    (table,) = (t for t in paper_tables() if (t.paper, t.table) == ("Mirror-BERT", "Table 2"))
+    report = _run(tmp_path)
+    found = {f"{score.task}/{score.metric}": score.value for score in report.scores}
+    for (label, _), value, *printed in zip(
+        table.columns, own_values(table, found), *(values for _, values in table.rows)
+    ):
+        assert (value is None) == (set(printed) != {None}), label
 
 
 def test_biosyn(tmp_path):
@@ -338,4 +367,4 @@ def test_real_names(data_dir, tmp_path):
         (tmp_path / "part" / file).write_text("".join(lines[:count]))
     report = SuiteReport()
     toy.evaluate(entity_linking, letters, DataFolder(tmp_path), Options(unique=True), report)
-    assert report.get("part", "accuracy@1_in_dictionary") > 50 and not report.failures
+    assert report.get("part.pubtator", "accuracy@1_in_dictionary") > 50 and not report.failures

@@ -43,6 +43,8 @@ def test_suite(tmp_path, monkeypatch):
     assert not report.failures
     vectors = _encode(["a", "aa", "bbb"])
     assert report.get("words", "isotropy") == geometry.isotropy_score(vectors)
+    rows = np.exp(vectors @ np.linalg.eigh(vectors.T @ vectors)[1].T).sum(axis=0)
+    assert report.get("words", "isotropy_rows") <= rows.min() / rows.max()
     assert report.get("words", "isotropy_unit") == pytest.approx(
         geometry.isotropy_score(vectors / np.linalg.norm(vectors, axis=1, keepdims=True)), rel=1e-5
     )
