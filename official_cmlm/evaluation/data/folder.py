@@ -178,9 +178,10 @@ def _known(name: str) -> dict:
     for root in _ROOTS:
         if (entry := table["files"].get(root + name)) is not None:
             return entry
+        path = PurePosixPath(root + name)
         for pattern, rows in table["rows"].items():
             # Unlike `fnmatch`, no `*` stands for folders.
-            if PurePosixPath(root + name).match(pattern):
+            if path.match(pattern):
                 return {"rows": rows}
     return {}
 

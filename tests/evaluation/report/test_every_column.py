@@ -24,6 +24,7 @@ SETTINGS = (
     "amazon.seeds=1",
     "sts.split=both",
     f"senteval.tasks={','.join(senteval_suite.TASKS)}",
+    f"xeval.tasks={','.join(senteval_suite.CMLM_TASKS)}",
 )
 
 
