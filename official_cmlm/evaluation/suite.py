@@ -55,18 +55,9 @@ class Metric:
         return dataclasses.replace(self, name=self.name + suffix, detail=detail, main=False)
 
 
-@dataclasses.dataclass(frozen=True)
-class PaperRow:
-    """A row of a paper's table, see `report.papers`."""
-
-    paper: str
-    table: str
-    model: str
-
-
-def paper_rows(paper: str, table: str, *models: str) -> tuple[PaperRow, ...]:
-    """Returns rows of one table."""
-    return tuple(PaperRow(paper, table, model) for model in models)
+def paper_rows(paper: str, table: str, *models: str) -> tuple[tuple[str, str, str], ...]:
+    """Returns rows of one table, see `report.papers`: (paper, table, model) each."""
+    return tuple((paper, table, model) for model in models)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,13 +67,13 @@ class Bars:
     Attributes:
       title: of the charts.
       axis: quantity and unit. Default: the text of the first main metric.
-      references: rows of papers that are marked at the bars: the model that the paper starts
+      references: `paper_rows` that are marked at the bars: the model that the paper starts
         from, and its own method.
     """
 
     title: str
     axis: str = ""
-    references: tuple[PaperRow, ...] = ()
+    references: tuple[tuple[str, str, str], ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

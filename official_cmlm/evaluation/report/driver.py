@@ -6,6 +6,7 @@ import datetime
 import functools
 import hashlib
 import json
+import math
 import sys
 import time
 import traceback
@@ -80,7 +81,8 @@ def read_results(path: Path) -> dict[str, Any]:
     results = read_object(path, "name a results.json of experiments.evaluate")
     try:
         for suite in results["suites"].values():
-            [float(score["value"]) for score in suite["scores"]]
+            if not all(math.isfinite(score["value"]) for score in suite["scores"]):
+                raise ValueError("a score is not a number")
         # Results that can be shown alone can be shown with others, which may take hours.
         markdown(results)
         html_report(results)

@@ -82,9 +82,8 @@ def charts(suite: str, *parts: Results) -> list[figures.Chart]:
             title = f"Cosines of random and of positive pairs{suffix}"
             drawn.append(figures.cosine_histograms(title, histograms, color))
         for task, curve in (data.get("roc_curve") or {}).items():
-            area = scores(part, suite).get(f"{task}/auc", {}).get("value")
-            shown = f", area {area:.1f}" if main_scores.is_number(area) else ""
-            curves[f"{task}{suffix}{shown}"] = curve
+            area = scores(part, suite)[f"{task}/auc"]["value"]
+            curves[f"{task}{suffix}, area {area:.1f}"] = curve
             curve_colors.append(color)
     if curves:
         drawn.append(figures.roc_curves("ROC curves of cosines", curves, curve_colors))
@@ -117,7 +116,7 @@ def _bar_chart(suite: str, rows: Sequence[Main], parts: Sequence[Results]) -> fi
         removed = _series(suite, after, parts[0], rows, series[0].color, main_scores.REMOVED)
         if any(value is not None for value in removed.values):
             series = [dataclasses.replace(series[0], name=before), removed]
-    marked = {one.name: one.values for one in main_scores.references(suite, rows)}
+    marked = main_scores.references(suite, rows)
     if len(rows) * len(series) + len(marked) < 2:
         return None
     averages = sum(row.is_average for row in rows)
@@ -136,12 +135,11 @@ def _series(
     suite: str, name: str, part: Results, rows: Sequence[Main], color: str, suffix: str = ""
 ) -> figures.Series:
     found = [scores(part, suite).get(f"{row.task}/{row.metric}{suffix}") for row in rows]
-    found = [one if one and main_scores.is_number(one["value"]) else None for one in found]
     return figures.Series(
         name,
         [one["value"] if one else None for one in found],
         color,
-        [main_scores.deviation(one) for one in found],
+        [one and one.get("deviation") for one in found],
         is_faded=bool(suffix),
     )
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from official_cmlm.evaluation.report.papers import row_values
@@ -41,19 +41,6 @@ class Main:
     label: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Reference:
-    """A row of a paper that is marked at bars.
-
-    Attributes:
-      name: the row, with paper and table.
-      values: one per bar, in the unit of the suite's scores; None where the paper has none.
-    """
-
-    name: str
-    values: list[float | None]
-
-
 def scores(results: Results, suite: str) -> dict[str, Score]:
     """Returns `task/metric` -> score of a suite; empty if the suite was not run."""
     found = results.get("suites", {}).get(suite, {}).get("scores", [])
@@ -80,11 +67,6 @@ def _in_order(names: Collection[str]) -> list[str]:
     return [name for name in SUITES if name in names] + sorted(set(names) - SUITES.keys())
 
 
-def is_number(value: float | None) -> bool:
-    """Whether a score has a value."""
-    return value is not None and math.isfinite(value)
-
-
 def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     """Returns the scores that represent a suite, of any encoder, panel by panel, averages last.
 
@@ -94,7 +76,7 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
     found: dict[str, list[str]] = {}
     for part in parts:
         for score in scores(part, suite).values():
-            if is_number(score["value"]) and score["metric"] not in found.get(score["task"], ()):
+            if score["metric"] not in found.get(score["task"], ()):
                 found.setdefault(score["task"], []).append(score["metric"])
     rows = []
     for task, metrics in found.items():
@@ -135,21 +117,18 @@ def summarized(
         for row in in_panel:
             # Below each score, the one after component removal.
             for name in (row.metric, row.metric + REMOVED):
-                found = [_found(part, suite, row.task, name) for part in parts]
+                found = [scores(part, suite).get(f"{row.task}/{name}") for part in parts]
                 if any(found):
                     lines.append((row.task, [shown_as.metric(name)], found))
     return lines
 
 
-def _found(part: Results, suite: str, task: str, metric: str) -> Score | None:
-    score = scores(part, suite).get(f"{task}/{metric}")
-    return score if score and is_number(score["value"]) else None
-
-
 def _mean(
     suite: str, parts: Sequence[Results], rows: list[Main]
 ) -> tuple[str, list[Metric], list[Score | None]]:
-    found = [[_found(part, suite, row.task, row.metric) for row in rows] for part in parts]
+    found = [
+        [scores(part, suite).get(f"{row.task}/{row.metric}") for row in rows] for part in parts
+    ]
     having = [part for part in found if any(part)]
     common = [i for i in range(len(rows)) if all(part[i] for part in having)]
     names = dict.fromkeys(rows[i].metric for i in common)
@@ -168,18 +147,17 @@ def _mean(
     return f"mean of {len(common)} tasks", metrics or [Metric("", "")], means
 
 
-def references(suite: str, rows: Iterable[Main]) -> list[Reference]:
-    """Returns the papers' rows that are marked at bars: those with a value for any of them."""
-    rows, bars = list(rows), declared(suite).bars
-    lines = []
-    for one in bars.references if bars else ():
-        printed = row_values(one.paper, one.table, one.model)
+def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]]:
+    """Returns the papers' rows that are marked at bars: those with a value for any of them.
+
+    Returns:
+      row, with paper and table -> one value per bar, in the unit of the suite's scores; None where
+      the paper has none.
+    """
+    bars, lines = declared(suite).bars, {}
+    for paper, table, model in bars.references if bars else ():
+        printed = row_values(paper, table, model)
         values = [printed.get(f"{suite}/{row.task}/{row.metric}") for row in rows]
-        lines.append(Reference(f"{one.model} ({one.paper}, {one.table})", values))
-    return [line for line in lines if any(value is not None for value in line.values)]
-
-
-def deviation(score: Mapping[str, Any] | None) -> float | None:
-    """Returns the standard deviation over seeds; None for a single one."""
-    found = (score or {}).get("deviation")
-    return found if is_number(found) else None
+        if any(value is not None for value in values):
+            lines[f"{model} ({paper}, {table})"] = values
+    return lines

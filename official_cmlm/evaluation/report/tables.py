@@ -7,7 +7,6 @@ from typing import Any
 from official_cmlm.evaluation.report import main_scores
 from official_cmlm.evaluation.report.main_scores import (
     Results,
-    is_number,
     scores,
     shown,
     suite_names,
@@ -187,11 +186,7 @@ def _best_of_row(
     """
     if not _comparable(found):
         return set()
-    texts = {
-        i: _number(score["value"], metric.decimals)
-        for i, score in enumerate(found)
-        if score and is_number(score["value"])
-    }
+    texts = {i: _number(score["value"], metric.decimals) for i, score in enumerate(found) if score}
     return {(row, first + i) for i in _best(texts, metric)}
 
 
@@ -206,8 +201,7 @@ def _best(texts: Mapping[int, str], metric: Metric) -> list[int]:
 
 def _comparable(found: Sequence[dict[str, Any] | None]) -> bool:
     """Whether scores are of the same examples, as far as their numbers tell."""
-    there = [score for score in found if score and is_number(score["value"])]
-    return len({(score["count"], score.get("counts")) for score in there}) < 2
+    return len({(score["count"], score.get("counts")) for score in found if score}) < 2
 
 
 def all_scores(suite: str, *parts: Results) -> Table | None:
@@ -228,15 +222,11 @@ def all_scores(suite: str, *parts: Results) -> Table | None:
         metric = shown_as.metric(name)
         row = [task, metric.text, *(_with_deviation(score, metric.decimals) for score in each)]
         if len(parts) == 2:
-            values = [score["value"] if score else None for score in each]
-            both = all(map(is_number, values)) and _comparable(each)
-            difference = values[0] - values[1] if both else 0.0
-            ends = (each[0] or {}).get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
-            row.append(
-                _number(difference, metric.decimals, "+") + _interval(ends, metric.decimals)
-                if both
-                else MISSING
-            )
+            row.append(MISSING)
+            if all(each) and _comparable(each):
+                ends = each[0].get("differences", {}).get(parts[1]["encoder"]["fingerprint"])
+                difference = _number(each[0]["value"] - each[1]["value"], metric.decimals, "+")
+                row[-1] = difference + _interval(ends, metric.decimals)
         best |= _best_of_row(len(rows), 2, each, metric)
         rows.append([*row, _counts(each)])
     return Table(header, rows, left=2, best=frozenset(best)) if rows else None
@@ -459,10 +449,10 @@ def _counts(found: Sequence[dict[str, Any] | None]) -> str:
 
 
 def _with_deviation(score: dict[str, Any] | None, decimals: int) -> str:
-    if score is None or not is_number(score["value"]):
+    if score is None:
         return MISSING
     text = _number(score["value"], decimals)
-    deviation = main_scores.deviation(score)
+    deviation = score.get("deviation")
     text += "" if deviation is None else f" ± {_number(deviation, decimals)}"
     return text + _interval(score.get("interval"), decimals)
 

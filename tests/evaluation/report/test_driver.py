@@ -348,9 +348,10 @@ def test_unknown_suite_and_results(tmp_path):
         driver.parse_options(["senteva"], [])
     with pytest.raises(UserError, match="name a results.json"):
         driver.read_results(tmp_path / "none.json")
-    (tmp_path / "other.json").write_text("[1]")
-    with pytest.raises(UserError, match=r"other\.json: .*results\.json of"):
-        driver.read_results(tmp_path / "other.json")
+    for text in ("[1]", '{"suites": {"sts": {"scores": [{"value": NaN}]}}}'):
+        (tmp_path / "other.json").write_text(text)
+        with pytest.raises(UserError, match=r"other\.json: .*results\.json of"):
+            driver.read_results(tmp_path / "other.json")
 
 
 def test_compared_results(data, tmp_path):

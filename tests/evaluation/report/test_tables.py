@@ -444,16 +444,6 @@ def test_text_is_escaped():
     assert {len(row) for row in section(text, "All scores")} == {4}
 
 
-@pytest.mark.parametrize("value", [None, float("nan")])
-def test_values_that_are_no_numbers(value):
-    """A correlation that is not defined is a dash, not a figure."""
-    mine = results(sts=suite(score("STS12", "spearman_all", value)))
-    text = tables.markdown(mine, results("other", sts=STS))
-    assert section(text, "CMLM, Table 2")[2][0] == "*other*"
-    assert section(text, "Summary")[2][3:5] == ["–", "61.23"]
-    assert section(text, "All scores")[2][2:5] == ["–", "61.23", "–"]
-
-
 def test_no_suite_and_unknown_suite():
     """Nothing but a heading where nothing was run; a suite of another version is shown."""
     assert tables.markdown(results()).startswith("# Evaluation of mine\n")

@@ -10,7 +10,6 @@ gives a row each: for a protocol that the paper does not state, every candidate 
 import dataclasses
 import functools
 import json
-import math
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -75,7 +74,7 @@ def _table(entry: dict[str, Any], paper: str) -> PaperTable:
 
 
 def own_values(
-    table: PaperTable, found: Mapping[str, float | None], variant: str = ""
+    table: PaperTable, found: Mapping[str, float], variant: str = ""
 ) -> list[float | None]:
     """Returns an encoder's value for each column of a table; None where it was not scored.
 
@@ -88,7 +87,7 @@ def own_values(
     for _, column in table.columns:
         column, _, subtracted = (column or "").replace("*", variant).partition(" - ")
         ids = column.split("|")
-        hits = [found[i] for i in ids if found.get(i) is not None and math.isfinite(found[i])]
+        hits = [found[i] for i in ids if i in found]
         values.append(hits[0] - float(subtracted or 0) if hits else None)
     others = [value for value, (_, column) in zip(values, table.columns) if column != "=mean"]
     mean = sum(others) / len(others) if None not in others else None
