@@ -36,8 +36,6 @@ class CachedEncoder:
     ((3, 2), (2, 2), ['a', 'b', 'c'])
 
     Attributes:
-      encoded: number of texts passed to the encoder.
-      asked: number of texts requested.
       constant: whether all vectors are equal, of two texts or more.
       seconds: that embedding took, in this process.
       fine_tune: trains a copy of the encoder with a classifier; None if it cannot be trained.
@@ -83,8 +81,6 @@ class CachedEncoder:
         self._lock = contextlib.ExitStack()
         self._rows: dict[bytes, int] = {}
         self._vectors = np.zeros([0, 0], np.float32)
-        self.encoded = 0
-        self.asked = 0
         self.seconds = 0.0
         self._all_equal = True
         if folder is not None:
@@ -139,7 +135,6 @@ class CachedEncoder:
 
     def _embed(self, role: str, texts: Sequence[str]) -> np.ndarray:
         """Embeds texts of a role; "": without one."""
-        self.asked += len(texts)
         self.prepare([(role, texts)])
         keys = [_key(text, role) for text in texts]
         if not keys:
@@ -172,7 +167,6 @@ class CachedEncoder:
                     file.write(content)
             vectors = np.memmap(self._folder / "vectors.f32", np.float32, "r").reshape(-1, width)
         self._extend(keys, vectors)
-        self.encoded += len(keys)
 
     def _extend(self, keys: list[bytes], vectors: np.ndarray) -> None:
         """Takes all vectors, of which `keys` are the last."""

@@ -139,16 +139,21 @@ def found(data):
     config = functools.partial(RankingConfig, max_epoch=0)
     monkeypatch.setattr(senteval_suite, "RankingConfig", config)
     for name, chosen in options.items():
-        cached = CachedEncoder(
-            toy.encode, fine_tune=_fine_tune, roles={"query": prompted(toy.encode, "query: ")}
-        )
+        encoded: list[str] = []
+
+        def encode(texts, encoded=encoded):
+            encoded.extend(texts)
+            return toy.encode(texts)
+
+        roles = {"query": prompted(encode, "query: ")}
+        cached = CachedEncoder(encode, fine_tune=_fine_tune, roles=roles)
         suite_run = driver.SuiteRun(name, data, chosen)
         suite_run.read()
         for task in suite_run.tasks:
             prepare(cached, task.texts())
-        announced = cached.encoded
+        announced = len(encoded)
         results[name] = suite_run.score(cached)
-        results[name] |= {"announced": announced, "late": cached.encoded - announced}
+        results[name] |= {"announced": announced, "late": len(encoded) - announced}
     monkeypatch.undo()
     return results
 
