@@ -11,7 +11,7 @@ reported; imports are not counted on any side:
 - the `tokenizers` library, only tokenising the same sentences, which are in memory.
 
 Then the peak memory of one process for some files and for eight times as many, with no duplicates
-removed, exact ones (the default) and near ones.
+removed, those of the same letters and near ones.
 """
 
 import os
@@ -26,7 +26,6 @@ from pathlib import Path
 from absl import flags
 
 from benchmarks import shared
-from data_prep.pipeline.plan import DEDUPLICATE
 from data_prep.readers import Counts, Document, ReadOptions, TextFile, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
@@ -205,7 +204,7 @@ def _memory(files: list[str], vocabulary: str, folder: Path) -> None:
     few, many = (first_files(files, n * FLAGS.memory_mb) for n in (1, _TIMES))
     times = sum(map(os.path.getsize, many)) / sum(map(os.path.getsize, few))
     print(f"figure data_prep_text_times {times:.2f}")
-    for deduplicate in DEDUPLICATE:
+    for deduplicate in ("off", "normalised", "near"):
         small, large = (peak_memory(p, vocabulary, folder, deduplicate) for p in (few, many))
         print(f"figure data_prep_memory_MiB_{deduplicate} {small}")
         print(f"ratio data_prep_memory_{deduplicate} {large / small:.3f}", flush=True)

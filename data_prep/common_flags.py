@@ -235,15 +235,17 @@ def define_stages() -> None:
         "off",
         DEDUPLICATE,
         "Which documents to remove as duplicates of earlier ones in the whole input: none (off),"
-        " those of the same letters (exact), or also those that share most runs of five words"
-        " (near).",
+        " those of the same bytes (exact; runs of white space are one space), those of the same"
+        " letters, whatever their case, spaces and punctuation (normalised), or also those that"
+        " share most runs of five words (near).",
     )
     flags.DEFINE_enum(
         "deduplicate_paragraphs",
         "auto",
         DEDUPLICATE_PARAGRAPHS,
-        "The same for paragraphs of the documents that stay, which are cut there; auto: off if"
-        " --deduplicate is off, else exact. Without either the input is read in one pass.",
+        "The same for paragraphs of the documents that stay, which are cut there; auto: as"
+        " --deduplicate says, but normalised if that is near. Without either the input is read in"
+        " one pass.",
     )
     flags.DEFINE_float(
         "near_threshold",

@@ -9,7 +9,7 @@ import numpy as np
 from official_cmlm.errors import UserError
 from official_cmlm.nearest import CellIndex, nearest, unit
 
-from .stages.letters import analyse, exact_keys
+from .stages.letters import analyse, letter_keys
 
 SEARCHES = ("exact", "faiss")
 SAMPLINGS = ("top", "random")
@@ -186,7 +186,7 @@ def _candidates(
 
 def _letters(texts: Sequence[str]) -> list[int | str]:
     """Returns keys that compare texts: the hash of their letters, or a text without letters."""
-    return [key or text for key, text in zip(exact_keys(analyse(texts)).tolist(), texts)]
+    return [key or text for key, text in zip(letter_keys(analyse(texts)).tolist(), texts)]
 
 
 def _chosen(cosines: np.ndarray, positive: float, row: int, mining: Mining) -> np.ndarray:

@@ -63,7 +63,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
       A locked `SentenceEncoderExperimentConfig`.
 
     Raises:
-      UserError: for an unknown experiment, file, key or a value of the wrong type.
+      UserError: for an unknown experiment, file, key or a value of the wrong type; or epochs that
+        cannot be counted in steps.
     """
     # These import TensorFlow; listing the experiments must not wait for that.
     from official_cmlm.configs.schedule import check_schedule
@@ -98,6 +99,8 @@ def load(  # noqa: ANN201 - the type would import TensorFlow
     check_fields(config, "", recursive=True)
     if config.trainer.schedule is not None:
         check_schedule(config.trainer)
+    if config.trainer.train_epochs is not None:
+        _count_steps(config)
     if notes is not None:
         notes += _start_notes(config, start, experiment, needed)
     config.lock()
@@ -108,7 +111,7 @@ def _apply(config: Any, values: dict, where: str) -> None:
     """Overrides `config` by the values of one source.
 
     A source that chooses one of Model Garden's learning rates, and no schedule, puts it in the
-    place of the schedule of the sources before.
+    place of the schedule of the sources before; so do steps in the place of epochs.
     """
     from official_cmlm.configs.yaml_loading import override
 
@@ -117,6 +120,21 @@ def _apply(config: Any, values: dict, where: str) -> None:
     own = (trainer.get("optimizer_config") or {}).get("learning_rate") or {}
     if own.get("type") and "schedule" not in trainer:
         config.trainer.schedule = None
+    if "train_steps" in trainer and "train_epochs" not in trainer:
+        config.trainer.train_epochs = None
+
+
+def _count_steps(config: Any) -> None:
+    """Sets `trainer.train_steps` to the steps of `trainer.train_epochs`; 0 without records."""
+    from official_cmlm.training.runtime import is_compiled, num_replicas
+    from official_cmlm.training.task import SentenceEncoderTask
+
+    trainer, runtime, steps = config.trainer, config.runtime, 0
+    used = config.task.used_data()
+    if used and all(data.folders() for _, _, data in used):
+        task = SentenceEncoderTask(config.task, static_shapes=is_compiled(runtime))
+        steps = task.steps_of(trainer.train_epochs, num_replicas(runtime))
+    trainer.train_steps = steps
 
 
 def _find(name: str, files: dict[str, Path], folder: Path) -> Path | None:

@@ -1,7 +1,6 @@
 """Filters of pairs: evaluation sentences, unlike lengths, other languages, repetitions."""
 
 import dataclasses
-import hashlib
 import unicodedata
 from collections.abc import Callable, Sequence
 
@@ -13,7 +12,7 @@ from ..counts import DropCounter
 from ..readers.document import Pair
 from ..stages.exclusion import Exclusion
 from ..stages.language_id import canonical_language
-from ..stages.letters import analyse, exact_keys
+from ..stages.letters import analyse, byte_keys, letter_keys
 
 REPEATED = ("keep", "pair", "either")
 # Codes of an unknown language.
@@ -128,7 +127,7 @@ class PairFilter:
 
     def _not_repeated(self, rows: list[Row], counters: DropCounter) -> list[Row]:
         """Returns the rows that repeat no row before; texts without letters repeat nothing."""
-        sides = exact_keys(analyse([text for row in rows for text in row[0].texts]))
+        sides = letter_keys(analyse([text for row in rows for text in row[0].texts]))
         first, second = sides.reshape(-1, 2).T
         both = mix(first ^ mix(second + np.uint64(1)))
         negatives = [row[0].negative or "" for row in rows]
@@ -161,11 +160,8 @@ class PairFilter:
 
 def _text_keys(texts: Sequence[str]) -> np.ndarray:
     """Returns hashes of the texts' letters, or of texts without letters; [texts], uint64."""
-    keys = exact_keys(analyse(texts))
-    for i in np.flatnonzero(keys == 0).tolist():
-        digest = hashlib.blake2b(texts[i].encode("utf-8", "surrogatepass"), digest_size=8).digest()
-        keys[i] = int.from_bytes(digest, "little")
-    return keys
+    keys = letter_keys(analyse(texts))
+    return np.where(keys == 0, byte_keys(texts), keys)
 
 
 def columns(text: str) -> int:

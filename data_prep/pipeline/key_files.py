@@ -22,6 +22,7 @@ _MEMBER = np.dtype(
 _LOSS = np.dtype([("element", "<i4"), ("document", "<i4"), ("paragraph", "<i4"), ("reason", "<i4")])
 _PLACE = ["element", "document", "paragraph"]
 # Numbered in alphabetical order: of several reasons for a place the smallest number counts.
+# "exact" counts equal keys, of bytes or of letters.
 _REASONS = (
     "duplicates/exact_document",
     "duplicates/exact_paragraph",
@@ -39,26 +40,24 @@ class KeyFiles:
     Attributes:
       folder: holds the files.
       options: the definition of a duplicate.
-      compared: the units that are compared, in order: "documents", "paragraphs".
       elements: number of elements.
       partitions: number of partitions.
     """
 
     folder: Path
     options: DuplicateOptions
-    compared: tuple[str, ...]
     elements: int
     partitions: int
 
     def save_keys(self, element: int, keys: FileKeys) -> None:
         """Writes the keys of an element, by partition."""
-        for kind, units in (("documents", keys.documents), ("paragraphs", keys.paragraphs)):
-            if kind not in self.compared:
-                continue
+        compared = self.options.compared
+        for kind in compared:
+            units = keys.documents if kind == "documents" else keys.paragraphs
             with atomic_write(self._path("signatures", kind, element)) as file:
                 write_array(file, units.signatures)
             # Documents that are lost take their paragraphs with them.
-            name = "keys" if kind == self.compared[0] else "all-keys"
+            name = "keys" if kind == compared[0] else "all-keys"
             self._save_members(name, kind, element, _members_of(element, units))
 
     def save_losses(self, kind: str, partition: int) -> None:
@@ -85,7 +84,7 @@ class KeyFiles:
             lost = losses[losses["element"] == element]
             with atomic_write(self._path("lost", kind, element)) as file:
                 write_array(file, lost)
-            if kind != self.compared[-1]:
+            if kind != self.options.compared[-1]:
                 path = self._path("all-keys", "paragraphs", element)
                 members = np.load(path, allow_pickle=False)
                 kept = members[~np.isin(members["document"], lost["document"])]
@@ -94,7 +93,7 @@ class KeyFiles:
     def losses(self, element: int) -> Losses:
         """Returns the places that are removed from an element, each with its first reason."""
         found: dict[tuple[int, int], str] = {}
-        for kind in self.compared:
+        for kind in self.options.compared:
             lost = np.load(self._path("lost", kind, element), allow_pickle=False)
             for _, document, paragraph, reason in lost.tolist():
                 found[document, paragraph] = _REASONS[reason]
@@ -123,10 +122,10 @@ class KeyFiles:
 
     def _near_losses(self, kind: str, members: np.ndarray) -> np.ndarray:
         """Returns the members that are similar to an earlier one with the same band key."""
-        near = _minhash(self.options, kind)
+        near = self.options.minhash
         lost = np.zeros(len(members), bool)
-        if near is None or not len(members):
-            return members[lost]
+        if not len(members):
+            return members
         signatures = self._signatures(kind, members, near)
         starts = np.flatnonzero(np.append(True, members["key"][1:] != members["key"][:-1]))
         for start, stop in itertools.pairwise([*starts.tolist(), len(members)]):
@@ -146,10 +145,6 @@ class KeyFiles:
     def _path(self, name: str, kind: str, number: int) -> Path:
         """Returns a file of an element, or for losses of a partition."""
         return self.folder / f"{name}-{kind}-{number:05d}.npy"
-
-
-def _minhash(options: DuplicateOptions, kind: str) -> MinHash | None:
-    return options.near_documents if kind == "documents" else options.near_paragraphs
 
 
 def _members_of(element: int, units: Units) -> np.ndarray:

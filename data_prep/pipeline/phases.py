@@ -77,9 +77,8 @@ class Context:
     @functools.cached_property
     def key_files(self) -> KeyFiles:
         """The files in which duplicates are found."""
-        plan, options = self.plan, self.plan.options
-        sizes = (len(plan.elements), plan.partitions)
-        return KeyFiles(self.work, options.duplicates(), options.compared, *sizes)
+        plan = self.plan
+        return KeyFiles(self.work, plan.options.duplicates, len(plan.elements), plan.partitions)
 
     def new_counts(self) -> Counts:
         """Returns counts at zero, with room for the examples that the options ask for."""
@@ -146,7 +145,7 @@ def _read(context: Context, element: int) -> None:
     counts = context.new_counts()
     with _saving(_kept_path(context, element)) as passing:
         documents = passing(context.documents(element, counts))
-        found = file_keys(documents, context.plan.options.duplicates())
+        found = file_keys(documents, context.plan.options.duplicates)
     context.key_files.save_keys(element, found)
     _save_result(result_path(context.folder, "read", element), counts)
 
@@ -170,7 +169,7 @@ def write(context: Context, element: int) -> None:
     options = context.plan.options
     counts = context.new_counts()
     documents: Iterable[Document]
-    if not options.compared:
+    if not options.duplicates.compared:
         documents = context.documents(element, counts)
     else:
         kept = _read_back(_kept_path(context, element))

@@ -27,10 +27,10 @@ from ..stages.quality_classifier import QualityClassifier, SentenceClassifier
 from ..stages.quality_rules import QualityRules
 
 WORK = "work"
-DEDUPLICATE = ("off", "exact", "near")
+DEDUPLICATE = ("off", "exact", "normalised", "near")
 DEDUPLICATE_PARAGRAPHS = ("auto", *DEDUPLICATE)
 # Incremented with every change of the files that phases write.
-_FORMAT = 4
+_FORMAT = 5
 # Number of elements whose losses are gathered at a time, from the files of all partitions.
 ELEMENTS_A_GROUP = 16
 # The keys of one partition are in memory at once; see `partitions`.
@@ -51,10 +51,10 @@ class Options:
       quality_model: file of a trained classifier; default empty, none.
       quality_threshold: texts with a lower score are dropped, 0 to 1; default 0.5.
       quality_level: whether "document"s, each "paragraph" or each "sentence" are judged.
-      deduplicate: "off" (default), "exact" or "near": which documents are removed that occurred
-        anywhere in the whole input before.
-      deduplicate_paragraphs: the same for paragraphs; default "auto": "off" where documents are,
-        else "exact".
+      deduplicate: "off" (default), "exact", "normalised" or "near": which documents are removed
+        that occurred anywhere in the whole input before, see `DuplicateOptions`.
+      deduplicate_paragraphs: the same for paragraphs; default "auto": as documents, but
+        "normalised" where those are "near".
       near_threshold: share of runs of five words in common (estimated Jaccard similarity) from
         which texts are near duplicates, above 0, up to 1; default 0.75, as `MinHash` explains.
       near_bands: bands of a signature, of 8 hashes each; more find more pairs near the threshold
@@ -104,26 +104,13 @@ class Options:
         return None
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
-        modes = {"documents": self.deduplicate, "paragraphs": self._paragraphs}
-        return tuple(kind for kind, mode in modes.items() if mode != "off")
-
-    @property
-    def _paragraphs(self) -> str:
-        if self.deduplicate_paragraphs != "auto":
-            return self.deduplicate_paragraphs
-        return "off" if self.deduplicate == "off" else "exact"
-
     def duplicates(self) -> DuplicateOptions:
-        """Returns the options of the removal of duplicates."""
+        """The options of the removal of duplicates."""
+        paragraphs = self.deduplicate_paragraphs
+        if paragraphs == "auto":
+            paragraphs = "normalised" if self.deduplicate == "near" else self.deduplicate
         near = MinHash(bands=self.near_bands, threshold=self.near_threshold)
-        return DuplicateOptions(
-            near if self.deduplicate == "near" else None,
-            self._paragraphs != "off",
-            near if self._paragraphs == "near" else None,
-            self.min_paragraph_letters,
-        )
+        return DuplicateOptions(self.deduplicate, paragraphs, near, self.min_paragraph_letters)
 
 
 class Input(NamedTuple):
@@ -246,8 +233,9 @@ class Plan:
     def phases(self) -> list[tuple[str, int]]:
         """Returns (phase, number of its computations) in order."""
         elements = len(self.elements)
-        phases = [("read", elements)] if self.options.compared else []
-        for kind in self.options.compared:
+        compared = self.options.duplicates.compared
+        phases = [("read", elements)] if compared else []
+        for kind in compared:
             groups = -(-elements // ELEMENTS_A_GROUP)
             phases += [(kind, self.partitions), (f"{kind}_lost", groups)]
         return [*phases, ("write", elements)]

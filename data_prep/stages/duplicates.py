@@ -1,4 +1,4 @@
-"""Exact and near duplicates, documents and paragraphs, over all files: the earliest stays.
+"""Duplicates of documents and paragraphs, equal or similar, over all files: the earliest stays.
 
 The work is a combine by key: no machine needs to see all text, and the result depends neither on
 the order of processing nor on how the input is divided among machines.
@@ -153,19 +153,30 @@ class DuplicateOptions:
     """The definition of a duplicate.
 
     Attributes:
-      near_documents: how near duplicates among documents are found; None: only exact ones are.
-      paragraphs: whether a paragraph that occurred anywhere before is removed too; default true.
-      near_paragraphs: as `near_documents`, for paragraphs. Default None: a signature and its
-        bands take 320 bytes in the first pass, as much as a short paragraph.
+      documents: which documents are removed: none ("off"), those of the same bytes as an earlier
+        one ("exact"), of the same letters ("normalised", see `letters`), or also similar ones
+        ("near", default).
+      paragraphs: the same for paragraphs that occurred anywhere before. Default "normalised": a
+        signature and its bands take 320 bytes in the first pass, as much as a short paragraph.
+      minhash: how similar texts are found.
       min_paragraph_letters: a paragraph with fewer letters is never a duplicate, such as "Chapter
         1" or a short answer. Default 100, some 20 words of English (our choice). Documents that
         equal another are removed however short they are.
     """
 
-    near_documents: MinHash | None = dataclasses.field(default_factory=MinHash)
-    paragraphs: bool = True
-    near_paragraphs: MinHash | None = None
+    documents: str = "near"
+    paragraphs: str = "normalised"
+    minhash: MinHash = dataclasses.field(default_factory=MinHash)
     min_paragraph_letters: int = 100
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The units whose duplicates are removed, in order: "documents", "paragraphs"."""
+        return tuple(kind for kind in ("documents", "paragraphs") if self.mode(kind) != "off")
+
+    def mode(self, kind: str) -> str:
+        """Returns how "documents" or "paragraphs" are compared."""
+        return self.documents if kind == "documents" else self.paragraphs
 
 
 @dataclasses.dataclass(frozen=True)
@@ -203,25 +214,35 @@ def file_keys(documents: Iterable[Document], options: DuplicateOptions) -> FileK
         counts as a document.
       options: the definition of a duplicate.
     """
+    near = {
+        kind: options.minhash if options.mode(kind) == "near" else None
+        for kind in ("documents", "paragraphs")
+    }
     whole: list[Units] = []
     parts: list[Units] = []
     first = 0
     for batch in _batches(documents):
         splits = np.cumsum([0, *(len(document.paragraphs) for document in batch)])
-        found = letters.analyse([p for document in batch for p in document.paragraphs])
+        paragraphs = [p for document in batch for p in document.paragraphs]
+        found = letters.analyse(paragraphs)
         numbers = np.arange(len(batch)) + first
         places = np.stack([numbers, np.full(len(batch), WHOLE)], 1)
-        keys = letters.exact_keys(found, splits)
-        whole.append(_units(places, keys, found, splits, options.near_documents))
-        if options.paragraphs:
+        if options.documents == "exact":
+            # No paragraph holds a line end.
+            keys = letters.byte_keys(["\n".join(document.paragraphs) for document in batch])
+        else:
+            keys = letters.letter_keys(found, splits)
+        whole.append(_units(places, keys, found, splits, near["documents"]))
+        if options.paragraphs != "off":
             owners = np.repeat(numbers, np.diff(splits))
             within = np.arange(len(owners)) - np.repeat(splits[:-1], np.diff(splits))
-            keys = letters.exact_keys(found)
+            is_exact = options.paragraphs == "exact"
+            keys = letters.byte_keys(paragraphs) if is_exact else letters.letter_keys(found)
             keys[np.diff(found.letter_splits) < options.min_paragraph_letters] = 0
             places = np.stack([owners, within], 1)
-            parts.append(_units(places, keys, found, None, options.near_paragraphs))
+            parts.append(_units(places, keys, found, None, near["paragraphs"]))
         first += len(batch)
-    return FileKeys(_joined(whole, options.near_documents), _joined(parts, options.near_paragraphs))
+    return FileKeys(_joined(whole, near["documents"]), _joined(parts, near["paragraphs"]))
 
 
 def _batches(documents: Iterable[Document]) -> Iterator[list[Document]]:

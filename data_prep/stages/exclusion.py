@@ -19,7 +19,7 @@ from ..readers.jsonl import encodable
 from ..readers.lines import CHUNK_BYTES, UTF16_BOMS, BrokenStreamError, ExpandedFile
 from ..sentences import SENTENCE_END_MARKS, UNAMBIGUOUS_MARKS, rejoined, segment
 from . import SentenceCutter
-from .letters import analyse, exact_keys
+from .letters import analyse, letter_keys
 
 _BATCH_TEXTS = 4096
 # The names do not end with `.json`, as those of the pipeline's results do.
@@ -75,7 +75,7 @@ class Exclusion:
         for path in paths:
             found = guarded(path, candidates(path, options, counts), options.on_error, counts)
             while batch := list(itertools.islice(found, _BATCH_TEXTS)):
-                keys.append(np.unique(exact_keys(analyse(batch))))
+                keys.append(np.unique(letter_keys(analyse(batch))))
         known = np.unique(np.concatenate(keys))
         known = known[known != 0]
         faults = tuple(counts.files_failed.values())
@@ -100,7 +100,7 @@ class Exclusion:
 
     def keep_each(self, sentences: Sequence[str]) -> np.ndarray:
         """Returns which sentences may be trained on; [sentences], bool."""
-        keys = exact_keys(analyse([normal_brackets(sentence) for sentence in sentences]))
+        keys = letter_keys(analyse([normal_brackets(sentence) for sentence in sentences]))
         places = np.minimum(np.searchsorted(self.keys, keys), len(self.keys) - 1)
         return self.keys[places] != keys
 

@@ -1,4 +1,4 @@
-"""Normalised text, the key of duplicates: letters for exact ones, words for near ones.
+"""Keys of duplicates: bytes of a text as written, letters of it normalised, words for near ones.
 
 Case, white space, punctuation and Unicode's ways to write the same character do not count: "Don't!"
 and "do n't" have the same letters. Whole batches of texts are computed at once with NumPy.
@@ -57,7 +57,7 @@ def analyse(texts: Sequence[str]) -> Letters:
     )
 
 
-def exact_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
+def letter_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
     """Returns a 64-bit hash of each text's letters; 0 for a text without any.
 
     64 bits suffice: among 10^9 different texts, 0.03 pairs are expected to share a key.
@@ -80,6 +80,15 @@ def exact_keys(found: Letters, splits: np.ndarray | None = None) -> np.ndarray:
     return keys
 
 
+def byte_keys(texts: Sequence[str]) -> np.ndarray:
+    """Returns a 64-bit hash of each text's bytes in UTF-8, never 0; [texts], uint64."""
+    keys = np.zeros(len(texts), np.uint64)
+    for row, text in enumerate(texts):
+        digest = hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).digest()
+        keys[row] = int.from_bytes(digest, "little") or 1
+    return keys
+
+
 def shingles(
     found: Letters, size: int, splits: np.ndarray | None = None
 ) -> tuple[np.ndarray, np.ndarray]:
@@ -88,7 +97,7 @@ def shingles(
     Args:
       found: what `analyse` found.
       size: words of a run.
-      splits: as for `exact_keys`; runs cross the border between texts of a group.
+      splits: as for `letter_keys`; runs cross the border between texts of a group.
 
     Returns:
       (hashes of all texts in order, uint64; row splits, [texts + 1], int64)

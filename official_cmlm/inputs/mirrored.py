@@ -63,6 +63,10 @@ class Mirrored(View):
     needs: ClassVar[str] = "a sentence in each record"
 
     @property
+    def counted(self) -> bool:
+        return self.segment == "sentence"
+
+    @property
     def special(self) -> SpecialIds:
         return SpecialIds.of(self.vocabulary)
 

@@ -29,6 +29,7 @@ class PairView(View):
     kind: ClassVar[str] = KIND
     sequences: ClassVar[tuple[str, ...]] = ("first", "second")
     needs: ClassVar[str] = "a pair in each record"
+    counted: ClassVar[bool] = True
 
 
 @dataclasses.dataclass(frozen=True)

@@ -103,6 +103,40 @@ class Plan:
         """Whether incomplete batches are left out."""
         return self.config.drop_remainder or self.static_shapes
 
+    def steps(self, epochs: int, num_replicas: int) -> int:
+        """Returns the number of batches of so many epochs of random batches.
+
+        Args:
+          epochs: passes over the records.
+          num_replicas: replicas that share each batch.
+
+        Raises:
+          UserError: the manifest does not tell how many examples an epoch has, or batches do not
+            end with it.
+        """
+        reason = ""
+        if not self.view.counted:
+            reason = (
+                f"{type(self.view).__name__} does not make one example of each sentence or pair"
+            )
+        elif self.config.bucket_boundaries:
+            reason = "batches of bucket_boundaries do not end with an epoch"
+        elif not set(self.repetitions) <= {0.0, 1.0}:
+            reason = "weights or language_exponent read some records several times or in part"
+        if reason:
+            raise UserError(
+                f"{self.config.named_folders}: trainer.train_epochs cannot be counted in steps, as "
+                f"{reason}; set trainer.train_steps instead"
+            )
+        counts = self.manifest.languages
+        examples = sum(counts[name] for name in self.config.languages or counts)
+        (size,) = self.batch_sizes
+        if self.streams > 1:
+            # Their batches go on in the next epoch.
+            return -(-epochs * examples // size)
+        whole, rest = divmod(examples, size)
+        return epochs * (whole + (not self.drop_remainder and rest >= num_replicas))
+
 
 def shard_repetitions(config: DataConfig, manifest: Manifest) -> list[float]:
     """Computes how often an epoch reads each shard, on average; 0 for languages that are left out.

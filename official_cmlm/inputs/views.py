@@ -79,6 +79,8 @@ class View:
       pairs_segments: whether an example takes two segments of one record, so that records of one
         sentence give none.
       keeps_order: whether examples stay in the order of the records, and are not shuffled.
+      counted: whether each sentence, or each pair, of the records gives exactly one example, so
+        that the manifest tells how many examples an epoch has.
       special: ids of the special tokens.
     """
 
@@ -90,6 +92,7 @@ class View:
     min_record_tokens: ClassVar[int] = 0
     pairs_segments: ClassVar[bool] = False
     keeps_order: ClassVar[bool] = False
+    counted: ClassVar[bool] = False
     special: SpecialIds
 
     @property
@@ -170,6 +173,10 @@ class Segments(View):
 
     sequences: ClassVar[tuple[str, ...]] = ("segment",)
     needs: ClassVar[str] = "a sentence in each record"
+
+    @property
+    def counted(self) -> bool:
+        return self.segment == "sentence"
 
     def __call__(self, block: DocumentBlock) -> Examples:
         parts = segments(without_repeats(block), self.segment, self.seq_length - 2)

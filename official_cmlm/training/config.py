@@ -12,7 +12,7 @@ from official_cmlm.configs.encoder import EncoderConfig
 from official_cmlm.configs.schedule import ScheduleConfig, with_schedule
 from official_cmlm.errors import UserError
 from official_cmlm.objectives import ObjectiveConfig, objectives
-from official_cmlm.validation import at_least, check_fields
+from official_cmlm.validation import at_least, between, check_fields
 
 
 def chosen_objectives(config: base_config.Config) -> dict[str, ObjectiveConfig]:
@@ -148,6 +148,10 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
     """How long is trained, and how often is reported, saved and validated: Model Garden's fields.
 
     Attributes:
+      train_epochs: length of the training in passes over the training records, in place of
+        `train_steps`, which `experiments.registry.load` computes of it where the records are named;
+        of two sources the later one that names either wins. Random batches only, of a method with
+        one example a sentence or pair. null (default): `train_steps` says it.
       schedule: the learning rate of each step. null (default): as `optimizer_config.learning_rate`
         and `optimizer_config.warmup` say, which have all of Model Garden's other schedules.
     """
@@ -155,6 +159,7 @@ class SentenceEncoderTrainerConfig(cfg.TrainerConfig):
     optimizer_config: optimization.OptimizationConfig = dataclasses.field(
         default_factory=optimization.OptimizationConfig
     )
+    train_epochs: Annotated[int, between(1, 2**31)] | None = None
     schedule: ScheduleConfig | None = None
 
     def optimization(self) -> optimization.OptimizationConfig:

@@ -181,6 +181,24 @@ class SentenceEncoderTask(base_task.Task):
         """Returns group, as in `build_inputs`, -> the records of its batches."""
         return {group.name: group.data for group in self.train_groups}
 
+    def steps_of(self, epochs: int, num_replicas: int) -> int:
+        """Returns the steps of so many epochs of the training records.
+
+        Raises:
+          UserError: see `Plan.steps`; or epochs of several objectives have different lengths.
+        """
+        found = {}
+        for group in self.train_groups:
+            shape = (self.manifest(group.data), group.view, num_replicas, None, self._static_shapes)
+            found[group.name] = Plan.of(group.data, *shape).steps(epochs, num_replicas)
+        if len(set(found.values())) > 1:
+            raise UserError(
+                f"trainer.train_epochs is {epochs}, but epochs of the objectives are unlike "
+                f"({', '.join(f'{name}: {steps} steps' for name, steps in found.items())}); "
+                "set trainer.train_steps instead"
+            )
+        return next(iter(found.values()))
+
     def check_validation_data(self) -> None:
         """Raises `UserError` if an objective has no records to be evaluated on."""
         for name, folders in self._validation_folders().items():

@@ -98,7 +98,7 @@ def test_data_prep(run):
         "data_prep", "--text_mb=0.2", "--model_garden_mb=0.1", "--memory_mb=0.1", "--rounds=1"
     )
     assert min(figures[f"data_prep_vs_{peer}"] for peer in ("model_garden", "tokenizers")) > 0
-    for deduplicate in ("off", "exact", "near"):
+    for deduplicate in ("off", "normalised", "near"):
         assert 0 < figures[f"data_prep_memory_MiB_{deduplicate}"] < 4000
 
 

@@ -16,10 +16,7 @@ def find_losses(
     """Returns for each file the places that are removed, with the reason."""
     keys = [file_keys(iter(file), options) for file in files]
     lost: dict[Place, str] = {}
-    for kind, near in (
-        ("document", options.near_documents),
-        ("paragraph", options.near_paragraphs),
-    ):
+    for kind in (each.removesuffix("s") for each in options.compared):
         groups = defaultdict(list)
         for file, found in enumerate(keys):
             units = found.documents if kind == "document" else found.paragraphs
@@ -33,7 +30,7 @@ def find_losses(
                 for key in bands.tolist() if stays[unit] else ():
                     groups[f"duplicates/near_{kind}", key].append((places[unit], signature))
         for (reason, _), members in groups.items():
-            for place in _later(sorted(members, key=lambda member: member[0]), near):
+            for place in _later(sorted(members, key=lambda member: member[0]), options.minhash):
                 lost[place] = min(reason, lost.get(place, reason))
     return [
         {place[1:]: reason for place, reason in lost.items() if place[0] == file}

@@ -38,7 +38,7 @@ def start(tmp_path, vocabulary):
             "vocab_file": tmp_path / "vocab.txt",
             "element_mb": 0.000001,
             "normalise": True,
-            "deduplicate": "exact",
+            "deduplicate": "normalised",
         }
         run(**(defaults | values | {"output_dir": output if "//" in output else tmp_path / output}))
         return tmp_path / output
@@ -91,22 +91,23 @@ NEAR_FLAGS = {"near_bands": 10, "near_threshold": 0.6}
 
 REMOVALS = {
     "off": ({"deduplicate": "off"}, None),
-    "exact": ({"deduplicate": "exact"}, DuplicateOptions(None)),
-    "near": ({"deduplicate": "near"}, DuplicateOptions(MinHash())),
+    "exact": ({"deduplicate": "exact"}, DuplicateOptions("exact", "exact")),
+    "normalised": ({}, DuplicateOptions("normalised")),
+    "near": ({"deduplicate": "near"}, DuplicateOptions()),
     "near-paragraphs": (
         {"deduplicate_paragraphs": "near"},
-        DuplicateOptions(None, near_paragraphs=MinHash()),
+        DuplicateOptions("normalised", "near"),
     ),
     "documents-alone": (
         {"deduplicate": "near", "deduplicate_paragraphs": "off", **NEAR_FLAGS},
-        DuplicateOptions(NEAR, paragraphs=False),
+        DuplicateOptions("near", "off", NEAR),
     ),
     "long-paragraphs": (
         {"deduplicate_paragraphs": "near", "min_paragraph_letters": 300, **NEAR_FLAGS},
-        DuplicateOptions(None, near_paragraphs=NEAR, min_paragraph_letters=300),
+        DuplicateOptions("normalised", "near", NEAR, 300),
     ),
 }
-_FAST = [("off", "one"), ("exact", "one"), ("near", "many"), ("near-paragraphs", "many")]
+_FAST = [("off", "one"), ("normalised", "one"), ("near", "many"), ("near-paragraphs", "many")]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +140,7 @@ def test_records_are_those_of_the_plain_stages(
 
 def test_paragraphs_alone(start, tmp_path, vocabulary):
     """Whole documents stay, but for what stood before."""
-    folder = start(deduplicate="off", deduplicate_paragraphs="exact")
+    folder = start(deduplicate="off", deduplicate_paragraphs="normalised")
     seen, kept = set(), 0
     for path in sorted((tmp_path / "text").iterdir()):
         for line in path.read_text().splitlines():
@@ -208,7 +209,7 @@ def test_excluded_sentences(start, tmp_path, vocabulary):
 
 def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
     """They are judged last, and cut the documents; a model for other texts gives a warning."""
-    folder = start(deduplicate="exact")
+    folder = start(deduplicate="normalised")
     capsys.readouterr()
     # Sentences of few words go.
     weights = np.where(np.array(SIGNALS) == "log_words", 10.0, 0.0)
@@ -218,7 +219,7 @@ def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
     path = tmp_path / "model.json"
     model.save(path)
     options = {"quality_model": path, "quality_level": "sentence"}
-    cut = start("cut", deduplicate="exact", keep_text=True, **options)
+    cut = start("cut", deduplicate="normalised", keep_text=True, **options)
     assert "model.json: learned from documents and is to judge sentences" in capsys.readouterr().err
     counters = load_manifest(cut).counters
     assert counters["quality/sentence_classifier"] > 10
@@ -234,9 +235,9 @@ def test_sentences_by_a_classifier(start, tmp_path, vocabulary, capsys):
     pairs = [pair for sentences in texts for pair in itertools.pairwise(sentences)]
     assert len(pairs) > 10 and all(letters("".join(pair)) in source for pair in pairs)
     dataclasses.replace(model, report={"level": "sentence"}).save(path)
-    start("again", deduplicate="exact", **options)
+    start("again", deduplicate="normalised", **options)
     assert "learned from" not in capsys.readouterr().err
-    start("paragraphs", deduplicate="exact", **options | {"quality_level": "paragraph"})
+    start("paragraphs", deduplicate="normalised", **options | {"quality_level": "paragraph"})
     assert "learned from sentences and is to judge paragraphs" in capsys.readouterr().err
 
 

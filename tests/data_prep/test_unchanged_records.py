@@ -41,7 +41,7 @@ RUNS = {
     "prepare_stages": (
         "prepare",
         ["--input=text", *_RECORDS, "--element_mb=0.003", "--normalise", "--deduplicate=near"]
-        + ["--deduplicate_paragraphs=exact", "--min_paragraph_letters=20", "--exclude=sts.tsv"]
+        + ["--deduplicate_paragraphs=normalised", "--min_paragraph_letters=20", "--exclude=sts.tsv"]
         + ["--detect_language=off", "--keep_languages=en,de,fr", "--sample_dropped=2"],
         "out",
     ),

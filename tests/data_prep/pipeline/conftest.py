@@ -20,7 +20,7 @@ def start(tmp_path, vocabulary):
             "output_dir": tmp_path / "out",
             "element_mb": 0.000001,
             "normalise": True,
-            "deduplicate": "exact",
+            "deduplicate": "normalised",
         }
         return run(*arguments, **(defaults | values))
 

@@ -32,7 +32,7 @@ def killed_run(folder: Path, seconds: float, values: dict[str, str]) -> bool:
                 output_dir=folder / "out",
                 element_mb=0.000001,
                 normalise=True,
-                **({"deduplicate": "exact"} | values),
+                **({"deduplicate": "normalised"} | values),
             )
             status = 0
         finally:

@@ -57,11 +57,11 @@ def test_partitions():
     [
         ({}, []),
         (
-            {"deduplicate": "exact"},
+            {"deduplicate": "normalised"},
             ["read", "documents", "documents_lost", "paragraphs", "paragraphs_lost"],
         ),
         (
-            {"deduplicate": "exact", "deduplicate_paragraphs": "off"},
+            {"deduplicate": "normalised", "deduplicate_paragraphs": "off"},
             ["read", "documents", "documents_lost"],
         ),
         (

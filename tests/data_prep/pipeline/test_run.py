@@ -210,7 +210,7 @@ def test_a_second_run_at_once_is_refused(start, tmp_path):
     [
         ({"min_sentences": 2}, "begun with min_sentences 1, now it is 2"),
         ({"lines": "paragraphs"}, "begun with lines 'wrapped', now it is 'paragraphs'"),
-        ({"deduplicate": "near"}, "begun with deduplicate 'exact', now it is 'near'"),
+        ({"deduplicate": "near"}, "begun with deduplicate 'normalised', now it is 'near'"),
         ({"lower_case": False}, "begun with vocabulary"),
     ],
 )

@@ -14,12 +14,12 @@ from data_prep.counts import DropCounter
 from data_prep.pipeline.key_files import KeyFiles
 from data_prep.readers import Document
 from data_prep.stages import duplicates
-from data_prep.stages.duplicates import DuplicateOptions, MinHash, drop, file_keys, near_losses
-from data_prep.stages.letters import analyse, exact_keys
+from data_prep.stages.duplicates import DuplicateOptions, drop, file_keys, near_losses
+from data_prep.stages.letters import analyse, letter_keys
 from tests.data_prep import plain_duplicates
 
 WORDS = [f"{a}{b}" for a in "bdfgklmnprst" for b in ("anu", "ero", "ilo", "ose", "uti")]
-OPTIONS = DuplicateOptions(near_paragraphs=MinHash(), min_paragraph_letters=60)
+OPTIONS = DuplicateOptions(paragraphs="near", min_paragraph_letters=60)
 
 
 def _text(seed, words: int = 40) -> str:
@@ -39,12 +39,11 @@ def _document(name: str, *paragraphs: str, continues: bool = False) -> Document:
 
 def _losses(files, options=OPTIONS, partitions=1):
     """Returns what the pipeline's files of keys remove, with two elements a group."""
-    compared = ("documents", "paragraphs") if options.paragraphs else ("documents",)
     with tempfile.TemporaryDirectory() as folder:
-        keys = KeyFiles(Path(folder), options, compared, len(files), partitions)
+        keys = KeyFiles(Path(folder), options, len(files), partitions)
         for element, file in enumerate(files):
             keys.save_keys(element, file_keys(iter(file), options))
-        for kind in compared:
+        for kind in options.compared:
             for partition in range(partitions):
                 keys.save_losses(kind, partition)
             for first in range(0, len(files), 2):
@@ -117,10 +116,10 @@ def test_the_rest(files):
     options = DuplicateOptions(min_paragraph_letters=60)
     left, _ = _run(files, options)
     long = [p for d in left for p in d.paragraphs if len(p) > 100]
-    keys = exact_keys(analyse(long)).tolist()
+    keys = letter_keys(analyse(long)).tolist()
     assert len(set(keys)) == len(keys)
-    documents = exact_keys(analyse(["".join(d.paragraphs) for f in files for d in f])).tolist()
-    exact_only = DuplicateOptions(near_documents=None, paragraphs=False)
+    documents = letter_keys(analyse(["".join(d.paragraphs) for f in files for d in f])).tolist()
+    exact_only = DuplicateOptions("normalised", "off")
     stay, own = _run(files, exact_only)
     assert len(stay) == len(set(documents))
     assert own["duplicates/exact_document"] == len(documents) - len(set(documents))
@@ -203,3 +202,23 @@ def test_nothing_to_do():
     assert _run([[]])[0] == []
     file = [_document("a", "* * *"), _document("b", "* * *")]
     assert _run([file]) == (file, DropCounter())
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    st.lists(
+        st.lists(st.sampled_from(["co-op", "coop", "Coop", "ﬁ", "fi"]), min_size=1, max_size=2)
+    )
+)
+def test_exact_duplicates_have_the_same_bytes(corpus):
+    """A set of the texts as they are written finds the same; case and punctuation count."""
+    file = [_document(str(i), *paragraphs) for i, paragraphs in enumerate(corpus)]
+    left, counters = _run([file], DuplicateOptions("exact", "off"))
+    assert [d.paragraphs for d in left] == [list(p) for p in dict.fromkeys(map(tuple, corpus))]
+    assert counters.total() == len(corpus) - len(left)
+    # As paragraphs of at least five letters.
+    left, _ = _run([file], DuplicateOptions("off", "exact", min_paragraph_letters=4))
+    texts = [p for paragraphs in corpus for p in paragraphs]
+    seen = {text for text in texts if sum(map(str.isalpha, text)) >= 4}
+    short = [text for text in texts if text not in seen]
+    assert sorted(p for d in left for p in d.paragraphs) == sorted([*short, *seen])

@@ -17,7 +17,7 @@ from data_prep.stages.duplicates import (
     signatures,
     similarities,
 )
-from data_prep.stages.letters import analyse, exact_keys, shingles
+from data_prep.stages.letters import analyse, letter_keys, shingles
 
 QUICK = settings(max_examples=60, deadline=None)
 _ALPHABET = "abAB éÉßΣς'.,-_ \t\n0②漢字かのไทยकीका؟你\u0301😀\ud800"
@@ -72,14 +72,14 @@ def test_letters_and_words(texts, chunk):
 def test_keys(texts):
     """A hash of the letters alone; 0 without letters; of a group, of all its letters in a row."""
     found = analyse(texts)
-    for text, key in zip(texts, exact_keys(found).tolist(), strict=True):
+    for text, key in zip(texts, letter_keys(found).tolist(), strict=True):
         letters = "".join(_words_by_hand(text))
         data = letters.encode("utf-32-le", "surrogatepass")
         digest = hashlib.blake2b(data, digest_size=8).digest()
         assert key == (int.from_bytes(digest, "little") if letters else 0)
     half = len(texts) // 2
-    groups = exact_keys(found, np.array([0, half, len(texts)]))
-    joined = exact_keys(analyse(["\n".join(texts[:half]), "\n".join(texts[half:])]))
+    groups = letter_keys(found, np.array([0, half, len(texts)]))
+    joined = letter_keys(analyse(["\n".join(texts[:half]), "\n".join(texts[half:])]))
     assert groups.tolist() == joined.tolist()
 
 
@@ -87,7 +87,7 @@ def test_characters_that_do_not_count():
     """Case, punctuation, tokenisation and Unicode's ways to write a character."""
     same = ["Don't   go, Café!", "do n't go , cafe\u0301 .", "ＤＯＮ’Ｔ GO\u00a0CAFÉ"]
     different = ["don't go, cafe", "का", "की", "के"]
-    keys = exact_keys(analyse([*same, *different])).tolist()
+    keys = letter_keys(analyse([*same, *different])).tolist()
     assert len(set(keys[:3])) == 1 and len(set(keys)) == 5
 
 

@@ -1,0 +1,90 @@
+"""`trainer.train_epochs`: the steps of whole passes over the records."""
+
+import dataclasses
+
+import pytest
+
+from experiments import registry
+from official_cmlm.errors import UserError
+from official_cmlm.records.manifest import load_manifest
+from official_cmlm.training.task import SentenceEncoderTask
+from tests.conftest import make_documents, write_records
+from tests.inputs.pipelines import read_by_hand
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory, vocabulary):
+    """Records of two languages, of long documents, which are cut and then repeat a sentence."""
+    folder, documents = tmp_path_factory.mktemp("records"), make_documents(15)
+    documents[:5] = [dataclasses.replace(one, language="de") for one in documents[:5]]
+    write_records(folder, documents, vocabulary, shard_bytes=400, max_sentences=3)
+    return folder
+
+
+def _load(folder, *overrides, experiment="simcse/tiny"):
+    values = [f"task.train_data.input_path={folder}", "task.encoder.vocab_size=0", *overrides]
+    return registry.load(experiment, params_override=",".join(values))
+
+
+def _counted(folder) -> int:
+    """Counts sentences record by record, without those that repeat the end of the record before."""
+    return sum(len(sentences) - repeats for sentences, repeats in read_by_hand(folder))
+
+
+@pytest.mark.parametrize("size", [4, 7])
+@pytest.mark.parametrize("drops", ["true", "false"])
+def test_steps_are_the_batches_of_the_epochs(folder, size, drops):
+    """An epoch ends with its own batch, whole or not."""
+    overrides = [f"task.train_data.global_batch_size={size}"]
+    overrides += [f"task.train_data.drop_remainder={drops}", "trainer.train_epochs=3"]
+    config = _load(folder, *overrides)
+    count = _counted(folder)
+    assert count < sum(len(sentences) for sentences, _ in read_by_hand(folder))
+    batches = [len(range(count)[start : start + size]) for start in range(0, count, size)]
+    assert config.trainer.train_steps == 3 * sum(n == size or drops == "false" for n in batches)
+
+
+def test_the_pipeline_has_as_many_batches(folder):
+    """The first epoch's keys are met again at the first step of the second."""
+    config = _load(folder, "task.train_data.global_batch_size=7", "trainer.train_epochs=1")
+    task = SentenceEncoderTask(config.task)
+    batches = iter(task.build_inputs(config.task.train_data))
+    sizes = []
+    while sum(sizes) < _counted(folder):
+        sizes.append(len(next(batches)["contrastive"]["key"]))
+    assert len(sizes) == config.trainer.train_steps and sizes[-1] < 7
+
+
+def test_replicas_and_streams(folder):
+    """A rest smaller than the replicas is left out; batches of streams go on in the next epoch."""
+    config = _load(folder, "task.train_data.global_batch_size=8", "trainer.train_epochs=5")
+    task, count = SentenceEncoderTask(config.task), _counted(folder)
+    assert task.steps_of(5, 8) == 5 * (count // 8)
+    streams = _load(folder, "task.train_data.streams=2", "task.train_data.global_batch_size=8")
+    assert len(load_manifest(folder).shards) >= 8
+    assert SentenceEncoderTask(streams.task).steps_of(5, 1) == len(range(0, 5 * count, 8))
+
+
+def test_the_later_source_wins(folder, tmp_path):
+    """Steps replace epochs, and epochs steps; without records nothing is counted."""
+    assert registry.load("mirror_bert/tiny").trainer.train_epochs == 1
+    assert registry.load("mirror_bert/tiny").trainer.train_steps == 0
+    config = _load(folder, "trainer.train_steps=5", experiment="mirror_bert/word")
+    assert (config.trainer.train_epochs, config.trainer.train_steps) == (None, 5)
+    (tmp_path / "own.yaml").write_text("base: simcse/tiny\ntrainer: {train_epochs: 2}\n")
+    batches = "task.train_data.global_batch_size=2"
+    assert _load(folder, batches, experiment=str(tmp_path / "own.yaml")).trainer.train_steps > 5
+
+
+@pytest.mark.parametrize(
+    ("experiment", "override", "message"),
+    [
+        ("cmlm/tiny", "task.train_data.bucket_boundaries=[]", "AdjacentPairs does not make one"),
+        ("simcse/tiny", "task.train_data.segment=packed", "Mirrored does not make one example"),
+        ("simcse/tiny", "task.train_data.bucket_boundaries=[32]", "do not end with an epoch"),
+        ("simcse/tiny", "task.train_data.language_exponent=0.5", "several times or in part"),
+    ],
+)
+def test_epochs_that_have_no_count(folder, experiment, override, message):
+    with pytest.raises(UserError, match=f"train_epochs cannot be .*{message}.*train_steps instead"):
+        _load(folder, override, "trainer.train_epochs=1", experiment=experiment)
