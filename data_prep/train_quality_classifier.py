@@ -9,8 +9,8 @@ learn from, and writes the model as one file.
 import hashlib
 import heapq
 import itertools
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+import warnings
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -35,31 +35,26 @@ if TYPE_CHECKING:
     from scipy.sparse import csr_matrix
 
 FLAGS = flags.FLAGS
+# Our own value of the cost of weights.
+L2 = 1e-5
+_MOST_STEPS = 200
 THRESHOLDS = (0.05, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.95)
-
-
-@dataclass(frozen=True)
-class Training:
-    """Options of the optimisation; the values are our own.
-
-    Attributes:
-      l2: cost of half the squared length of the weights, added to the mean loss of an example. The
-        bias costs nothing. A larger value makes phrases that were never seen easier to tell, and
-        the order of words harder.
-      max_steps: most steps of L-BFGS, which ends earlier at the optimum.
-    """
-
-    l2: float = 1e-5
-    max_steps: int = 200
 
 
 def train(
     kept: list[Document],
     dropped: list[Document],
     features: Features | None = None,
-    training: Training | None = None,
+    l2: float = L2,
 ) -> QualityModel:
     """Trains the classifier that best tells `kept` from `dropped`; uses no random numbers.
+
+    Args:
+      kept, dropped: the examples.
+      features: how texts become n-grams.
+      l2: cost of half the squared length of the weights, added to the mean loss of an example. The
+        bias costs nothing. A larger value makes phrases that were never seen easier to tell, and
+        the order of words harder.
 
     Raises:
       UserError: one of the two is empty.
@@ -67,7 +62,7 @@ def train(
     if not kept or not dropped:
         what = "to keep" if not kept else "to drop"
         raise UserError(f"no example of text {what} is left to learn from; give more text")
-    features, training = features or Features(), training or Training()
+    features = features or Features()
     documents = [*kept, *dropped]
     labels = np.repeat([1.0, 0.0], [len(kept), len(dropped)])
     ngrams, values = vectors(documents, features)
@@ -77,9 +72,7 @@ def train(
     scales = np.sqrt(np.where(known, (values - means) ** 2, 0.0).sum(axis=0) / count)
     # A signal that never changes says nothing, and must not divide by 0.
     scales = np.where(scales > 1e-9, scales, 1.0)
-    weights, signal_weights, bias = fit(
-        ngrams, standardised(values, means, scales), labels, training
-    )
+    weights, signal_weights, bias = fit(ngrams, standardised(values, means, scales), labels, l2)
     return QualityModel(
         features, weights.astype(np.float32), signal_weights, means, scales, float(bias)
     )
@@ -108,46 +101,26 @@ def vectors(documents: Iterable[Document], features: Features) -> tuple["csr_mat
 
 
 def fit(
-    ngrams: "csr_matrix", dense: np.ndarray, labels: np.ndarray, training: Training
+    ngrams: "csr_matrix", dense: np.ndarray, labels: np.ndarray, l2: float
 ) -> tuple[np.ndarray, np.ndarray, float]:
     """Fits weights of [examples, a] n-grams and [examples, b] signals, and the bias.
 
-    It minimises the mean log loss of the 0/1 `labels` plus `training.l2` / 2 times the squared
-    length of the weights, by L-BFGS from 0.
+    It minimises the mean log loss of the 0/1 `labels` plus `l2` / 2 times the squared length of the
+    weights, by L-BFGS from 0.
     """
-    from scipy.optimize import minimize
+    from scipy.sparse import csr_matrix, hstack
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.linear_model import LogisticRegression
 
+    # Its C multiplies the sum of the losses.
+    strength = 1 / (l2 * len(labels)) if l2 else np.inf
+    found = LogisticRegression(C=strength, tol=1e-7, max_iter=_MOST_STEPS)
+    with warnings.catch_warnings():
+        # After so many steps the decisions no longer change.
+        warnings.simplefilter("ignore", ConvergenceWarning)
+        found.fit(hstack([ngrams, csr_matrix(dense)], "csr"), labels)
     split = ngrams.shape[1]
-    start = np.zeros(split + dense.shape[1] + 1)
-    options = {"maxiter": training.max_steps, "ftol": 1e-10, "gtol": 1e-7}
-    loss = objective(ngrams, dense, labels, training.l2)
-    found = minimize(loss, start, jac=True, method="L-BFGS-B", options=options).x
-    return found[:split], found[split:-1], float(found[-1])
-
-
-def objective(
-    ngrams: "csr_matrix", dense: np.ndarray, labels: np.ndarray, l2: float
-) -> Callable[[np.ndarray], tuple[float, np.ndarray]]:
-    """Returns the function that `fit` minimises: weights and bias -> the loss and its gradient."""
-    split = ngrams.shape[1]
-    transposed = ngrams.T.tocsr()
-
-    def loss(parameters: np.ndarray) -> tuple[float, np.ndarray]:
-        weights = parameters[:-1]
-        logits = ngrams @ weights[:split] + dense @ weights[split:] + parameters[-1]
-        signed = np.where(labels > 0, logits, -logits)
-        # log(1 + exp(-x)) without overflow.
-        value = np.logaddexp(0, -signed).mean() + l2 / 2 * (weights @ weights)
-        error = (_sigmoid(logits) - labels) / len(labels)
-        gradient = np.concatenate([transposed @ error, dense.T @ error, [error.sum()]])
-        gradient[:-1] += l2 * weights
-        return value, gradient
-
-    return loss
-
-
-def _sigmoid(logits: np.ndarray) -> np.ndarray:
-    return np.exp(-np.logaddexp(0, -logits))
+    return found.coef_[0, :split], found.coef_[0, split:], float(found.intercept_[0])
 
 
 def precision_recall(kept_scores: np.ndarray, dropped_scores: np.ndarray) -> list[dict[str, float]]:
@@ -245,7 +218,7 @@ def define_flags() -> None:
     flags.DEFINE_integer("seed", 0, "Decides which documents are taken where there are more.")
     flags.DEFINE_float(
         "l2",
-        Training.l2,
+        L2,
         "Cost of large weights; more helps with phrases that no example has.",
         lower_bound=0,
     )
@@ -318,7 +291,7 @@ def main(argv: list[str]) -> None:
     kept, held_out_kept = _examples("kept", files["kept"])
     dropped, held_out_dropped = _examples("dropped", files["dropped"])
     cli.announce(f"training on {len(kept) + len(dropped)} {FLAGS.level}s …")
-    model = train(kept, dropped, Features(bits=FLAGS.bits), Training(l2=FLAGS.l2))
+    model = train(kept, dropped, Features(bits=FLAGS.bits), FLAGS.l2)
     report: dict[str, Any] = {
         "kept": {"learned_from": len(kept), "held_out": len(held_out_kept)},
         "dropped": {"learned_from": len(dropped), "held_out": len(held_out_dropped)},
