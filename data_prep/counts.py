@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
 from official_cmlm.errors import UserError
+from official_cmlm.languages import language_code
 from official_cmlm.records.documents import KIND
 from official_cmlm.records.manifest import Manifest, Shard
 from official_cmlm.tokenization import Vocabulary
-
-from .language_codes import language_code
 
 UNKNOWN_LANGUAGE = "und"
 # Length of the text of an example: enough for a person to judge it.

@@ -6,9 +6,9 @@ from typing import TYPE_CHECKING
 
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
+from official_cmlm.languages import language_code
 
 from ..counts import SAMPLE_CHARACTERS, Counts
-from ..language_codes import language_code
 from .document import Document, ReadOptions
 from .lines import BrokenStreamError, ExpandedFile
 from .plain_text import split_paragraphs

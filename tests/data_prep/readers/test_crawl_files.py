@@ -8,10 +8,10 @@ import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from data_prep.language_codes import language_code
 from data_prep.readers import Counts, Document, ReadOptions, read_documents
 from data_prep.readers.crawl_files import MAX_DEPTH, UnreadablePageError, main_text
 from official_cmlm.errors import UserError
+from official_cmlm.languages import language_code
 from tests.data_prep.readers.crawl_pages import article, page, record
 
 FIRST = "The first paragraph of this page says something about rivers and the stones in them."
@@ -97,7 +97,7 @@ def test_language_of_a_page(tmp_path, identified, html, http, expected):
 
 def test_language_codes():
     """Each long code has a short one of its own; other strings have none."""
-    from data_prep.language_codes import _SHORT
+    from official_cmlm.languages import _SHORT
 
     assert len(_SHORT) == len(set(_SHORT.values())) == 184
     known = {"zho": "zh", "jpn": "ja", "swa": "sw", "ceb": "ceb", "zh-Hant-TW": "zh", " De": "de"}
