@@ -151,7 +151,7 @@ def check(entries: list[str], samples: dict[str, list[str]]) -> None:
         " normalisation writes differently"
     )
     table = vocabulary_check.coverage(entries, samples, *settings)
-    print(vocabulary_check.coverage_table({"": table}), end="")
+    print(vocabulary_check.coverage_table(table), end="")
 
 
 def main(argv: list[str]) -> int:

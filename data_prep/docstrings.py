@@ -35,7 +35,6 @@ def extract(
     roots: list[Path],
     *,
     max_parse_mb: float = 250.0,
-    max_documents: int = 0,
     workers: int = 2,
     counters: Counter[str] | None = None,
 ) -> Iterator[Document]:
@@ -47,7 +46,6 @@ def extract(
     Args:
       roots: directories of packages; none means those of the running interpreter.
       max_parse_mb: source to parse at most, in megabytes (10^6 bytes).
-      max_documents: documents to yield at most; 0 for no limit.
       workers: processes that parse; with 1 this process does it.
       counters: counts "bytes_total" (set before the first document), "bytes", "files",
         "unparsable", "near_identical", "documents", "sentences" and "characters".
@@ -74,8 +72,6 @@ def extract(
                 counters["sentences"] += count_sentences(paragraphs)
                 counters["characters"] += sum(map(len, paragraphs))
                 yield Document(name, "en", paragraphs)
-                if counters["documents"] == max_documents:
-                    return
     finally:
         if pool:
             pool.terminate()

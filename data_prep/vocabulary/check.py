@@ -150,22 +150,10 @@ def coverage(
     return result
 
 
-def coverage_table(columns: Mapping[str, Mapping[str, Coverage]]) -> str:
-    """Formats a Markdown table of tokens per word and unknown rate: a row a language.
-
-    Args:
-      columns: name of a vocabulary (empty if there is one only) -> its `coverage`.
-    """
-    names = [f", {name}" if name else "" for name in columns]
-    heads = [
-        "language",
-        *(f"tokens per word{name}" for name in names),
-        *(f"unknown{name}" for name in names),
-    ]
-    lines = [" | ".join(heads), " | ".join(["---", *["---:"] * (len(heads) - 1)])]
-    for language in next(iter(columns.values()), {}):
-        rows = [column[language] for column in columns.values()]
-        cells = [f"{row.tokens_per_word:.3f}" for row in rows]
-        cells += [f"{100 * row.unknown_rate:.3f} %" for row in rows]
-        lines.append(" | ".join([cell(language), *cells]))
+def coverage_table(found: Mapping[str, Coverage]) -> str:
+    """Formats a Markdown table of the tokens per word and the unknown rate of each language."""
+    lines = ["language | tokens per word | unknown", "--- | ---: | ---:"]
+    for language, row in found.items():
+        rate = 100 * row.unknown_rate
+        lines.append(f"{cell(language)} | {row.tokens_per_word:.3f} | {rate:.3f} %")
     return "".join(f"| {line} |\n" for line in lines)

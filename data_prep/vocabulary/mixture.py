@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping
 
 from ..counts import Counts
+from ..output.report import smoothed_shares
 from ..readers import Document, ReadOptions, TextFile, read_documents, size_of
 
 # Characters that BERT's tokenizer takes for a word each.
@@ -60,12 +61,8 @@ def smoothing_coefficients(counts: Mapping[str, int], exponent: float) -> dict[s
       counts: language -> words, at least one of them positive.
       exponent: 1 changes nothing, 0 makes all languages alike.
     """
-    total = sum(counts.values())
-    powers = {language: (n / total) ** exponent for language, n in counts.items() if n}
-    scale = sum(powers.values())
-    return {
-        language: power / (scale * counts[language] / total) for language, power in powers.items()
-    }
+    total, shares = sum(counts.values()), smoothed_shares(counts, exponent)
+    return {language: share * total / counts[language] for language, share in shares.items()}
 
 
 def times(paragraph: str, coefficient: float) -> int:

@@ -4,12 +4,10 @@ import json
 import re
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from data_prep import report_balance
 from data_prep.counts import Counts
-from data_prep.output.report import figure, shares, smoothed_shares, table, write_report
+from data_prep.output.report import figure, shares, table, write_report
 from data_prep.readers import Document
 from official_cmlm.records.manifest import load_manifest
 from tests.conftest import write_records
@@ -35,17 +33,6 @@ def manifest(vocabulary):
 def _rows(section):
     """Returns the lines of a section's table."""
     return [line for line in section.splitlines() if line.startswith("|")]
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.dictionaries(st.text("ab", min_size=1), st.integers(1, 10**9), min_size=1), st.floats(0, 1)
-)
-def test_smoothed_shares(counts, exponent):
-    """They are those of sampling with probability proportional to n^S."""
-    found = smoothed_shares(counts, exponent)
-    scale = sum(n**exponent for n in counts.values())
-    assert found == pytest.approx({name: n**exponent / scale for name, n in counts.items()})
 
 
 def test_shares_by_hand(manifest):
