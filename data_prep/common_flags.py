@@ -6,14 +6,14 @@ own module only.
 """
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from absl import flags
 
 from official_cmlm import cli
 from official_cmlm.errors import UserError
-from official_cmlm.input_files import is_remote
+from official_cmlm.input_files import is_file, is_remote
 from official_cmlm.languages import check_language_tag
 from official_cmlm.tokenization import Vocabulary, load_vocabulary
 
@@ -331,6 +331,15 @@ def announce_remote_files(patterns: Iterable[str]) -> None:
         cli.import_tensorflow()
 
 
+def check_files(paths: Sequence[str], flag: str) -> None:
+    """Raises `UserError`, which names the flag, for a path that is not a file."""
+    paths = list(paths)
+    announce_remote_files(paths)
+    for path in paths:
+        if not is_file(path):
+            raise UserError(f"{path}: no such file; check {flag}")
+
+
 def check_output_dir(inputs: Iterable[str]) -> None:
     """Checks --output_dir before any work; raises as `output.folder.check_place` does.
 
@@ -373,20 +382,12 @@ def stage_options() -> dict[str, Any]:
     """Returns the options of the stages; raises `UserError` for a language out of range."""
     languages = tuple(FLAGS.keep_languages)
     check_languages(languages, detected=FLAGS.detect_language == "set")
-    return {
-        "normalise": FLAGS.normalise,
+    names = ("normalise", "quality_rules", "quality_threshold", "quality_level", "deduplicate")
+    names += ("deduplicate_paragraphs", "near_threshold", "near_bands", "min_paragraph_letters")
+    return {name: FLAGS[name].value for name in (*names, "sample_dropped")} | {
         "language": LanguageId(FLAGS.detect_language, languages, FLAGS.min_language_share),
-        "quality_rules": FLAGS.quality_rules,
         # A worker may start in another directory.
         "quality_model": FLAGS.quality_model and os.path.abspath(FLAGS.quality_model),
-        "quality_threshold": FLAGS.quality_threshold,
-        "quality_level": FLAGS.quality_level,
-        "deduplicate": FLAGS.deduplicate,
-        "deduplicate_paragraphs": FLAGS.deduplicate_paragraphs,
-        "near_threshold": FLAGS.near_threshold,
-        "near_bands": FLAGS.near_bands,
-        "min_paragraph_letters": FLAGS.min_paragraph_letters,
-        "sample_dropped": FLAGS.sample_dropped,
     }
 
 

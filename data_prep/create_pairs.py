@@ -21,7 +21,6 @@ from absl import flags
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.extras import check_extra
-from official_cmlm.input_files import is_file
 
 from . import common_flags
 from .counts import Counts, guarded
@@ -122,10 +121,7 @@ def main(argv: list[str]) -> int:
         )
     shard_bytes = common_flags.megabytes("shard_mb")
     paths = [path for given in inputs for path in given.paths]
-    common_flags.announce_remote_files(paths)
-    for path in paths:
-        if not is_file(path):
-            raise UserError(f"{path}: no such file; check --input")
+    common_flags.check_files(paths, "--input")
     reading = ReadOptions(
         max_line_bytes=(FLAGS.max_line_mb or 0) << 20 or DEFAULT_MAX_LINE_BYTES,
         max_expanded_bytes=common_flags.mebibytes("max_expanded_mb"),
@@ -139,7 +135,7 @@ def main(argv: list[str]) -> int:
     cli.import_tensorflow()
     from official_cmlm.records import pairs as schema
 
-    from .output.folder import OutputFolder, ShardWriter
+    from .output.folder import ShardWriter, filled_folder
     from .output.pairs import PairOptions, align, pair_records
 
     counts = Counts()
@@ -160,7 +156,7 @@ def main(argv: list[str]) -> int:
     else:
         parts = [(s.name, ((pair,) for pair in table)) for s, table in zip(inputs, tables)]
     rows = (row for part in parts for row in guarded(*part, FLAGS.on_error, counts))
-    with OutputFolder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
+    with filled_folder(Path(FLAGS.output_dir), FLAGS.overwrite) as folder:
         writer = ShardWriter(folder, schema.KIND, shard_bytes)
         with progress.bar(total_bytes, "B", "pairs", unit_scale=True) as bar:
             for language, row in pair_records(rows, vocabulary, options, counts):

@@ -21,7 +21,6 @@ from absl import flags
 from official_cmlm import cli, progress
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write, check_output
-from official_cmlm.input_files import is_file
 from official_cmlm.nearest import import_faiss
 
 from . import common_flags, mining
@@ -134,10 +133,7 @@ def main(argv: list[str]) -> int:
             "cannot tell apart; mine those of each two languages in a run of their own"
         )
     paths = [path for given in inputs for path in given.paths] + FLAGS.candidates
-    common_flags.announce_remote_files(paths)
-    for path in paths:
-        if not is_file(path):
-            raise UserError(f"{path}: no such file; check --input and --candidates")
+    common_flags.check_files(paths, "--input and --candidates")
     output = Path(FLAGS.output)
     if output.suffix not in (".jsonl", ".tsv"):
         raise UserError(f"{output}: --output names no form; end it with .jsonl or .tsv")

@@ -3,17 +3,15 @@
 import contextlib
 import dataclasses
 import functools
-import hashlib
 import os
 import re
 import shutil
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from types import TracebackType
 from typing import Any
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import check_writable, locked, replace_folder, system_error
+from official_cmlm.files import check_writable, locked, replace_folder, sha256, system_error
 from official_cmlm.input_files import is_remote
 from official_cmlm.records.manifest import FILE_NAME, Shard
 
@@ -145,49 +143,32 @@ def outside_of(output: Path, paths: Sequence[str]) -> list[str]:
     return left
 
 
-class OutputFolder:
-    """A folder that is filled under another name and renamed when it is complete.
-
-    >>> with OutputFolder(Path("records"), overwrite=False) as folder:   # doctest: +SKIP
-    ...     (folder / "dataset.json").write_text("{}")
+@contextlib.contextmanager
+def filled_folder(path: Path, overwrite: bool) -> Iterator[Path]:
+    """Gives a folder to fill, under another name; it is renamed to `path` when it is complete.
 
     On an exception the partial folder is removed and the final name stays as it was. Another
     process that wants to write the same folder meanwhile is refused.
+
+    Raises:
+      UserError: as `output_folder` does; or an unfinished run of the document pipeline is there.
     """
-
-    def __init__(self, path: Path, overwrite: bool) -> None:
-        """Checks the name; raises as `output_folder` does."""
-        self._path, self._partial = output_folder(path, overwrite)
-        self._overwrite = overwrite
-        self._held = contextlib.ExitStack()
-
-    def __enter__(self) -> Path:
-        with contextlib.ExitStack() as held:
-            held.enter_context(locked_output(self._path))
-            # Another process may have completed it meanwhile.
-            output_folder(self._path, self._overwrite)
-            if (self._partial / PLAN_FILE).exists():
-                raise UserError(
-                    f"{self._partial}: holds an unfinished run of data_prep.prepare or"
-                    " create_documents; give its command again to finish it, delete that folder, or"
-                    " name another --output_dir"
-                )
-            discard_partial(self._partial)
-            self._partial.mkdir(parents=True)
-            self._held = held.pop_all()
-        return self._partial
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        with self._held:
-            if kind is not None:
-                shutil.rmtree(self._partial, ignore_errors=True)
-                return
-            replace_folder(self._partial, self._path)
+    with locked_output(check_place(path)[0]):
+        # Checked under the lock, as another process may just have completed it.
+        path, partial = output_folder(path, overwrite)
+        if (partial / PLAN_FILE).exists():
+            raise UserError(
+                f"{partial}: holds an unfinished run of data_prep.prepare or create_documents; give"
+                " its command again to finish it, delete that folder, or name another --output_dir"
+            )
+        discard_partial(partial)
+        partial.mkdir(parents=True)
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+        replace_folder(partial, path)
 
 
 def shard_name(prefix: str, number: int) -> str:
@@ -263,9 +244,7 @@ class ShardWriter:
         with self._report_faults():
             shard.writer.close()
         path = self._folder / shard.name
-        with path.open("rb") as file:
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-        size = path.stat().st_size
+        size, digest = path.stat().st_size, sha256(path)
         self._finished[shard.name] = Shard(shard.name, shard.records, size, digest, language)
 
 

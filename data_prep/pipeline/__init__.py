@@ -1,6 +1,6 @@
 """The document pipeline of `create_documents` and `prepare`, in the order of reading:
 
-`plan` says what a run does, `run` starts or resumes it, `phases` does the work, `key_files` finds
+`plan` says what a run does, `run` starts or resumes it and computes its phases, `key_files` finds
 duplicates across elements, and `beam` computes phases on clusters.
 
 An element is a bundle of consecutive input files, or a part of a large one. A phase is a function

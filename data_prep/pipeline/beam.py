@@ -11,14 +11,11 @@ from typing import TYPE_CHECKING
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text
 
-from .phases import run_phase
 from .plan import WORK, result_path
+from .run import PhaseProgress, run_phase
 
 if TYPE_CHECKING:
     from apache_beam.runners.runner import PipelineRunner
-
-    from .run import PhaseProgress
-
 
 IN_PROCESS = "inprocess"
 # Beam's own names of that runner, under which it would first try one that downloads a binary.
@@ -30,7 +27,7 @@ _DASK = "apache_beam.runners.dask.dask_runner.DaskRunner"
 _LOOK_INTERVAL = 2.0
 
 
-class BeamRunner:
+class BeamRunner(contextlib.AbstractContextManager):
     """A pipeline of Beam for each phase, with its numbers as elements.
 
     Every machine must see the output's folder and the input under the same paths.
@@ -53,9 +50,6 @@ class BeamRunner:
         if self._name not in _PORTABLE:
             _check_arguments(self._arguments)
 
-    def __enter__(self) -> "BeamRunner":
-        return self
-
     def __exit__(self, *error: object) -> None:
         pass
 
@@ -65,7 +59,7 @@ class BeamRunner:
         folder: str,
         digest: str,
         numbers: Sequence[int],
-        progress: "PhaseProgress",
+        progress: PhaseProgress,
     ) -> None:
         """Computes a phase for all numbers; see `run.Runner`."""
         import apache_beam as beam
@@ -183,7 +177,7 @@ def _faults(folder: str) -> list[Path]:
 
 @contextlib.contextmanager
 def _watched(
-    folder: Path, phase: str, numbers: Sequence[int], progress: "PhaseProgress"
+    folder: Path, phase: str, numbers: Sequence[int], progress: PhaseProgress
 ) -> Iterator[None]:
     """Moves the progress bar as results appear, the only sign of progress that all runners give."""
     ended = threading.Event()

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from official_cmlm.errors import UserError
-from official_cmlm.files import atomic_write_text, read_object
+from official_cmlm.files import atomic_write_text, read_object, sha256
 from official_cmlm.validation import read_dataclass
 
 from ..output.documents import RecordOptions
@@ -40,28 +40,16 @@ _MAX_PARTITIONS = 1024
 
 @dataclasses.dataclass(frozen=True)
 class Options:
-    """The options that decide what is written; the flags check the values.
+    """The options that decide what is written.
+
+    All but these are the flags of `prepare` of the same name, which say meaning, unit and range and
+    check the values; without them nothing is changed or dropped.
 
     Attributes:
-      reader: name of the reader; default "auto", by the file's extension.
       reading: how files are read.
-      normalise: whether texts are normalised (`stages.normalise`); default false.
       language: whether languages are checked or found, and which are kept; default "off", all.
-      quality_rules: whether the published rules drop text that is not running text; default false.
-      quality_model: file of a trained classifier; default empty, none.
-      quality_threshold: texts with a lower score are dropped, 0 to 1; default 0.5.
-      quality_level: whether "document"s, each "paragraph" or each "sentence" are judged.
-      deduplicate: "off" (default), "exact", "normalised" or "near": which documents are removed
-        that occurred anywhere in the whole input before, see `DuplicateOptions`.
-      deduplicate_paragraphs: the same for paragraphs; default "auto": as documents, but
-        "normalised" where those are "near".
-      near_threshold: share of runs of five words in common (estimated Jaccard similarity) from
-        which texts are near duplicates, above 0, up to 1; default 0.75, as `MinHash` explains.
-      near_bands: bands of a signature, of 8 hashes each; more find more pairs near the threshold
-        and take more room, 32 bytes each of every text. Default 20, as there.
-      min_paragraph_letters: a paragraph with fewer letters is never a duplicate; default 100, as
-        `DuplicateOptions` explains.
-      sample_dropped: examples of each reason that are kept for a person to read; default 0.
+      deduplicate_paragraphs: "auto" (default): as documents, but "normalised" where those are
+        "near", see `DuplicateOptions`.
       records: how documents become records.
       shard_bytes: size after which a new shard begins; default 16 MB.
       element_bytes: files are bundled up to so many bytes as stored; default 64 MB. More bytes give
@@ -321,7 +309,6 @@ def _brief(value: Any) -> str:
 
 def _digest(path: str) -> str:
     try:
-        with open(path, "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return sha256(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror}); check its name") from None

@@ -4,6 +4,7 @@ A remote path has a scheme, such as gs://, and is read through TensorFlow's `tf.
 not imported for anything else.
 """
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -13,7 +14,6 @@ import os
 import re
 import zlib
 from collections.abc import Callable, Iterator
-from types import TracebackType
 from typing import Any
 
 import numpy as np
@@ -82,7 +82,7 @@ class BrokenStreamError(Exception):
         return UserError(f"{path}: {self._what} {place}{detail}; {self._remedy}")
 
 
-class ExpandedFile:
+class ExpandedFile(contextlib.AbstractContextManager):
     """The bytes of one file, decompressed if its first bytes are those of gzip or Zstandard.
 
     >>> with ExpandedFile("a.txt.gz", Counts(), ReadOptions()) as file:   # doctest: +SKIP
@@ -132,15 +132,7 @@ class ExpandedFile:
             # Unlike the reader of `zstandard`, this one detects a file that was cut short.
             self._read, self._format = ZstdReader(self._raw, fsspec_args=False).read, "zstd"
 
-    def __enter__(self) -> "ExpandedFile":
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._raw.close()
 
     def tell(self) -> int:

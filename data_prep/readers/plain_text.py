@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Iterator
 
 from ..counts import Counts
-from .document import Document, Part, ReadOptions
+from .document import Document, Part, ReadOptions, one_space
 from .lines import Block, iter_blocks
 
 
@@ -40,7 +40,7 @@ def split_paragraphs(text: str, lines: str) -> list[str]:
 
 def normalise_space(texts: Iterable[str]) -> list[str]:
     """Returns the texts with every run of white space made one space, without empty ones."""
-    return [text for text in (" ".join(text.split()) for text in texts) if text]
+    return list(filter(None, map(one_space, texts)))
 
 
 class _Assembler:
@@ -65,7 +65,7 @@ class _Assembler:
             # have single spaces already, and to look costs less than to split.
             text = self._open[0] if len(self._open) == 1 else " ".join(self._open)
             if "  " in text or not text.isprintable():
-                text = " ".join(text.split())
+                text = one_space(text)
             self._closed.append(text)
             self._open, self._open_bytes = [], 0
 

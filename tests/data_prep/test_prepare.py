@@ -126,7 +126,7 @@ def test_records_are_those_of_the_plain_stages(
     monkeypatch.setattr("data_prep.pipeline.plan._BYTES_A_PARTITION", size)
     # Several groups of elements whose losses are gathered at once.
     monkeypatch.setattr("data_prep.pipeline.plan.ELEMENTS_A_GROUP", 4)
-    monkeypatch.setattr("data_prep.pipeline.phases.ELEMENTS_A_GROUP", 4)
+    monkeypatch.setattr("data_prep.pipeline.run.ELEMENTS_A_GROUP", 4)
     expected, counters = _plain(tmp_path, vocabulary, options)
     folder = start(**values)
     assert _records(folder) == expected

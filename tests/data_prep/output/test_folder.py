@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.output.folder import OutputFolder, outside_of
+from data_prep.output.folder import filled_folder, outside_of
 from official_cmlm.errors import UserError
 
 
@@ -12,29 +12,28 @@ def _names(folder):
 
 def test_one_at_a_time(tmp_path):
     """A second writer is refused and leaves the first one's folder alone."""
-    with OutputFolder(tmp_path / "out", overwrite=False) as folder:
+    with filled_folder(tmp_path / "out", overwrite=False) as folder:
         (folder / "dataset.json").write_text("first")
         with pytest.raises(UserError, match="out: another run is writing it"):
-            with OutputFolder(tmp_path / "out", overwrite=True):
+            with filled_folder(tmp_path / "out", overwrite=True):
                 pass
         assert _names(folder) == ["dataset.json"]
     assert _names(tmp_path) == ["out"]
 
 
 def test_completed_meanwhile(tmp_path):
-    """A folder that another run has finished since the check is not replaced unasked."""
-    late = OutputFolder(tmp_path / "out", overwrite=False)
-    with OutputFolder(tmp_path / "out", overwrite=False) as folder:
-        (folder / "dataset.json").write_text("first")
+    """A folder that another run has finished is not replaced unasked."""
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "dataset.json").write_text("first")
     with pytest.raises(UserError, match="holds records already"):
-        with late:
+        with filled_folder(tmp_path / "out", overwrite=False):
             pass
     assert (tmp_path / "out" / "dataset.json").read_text() == "first"
     assert _names(tmp_path) == ["out"]
 
 
 def test_nothing_is_left_after_an_error(tmp_path):
-    with pytest.raises(ZeroDivisionError), OutputFolder(tmp_path / "out", False) as folder:
+    with pytest.raises(ZeroDivisionError), filled_folder(tmp_path / "out", False) as folder:
         (folder / "x").write_text("half")
         raise ZeroDivisionError
     assert _names(tmp_path) == []

@@ -2,7 +2,7 @@
 
 import pytest
 
-from data_prep.pipeline import phases
+from data_prep.pipeline import run as pipeline
 from official_cmlm.errors import UserError
 from tests.data_prep.pipeline.runs import run, write_text
 
@@ -32,7 +32,7 @@ def stopped(start, monkeypatch):
     """Starts a run that stops before the third element is written; returns the error's text."""
 
     def stopped(error=UserError("stop"), **values):
-        write = phases.PHASES["write"]
+        write = pipeline.PHASES["write"]
 
         def failing(context, element):
             if element == 2:
@@ -40,7 +40,7 @@ def stopped(start, monkeypatch):
             write(context, element)
 
         with monkeypatch.context() as patch:
-            patch.setitem(phases.PHASES, "write", failing)
+            patch.setitem(pipeline.PHASES, "write", failing)
             with pytest.raises((UserError, OSError)) as caught:
                 start(**values)
         return str(caught.value)

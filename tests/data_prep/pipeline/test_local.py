@@ -12,7 +12,7 @@ import threading
 
 import pytest
 
-from data_prep.pipeline import phases
+from data_prep.pipeline import run as pipeline
 from data_prep.pipeline.run import LocalRunner
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
@@ -66,22 +66,22 @@ def test_two_workers(start, tmp_path):
 def test_an_element_is_computed_twice_at_once(start, tmp_path, monkeypatch):
     """A cluster may do so: one attempt begins and ends while the other one writes."""
     start(output_dir=tmp_path / "whole")
-    records, write = phases.document_records, phases.write
+    records, write = pipeline.document_records, pipeline.write
     attempts = []
 
     def twice(context, element):
         def during(*arguments):
             found = records(*arguments)
             yield next(found)
-            monkeypatch.setattr(phases, "document_records", records)
+            monkeypatch.setattr(pipeline, "document_records", records)
             write(context, element)
             attempts.append(element)
             yield from found
 
-        monkeypatch.setattr(phases, "document_records", during)
+        monkeypatch.setattr(pipeline, "document_records", during)
         write(context, element)
 
-    monkeypatch.setitem(phases.PHASES, "write", twice)
+    monkeypatch.setitem(pipeline.PHASES, "write", twice)
     start()
     assert attempts == list(range(6))
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")

@@ -13,8 +13,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from data_prep.output.folder import OutputFolder, locked_output
-from data_prep.pipeline import phases
+from data_prep.output.folder import filled_folder, locked_output
+from data_prep.pipeline import run as pipeline
 from data_prep.pipeline.plan import Plan
 from official_cmlm import cli
 from official_cmlm.errors import UserError
@@ -26,13 +26,13 @@ from tests.data_prep.pipeline.runs import ROOT, contents
 def test_a_full_disk_below_a_shard(start, tmp_path, monkeypatch):
     """TensorFlow reports it; /dev/full takes nothing."""
 
-    class Full(phases.ShardWriter):
+    class Full(pipeline.ShardWriter):
         def __init__(self, folder, prefix, *others):
             super().__init__(folder, prefix, *others)
             (folder / f"{prefix}-00000.tfrecord").symlink_to("/dev/full")
 
     with monkeypatch.context() as patch:
-        patch.setattr(phases, "ShardWriter", Full)
+        patch.setattr(pipeline, "ShardWriter", Full)
         with pytest.raises(
             UserError, match=r"out\.partial: cannot be written \(No space .*; make room and give"
         ):
@@ -63,26 +63,23 @@ def test_killed_while_the_plan_was_written(start, stopped, tmp_path, monkeypatch
     assert not list((tmp_path / "out").glob("*.tmp"))
 
 
-@pytest.mark.parametrize(
-    "change",
-    [
+def test_begun_by_another_release(start, stopped, tmp_path):
+    """One line says so, whatever of the plan is of another form."""
+    stopped()
+    path = tmp_path / "out.partial" / "prepare.json"
+    whole = path.read_text()
+    for change in (
         lambda values: values["options"].update(abacus=1),
         lambda values: values.pop("vocabulary"),
         lambda values: values.pop("format"),
         lambda values: values.update(inputs=[1]),
         lambda values: values["options"].update(reading=None),
-    ],
-    ids=["option", "field", "format", "inputs", "type"],
-)
-def test_begun_by_another_release(start, stopped, tmp_path, change):
-    """One line says so."""
-    stopped()
-    path = tmp_path / "out.partial" / "prepare.json"
-    values = json.loads(path.read_text())
-    change(values)
-    path.write_text(json.dumps(values))
-    with pytest.raises(UserError, match=r"prepare\.json: is not of this release .*delete .*out\."):
-        start()
+    ):
+        values = json.loads(whole)
+        change(values)
+        path.write_text(json.dumps(values))
+        with pytest.raises(UserError, match=r"json: is not of this release .*delete .*out\."):
+            start()
 
 
 def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
@@ -90,7 +87,7 @@ def test_pairs_leave_an_unfinished_run_alone(stopped, start, tmp_path):
     stopped()
     before = contents(tmp_path / "out.partial" / "work")
     with pytest.raises(UserError, match=r"out\.partial: holds an unfinished run of data_prep"):
-        with OutputFolder(tmp_path / "out", overwrite=False):
+        with filled_folder(tmp_path / "out", overwrite=False):
             pass
     assert contents(tmp_path / "out.partial" / "work") == before
     start()
@@ -111,7 +108,7 @@ def test_an_output_within_the_input(start, stopped, tmp_path, monkeypatch):
 def test_workers_that_start_elsewhere(start, tmp_path, monkeypatch):
     """Relative paths are those of the command; names of documents are as they were given."""
     monkeypatch.chdir(tmp_path)
-    run_phase = phases.run_phase
+    run_phase = pipeline.run_phase
 
     def elsewhere(*arguments):
         with contextlib.chdir("/"):
@@ -155,13 +152,13 @@ def test_a_stopped_run_goes_on(start, stopped, tmp_path, monkeypatch, deduplicat
     assert stopped(deduplicate=deduplicate) == "stop"
     assert not (tmp_path / "out").exists()
     done = []
-    for name, phase in phases.PHASES.items():
+    for name, phase in pipeline.PHASES.items():
 
         def counted(context, number, name=name, phase=phase):
             done.append((name, number))
             phase(context, number)
 
-        monkeypatch.setitem(phases.PHASES, name, counted)
+        monkeypatch.setitem(pipeline.PHASES, name, counted)
     start(deduplicate=deduplicate)
     assert done == [("write", number) for number in (2, 3, 4, 5)]
     assert contents(tmp_path / "out") == contents(tmp_path / "whole")
@@ -205,46 +202,31 @@ def test_a_second_run_at_once_is_refused(start, tmp_path):
     assert not (tmp_path / "out.lock").exists()
 
 
-@pytest.mark.parametrize(
-    ("values", "message"),
-    [
+def test_another_plan_is_refused(start, stopped, tmp_path):
+    """One line says what changed, an option or an input; the folder stays and can be finished."""
+    stopped()
+    for values, message in (
         ({"min_sentences": 2}, "begun with min_sentences 1, now it is 2"),
         ({"lines": "paragraphs"}, "begun with lines 'wrapped', now it is 'paragraphs'"),
         ({"deduplicate": "near"}, "begun with deduplicate 'normalised', now it is 'near'"),
         ({"lower_case": False}, "begun with vocabulary"),
-    ],
-)
-def test_a_changed_option_is_refused(start, stopped, tmp_path, values, message):
-    """One line says which; the unfinished folder stays and can be finished."""
-    stopped()
-    with pytest.raises(UserError, match=f"out.partial: was {message}"):
-        start(**values)
+    ):
+        with pytest.raises(UserError, match=f"out.partial: was {message}"):
+            start(**values)
+    path = tmp_path / "text" / "part-1.jsonl"
+    text, size = path.read_text(), path.stat().st_size
+    path.write_text(text + "\n")
+    with pytest.raises(UserError, match=f"part-1.jsonl {size}, now it is {size + 1}"):
+        start()
+    path.write_text(text)
     start()
     assert (tmp_path / "out").exists()
 
 
-def test_a_changed_input_is_refused(start, stopped, tmp_path):
-    """Its size tells; the message names the file."""
-    stopped()
-    path = tmp_path / "text" / "part-1.jsonl"
-    size = path.stat().st_size
-    path.write_text(path.read_text() + "\n")
-    with pytest.raises(UserError, match=f"part-1.jsonl {size}, now it is {size + 1}"):
-        start()
-
-
-def test_options_may_change_where_nothing_is_done(start, tmp_path, monkeypatch):
-    """Nothing of a run that failed in its first element is worth keeping."""
-    (tmp_path / "text" / "part-0.jsonl").write_text("{")
-    with pytest.raises(UserError, match=r"part-0\.jsonl:1: not valid JSON"):
-        start()
-    assert not (tmp_path / "out.partial").exists()
-    start(on_error="skip", min_sentences=2)
-
-
 def test_an_unreadable_file(start, tmp_path, capsys):
     """It stops the run, or is skipped, named and counted; a stopped run may go on skipping."""
-    (tmp_path / "text" / "part-3.jsonl").write_text("{")
+    path = tmp_path / "text" / "part-3.jsonl"
+    path.write_text("{")
     with pytest.raises(UserError, match=r"part-3\.jsonl:1: not valid JSON"):
         start()
     assert start(on_error="skip") == cli.EXIT_SKIPPED
@@ -252,6 +234,11 @@ def test_an_unreadable_file(start, tmp_path, capsys):
     shown = capsys.readouterr()
     assert "1 of 6 file(s) skipped" in shown.out
     assert "warning: skipped: " in shown.err and "part-3.jsonl:1" in shown.err
+    # Nothing of a run that failed in its first element is worth keeping, so its options may change.
+    path.rename(tmp_path / "text" / "part-0.jsonl")
+    with pytest.raises(UserError, match=r"part-0\.jsonl:1: not valid JSON"):
+        start(output_dir=tmp_path / "again")
+    assert not (tmp_path / "again.partial").exists()
 
 
 def test_a_fault_after_some_text(start, tmp_path):
