@@ -45,13 +45,6 @@ def test_every_option_has_a_flag(parse):
     )
 
 
-@pytest.mark.parametrize("name", ["max_line_mb", "max_expanded_mb"])
-@pytest.mark.parametrize("value", ["0", "-1", "1e9", "inf"])
-def test_sizes_have_bounds(parse, name, value):
-    with pytest.raises(flags.IllegalFlagValueError, match=f"flag --{name}={value}: .* range"):
-        parse(f"--{name}={value}")
-
-
 def test_inputs(parse, tmp_path):
     """Files, then data sets; of a directory of source code only the source code."""
     for name in ("a.py", "b.so", "c.txt"):

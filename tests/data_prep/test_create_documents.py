@@ -10,8 +10,6 @@ from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest, load_records_vocabulary
 from tests.conftest import make_documents
 from tests.data_prep.binaries import run_binary
-from tests.data_prep.pipeline.runs import contents
-from tests.data_prep.pipeline.runs import run as run_prepare
 from tests.inputs.pipelines import read_by_hand
 
 
@@ -139,26 +137,6 @@ def test_a_failure_does_not_touch_old_records(run, tmp_path):
     assert "out.partial" not in _names(tmp_path)
 
 
-@pytest.mark.parametrize("workers", [1, pytest.param(2, marks=pytest.mark.long)])
-def test_prepare_without_stages_writes_the_same(run, tmp_path, workers):
-    """Both binaries write the same bytes, with any number of workers."""
-    (tmp_path / "text").mkdir()
-    lines = [{"text": d.paragraphs, "lang": "fr"} for d in make_documents(9, seed=2)]
-    (tmp_path / "text" / "b.jsonl").write_text("".join(json.dumps(x) + "\n" for x in lines))
-    (tmp_path / "text" / "a.txt").write_text((tmp_path / "text.txt").read_text())
-    run(input=tmp_path / "text", shard_mb=0.002, max_sentences=3)
-    run_prepare(
-        input=tmp_path / "text",
-        vocab_file=tmp_path / "vocab.txt",
-        output_dir=tmp_path / "prepared",
-        shard_mb=0.002,
-        max_sentences=3,
-        workers=workers,
-    )
-    assert len(load_manifest(tmp_path / "out").shards) > 3
-    assert contents(tmp_path / "prepared") == contents(tmp_path / "out")
-
-
 def test_languages_of_files(run, tmp_path):
     """A language before a pattern is that of the documents that do not name their own."""
     for name in ("en", "de"):
@@ -169,20 +147,6 @@ def test_languages_of_files(run, tmp_path):
     assert load_manifest(tmp_path / "out").languages == {"en": 2, "de": 3, "fr": 1}
 
 
-def test_an_unfinished_run_is_resumed(run, tmp_path, monkeypatch):
-    """Finished work is not repeated; with other flags one line says so."""
-    run(output_dir=tmp_path / "whole")
-    monkeypatch.setattr("data_prep.pipeline.run._finish", lambda *arguments: 1 / 0)
-    with pytest.raises(ZeroDivisionError):
-        run()
-    monkeypatch.undo()
-    with pytest.raises(UserError, match="out.partial: was begun with max_sentences 256, now it is"):
-        run(max_sentences=7)
-    monkeypatch.setattr("data_prep.pipeline.phases.document_records", lambda *arguments: 1 / 0)
-    run()
-    assert contents(tmp_path / "out") == contents(tmp_path / "whole")
-
-
 def test_casing_must_be_known(run, tmp_path):
     """The settings beside the vocabulary say it, or the flag."""
     (tmp_path / "vocab.json").unlink()
@@ -191,14 +155,6 @@ def test_casing_must_be_known(run, tmp_path):
     run(lower_case=False, max_bytes_per_word=50)
     settings = json.loads((tmp_path / "out" / "vocab.json").read_text())
     assert settings == {"lower_case": False, "max_bytes_per_word": 50}
-
-
-def test_flags_out_of_range(run, tmp_path):
-    """A record of one sentence could not go on; an unknown form of input is refused."""
-    for values in ({"max_sentences": 1}, {"lines": "words"}, {"reader": "xml"}):
-        with pytest.raises(flags.IllegalFlagValueError):
-            run(**values)
-    assert "out" not in _names(tmp_path)
 
 
 def test_text_that_is_not_utf8(run, tmp_path, capsys):

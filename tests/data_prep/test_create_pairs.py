@@ -213,9 +213,20 @@ TRIPLES = {"format": "triples"}
 ALIGNED = {"format": "tsv", "row_aligned": True}
 MISTAKES = {
     "length": (["a\nb", "c"], {}, "1: ends before line 2"),
-    "empty": (["a\n\n", "b\nc\n"], {}, "0:2: the first text is empty"),
+    "length of the first": (["a", "b\nc"], {}, "0: ends before line 2, {folder}/0 and {folder}/1"),
+    "empty": (
+        ["a\n\n", "b\nc\n"],
+        {},
+        "0:2: the first text is empty; mend the row, or",
+    ),
     "empty second": (["a\nb\n", "b\n \n"], {}, "0:2: the second text is empty"),
-    "columns": (["a\tb\na\tb\tneutral\tx"], TABLE, "0:2: 4 columns"),
+    "columns": (
+        ["a\tb\na\tb\tneutral\tx"],
+        TABLE,
+        "0:2: 4 columns; a table of pairs has",
+    ),
+    "one column": (["a\tb\na"], TABLE, "0:2: 1 columns"),
+    "no column": (["a\tb\n\na\tb"], TABLE, "0:2: 1 columns"),
     "label": (["a\tb\tneutral\na\tb\tmaybe"], TABLE, "0:2: label 'maybe'; it must be one of"),
     "header": (["p\th\tlabel\na\tb\tneutral"], TABLE, "0:1: label 'label'; it must be one of"),
     "some labels": (["a\tb\tneutral\na\tb"], TABLE, "0:2: no label, unlike the rows before"),

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from data_prep.mining import Mining, _blocks, mine
-from official_cmlm.errors import UserError
 
 # Anchor a has two positives; that of anchor d is one of them but for its case. Anchor b has one
 # more, but for its own case.
@@ -131,22 +130,3 @@ def test_an_index_finds_the_same_among_few():
     pytest.importorskip("faiss")
     found = [one.negatives for one in _mined(num_negatives=100, search="faiss")]
     assert found == [_expected(row) for row in range(len(PAIRS))]
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        (
-            {"range_min": 5, "range_max": 5},
-            "--range_max=5: not above --range_min=5; give a larger --range_max",
-        ),
-        (
-            {"min_score": 0.5, "max_score": 0.1},
-            "--max_score=0.1: below --min_score=0.5; give a larger --max_score",
-        ),
-    ],
-)
-def test_settings_without_meaning_are_refused(settings, message):
-    """The message names the flags."""
-    with pytest.raises(UserError, match=f"^{message}$"):
-        Mining(**settings)

@@ -2,19 +2,18 @@
 
 import gzip
 import json
-import shutil
 
 import pytest
 import zstandard
 
-from data_prep import create_documents, create_pairs
+from data_prep import create_pairs
 from data_prep.counts import guarded
 from data_prep.readers import Counts, ReadOptions, read_documents
 from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.records.manifest import load_manifest
 from tests.data_prep.binaries import run_binary
-from tests.data_prep.readers.crawl_pages import article, page, record
+from tests.data_prep.readers.crawl_pages import page, record
 
 _WET = record("conversion", b"Text of a page.", "http://a/1")
 _OPTIONS = {"max_line_bytes": 100_000, "max_expanded_bytes": 200_000}
@@ -116,33 +115,6 @@ def test_errors_of_the_consumer_are_not_swallowed():
         for _ in items:
             raise UserError("mine")
     assert report.files_failed == {}
-
-
-def test_records_of_the_rest(tmp_path, vocabulary, capsys):
-    """Readable files become records; summary, manifest and warnings name the others."""
-    vocabulary.save(tmp_path)
-    (tmp_path / "in").mkdir()
-    (tmp_path / "in" / "a.txt").write_text("The cat sat. The dog ran.")
-    (tmp_path / "in" / "b.jsonl").write_text('{"text": "A bird flew."}\n{"text"')
-    (tmp_path / "in" / "c.warc").write_bytes(page("http://a/1", article("The cat sat on a mat.")))
-
-    def run(source, on_error):
-        places = {"vocab_file": tmp_path / "vocab.txt", "output_dir": tmp_path / "out"}
-        return run_binary(create_documents, input=tmp_path / source, on_error=on_error, **places)
-
-    with pytest.raises(UserError, match="in/b.jsonl:2: not valid JSON"):
-        run("in", "fail")
-    (tmp_path / "d.jsonl").write_text("{")
-    with pytest.raises(UserError, match=r"none of 1 file\(s\) could be read to its end; the first"):
-        run("d.jsonl", "skip")
-    assert not (tmp_path / "out").exists()
-    assert run("in", "skip") == cli.EXIT_SKIPPED
-    output = capsys.readouterr()
-    assert "3 documents, 4 sentences" in output.out and "1 of 3 file(s) skipped" in output.out
-    assert f"warning: skipped: {tmp_path}/in/b.jsonl:2: not valid JSON" in output.err
-    assert load_manifest(tmp_path / "out", "documents").counters == {"read/unreadable_file": 1}
-    shutil.rmtree(tmp_path / "out")
-    assert run("in/a.txt", "skip") == 0
 
 
 def test_pairs_of_the_rest(tmp_path, vocabulary, capsys):

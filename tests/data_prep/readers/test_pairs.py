@@ -280,22 +280,6 @@ def test_the_last_line_needs_no_end(tmp_path):
     assert [pair.texts for pair in result] == [("one", "eins"), ("two", "zwei")]
 
 
-@pytest.mark.parametrize("longer", [0, 1])
-def test_files_of_different_length(tmp_path, longer):
-    """The shorter file is named with the line that it lacks; what is there is yielded before."""
-    paths = [f"{tmp_path}/a", f"{tmp_path}/b"]
-    for i, path in enumerate(paths):
-        with open(path, "w") as file:
-            file.write("x\n" * (5 if i == longer else 3))
-    pairs = PairInput(tuple(paths), ("en", "de")).read(Counts(), False, _LIMIT)
-    assert [next(pairs).texts for _ in range(3)] == [("x", "x")] * 3
-    with pytest.raises(UserError) as caught:
-        next(pairs)
-    message = str(caught.value)
-    assert message.startswith(f"{paths[1 - longer]}: ends before line 4, ") and "\n" not in message
-    assert all(path in message for path in paths)
-
-
 def test_table(tmp_path):
     """Two texts and a label in each line, or no label; white space is made one space."""
     labelled = "A  cat\tan\u00a0animal \t neutral \nx\ty\tentailment\n"
@@ -314,27 +298,6 @@ def test_header(tmp_path):
     (pair,) = _table(tmp_path / "t", text, header=True)
     assert (pair.texts, pair.where) == (("a", "b"), f"{tmp_path}/t:2")
     assert [p.texts for p in _table(tmp_path / "t", "a\tb\nc\td")] == [("a", "b"), ("c", "d")]
-
-
-@pytest.mark.parametrize(
-    ("line", "columns"), [("a", 1), ("", 1), ("a\tb\tneutral\tx", 4), ("a\tb\tneutral\t", 4)]
-)
-def test_numbers_of_columns(tmp_path, line, columns):
-    """Two or three; anything else is named with file, line and what was found."""
-    with pytest.raises(UserError) as caught:
-        _table(tmp_path / "t", f"a\tb\tneutral\n{line}\n")
-    assert str(caught.value) == (
-        f"{tmp_path}/t:2: {columns} columns; a table of pairs has two texts and, if there is one, "
-        "a label, with tabs between"
-    )
-
-
-def test_long_lines(tmp_path):
-    """They are an error with file and line, in either format."""
-    (tmp_path / "t").write_text("a\tb\n" + "c" * 2000)
-    for paths in ((f"{tmp_path}/t",), (f"{tmp_path}/t",) * 2):
-        with pytest.raises(UserError, match=f"{tmp_path}/t:2: the line is longer than 1000 bytes"):
-            _read_input(PairInput(paths, ("en", "en")))
 
 
 def test_sources():

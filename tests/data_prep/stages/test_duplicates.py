@@ -89,7 +89,7 @@ def _corpora(draw):
     ]
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=8, deadline=None)
 @given(_corpora())
 def test_any_split_gives_the_same(files):
     """Partitions, batches and files do not show in the losses, which plain loops find too."""
@@ -109,7 +109,7 @@ def test_any_split_gives_the_same(files):
     assert found == {(f, *p): why for f, lost in enumerate(expected) for p, why in lost.items()}
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(_corpora())
 def test_the_rest(files):
     """No exact duplicate is left, a text of each kind is, and a second run removes nothing more."""
@@ -204,7 +204,7 @@ def test_nothing_to_do():
     assert _run([file]) == (file, DropCounter())
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(
     st.lists(
         st.lists(st.sampled_from(["co-op", "coop", "Coop", "ﬁ", "fi"]), min_size=1, max_size=2)
