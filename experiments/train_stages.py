@@ -13,7 +13,7 @@ from official_cmlm import cli
 from official_cmlm.errors import UserError
 from official_cmlm.files import check_writable
 
-from . import chains
+from . import chains, registry
 
 FLAGS = flags.FLAGS
 
@@ -43,7 +43,7 @@ def main(argv: list[str]) -> None:
     del argv
     if FLAGS.stages in (None, "?", "list"):
         for name, path in chains.stage_files().items():
-            print(f"  {name}  {path.read_text(encoding='utf-8').splitlines()[0].lstrip('# ')}")
+            print(f"  {name}  {registry.summary(path)}")
         if FLAGS.stages is None:
             raise UserError("--stages is missing; name a file, or one of these")
         return
