@@ -171,10 +171,9 @@ def read_dataclass(kind: type[T], values: Any, where: str) -> T:
     """
 
     def build(kind: type, fields: dict[str, Any], path: str) -> Any:
-        for field in dataclasses.fields(kind):
-            required = field.default is field.default_factory is dataclasses.MISSING
-            if required and field.name not in fields:
-                raise UserError(f"{_below(path, field.name)} is missing")
+        for name in _required_fields(kind):
+            if name not in fields:
+                raise UserError(f"{_below(path, name)} is missing")
         return kind(**fields)
 
     try:
@@ -230,6 +229,15 @@ def _read_fields(
     return make(kind, fields, path)
 
 
+@functools.cache
+def _required_fields(kind: type) -> list[str]:
+    """Returns the names of the fields without a default."""
+    fields = dataclasses.fields(kind)
+    missing = dataclasses.MISSING
+    return [each.name for each in fields if each.default is each.default_factory is missing]
+
+
+@functools.cache
 def _removed_fields(kind: type) -> dict[str, tuple]:
     """Returns the fields that files of earlier versions may have, with the values that did nothing.
 
@@ -244,6 +252,9 @@ def _removed_fields(kind: type) -> dict[str, tuple]:
 def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:
     while typing.get_origin(hint) is typing.Annotated:
         hint = typing.get_args(hint)[0]
+    # The most frequent case comes first: a manifest may list 100,000 files.
+    if hint is type(value) and hint in (str, int):
+        return value
     origin, arguments = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         options = [option for option in arguments if option is not type(None)]
@@ -259,8 +270,11 @@ def _read_value(hint: Any, value: Any, path: str, make: Callable) -> Any:
         element = (*arguments, Any)[0]
         items = [_read_value(element, v, f"{path}[{i}]", make) for i, v in enumerate(value)]
         return items if origin is list else tuple(items)
-    if origin is dict and not isinstance(value, dict):
-        raise UserError(f"{path} must be a mapping, got {reprlib.repr(value)}")
+    if origin is dict:
+        if not isinstance(value, dict):
+            raise UserError(f"{path} must be a mapping, got {reprlib.repr(value)}")
+        element = (*arguments, Any, Any)[1]
+        return {k: _read_value(element, v, f"{path}.{k}", make) for k, v in value.items()}
     if hint in (bool, int, str) and type(value) is not hint:
         # YAML reads some words as other values, e.g. Norwegian's code as false.
         quote = "; quote it" if hint is str and isinstance(value, (bool, int, float)) else ""
@@ -296,12 +310,10 @@ def check_fields(config: Any, where: str, recursive: bool = False) -> None:
     Raises:
       UserError: names the first field that is out of range, the range and the value.
     """
-    hints = _hints(type(config))
+    kind = type(config)
     for field in dataclasses.fields(config):
         path = f"{where}.{field.name}" if where else field.name
-        _check(
-            getattr(config, field.name), path, _limit(type(config), field.name, hints), recursive
-        )
+        _check(getattr(config, field.name), path, _limit(kind, field.name), recursive)
 
 
 def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
@@ -311,6 +323,10 @@ def _check(value: Any, path: str, limit: _Limit, recursive: bool) -> None:
     elif isinstance(value, (list, tuple)):
         for index, item in enumerate(value):
             _check(item, f"{path}[{index}]", limit, recursive)
+    elif isinstance(value, dict):
+        # Overrides may hold anything; the values of other mappings have a limit that is declared.
+        for key, item in value.items() if limit is not _ANY else ():
+            _check(item, f"{path}.{key}", limit, recursive)
     elif isinstance(value, (int, float)) and not isinstance(value, bool):
         if isinstance(value, int) and value not in _WHOLE:
             raise UserError(f"{path} must fit into 64 bits, got {reprlib.repr(value)}")
@@ -331,9 +347,11 @@ def _hints(kind: type) -> dict[str, Any]:
     return typing.get_type_hints(kind, include_extras=True)
 
 
-def _limit(kind: type, name: str, hints: dict[str, Any]) -> _Limit:
+@functools.cache
+def _limit(kind: type, name: str) -> _Limit:
     """Returns the limit that a field declares or that its class is known for; else any number."""
-    for hint in (hints.get(name), *_options(hints.get(name))):
+    declared = _hints(kind).get(name)
+    for hint in (declared, *_options(declared)):
         for note in getattr(hint, "__metadata__", ()):
             if isinstance(note, _Limit):
                 return note

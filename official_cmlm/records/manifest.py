@@ -2,27 +2,27 @@
 
 import contextlib
 import dataclasses
-import functools
 import json
 import os
 import re
 import tempfile
-import typing
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from official_cmlm.errors import UserError
 from official_cmlm.files import atomic_write_text, inside, read_object
 from official_cmlm.tokenization import VOCABULARY_FILES, Vocabulary, load_vocabulary
+from official_cmlm.validation import at_least, read_dataclass
 
 FILE_NAME = "dataset.json"
 FORMAT_VERSION = 1
 # A training checks the files of folders of so many shards before it begins. Those of larger and of
 # remote folders are checked as they are read: 100,000 questions to a file system take hours.
 _MOST_CHECKED = 100
-_NO_DEFAULT = dataclasses.MISSING
+_Count = Annotated[int, at_least(0)]
+_Counts = Annotated[dict[str, int], at_least(0)]
 # Names that cannot point outside of the folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
 
@@ -40,8 +40,8 @@ class Shard:
     """
 
     name: str
-    records: int
-    bytes: int
+    records: _Count
+    bytes: _Count
     sha256: str
     language: str = ""
 
@@ -73,21 +73,23 @@ class Manifest:
     """
 
     kind: str
-    documents: int
-    records: int
-    sentences: int
-    tokens: int
-    languages: dict[str, int]
-    length_histogram: dict[str, int]
+    documents: _Count
+    records: _Count
+    sentences: _Count
+    tokens: _Count
+    languages: _Counts
+    length_histogram: _Counts
     vocabulary: dict[str, Any]
     keep_text: bool
-    counters: dict[str, int]
+    counters: _Counts
     shards: list[Shard]
-    row_size: int = 1
-    labels: dict[str, int] = dataclasses.field(default_factory=dict)
-    language_tokens: dict[str, int] = dataclasses.field(default_factory=dict)
-    counters_by_language: dict[str, dict[str, int]] = dataclasses.field(default_factory=dict)
-    negatives: int = 0
+    row_size: Annotated[int, at_least(1)] = 1
+    labels: _Counts = dataclasses.field(default_factory=dict)
+    language_tokens: _Counts = dataclasses.field(default_factory=dict)
+    counters_by_language: Annotated[dict[str, dict[str, int]], at_least(0)] = dataclasses.field(
+        default_factory=dict
+    )
+    negatives: _Count = 0
     format_version: int = FORMAT_VERSION
 
     @property
@@ -248,13 +250,14 @@ def load_manifest(
             f"{path}: format version {version!r:.60}, this release reads {FORMAT_VERSION}; "
             "make the records again"
         )
-    manifest = _typed(path, Manifest, values)
+    try:
+        manifest = read_dataclass(Manifest, values, FILE_NAME)
+    except UserError as error:
+        raise _damaged(path, str(error)) from None
     check_kind(folder, manifest, kind)
     if not manifest.records:
         raise UserError(f"{path}: holds no records; make them again from text with sentences")
     size = manifest.row_size
-    if size < 1:
-        raise _damaged(path, f"row_size must be 1 or more, got {size}")
     for shard in manifest.shards:
         if not _PLAIN_NAME.fullmatch(shard.name):
             inside(folder, shard.name, path)
@@ -329,53 +332,6 @@ def _size(path: str) -> int | None:
 
 def _damaged(path: str, what: str) -> UserError:
     return UserError(f"{path}: not a manifest of this project ({what}); make the records again")
-
-
-@functools.cache
-def _fields(kind: type) -> tuple[dict[str, Any], tuple[str, ...]]:
-    """Returns name -> type of a dataclass's fields, and the names of those without a default."""
-    hints = typing.get_type_hints(kind)
-    fields = dataclasses.fields(kind)
-    needed = (
-        field.name for field in fields if field.default is field.default_factory is _NO_DEFAULT
-    )
-    return {field.name: hints[field.name] for field in fields}, tuple(needed)
-
-
-def _typed(path: str, kind: type, values: Any) -> Any:
-    """Builds one of the dataclasses above; raises `UserError` if a field is of another type."""
-    if not isinstance(values, dict):
-        raise _damaged(path, f"{kind.__name__} must be an object")
-    hints, needed = _fields(kind)
-    if surplus := sorted(values.keys() - hints.keys()):
-        raise _damaged(path, f"unknown key {surplus[0][:60]!r}")
-    for name in needed:
-        if name not in values:
-            raise _damaged(path, f"no {name}")
-    return kind(**{name: _value(path, name, hints[name], value) for name, value in values.items()})
-
-
-def _value(path: str, name: str, hint: Any, value: Any) -> Any:
-    """Checks the type of `value`, and of the values inside dicts and lists; returns it."""
-    # The most frequent type comes first: there may be 100,000 shards.
-    if hint is str and type(value) is str:
-        return value
-    if hint is Any:
-        return value
-    outer = typing.get_origin(hint) or hint
-    if dataclasses.is_dataclass(outer):
-        return _typed(path, outer, value)
-    if type(value) is not outer:
-        raise _damaged(path, f"{name} must be {outer.__name__}, got {value!r:.60}")
-    if outer is int and not 0 <= value < 1 << 63:
-        raise _damaged(path, f"{name} must be 0 to 2^63 - 1, got {value!r:.60}")
-    if outer is list:
-        inner = typing.get_args(hint)[0]
-        return [_value(path, name, inner, each) for each in value]
-    if outer is dict:
-        inner = typing.get_args(hint)[1]
-        return {key: _value(path, f"{name}.{key}", inner, each) for key, each in value.items()}
-    return value
 
 
 def load_records_vocabulary(folder: str | os.PathLike, manifest: Manifest) -> Vocabulary:
