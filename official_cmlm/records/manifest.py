@@ -1,12 +1,10 @@
 """`dataset.json`, the manifest of a folder of records: describes them without reading them."""
 
-import contextlib
 import dataclasses
 import json
 import os
 import re
 import tempfile
-from collections import Counter
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -23,6 +21,9 @@ FORMAT_VERSION = 1
 _MOST_CHECKED = 100
 _Count = Annotated[int, at_least(0)]
 _Counts = Annotated[dict[str, int], at_least(0)]
+# Fields of which several folders have the sum.
+_TOTALS = ("documents", "records", "sentences", "tokens", "languages", "length_histogram")
+_TOTALS += ("counters", "labels", "language_tokens", "counters_by_language", "negatives")
 # Names that cannot point outside of the folder.
 _PLAIN_NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9_.-]{0,200}")
 
@@ -175,38 +176,21 @@ def merge(parts: Iterable[tuple[str, Manifest]]) -> MergedManifest:
                     f"{what}: {of_first} and {of_other}; make the records of one of them again"
                 )
 
-    def summed(name: str) -> dict[str, int]:
-        counts = Counter()
-        for _, manifest in parts:
-            counts.update(getattr(manifest, name))
-        return dict(counts)
-
-    by_language: dict[str, Counter] = {}
-    for _, manifest in parts:
-        for reason, counts in manifest.counters_by_language.items():
-            by_language.setdefault(reason, Counter()).update(counts)
-    histogram = summed("length_histogram")
-    with contextlib.suppress(ValueError):
-        histogram = dict(sorted(histogram.items(), key=lambda each: float(each[0])))
     return MergedManifest(
-        first.kind,
-        *(
-            sum(getattr(manifest, name) for _, manifest in parts)
-            for name in ("documents", "records", "sentences", "tokens")
-        ),
-        languages=summed("languages"),
-        length_histogram=histogram,
-        vocabulary=first.vocabulary,
+        **{name: getattr(first, name) for name in ("kind", "vocabulary", "row_size")},
+        **{name: _sum([getattr(manifest, name) for _, manifest in parts]) for name in _TOTALS},
         keep_text=all(manifest.keep_text for _, manifest in parts),
-        counters=summed("counters"),
         shards=[shard for _, manifest in parts for shard in manifest.shards],
-        row_size=first.row_size,
-        labels=summed("labels"),
-        language_tokens=summed("language_tokens"),
-        counters_by_language={reason: dict(counts) for reason, counts in by_language.items()},
-        negatives=sum(manifest.negatives for _, manifest in parts),
         parts=parts,
     )
+
+
+def _sum(values: list[Any]) -> Any:
+    """Returns the sum of numbers, or of the numbers below each key of nested mappings."""
+    if not isinstance(values[0], dict):
+        return sum(values)
+    keys = dict.fromkeys(key for value in values for key in value)
+    return {key: _sum([value[key] for value in values if key in value]) for key in keys}
 
 
 def _common(manifest: Manifest) -> tuple[str, ...]:
