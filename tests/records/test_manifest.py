@@ -127,6 +127,13 @@ def test_a_row_of_no_pairs(folder, size):
     _refused(folder, "dataset.json: not a manifest.*row_size must be ")
 
 
+@pytest.mark.parametrize("counts", [{"en": -1}, {"en": "3"}, {"en": 1 << 63}, 3])
+def test_counts_that_are_none(folder, counts):
+    """The values of mappings are checked too."""
+    _edit(folder, languages=counts)
+    _refused(folder, "dataset.json: not a manifest.*languages.* must ")
+
+
 @pytest.mark.parametrize(
     "text",
     ["", "{", "[]", "null", "3", "{}", '{"shards": []}', '{"shards": 1}', '{"shards": [{"x": 1}]}'],
