@@ -52,6 +52,7 @@ def test_round_trip_to_the_bit(encoder_dir, real_weights, tmp_path):
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_sts_benchmark(encoder_dir, data_dir):
     """Spearman 82.03 on the test set, the published figure, also in bfloat16."""
     path = data_dir / "senteval" / "downstream" / "STS" / "STSBenchmark" / "sts-test.csv"

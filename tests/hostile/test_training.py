@@ -102,6 +102,7 @@ def test_non_finite_weights_are_not_loaded(model_dir, tmp_path):
     assert not (tmp_path / "hub").exists()
 
 
+@pytest.mark.long
 def test_a_training_passes_over_non_finite_weights(records_dir, model_dir, capfd):
     """It resumes from the checkpoint before."""
     bad = tf.train.Checkpoint(encoder=tf.Variable([np.inf], name="x"))

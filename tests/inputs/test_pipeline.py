@@ -60,7 +60,7 @@ def test_validation_pass(pipeline, corpus):
     assert_same(first, list(pipeline.build(is_training=False).as_numpy_iterator()))
 
 
-@pytest.mark.parametrize("maximum", [0, 7])
+@pytest.mark.parametrize("maximum", [0, pytest.param(7, marks=pytest.mark.long)])
 def test_validation_gives_each_pair_once_and_mixed(vocabulary, tmp_path, maximum):
     """Every pair once, or as many as asked for, in an order of its own: the same every time.
 
@@ -131,6 +131,7 @@ def test_the_seed_decides(pipeline):
     assert not _keys(first) & _keys(other)
 
 
+@pytest.mark.long
 def test_parallelism_does_not_matter(pipeline):
     """One thread and four give the same batches."""
     dataset = pipeline.build()
@@ -143,6 +144,7 @@ def test_parallelism_does_not_matter(pipeline):
     assert_same(*runs)
 
 
+@pytest.mark.long
 def test_drop_remainder(pipeline):
     """Without the last, incomplete batches a pass is what it is otherwise."""
     batches = pipeline.batches(is_training=False)

@@ -47,6 +47,7 @@ def test_validation_of_too_few_examples(pipeline):
             check_batches(config, manifest, view, replicas)
 
 
+@pytest.mark.long
 def test_two_hosts(pipeline):
     """Each host feeds its own two of four replicas; together they see the single one's batches."""
     hosts = [pipeline.batches(40, Replicas(4, first, 2)) for first in (0, 2)]

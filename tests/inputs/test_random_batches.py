@@ -102,6 +102,7 @@ def _without_position(batches):
     return [{n: v for n, v in batch.items() if n != "position"} for batch in batches]
 
 
+@pytest.mark.long
 def test_on_two_replicas(small, corpus):
     """Both have equally many examples, in the last batch of an epoch too."""
     each = -(-len(corpus) // SIZE)

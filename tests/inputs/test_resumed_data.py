@@ -27,7 +27,9 @@ def _rest(pipeline, batch, count, replicas=Replicas(), **settings):
     return list(dataset.take(count).as_numpy_iterator())
 
 
-@pytest.mark.parametrize("done", [7, 47, 88])
+@pytest.mark.parametrize(
+    "done", [pytest.param(7, marks=pytest.mark.long), pytest.param(47, marks=pytest.mark.long), 88]
+)
 def test_goes_on_after_any_batch(pipeline, whole, done):
     """Also in later epochs; and the positions themselves lead on."""
     _assert_same_data(_rest(pipeline, whole[done - 1], 8), whole[done : done + 8])
@@ -42,6 +44,7 @@ def _assert_same_data(left, right):
     assert_same(data(left), data(right))
 
 
+@pytest.mark.long
 def test_stopped_again_and_again(pipeline, whole):
     """One batch a run."""
     batch, found = whole[40], []
@@ -61,6 +64,7 @@ def test_covers_several_epochs_and_waiting_examples(whole):
     assert (skipped > 0).sum(axis=0).min() > 5
 
 
+@pytest.mark.long
 def test_on_two_replicas(pipeline):
     """Both shares of a batch have the position of the whole; the rest follows in turn."""
     shares = pipeline.batches(40, Replicas(2, 0, 2), **SETTINGS)

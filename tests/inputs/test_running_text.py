@@ -23,7 +23,10 @@ FOLDER = Path(__file__).parents[1] / "checkpoints" / "references" / "roberta"
 LIMIT = 40
 
 
-@pytest.fixture(scope="module", params=["byte_pair", "spaced", "wordpiece"])
+@pytest.fixture(
+    scope="module",
+    params=["byte_pair", "spaced", pytest.param("wordpiece", marks=pytest.mark.long)],
+)
 def made(request, vocabulary):
     """Writes documents; returns (vocabulary, block, texts of each record, manifest)."""
     if request.param != "wordpiece":

@@ -66,6 +66,7 @@ def many(tmp_path_factory, vocabulary):
     return folder, file
 
 
+@pytest.mark.long
 def test_the_first_batch_of_very_many_shards(many, monkeypatch):
     """Only what is read first exists; it is opened, and no file is asked for anything else."""
     folder, file = many

@@ -60,7 +60,8 @@ def _together(shares: list[dict]) -> dict:
 @pytest.mark.parametrize(
     ("hosts", "replicas", "boundaries"),
     [
-        (2, 4, [12, 16, 24]),
+        (2, 2, [12, 16, 24]),
+        pytest.param(2, 4, [12, 16, 24], marks=pytest.mark.long),
         pytest.param(2, 2, [], marks=pytest.mark.long),
         pytest.param(4, 4, [12, 16, 24], marks=pytest.mark.long),
         pytest.param(4, 4, [], marks=pytest.mark.long),

@@ -123,7 +123,7 @@ def test_real_text(data_dir, name, language, normalization):
     options = ReadOptions(documents_by="file")
     checked = 0
     for document in read_documents(list(map(str, files)), options, Counts()):
-        sentences = split_paragraphs(document.paragraphs, language, DropCounter())[:3000]
+        sentences = split_paragraphs(document.paragraphs, language, DropCounter())[:800]
         for start, stop in [(0, len(sentences)), (7, len(sentences))]:
             run = sentences[start:stop]
             assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
@@ -132,4 +132,4 @@ def test_real_text(data_dir, name, language, normalization):
                 run = sentences[start:stop]
                 assert _joined(tokenizer, run) == tokenizer.tokenize([" ".join(run)]).to_list()[0]
                 checked += 1
-    assert checked > 500
+    assert checked > 200

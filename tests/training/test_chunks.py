@@ -23,8 +23,8 @@ DROPOUT = {"dropout_rate": 0.2, "attention_dropout_rate": 0.2, "drophead_rate": 
     [
         ("contrastive", {"ignore_equal_texts": True}),
         ("contrastive", {"loss": "multi_similarity", "multi_similarity_beta": 5.0}),
-        ("bitext_retrieval", {"ignore_equal_texts": True}),
-        ("declutr", {"ignore_equal_texts": True}),
+        pytest.param("bitext_retrieval", {"ignore_equal_texts": True}, marks=pytest.mark.long),
+        pytest.param("declutr", {"ignore_equal_texts": True}, marks=pytest.mark.long),
         ("quick_thought", {"ignore_equal_texts": True, "matryoshka_dims": [4, 8]}),
     ],
 )
@@ -159,7 +159,7 @@ def _temporaries(count, chunk_size):
     return compiled_memory(step, {"contrastive": batch}).temporary
 
 
-@pytest.mark.parametrize("name", ["cmlm_cse", "declutr"])
+@pytest.mark.parametrize("name", ["cmlm_cse", pytest.param("declutr", marks=pytest.mark.long)])
 def test_chunks_without_masked_tokens(folders, name):
     """The published ablation, which predicts nothing, has chunks too."""
     task = task_of(folders, name, DROPOUT, mlm_weight=0.0)

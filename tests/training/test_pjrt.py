@@ -84,6 +84,7 @@ def undisturbed(records_dir, tmp_path_factory):
     return folder
 
 
+@pytest.mark.long
 def test_a_run_leaves_what_every_run_leaves(undisturbed):
     """An encoder directory, a history with both splits, a summary with JAX's device."""
     assert SentenceEncoder.load(undisturbed).encode(["a cat sat"]).shape == (1, 16)

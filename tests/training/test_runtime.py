@@ -160,6 +160,7 @@ def test_a_run_with_xla_equals_a_run_without(records_dir, tmp_path, monkeypatch,
         )
 
 
+@pytest.mark.long
 @pytest.mark.usefixtures("float32_after")
 @pytest.mark.parametrize(
     "dtype", [pytest.param("mixed_bfloat16", marks=pytest.mark.long), "mixed_float16"]

@@ -64,8 +64,8 @@ def _distance(one, other):
 @pytest.mark.parametrize(
     "name",
     [
-        # One that predicts, one that compares, one that does both.
-        pytest.param(n, marks=() if n in ("cmlm", "contrastive", "declutr") else pytest.mark.long)
+        # This one predicts and compares.
+        pytest.param(n, marks=() if n == "declutr" else pytest.mark.long)
         for n in objectives()
     ],
 )
