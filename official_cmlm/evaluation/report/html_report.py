@@ -51,7 +51,7 @@ def html_report(*parts: Results) -> str:
     page = resources.files(__package__).joinpath("page.html").read_text("utf-8")
     return string.Template(page).substitute(
         title=_text(f"Evaluation of {tables.listed(names)}"),
-        encoders=_encoders(names, parts),
+        encoders=_list("", tables.encoder_lines(*parts)),
         body="\n".join(part for part in body if part),
     )
 
@@ -161,8 +161,6 @@ def _suite(name: str, *parts: Results) -> str:
     if ablations := [_comparison(table, 4) for table in found if table.ablation]:
         lines.append(_folded("The papers' ablations", "\n".join(ablations)))
     lines.append(_list("Notes", tables.notes(name, *parts)))
-    lines.append(_list("Failed", tables.failures(name, *parts)))
-    lines.append(_list("No data", tables.missing(name, *parts)))
     if settings := tables.settings(name, *parts):
         lines.append(_folded("Settings", _list("", settings)))
     return "\n".join(line for line in lines if line)
@@ -209,35 +207,6 @@ def _table(table: Table) -> str:
         + "\n".join(lines)
         + "\n</tbody></table></div>"
     )
-
-
-def _encoders(names: Sequence[str], parts: Sequence[Results]) -> str:
-    """Renders the facts of the encoders, a column each, with their colours."""
-    facts = [_facts(part) for part in parts]
-    heads = "".join(
-        f'<th scope="col"><span class="swatch" style="background:{color}"></span>{_text(name)}</th>'
-        for name, color in zip(names, figures.ENCODER_COLORS)
-    )
-    rows = []
-    for label in facts[0]:
-        cells = "".join(f"<td>{_text(one[label])}</td>" for one in facts)
-        rows.append(f'<tr><th scope="row">{label}</th>{cells}</tr>')
-    return (
-        '<div class="box" tabindex="0"><table class="facts"><thead><tr><th scope="col">Encoder</th>'
-        f"{heads}</tr></thead>\n<tbody>\n" + "\n".join(rows) + "\n</tbody></table></div>"
-    )
-
-
-def _facts(part: Results) -> dict[str, str]:
-    encoder = part["encoder"]
-    return {
-        "Path": encoder["path"],
-        "Kind": tables.kind(encoder),
-        "Fingerprint": encoder["fingerprint"],
-        "Data": part.get("data_dir", ""),
-        "Started": part["started"],
-        "Duration": tables.duration(part["seconds"]),
-    }
 
 
 def _notice(title: str, kind: str, read: Any, *parts: Results) -> str:

@@ -49,7 +49,7 @@ def scores(results: Results, suite: str) -> dict[str, Score]:
 
 def suite_names(*parts: Results) -> list[str]:
     """Returns the suites that the first of the encoders ran, in the order of `SUITES`."""
-    return _in_order(parts[0].get("suites", {}).keys())
+    return in_order(parts[0].get("suites", {}).keys())
 
 
 def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
@@ -57,13 +57,8 @@ def shown(suite: str, parts: Sequence[Results]) -> Sequence[Results]:
     return parts if scores(parts[0], suite) else parts[:1]
 
 
-def only_compared(*parts: Results) -> list[str]:
-    """Returns the suites of which others have scores and the first has none."""
-    names = {name for part in parts[1:] for name in part.get("suites", {}) if scores(part, name)}
-    return _in_order({name for name in names if not scores(parts[0], name)})
-
-
-def _in_order(names: Collection[str]) -> list[str]:
+def in_order(names: Collection[str]) -> list[str]:
+    """Returns names of suites in the order of `SUITES`, unknown ones last."""
     return [name for name in SUITES if name in names] + sorted(set(names) - SUITES.keys())
 
 

@@ -88,6 +88,19 @@ def encoder_names(*parts: Results) -> list[str]:
     return [f"{name}, {i}" if i > 1 else name for name, i in zip(names, numbers)]
 
 
+def encoder_lines(*parts: Results) -> list[str]:
+    """Returns a line of facts for each encoder; it has no dimension if nothing was encoded."""
+    lines = []
+    for name, part in zip(encoder_names(*parts), parts):
+        encoder = part["encoder"]
+        facts = [encoder["kind"]]
+        facts += [f"{encoder['dimension']} dimensions"] if encoder["dimension"] else []
+        facts += [f"fingerprint {encoder['fingerprint']}", f"from {encoder['path']}"]
+        facts += [f"data from {part['data_dir']}", part["started"], duration(part["seconds"])]
+        lines.append(f"{name}: {', '.join(facts)}")
+    return lines
+
+
 def summary(*parts: Results) -> Table | None:
     """Tabulates the scores that represent the first encoder's suites; None without any."""
     rows, best = [], set()
@@ -244,13 +257,7 @@ def markdown(*parts: Results) -> str:
     names = encoder_names(*parts)
     suites = suite_names(*parts)
     lines = [f"# Evaluation of {escape(listed(names))}", ""]
-    for name, part in zip(names, parts):
-        encoder = part["encoder"]
-        lines.append(
-            f"- {escape(name)}: {escape(kind(encoder))}, "
-            f"fingerprint {escape(encoder['fingerprint'])}, {escape(part['started'])}, "
-            f"{duration(part['seconds'])}"
-        )
+    lines += [f"- {escape(line)}" for line in encoder_lines(*parts)]
     if table := summary(*parts):
         lines += ["", "## Summary", "", *_table_lines(table)]
         if len(parts) > 1:
@@ -309,8 +316,9 @@ def _paper_lines(suites: Sequence[str], *parts: Results) -> list[str]:
 
 def only_compared_line(*parts: Results) -> str:
     """Names the suites that are left out since the first encoder has no score of them."""
-    names = main_scores.only_compared(*parts)
-    return f"Only in compared results: {', '.join(names)}." if names else ""
+    names = {name for part in parts[1:] for name in part["suites"] if scores(part, name)}
+    left_out = main_scores.in_order({name for name in names if not scores(parts[0], name)})
+    return f"Only in compared results: {', '.join(left_out)}." if left_out else ""
 
 
 def settings(suite: str, *parts: Results) -> list[str]:
@@ -386,12 +394,6 @@ def _of_all(read: Callable[[dict[str, Any]], list[str]], suite: str, *parts: Res
         lines[text] = "" if len(having) == len(parts) else f"{', '.join(having)}: "
     shared = [text for text, start in lines.items() if not start]
     return shared + [f"{start}{text}" for text, start in lines.items() if start]
-
-
-def kind(encoder: dict[str, Any]) -> str:
-    """Returns kind and dimension of an encoder; it has no dimension if nothing was encoded."""
-    dimension = encoder["dimension"]
-    return encoder["kind"] + ("" if dimension is None else f", {dimension} dimensions")
 
 
 def duration(seconds: float) -> str:
