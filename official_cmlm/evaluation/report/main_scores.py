@@ -91,15 +91,15 @@ def main_scores(suite: str, parts: Sequence[Results]) -> list[Main]:
 
 def summarized(
     suite: str, parts: Sequence[Results]
-) -> list[tuple[str, list[Metric], list[Score | None]]]:
-    """Returns (task, metrics, a score per encoder) of the summary; large panels as averages.
+) -> list[tuple[str, Metric, list[Score | None]]]:
+    """Returns (task, metric, a score per encoder) of the summary; large panels as averages.
 
     A panel of many tasks without an average of its own gets the mean of the tasks that all
     encoders have, among those that have any.
     """
     rows = main_scores(suite, parts)
     shown_as = declared(suite)
-    lines: list[tuple[str, list[Metric], list[Score | None]]] = []
+    lines: list[tuple[str, Metric, list[Score | None]]] = []
     for panel in dict.fromkeys(row.panel for row in rows):
         in_panel = [row for row in rows if row.panel == panel]
         tasks = [row for row in in_panel if not row.is_average]
@@ -114,20 +114,18 @@ def summarized(
             for name in (row.metric, row.metric + REMOVED):
                 found = [scores(part, suite).get(f"{row.task}/{name}") for part in parts]
                 if any(found):
-                    lines.append((row.task, [shown_as.metric(name)], found))
+                    lines.append((row.task, shown_as.metric(name), found))
     return lines
 
 
 def _mean(
     suite: str, parts: Sequence[Results], rows: list[Main]
-) -> tuple[str, list[Metric], list[Score | None]]:
+) -> tuple[str, Metric, list[Score | None]]:
     found = [
         [scores(part, suite).get(f"{row.task}/{row.metric}") for row in rows] for part in parts
     ]
     having = [part for part in found if any(part)]
     common = [i for i in range(len(rows)) if all(part[i] for part in having)]
-    names = dict.fromkeys(rows[i].metric for i in common)
-    metrics = [declared(suite).metric(name) for name in names]
     means: list[Score | None] = [
         {
             "value": math.fsum(part[i]["value"] for i in common) / len(common),
@@ -139,7 +137,7 @@ def _mean(
         else None
         for part in found
     ]
-    return f"mean of {len(common)} tasks", metrics or [Metric("", "")], means
+    return f"mean of {len(common)} tasks", declared(suite).metric(rows[0].metric), means
 
 
 def references(suite: str, rows: Sequence[Main]) -> dict[str, list[float | None]]:

@@ -107,11 +107,10 @@ def summary(*parts: Results) -> Table | None:
     for suite in suite_names(*parts):
         if not scores(parts[0], suite):
             continue
-        for task, metrics, found in main_scores.summarized(suite, parts):
-            label = " and ".join(metric.text for metric in metrics)
-            cells = [_with_deviation(score, metrics[0].decimals) for score in found]
-            best |= _best_of_row(len(rows), 3, found, metrics[0])
-            rows.append([suite, task, label, *cells, _counts(found)])
+        for task, metric, found in main_scores.summarized(suite, parts):
+            cells = [_with_deviation(score, metric.decimals) for score in found]
+            best |= _best_of_row(len(rows), 3, found, metric)
+            rows.append([suite, task, metric.text, *cells, _counts(found)])
     if not rows:
         return None
     names = encoder_names(*parts)

@@ -11,8 +11,7 @@ from matplotlib.colors import to_hex
 
 from official_cmlm.evaluation.report import figures
 from official_cmlm.evaluation.report.html_report import charts, html_report
-from official_cmlm.evaluation.report.main_scores import Main, references
-from official_cmlm.evaluation.report.papers import paper_tables
+from official_cmlm.evaluation.report.main_scores import references
 from official_cmlm.evaluation.suites import SUITES, declared
 from tests.evaluation.report.test_tables import results, score, suite
 
@@ -245,31 +244,6 @@ def test_averages_stand_apart():
     assert places[2] - places[1] > 1.3 * (places[1] - places[0])
     (line,) = [line for line in axes.lines if len(set(line.get_ydata())) == 1]
     assert places[1] < line.get_ydata()[0] < places[2]
-
-
-@pytest.mark.parametrize("suite_name", BARS)
-def test_references_are_rows_of_papers(suite_name):
-    """Each is a row of the suite, and has a value of the metric that is drawn."""
-    wanted = declared(suite_name).bars.references
-    tables = [table for table in paper_tables() if table.suite == suite_name]
-    ids = {
-        name.replace("*", variant)
-        for table in tables
-        for _, column in table.columns
-        for name in (column or "").split("|")
-        for _, variant in table.variants
-    }
-    main = {metric.name for metric in declared(suite_name).main}
-    rows = [
-        Main(task, metric, "", False, task)
-        for task, _, metric in (name.rpartition("/") for name in ids)
-        if metric in main
-    ]
-    assert list(references(suite_name, rows)) == [
-        f"{model} ({paper}, {table})" for paper, table, model in wanted
-    ]
-    known = {(table.paper, table.table) for table in tables}
-    assert {(paper, table) for paper, table, _ in wanted} <= known
 
 
 def test_references_are_of_the_same_metric():

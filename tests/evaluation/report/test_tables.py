@@ -334,26 +334,6 @@ def test_averages_are_known_by_their_suite(name, averages, others):
     assert not any(declared(name).is_average(task) for task in others.split())
 
 
-METRICS = {
-    ("senteval", "accuracy"): "accuracy, %",
-    ("senteval", "dev_pearson"): "Pearson's r × 100, development set",
-    ("sts", "spearman_wmean"): "Spearman's ρ × 100, mean of the subsets by size",
-    ("tatoeba", "accuracy_mean_pcr"): "accuracy, %, mean of both directions, component removed",
-    ("language_bias", "share_zh_pcr"): "neighbours in zh, %, component removed",
-    ("bli", "p@1_centered"): "precision at 1, %, centred",
-    ("entity_linking", "accuracy@1_in_dictionary"): "accuracy at 1, %, of those in the dictionary",
-    ("retrieval", "ndcg_at_10"): "nDCG@10 × 100",
-    ("sts", "of another version"): "of another version",
-}
-
-
-@pytest.mark.parametrize(("name", "metric"), METRICS)
-def test_metrics_are_told_in_words(name, metric):
-    """Quantity and unit, not the name that results.json has; an unknown metric keeps it."""
-    mine = results(**{name: suite(score("d", metric, 5.0))})
-    assert tables.all_scores(name, mine).rows[0][1] == METRICS[name, metric]
-
-
 def test_encoders_of_one_name_are_told_apart():
     """Two encoders of one name bear their fingerprints."""
     other = results("mine", sts=STS)
