@@ -16,6 +16,7 @@ from official_cmlm.checkpoints.encoder_directory import (
     EncodingSettings,
     write_published_settings,
 )
+from official_cmlm.checkpoints.huggingface import DENSE_ACTIVATIONS, MODULES
 from official_cmlm.checkpoints.huggingface_config import CLASSES, config_json
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
@@ -25,7 +26,6 @@ from official_cmlm.checkpoints.huggingface_tensors import (
     to_huggingface,
 )
 from official_cmlm.checkpoints.imported_encoder import Tensors
-from official_cmlm.checkpoints.sentence_transformers_modules import DENSE_ACTIVATIONS, MODULES
 from official_cmlm.configs.encoder import OWN_VECTOR, POOLINGS, EncoderConfig, VectorOverride
 from official_cmlm.errors import UserError
 from official_cmlm.files import output_folder, read_object, staged_folder, write_json

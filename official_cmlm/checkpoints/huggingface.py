@@ -1,10 +1,21 @@
-"""Imports Hugging Face and sentence-transformers folders; NumPy is enough, no PyTorch."""
+"""Imports Hugging Face and sentence-transformers folders; NumPy is enough, no PyTorch.
 
+The latter have a `modules.json`, which says how token outputs become a vector.
+"""
+
+import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from official_cmlm.checkpoints.encoder_directory import NO_SETTINGS, check_vocabulary_size
+from official_cmlm import files
+from official_cmlm.checkpoints.encoder_directory import (
+    NO_SETTINGS,
+    PROMPTS,
+    EncodingSettings,
+    check_vocabulary_size,
+)
 from official_cmlm.checkpoints.huggingface_config import block_groups, encoder_config
 from official_cmlm.checkpoints.huggingface_tensors import (
     ARCHITECTURES,
@@ -16,15 +27,67 @@ from official_cmlm.checkpoints.huggingface_tensors import (
 )
 from official_cmlm.checkpoints.huggingface_tokenizer import model_max_length, read_vocabulary
 from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, ImportOptions, Tensors
-from official_cmlm.checkpoints.published_files import read_json, read_tensors, weight_files
-from official_cmlm.checkpoints.sentence_transformers_modules import (
-    MODULES,
-    Dense,
-    read_modules,
+from official_cmlm.checkpoints.published_files import (
+    ADVICE,
+    read_json,
+    read_tensors,
+    typed,
+    weight_files,
 )
-from official_cmlm.configs.encoder import EncoderConfig
+from official_cmlm.configs.encoder import POOLINGS, EncoderConfig
 from official_cmlm.errors import UserError
 from official_cmlm.tokenization import SentencePieceVocabulary
+
+MODULES = "modules.json"
+# The switch of a pooling in older configurations -> its name, which newer ones have too.
+_POOLINGS = {
+    pooling.exported_as: name
+    for name, pooling in POOLINGS.items()
+    if pooling.exported_as and not pooling.pooler
+}
+# `activation_function` of a module `Dense` -> `EncoderConfig.dense_activation`.
+DENSE_ACTIVATIONS = {
+    "torch.nn.modules.activation.Tanh": "tanh",
+    "torch.nn.modules.linear.Identity": "none",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Dense:
+    """A module `Dense`, a layer on the pooled vector.
+
+    Attributes:
+      kernel: float32 `[hidden, size]`.
+      bias: float32 `[size]`.
+      activation: one of `configs.encoder.DENSE_ACTIVATIONS`.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    activation: str
+
+
+@dataclasses.dataclass(frozen=True)
+class Modules:
+    """The modules of a sentence-transformers folder; a Hugging Face folder has the first alone.
+
+    Attributes:
+      transformer: folder of the Hugging Face files.
+      pooling: `mean`, `max` or `cls`; empty: the folder does not say.
+      dense: the layer on the pooled vector; None without one.
+      normalize: whether the embedding is scaled to length 1.
+      max_seq_length: in tokens; None if the folder does not say.
+      lower_case: whether texts are lower-cased before the tokenizer.
+      encoding: prompts, the default one among them, and the similarity.
+    """
+
+    transformer: Path
+    pooling: str = ""
+    dense: Dense | None = None
+    normalize: bool = False
+    max_seq_length: int | None = None
+    lower_case: bool = False
+    encoding: EncodingSettings = NO_SETTINGS
 
 
 def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
@@ -34,15 +97,16 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
       UserError: if something is missing, damaged, contradictory or not representable.
     """
     folder = path if path.is_dir() else path.parent
-    modules = read_modules(folder) if (folder / MODULES).exists() else None
-    transformer = modules.transformer if modules else folder
-    files = weight_files(transformer) if path.is_dir() else {path: None}
+    says_pooling = bool((folder / MODULES).exists() or options.pooling)
+    modules = _modules(folder) if (folder / MODULES).exists() else Modules(folder)
+    transformer = modules.transformer
+    weights = weight_files(transformer) if path.is_dir() else {path: None}
     values = read_json(transformer / "config.json", required=True)
     config, model_type = encoder_config(transformer / "config.json", values)
     groups = block_groups(transformer / "config.json", values, config)
     config = config.replace(
-        pooling=options.pooling or (modules.pooling if modules else config.pooling),
-        normalize=modules.normalize if modules else False,
+        pooling=options.pooling or modules.pooling or config.pooling,
+        normalize=modules.normalize,
     )
     vocabulary = (
         options.vocabulary()
@@ -53,7 +117,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
         # Multilingual MiniLM and E5 have 35 rows more than entries.
         vocabulary = vocabulary.padded(config.vocab_size)
     check_vocabulary_size(str(transformer), vocabulary, config.vocab_size)
-    if modules and modules.lower_case and not getattr(vocabulary, "lower_case", False):
+    if modules.lower_case and not getattr(vocabulary, "lower_case", False):
         raise UserError(
             f"{transformer}: sentence_bert_config.json lower-cases texts for a cased tokenizer; "
             "that cannot be represented"
@@ -63,7 +127,7 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     known = set(encoder_names(config, model_type, groups).values()) | of_head
     if options.drop_head:
         known -= of_head
-    tensors, others = read_tensors(files, lambda name: normal_name(name, architecture) in known)
+    tensors, others = read_tensors(weights, lambda name: normal_name(name, architecture) in known)
     surplus = {normal_name(name, architecture) for name in others if not ignored(name)}
     if options.drop_surplus:
         surplus = set()
@@ -75,18 +139,20 @@ def read_huggingface(path: Path, options: ImportOptions) -> ImportedEncoder:
     if not renamed:
         raise UserError(f"{transformer}: the weight files hold no tensors; download them again")
     encoder, head = from_huggingface(str(transformer), renamed, config, model_type, surplus, groups)
-    notes = [] if modules or options.pooling else [f"pooling not given: {config.pooling}"]
-    if modules and modules.dense:
+    notes = [] if says_pooling else [f"pooling not given: {config.pooling}"]
+    if modules.dense:
         config, notes = _with_dense(transformer, config, modules.dense, encoder, notes)
+    length = modules.max_seq_length or model_max_length(transformer) or config.max_seq_length
     return ImportedEncoder(
         config=config,
         vocabulary=vocabulary,
-        max_seq_length=_length(transformer, modules and modules.max_seq_length, config),
+        # Within the position table.
+        max_seq_length=min(length, config.max_seq_length),
         encoder=encoder,
         head=head,
         notes=notes,
-        for_sentences=bool(modules or options.pooling),
-        encoding=modules.encoding if modules else NO_SETTINGS,
+        for_sentences=says_pooling,
+        encoding=modules.encoding,
     )
 
 
@@ -113,6 +179,105 @@ def _with_dense(
     return config.replace(dense_size=size, dense_activation=dense.activation), notes
 
 
-def _length(folder: Path, told: int | None, config: EncoderConfig) -> int:
-    """Returns the default length for encoding in tokens, within the position table."""
-    return min(told or model_max_length(folder) or config.max_seq_length, config.max_seq_length)
+def _modules(folder: Path) -> Modules:
+    """Reads `modules.json` and the configurations that it points to.
+
+    Raises:
+      UserError: for modules or settings that the encoder cannot represent, by name.
+    """
+    path = folder / MODULES
+    listed = files.read_json(path, ADVICE)
+    try:
+        modules = [(str(m["type"]).rsplit(".", 1)[-1], str(m["path"])) for m in listed]
+    except (KeyError, TypeError):
+        raise UserError(
+            f"{path}: not a list of modules with type and path; fetch it again"
+        ) from None
+    kinds = [kind for kind, _ in modules]
+    if kinds[:2] != ["Transformer", "Pooling"] or kinds[2:] not in (
+        [],
+        ["Dense"],
+        ["Normalize"],
+        ["Dense", "Normalize"],
+    ):
+        raise UserError(
+            f"{path}: modules {', '.join(kinds) or 'none'} cannot be represented; "
+            "Transformer, Pooling and optionally Dense and Normalize can"
+        )
+    for _, name in modules:
+        # The empty path is the folder itself.
+        files.inside(folder, name or ".", path)
+    encoding = EncodingSettings.of_values(read_json(folder / PROMPTS), folder / PROMPTS)
+    _check_prompts_are_pooled(folder / modules[1][1] / "config.json", encoding)
+    transformer = folder / modules[0][1]
+    settings_path = transformer / "sentence_bert_config.json"
+    settings = read_json(settings_path)
+    length = typed(settings_path, settings, "max_seq_length", int)
+    if length is not None and length < 3:
+        raise UserError(f"{settings_path}: max_seq_length must be at least 3, got {length}")
+    return Modules(
+        transformer=transformer,
+        pooling=_pooling(folder / modules[1][1] / "config.json"),
+        dense=_dense(folder / modules[2][1]) if "Dense" in kinds else None,
+        normalize=kinds[-1] == "Normalize",
+        max_seq_length=length,
+        lower_case=typed(settings_path, settings, "do_lower_case", bool, False),
+        encoding=encoding,
+    )
+
+
+def _check_prompts_are_pooled(path: Path, encoding: EncodingSettings) -> None:
+    """Raises `UserError` if the tokens of prompts are left out of the pooling."""
+    left_out = read_json(path).get("include_prompt") is False
+    if left_out and any(encoding.prompts.values()):
+        raise UserError(
+            f"{path}: include_prompt false leaves prompts out of the pooling; that cannot be "
+            f"represented: delete the prompts of {PROMPTS} to import the encoder without them"
+        )
+
+
+def _dense(folder: Path) -> Dense:
+    path = folder / "config.json"
+    values = read_json(path, required=True)
+    activation = values.get("activation_function", next(iter(DENSE_ACTIVATIONS)))
+    if not isinstance(activation, str) or activation not in DENSE_ACTIVATIONS:
+        raise UserError(
+            f"{path}: activation_function {activation!r} cannot be represented; known: "
+            f"{', '.join(DENSE_ACTIVATIONS)}"
+        )
+    for key, only in (("use_residual", False), ("module_input_name", "sentence_embedding")):
+        if values.get(key) not in (None, only):
+            raise UserError(f"{path}: {key} {values[key]!r}: only {only!r} can be represented")
+    tensors, others = read_tensors(weight_files(folder), lambda name: name.startswith("linear."))
+    shape = [typed(path, values, key, int) for key in ("out_features", "in_features")]
+    weight = tensors.get("linear.weight")
+    bias = tensors.get("linear.bias", np.zeros(shape[:1], np.float32))
+    if others or weight is None or list(weight.shape) != shape or list(bias.shape) != shape[:1]:
+        raise UserError(
+            f"{folder}: its weights are no linear layer of {shape[1]} to {shape[0]} components, as "
+            "its config.json says; fetch both again"
+        )
+    return Dense(weight.T, bias, DENSE_ACTIVATIONS[activation])
+
+
+def _pooling(path: Path) -> str:
+    if not path.exists():
+        raise UserError(f"{path}: missing; the pooling's configuration says how to pool")
+    values: dict[str, Any] = read_json(path)
+    # Newer folders name the mode, older ones have a switch for each.
+    modes = values.get("pooling_mode")
+    if modes is None:
+        modes = [
+            key for key, on in values.items() if key.startswith("pooling_mode_") and on is True
+        ]
+    modes = modes if isinstance(modes, list) else [modes]
+    if (
+        len(modes) != 1
+        or not isinstance(modes[0], str)
+        or _POOLINGS.get(modes[0], modes[0]) not in _POOLINGS.values()
+    ):
+        raise UserError(
+            f"{path}: pooling {', '.join(map(str, modes)) or 'none'} cannot be represented; one of "
+            f"{', '.join(sorted(_POOLINGS.values()))} can"
+        )
+    return _POOLINGS.get(modes[0], modes[0])
