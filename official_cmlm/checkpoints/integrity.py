@@ -10,7 +10,6 @@ import json
 import os
 import re
 import sys
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -49,21 +48,6 @@ def damage(prefix: str) -> str | None:
     except (tf.errors.OpError, ValueError, IndexError) as error:
         return " ".join(str(error).split())[:120]
     return None
-
-
-def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
-    """Returns the names of variables with a NaN or an infinity; their devices compare them."""
-    floating = [variable for variable in variables if variable.dtype.is_floating]
-    # They are read together, so that the host waits for a device only once.
-    finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
-    flags = tf.stack(finite).numpy() if finite else ()
-    return [variable.name for variable, good in zip(floating, flags) if not good]
-
-
-def named(names: list[str], shown: int = 3) -> str:
-    """Returns the first names and the number of the others, for messages."""
-    more = f" and {len(names) - shown} more" if len(names) > shown else ""
-    return ", ".join(names[:shown]) + more
 
 
 def checkpoints_of(folder: str | os.PathLike) -> list[str]:

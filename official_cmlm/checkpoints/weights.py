@@ -3,7 +3,8 @@
 import os
 import re
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -11,12 +12,7 @@ import tf_keras
 
 from official_cmlm.checkpoints.encoder_directory import EncoderDirectory, check_same
 from official_cmlm.checkpoints.imported_encoder import ImportedEncoder, Tensors
-from official_cmlm.checkpoints.integrity import (
-    checkpoints_of,
-    named,
-    non_finite,
-    refuse_damage,
-)
+from official_cmlm.checkpoints.integrity import checkpoints_of, refuse_damage
 from official_cmlm.configs.encoder import OWN_VECTOR, EncoderConfig, VectorOverride
 from official_cmlm.configs.yaml_loading import read_yaml
 from official_cmlm.errors import UserError
@@ -72,6 +68,21 @@ def checkpoint_of(path: str | os.PathLike) -> str:
     return prefix
 
 
+def non_finite(variables: Iterable[tf.Variable]) -> list[str]:
+    """Returns the names of variables with a NaN or an infinity; their devices compare them."""
+    floating = [variable for variable in variables if variable.dtype.is_floating]
+    # They are read together, so that the host waits for a device only once.
+    finite = [tf.reduce_all(tf.math.is_finite(each.read_value())) for each in floating]
+    flags = tf.stack(finite).numpy() if finite else ()
+    return [variable.name for variable, good in zip(floating, flags) if not good]
+
+
+def named(names: list[str], shown: int = 3) -> str:
+    """Returns the first names and the number of the others, for messages."""
+    more = f" and {len(names) - shown} more" if len(names) > shown else ""
+    return ", ".join(names[:shown]) + more
+
+
 def load_encoder(
     directory: EncoderDirectory,
     override: VectorOverride = OWN_VECTOR,
@@ -89,7 +100,7 @@ def load_encoder(
     """
     padding_id = directory.vocabulary.special_ids["pad"]
     length = directory.length(max_seq_length)
-    prefix = checkpoint_of(directory.path)
+    prefix = _newest(directory)
     config, owner = _overridden(directory.config, override, prefix, length, padding_id)
     encoder = SentenceEncoderModel(config, random_weights=False)
     items: dict[str, Any] = {"encoder": encoder}
@@ -107,6 +118,13 @@ def load_encoder(
             "take cls"
         )
     return encoder
+
+
+def _newest(directory: EncoderDirectory) -> str:
+    """Returns the prefix of a directory's newest checkpoint; raises as `checkpoint_of`."""
+    found = directory.checkpoint
+    complete = found is not None and Path(f"{found}.index").exists()
+    return str(found) if complete else checkpoint_of(directory.path)
 
 
 def load_for_export(
@@ -200,7 +218,7 @@ def load_head(
     directory: EncoderDirectory, encoder: SentenceEncoderModel
 ) -> tf_keras.layers.Layer | None:
     """Loads a directory's language-model head, tied to `encoder`; None if it has none."""
-    prefix = checkpoint_of(directory.path)
+    prefix = _newest(directory)
     if not _has_head(prefix):
         return None
     head = build_language_model_head(encoder)

@@ -7,7 +7,7 @@ import pytest
 import tensorflow as tf
 
 from official_cmlm.checkpoints import integrity
-from official_cmlm.checkpoints.weights import checkpoint_of
+from official_cmlm.checkpoints.weights import checkpoint_of, non_finite
 from official_cmlm.errors import UserError
 
 
@@ -165,8 +165,8 @@ def test_non_finite_weights_are_damage(tmp_path, dtype, value):
     variables = [tf.Variable([1.0, value], dtype=dtype, name="bad"), tf.Variable([1.0])]
     tf.train.Checkpoint(weights=variables).write(str(tmp_path / "ckpt-2"))
     assert integrity.damage(str(tmp_path / "ckpt-2")) == "weights/0 holds non-finite values"
-    assert integrity.non_finite([*variables, tf.Variable(1)]) == ["bad:0"]
-    assert integrity.non_finite(variables[1:]) == [] == integrity.non_finite([])
+    assert non_finite([*variables, tf.Variable(1)]) == ["bad:0"]
+    assert non_finite(variables[1:]) == [] == non_finite([])
 
 
 def test_large_numbers_are_finite(tmp_path):

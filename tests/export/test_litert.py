@@ -31,11 +31,15 @@ def _example():
     return module
 
 
+PROMPTS = {"query": "the ", "STS": "old house "}
+
+
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
-    """Returns an encoder directory with a dense layer, and its export."""
+    """Returns an encoder directory of MPNet, which has a bias by distance, and its export."""
     folder = tmp_path_factory.mktemp("litert")
-    import_checkpoint(REFERENCES / "distiluse", folder / "encoder")
+    import_checkpoint(REFERENCES / "mpnet", folder / "encoder")
+    write_settings(folder / "encoder", EncodingSettings(PROMPTS, "STS"))
     sizes = export_litert.export(
         str(folder / "encoder"), str(folder / "litert"), [16, 32], export_litert.WEIGHTS, False
     )
@@ -46,34 +50,30 @@ def test_embeddings_are_those_of_encode(folders):
     """Float: to 1e-5, at both lengths, and cut at the longer one; int8: nearly the direction."""
     folder, _ = folders
     encoder = SentenceEncoder.load(folder / "encoder", max_seq_length=32)
-    texts = [*TEXTS, LONG]
+    texts = [*TEXTS, LITERAL, LONG]
     lengths = encoder.count_tokens(texts)
     assert min(lengths) < 16 < sorted(lengths)[-2] <= 32 < max(lengths), lengths
-    expected = encoder.encode(texts)
     example = _example()
-    got = example.LiteRTEncoder(str(folder / "litert"), "float32").encode(texts)
-    np.testing.assert_allclose(got, expected, atol=1e-5)
+    exact = example.LiteRTEncoder(str(folder / "litert"), "float32")
+    for asked in ({"prompt_name": "query"}, {}):
+        expected = encoder.encode(texts, on_long="ignore", **asked)
+        np.testing.assert_allclose(exact.encode(texts, **asked), expected, atol=1e-5)
     got = example.LiteRTEncoder(str(folder / "litert"), "int8").encode(texts)
-    cosines = (got * expected).sum(1) / np.linalg.norm(got, axis=1)
+    norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
+    cosines = (got * expected).sum(1) / norms
     # 8 bits of random weights of 16 components are rougher than those of a trained encoder.
     assert 0.98 < cosines.min() < 1 - 1e-7
-    assert example.LiteRTEncoder(str(folder / "litert")).encode([]).shape == (0, 8)
+    assert exact.encode([]).shape == (0, 16)
 
 
-def test_mpnet_and_its_prompts(tmp_path):
-    """Its bias and its markers are in the files, and the prompts beside them."""
-    import_checkpoint(REFERENCES / "mpnet", tmp_path / "encoder")
-    prompts = {"query": "the ", "STS": "old house "}
-    write_settings(tmp_path / "encoder", EncodingSettings(prompts, "STS"))
-    export_litert.export(
-        str(tmp_path / "encoder"), str(tmp_path / "litert"), [32], ["float32"], False
-    )
-    ours = SentenceEncoder.load(tmp_path / "encoder", max_seq_length=32)
-    theirs = _example().LiteRTEncoder(str(tmp_path / "litert"), "float32")
-    for asked in ({}, {"prompt_name": "query"}):
-        texts = [*TEXTS, LITERAL]
-        expected = ours.encode(texts, on_long="ignore", **asked)
-        np.testing.assert_allclose(theirs.encode(texts, **asked), expected, atol=1e-5)
+@pytest.mark.long
+def test_a_dense_layer(tmp_path):
+    import_checkpoint(REFERENCES / "distiluse", tmp_path / "encoder")
+    model, output = str(tmp_path / "encoder"), str(tmp_path / "litert")
+    export_litert.export(model, output, [32], ["float32"], False)
+    expected = SentenceEncoder.load(model, max_seq_length=32).encode(TEXTS)
+    got = _example().LiteRTEncoder(output, "float32").encode(TEXTS)
+    np.testing.assert_allclose(got, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["distiluse", "mpnet", "roberta", "xlm_roberta", "albert"])
@@ -97,12 +97,12 @@ def test_files_and_description(folders):
     assert sizes["encoder_16_int8.tflite"] < sizes["encoder_16.tflite"]
     values = json.loads((folder / "litert" / "litert.json").read_text())
     assert values == {
-        "default_prompt_name": None,
-        "embedding_size": 8,
+        "default_prompt_name": "STS",
+        "embedding_size": 16,
         "lengths": [16, 32],
-        "normalize": True,
-        "padding_id": 0,
-        "prompts": {},
+        "normalize": False,
+        "padding_id": 1,
+        "prompts": PROMPTS | {"document": ""},
         "weights": ["float32", "int8"],
     }
 
