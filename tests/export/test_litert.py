@@ -41,7 +41,7 @@ def folders(tmp_path_factory):
     import_checkpoint(REFERENCES / "mpnet", folder / "encoder")
     write_settings(folder / "encoder", EncodingSettings(PROMPTS, "STS"))
     sizes = export_litert.export(
-        str(folder / "encoder"), str(folder / "litert"), [16, 32], export_litert.WEIGHTS, False
+        str(folder / "encoder"), str(folder / "litert"), [16, 40], export_litert.WEIGHTS, False
     )
     return folder, sizes
 
@@ -49,10 +49,10 @@ def folders(tmp_path_factory):
 def test_embeddings_are_those_of_encode(folders):
     """Float: to 1e-5, at both lengths, and cut at the longer one; int8: nearly the direction."""
     folder, _ = folders
-    encoder = SentenceEncoder.load(folder / "encoder", max_seq_length=32)
+    encoder = SentenceEncoder.load(folder / "encoder")
     texts = [*TEXTS, LITERAL, LONG]
     lengths = encoder.count_tokens(texts)
-    assert min(lengths) < 16 < sorted(lengths)[-2] <= 32 < max(lengths), lengths
+    assert min(lengths) < 16 < sorted(lengths)[-2] <= 40 < max(lengths), lengths
     example = _example()
     exact = example.LiteRTEncoder(str(folder / "litert"), "float32")
     for asked in ({"prompt_name": "query"}, {}):
@@ -90,7 +90,7 @@ def test_special_tokens_in_a_text_are_text(tmp_path, name):
 
 def test_files_and_description(folders):
     folder, sizes = folders
-    names = [f"encoder_{n}{kind}.tflite" for n in (16, 32) for kind in ("", "_int8")]
+    names = [f"encoder_{n}{kind}.tflite" for n in (16, 40) for kind in ("", "_int8")]
     assert list(sizes) == names
     for name, size in sizes.items():
         assert (folder / "litert" / name).stat().st_size == size
@@ -99,10 +99,10 @@ def test_files_and_description(folders):
     assert values == {
         "default_prompt_name": "STS",
         "embedding_size": 16,
-        "lengths": [16, 32],
+        "lengths": [16, 40],
         "normalize": False,
         "padding_id": 1,
-        "prompts": PROMPTS | {"document": ""},
+        "prompts": PROMPTS,
         "weights": ["float32", "int8"],
     }
 
