@@ -62,7 +62,7 @@ def test_embeddings_are_those_of_encode(folders):
     norms = np.linalg.norm(got, axis=1) * np.linalg.norm(expected, axis=1)
     cosines = (got * expected).sum(1) / norms
     # 8 bits of random weights of 16 components are rougher than those of a trained encoder.
-    assert 0.98 < cosines.min() < 1 - 1e-7
+    assert 0.95 < cosines.min() < 1 - 1e-7
     assert exact.encode([]).shape == (0, 16)
 
 
