@@ -5,6 +5,7 @@ Embeddings are kept beside them, so an interrupted run resumes. `--suites=?` lis
 `--suites=sts,?` the options of one.
 """
 
+import dataclasses
 import os
 from pathlib import Path
 
@@ -26,7 +27,8 @@ def define_flags() -> None:
         "encoder",
         None,
         "An encoder directory, a folder of export.export_tfhub, a sentence-transformers folder, or"
-        " package.module:object. For bli also one a language: en:path,fr:path. Required.",
+        " package.module:object. For bli, sts and word_similarity also one a language:"
+        " en:path,fr:path. Required.",
     )
     flags.DEFINE_list(
         "suites", ["sts"], "Suites to run, or 'all' for all but mteb. '?' lists them."
@@ -65,6 +67,12 @@ def define_flags() -> None:
         upper_bound=1024,
     )
     cli.define_vector_override()
+    flags.DEFINE_integer(
+        "layer",
+        None,
+        "Layer of an encoder directory whose outputs are pooled, from 1. Default: the last one.",
+        lower_bound=1,
+    )
     flags.DEFINE_bool(
         "strict", False, "Whether data that differs from the published files is an error."
     )
@@ -113,11 +121,12 @@ def main(argv: list[str]) -> int:
             FLAGS.pooling,
             FLAGS.sentence_vector,
             FLAGS.workers,
+            FLAGS.layer,
         )
         for language, path in paths.items()
     }
     own_name = ", ".join(f"{key} {one.name}".strip() for key, one in encoders.items())
-    override = cli.vector_override()
+    override = dataclasses.replace(cli.vector_override(), layer=FLAGS.layer)
     results = driver.run(
         encoders.get("", encoders),
         f"{FLAGS.encoder} ({override})" if override else FLAGS.encoder,

@@ -73,6 +73,7 @@ def open_encoder(
     pooling: str | None = None,
     sentence_vector: str | None = None,
     workers: int = 1,
+    layer: int | None = None,
 ) -> OpenedEncoder:
     """Opens an encoder.
 
@@ -85,12 +86,13 @@ def open_encoder(
       max_seq_length: in tokens; for all but Python objects. Default: the encoder's own.
       precision, pooling, sentence_vector: for encoder directories, see `SentenceEncoder.load`.
       workers: number of processes that embed. Default 1: this one.
+      layer: for encoder directories, see `SentenceEncoder.load`.
 
     Raises:
       UserError: if `path` is none of these, or has no such vector.
     """
     if workers > 1:
-        settings = (path, max_seq_length, precision, pooling, sentence_vector)
+        settings = (path, max_seq_length, precision, pooling, sentence_vector, 1, layer)
         opened = open_encoder(*settings)
         encode = _Processes(workers, settings).encode
         # Roles other than prompts stay in this process.
@@ -107,14 +109,16 @@ def open_encoder(
         raise UserError(f"--max_seq_length does not apply to {path}, a Python object")
     is_directory = EncoderDirectory.is_at(folder)
     own = {"precision": precision != "float32" and precision}
-    for name, value in (own | {"pooling": pooling, "sentence_vector": sentence_vector}).items():
+    own |= {"pooling": pooling, "sentence_vector": sentence_vector, "layer": layer}
+    for name, value in own.items():
         if value and not is_directory:
             raise UserError(f"--{name}={value} is for encoder directories; {path} is not one")
     if is_python:
         return _python_object(path)
     settings = f"{max_seq_length} {precision}"
     if is_directory:
-        return _encoder_directory(folder, max_seq_length, precision, pooling, sentence_vector)
+        override = VectorOverride(pooling, sentence_vector, layer)
+        return _encoder_directory(folder, max_seq_length, precision, override)
     if (folder / "preprocess" / "saved_model.pb").exists():
         return _tfhub_pair(folder, max_seq_length, settings)
     if (folder / "modules.json").exists():
@@ -176,17 +180,16 @@ def _encoder_directory(
     folder: Path,
     max_seq_length: int | None,
     precision: str,
-    pooling: str | None,
-    sentence_vector: str | None,
+    override: VectorOverride,
 ) -> OpenedEncoder:
     from official_cmlm.fine_tuning import FineTuningConfig, fine_tune
     from official_cmlm.sentence_encoder import SentenceEncoder
 
-    override = VectorOverride(pooling, sentence_vector)
     name, settings = folder.resolve().name, f"{max_seq_length} {precision}"
     if override:
         name, settings = f"{name} ({override})", f"{settings} {override}"
-    encoder = SentenceEncoder.load(folder, max_seq_length, precision, pooling, sentence_vector)
+    chosen = dataclasses.asdict(override)
+    encoder = SentenceEncoder.load(folder, max_seq_length, precision, **chosen)
     digest = encoder_digest(folder, settings)
     config = FineTuningConfig(max_seq_length=max_seq_length, override=override)
     # Evaluation itself counts the texts that are cut.

@@ -128,6 +128,7 @@ class SentenceEncoder:
         pooling: str | None = None,
         sentence_vector: str | None = None,
         backend: str = "tensorflow",
+        layer: int | None = None,
     ) -> "SentenceEncoder":
         """Loads an encoder directory: the `--model_dir` of a training, or an imported checkpoint.
 
@@ -147,6 +148,8 @@ class SentenceEncoder:
           backend: computes the vectors, one of `official_cmlm.backends.BACKENDS`:
             `tensorflow` (default); `onnx`, ONNX Runtime, for which `path` may be a folder of
             `export.export_onnx` too; `auto`, the faster of these, measured once.
+          layer: number of the layer whose outputs are pooled, from 1, for the backend `tensorflow`.
+            Default: the last one.
 
         Raises:
           UserError: if the folder is not an encoder directory, its checkpoint cannot be read, or it
@@ -158,7 +161,9 @@ class SentenceEncoder:
                 f"precision {precision} is one of embeddings: encode(…, precision={precision!r}); "
                 "here it is that of the arithmetic"
             )
-        override = VectorOverride(pooling, sentence_vector)
+        if layer is not None and backend != "tensorflow":
+            raise ValueError(f"layer={layer} is for the backend tensorflow, not for {backend}")
+        override = VectorOverride(pooling, sentence_vector, layer)
         opened = open_folder(backend, Path(path), max_seq_length, precision, override)
         return cls(
             opened.backend,

@@ -55,8 +55,13 @@ def open_folder(
     """Opens an encoder directory with its TensorFlow checkpoint; see `backends.open_folder`."""
     directory = EncoderDirectory.open(folder)
     model = load_encoder(directory, override, max_seq_length)
+    backend = TensorFlowBackend(model, precision)
+    if override.layer is not None:
+        # Ranges of the last layer's vectors are not this one's.
+        pooling = f"{model.config.pooling} of layer {override.layer}"
+        backend.embedding_id = EmbeddingId(pooling, model.config.sentence_vector)
     return Opened(
-        TensorFlowBackend(model, precision),
+        backend,
         directory.vocabulary,
         directory.length(max_seq_length),
         directory.settings,

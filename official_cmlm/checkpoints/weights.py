@@ -172,6 +172,13 @@ def _overridden(
       UserError: for a vector that the encoder cannot return.
     """
     owner = None
+    if override.layer is not None:
+        if not 1 <= override.layer <= config.num_layers:
+            raise UserError(
+                f"layer {override.layer}: the encoder has layers 1 to {config.num_layers}"
+            )
+        # The blocks after it are not built.
+        config = config.replace(num_layers=override.layer)
     if override.pooling not in (None, config.pooling):
         config = config.replace(pooling=override.pooling, padded_length=0)
         check_fields(config, "encoder")

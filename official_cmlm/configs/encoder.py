@@ -286,16 +286,20 @@ class VectorOverride:
         the checkpoint has it, which is trained only with that pooling or next-sentence prediction.
         `mean_padded` pads to the length that longer texts are cut to.
       sentence_vector: one of `SENTENCE_VECTORS`; None: the encoder's own.
+      layer: the block whose outputs count as the last ones, from 1; None: the last block. XTREME
+        (Hu et al. 2020) pools a middle one.
     """
 
     pooling: str | None = None
     sentence_vector: str | None = None
+    layer: int | None = None
 
     def __bool__(self) -> bool:
-        return bool(self.pooling or self.sentence_vector)
+        return bool(self.pooling or self.sentence_vector or self.layer)
 
     def __str__(self) -> str:
         chosen = (self.pooling and f"pooling {self.pooling}", self.sentence_vector)
+        chosen += (self.layer and f"layer {self.layer}",)
         return ", ".join(part for part in chosen if part)
 
 

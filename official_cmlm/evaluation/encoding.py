@@ -130,7 +130,7 @@ class LanguageEncoders:
     def __call__(self, texts: Sequence[str]) -> np.ndarray:
         raise EncoderError(
             "this suite needs one encoder for all languages; one a language, as in "
-            "--encoder=en:path,fr:path, is for bli"
+            "--encoder=en:path,fr:path, is for bli, sts and word_similarity"
         )
 
 

@@ -3,12 +3,13 @@
 import dataclasses
 import re
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import ClassVar
 
 import numpy as np
 
-from official_cmlm.evaluation.encoding import Encode
+from official_cmlm.errors import UserError
+from official_cmlm.evaluation.encoding import Encode, LanguageEncoders
 from official_cmlm.evaluation.scores import MissingData, SuiteReport
 
 TextsByRole = Mapping[str, Iterable[str]]
@@ -125,6 +126,8 @@ class Task:
       error: the exception that `texts` raised; raised again in place of scores.
       unread: name in results -> exception, of parts that cannot be read while others can.
       is_optional: whether a task without data is left out rather than reported as missing.
+      languages: of its texts, in codes of two letters where they have one; empty: unknown, or of
+        no concern.
       files: path -> SHA-256, of the files that `texts` read.
       trained_by: names of the options on which the scores depend, of a task whose training takes
         long: later runs take its scores while these options and its files are the same. Empty for
@@ -136,6 +139,7 @@ class Task:
     error: Exception | None = dataclasses.field(default=None, kw_only=True)
     unread: dict[str, Exception] = dataclasses.field(default_factory=dict, kw_only=True)
     is_optional: bool = dataclasses.field(default=False, kw_only=True)
+    languages: frozenset[str] = dataclasses.field(default=frozenset(), kw_only=True)
     files: dict[str, str] = dataclasses.field(default_factory=dict, init=False)
     trained_by: ClassVar[tuple[str, ...]] = ()
 
@@ -145,6 +149,12 @@ class Task:
         It may be called again, and then reads nothing.
         """
         return {}
+
+    def encoder_of(self, encode: Encode) -> Encode:
+        """Returns the encoder of its language, where each language has an encoder of its own."""
+        if isinstance(encode, LanguageEncoders) and len(self.languages) == 1:
+            return encode.of(*self.languages)
+        return encode
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         """Embeds the texts with `encode`, which then only looks them up, and adds scores."""
@@ -162,6 +172,33 @@ class Summary(Task):
 
     def score(self, encode: Encode, report: SuiteReport) -> None:
         self.add(report)
+
+
+def with_encoders(tasks: Iterable[Task], report: SuiteReport) -> Iterator[Task]:
+    """Yields the tasks that the encoders can score; a note lists the others.
+
+    Where each language has an encoder, these are the tasks of one of these languages: vectors of
+    two encoders cannot be compared. Tasks without languages, such as averages, stay.
+
+    Raises:
+      UserError: if no task with a language stays.
+    """
+    covered = set(report.encoder_languages)
+    listed, kept, left_out = ", ".join(report.encoder_languages), 0, []
+    for task in tasks:
+        is_one = len(task.languages) == 1 and task.languages <= covered
+        if covered and task.languages and not is_one:
+            left_out.append(task.name)
+            continue
+        kept += bool(task.languages)
+        yield task
+    if left_out and not kept:
+        raise UserError(
+            f"nothing is in one language of --encoder, which has {listed}; there are "
+            f"{', '.join(left_out)}"
+        )
+    if left_out:
+        report.notes.append(f"left out, --encoder has only {listed}: {', '.join(left_out)}")
 
 
 def read_tasks(tasks: Iterable[Task], files: dict[str, str]) -> deque[Task]:

@@ -124,6 +124,35 @@ def test_padding_goes_up_to_the_length_that_texts_are_cut_to():
         assert model.config.padded_length == (length or 24)
 
 
+def test_of_a_layer(vocabulary, tmp_path):
+    """The mean of the outputs that the whole encoder has there; the last one is its own vector."""
+    config = tiny_encoder_config(vocab_size=len(vocabulary), num_layers=3)
+    model = SentenceEncoderModel(config)
+    describe(tmp_path, config, vocabulary, 24)
+    tf.train.Checkpoint(encoder=model).save(str(tmp_path / "ckpt"))
+    inputs = SentenceEncoder.load(tmp_path).inputs(TEXTS)
+    outputs = model(inputs)["encoder_outputs"]
+    mask = inputs["input_mask"].numpy()[:, :, np.newaxis]
+    for layer in (2, 3):
+        opened = open_encoder(str(tmp_path), layer=layer)
+        assert opened.name == f"{tmp_path.name} (layer {layer})"
+        expected = (outputs[layer - 1].numpy() * mask).sum(axis=1) / mask.sum(axis=1)
+        np.testing.assert_allclose(opened.encode(TEXTS), expected, atol=1e-5)
+    np.testing.assert_allclose(opened.encode(TEXTS), model(inputs)["default"], atol=1e-5)
+    with pytest.raises(UserError, match="layer 4: the encoder has layers 1 to 3"):
+        open_encoder(str(tmp_path), layer=4)
+    with pytest.raises(UserError, match="--layer=2 is for encoder directories"):
+        open_encoder("numpy:array", layer=2)
+    with pytest.raises(ValueError, match="for the backend tensorflow"):
+        SentenceEncoder.load(tmp_path, layer=2, backend="onnx")
+    # Ranges of the last layer's vectors do not fit another layer's.
+    whole = SentenceEncoder.load(tmp_path)
+    whole.calibrate(TEXTS)
+    whole.save_settings(tmp_path)
+    assert SentenceEncoder.load(tmp_path).ranges is not None
+    assert SentenceEncoder.load(tmp_path, layer=2).ranges is None
+
+
 def test_of_an_encoder_that_carries_its_projection(vocabulary, tmp_path):
     """Asked for its own vector it gives that; the plain vector can be had too."""
     config = tiny_encoder_config(

@@ -12,7 +12,7 @@ def evaluate(suite, encode, data, options, report):
     """Reads and scores the tasks of a suite; raises what concerns the whole suite."""
     report.encoder_languages = getattr(encode, "languages", ())
     tasks = read_tasks(suite.tasks(data, options, report), data.files)
-    score_tasks(tasks, report, lambda task: task.score(encode, report))
+    score_tasks(tasks, report, lambda task: task.score(task.encoder_of(encode), report))
 
 
 def encode(texts, dim=64):

@@ -15,10 +15,12 @@ XTREME = {
     "tha": "th", "tgl": "tl", "tur": "tr", "urd": "ur", "vie": "vi", "cmn": "zh",
 }  # fmt: skip
 
-# Others of Multi-SimLex (ISO 639-3), and the names in the files of SimLex-999's translations.
+# Others of Multi-SimLex (ISO 639-3), the names in the files of SimLex-999's translations, and the
+# code of Japanese in Webis-CLS-10.
 _OTHERS = {
     "cym": "cy", "eng": "en", "pol": "pl", "swa": "sw",
     "english": "en", "german": "de", "italian": "it", "russian": "ru",
+    "jp": "ja",
 }  # fmt: skip
 
 

@@ -413,6 +413,7 @@ class SuiteRun:
         if trained and trained.restore(task, report, lengths):
             return
         before = len(report.scores)
+        encode = task.encoder_of(encode)
         prepare(encode, task.texts())
         task.score(encode, report)
         lengths.add(task.name, task.texts())

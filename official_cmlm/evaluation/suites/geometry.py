@@ -12,6 +12,7 @@ eigenvectors, as `for c in eigenvectors` does in NumPy, where they are the colum
 inferred; the authors' code of the score is not published.
 """
 
+import csv
 import dataclasses
 import functools
 from collections.abc import Iterator, Sequence
@@ -38,8 +39,9 @@ _TEXT_HINT = (
 _NO_TEXTS = ("license", "licence", "readme")
 _PAIR_HINT = "STS-B's sts-dev.csv of SentEval's data/downstream/STS/STSBenchmark"
 _QUESTIONS_HINT = (
-    "QQP's dev.tsv of GLUE (gluebenchmark.com) belongs into DATA_DIR/qqp: tab-separated, with the "
-    "columns question1, question2 and is_duplicate named in a header"
+    "QQP's train.csv (kaggle.com/c/quora-question-pairs), or its dev.tsv of GLUE "
+    "(gluebenchmark.com), belongs into DATA_DIR/qqp: with the columns question1, question2 and "
+    "is_duplicate named in a header"
 )
 _QUESTION_COLUMNS = ("question1", "question2", "is_duplicate")
 # Bins of a histogram, from -1 to 1; random pairs of texts in it; the seed that draws pairs.
@@ -173,7 +175,9 @@ class _Questions(Task):
 
     @functools.cached_property
     def _pairs(self) -> ScoredPairs:
-        path = self.data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT) / "dev.tsv"
+        folder = self.data.folder("qqp", "QQP", "glue/QQP", hint=_QUESTIONS_HINT)
+        # Mirror-BERT, appendix F, has Kaggle's file.
+        path = folder / ("train.csv" if (folder / "train.csv").is_file() else "dev.tsv")
         pairs, skipped = parse_questions(self.data.lines(path, _QUESTIONS_HINT), str(path))
         if skipped:
             self.notes.append(f"{self.name}: {skipped} malformed lines skipped")
@@ -201,18 +205,22 @@ def parse_questions(lines: Sequence[str], source: str) -> tuple[ScoredPairs, int
     """Parses (pairs of questions, number of malformed lines); `gold` is 1 for duplicates.
 
     Args:
-      lines: tab-separated, the first one with the columns' names; quotation marks are part of the
-        text.
-      source: name of the file, for errors.
+      lines: the first one with the columns' names. Cells are separated by tabs, and quotation marks
+        are part of the text; or by commas, and quoted cells may contain commas and line ends.
+      source: path of the file: commas separate if it ends with `.csv`.
 
     Raises:
       UserError: if a column or one of the two kinds of pairs lacks.
     """
-    header = lines[0].split("\t") if lines else []
+    if source.endswith(".csv"):
+        rows = list(csv.reader(f"{line}\n" for line in lines))
+    else:
+        rows = [line.split("\t") for line in lines]
+    header, *rows = rows or [[]]
     if not set(_QUESTION_COLUMNS) <= set(header):
         raise UserError(f"{source}: its header is {' '.join(header)[:80]!r}; {_QUESTIONS_HINT}")
     columns = [header.index(name) for name in _QUESTION_COLUMNS]
-    rows = [line.split("\t") for line in lines[1:] if line.strip()]
+    rows = [row for row in rows if any(map(str.strip, row))]
     good = [[row[i] for i in columns] for row in rows if len(row) == len(header)]
     good = [row for row in good if row[2] in ("0", "1") and row[0] and row[1]]
     labels = np.array([int(row[2]) for row in good])

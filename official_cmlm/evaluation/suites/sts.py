@@ -6,6 +6,9 @@ the Russian pairs of deepPavlovEval (STS12's MSRvid, translated).
 
 `STS-B` is the test set; `STS-B-dev` and `STS-B-train` are the other parts, so that their scores
 are never taken for test scores. A language is a suffix: `STS-B.de`, `STS-B-dev.de`, `STS17.es-es`.
+
+Each language can have an encoder of its own, as Mirror-BERT's monolingual BERTs have in its Table
+4: `--encoder=es:path,ar:path,ru:path`. Pairs of two languages are then left out.
 """
 
 import dataclasses
@@ -37,6 +40,7 @@ from official_cmlm.evaluation.suite import (
     Task,
     TextsByRole,
     paper_rows,
+    with_encoders,
 )
 from official_cmlm.validation import OneOf, check_fields
 
@@ -161,13 +165,17 @@ RESULTS = SuiteResults(
 
 
 def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
-    """Yields the tasks that are chosen.
+    """Yields the tasks that are chosen and have an encoder.
 
     Scores: of a year `spearman_all`, `spearman_mean`, `spearman_wmean` and the same of `pearson`,
     of all others `spearman` and `pearson`; `average/spearman_all` of the seven English test sets,
     and `average of <tasks>/spearman_average` where only some of them have a score, or over all
     languages of `STS-B.*` and of `STS17.*`.
     """
+    yield from with_encoders(_chosen(data, options), report)
+
+
+def _chosen(data: DataFolder, options: Options) -> Iterator[Task]:
     english: list[Task] = [_Year(year, data, options) for year in filter(options.has, YEARS)]
     for split in options.splits if options.has("STS-B") else ():
         english.append(_Pairs(_benchmark(split), functools.partial(_read_benchmark, data, split)))
@@ -176,6 +184,7 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     for task in english:
         # A choice of languages alone does not ask for the English sets.
         task.is_optional = bool(options.languages and not options.tasks)
+        task.languages = frozenset({"en"})
         yield task
     if options.other_languages:
         yield from _other_languages(data, options)
@@ -309,13 +318,13 @@ def _other_languages(data: DataFolder, options: Options) -> Iterator[Task]:
     files = list(_files(data, options))
     chosen = [one for one in files if not options.languages or one[1] <= options.chosen]
     repeated = [_benchmark(split) for split in options.splits if _is_there(data, split)]
-    for name, _, read in chosen:
+    for name, languages, read in chosen:
         english = name.removesuffix(".en")
         if english in repeated and name != english and not options.languages:
             note = f"{name} repeats {english}: left out; sts.languages=en scores it"
             yield Task("", notes=[note])
         else:
-            yield _Pairs(name, read)
+            yield _Pairs(name, read, languages=frozenset(languages))
     if not files and not options.tasks and not options.languages:
         yield Task("", notes=[f"no STS in other languages: {sts.LANGUAGES_HINT}"])
     # The English sets are English, SemEval-2017's tracks need not be.

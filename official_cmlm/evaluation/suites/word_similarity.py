@@ -4,6 +4,9 @@ Mirror-BERT (Liu et al. 2021), section 3: Spearman's correlation on Multi-SimLex
 2020), with SimLex-999 (Hill et al. 2015) as its development set. The cross-lingual pairs of its
 Table 5 are read if their files are present, otherwise built from the row-aligned languages as
 Multi-SimLex builds them; see `data.word_similarity.crossed`.
+
+Each language can have an encoder of its own, as Mirror-BERT's monolingual BERTs have in its Table
+1: `--encoder=en:path,fr:path`. Pairs of words of two languages are then left out.
 """
 
 import dataclasses
@@ -38,6 +41,7 @@ from official_cmlm.evaluation.suite import (
     Task,
     TextsByRole,
     paper_rows,
+    with_encoders,
 )
 
 
@@ -91,8 +95,12 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     data set. Metric: `spearman`.
 
     Raises:
-      UserError: without data, or without any of a language that was chosen.
+      UserError: without data, or without any of a language that was chosen or has an encoder.
     """
+    yield from with_encoders(_chosen(data, options, report), report)
+
+
+def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[Task]:
     found = discover(data, report)
     names = options.tasks or DATA_SETS
     there = {name: _languages(name, found) for name in names}
@@ -124,11 +132,13 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
             if name in names:
                 skipped = [f"{title}: {pairs.skipped} malformed lines skipped"]
                 notes = skipped if pairs.skipped else []
-                scored.append(_Words(title, pairs.scored, notes=notes))
+                scored.append(_Words(title, pairs.scored, notes=notes, languages=_codes(key)))
         if name == CROSS_LINGUAL and name in names:
             crossings = all_crossed(rows).items()
             scored += [
-                _Words(f"{name}.{k}", pairs) for k, pairs in crossings if k not in found[name]
+                _Words(f"{name}.{k}", pairs, languages=_codes(k))
+                for k, pairs in crossings
+                if k not in found[name]
             ]
         yield from scored
         is_part = bool(options.languages)
@@ -154,6 +164,11 @@ class _Words(Task):
         report.predict(self.name, self.pairs, found)
         self.value = spearman(found, self.pairs.gold)
         report.add(self.name, "spearman", self.value, len(self.pairs.gold))
+
+
+def _codes(key: str) -> frozenset[str]:
+    """Returns the codes of a language, or of a pair of languages, of two letters if possible."""
+    return frozenset(map(two_letters, key.split("-")))
 
 
 def _average(data_set: str, words: list[_Words], is_part: bool, report: SuiteReport) -> None:

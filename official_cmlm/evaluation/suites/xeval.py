@@ -1,7 +1,8 @@
 """XEVAL: SentEval's tasks translated to other languages (CMLM §4.5.1), one folder per language.
 
 The paper does not list the tasks of its averages; they are taken for the nine of its Table 1. Other
-tasks are scored, but not averaged.
+tasks are scored, but not averaged. English, the language of the originals, is read from SentEval's
+own folder unless there is a translation of it.
 """
 
 import dataclasses
@@ -58,15 +59,20 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     report.seeds = options.numbers
     report.configuration = options.described
     root = data.root / "xeval" if (data.root / "xeval").is_dir() else data.root
-    there = sorted(path.name for path in root.iterdir() if path.is_dir() and _tasks(path, options))
+    there = {path.name: path for path in sorted(root.iterdir()) if _tasks(path, options)}
     if root == data.root:
-        there = [name for name in there if _is_language(name)]
+        there = {name: path for name, path in there.items() if _is_language(name)}
     if not there:
         raise MissingData(root / "<language>/<task>", HINT)
-    languages = language_codes.chosen("xeval.languages", options.languages, there, report)
+    original = data.root / "senteval/downstream"
+    if "en" not in map(language_codes.two_letters, there) and _tasks(original, options):
+        there["en"] = original
+        report.notes.append(f"en: SentEval's own files, {original.relative_to(data.root)}")
+    names = sorted(there)
+    languages = language_codes.chosen("xeval.languages", options.languages, names, report)
     for language in languages:
-        of_language = dataclasses.replace(options, tasks=_tasks(root / language, options))
-        yield from senteval_suite.tasks_in(data, root / language, of_language, f"{language}.")
+        of_language = dataclasses.replace(options, tasks=_tasks(there[language], options))
+        yield from senteval_suite.tasks_in(data, there[language], of_language, f"{language}.")
         yield Summary("", functools.partial(_average, language))
     yield Summary("", functools.partial(_mean, languages))
 

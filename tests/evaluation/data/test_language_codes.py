@@ -28,5 +28,7 @@ def test_choice():
     assert chosen("o", ["SW", "deu", "de"], there) == ["deu", "swh"]
     assert chosen("o", ["de"], ["de", "deu"]) == ["de"]
     assert chosen("o", ["deu"], ["de", "deu"]) == ["deu"]
+    # Webis-CLS-10's own code of Japanese.
+    assert chosen("o", ["ja"], ["en", "jp"]) == ["jp"]
     with pytest.raises(UserError, match=r"^o: the data has no 'xx'; it has deu, fra, swh$"):
         chosen("o", ["de", "xx"], there)

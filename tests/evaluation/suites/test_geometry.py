@@ -1,5 +1,8 @@
 """The geometry suite: its scores and figures, positive pairs, missing files."""
 
+import csv
+import io
+
 import numpy as np
 import pytest
 
@@ -98,6 +101,29 @@ def test_question_pairs(tmp_path, monkeypatch):
     assert "qqp: 1 malformed lines skipped" in report.notes
 
 
+def test_question_pairs_of_kaggle(tmp_path):
+    """The paper's file, where it is: commas, quotation marks and line ends within quoted cells."""
+    vectors = {'a, "x"': [1.0, 0.0], "b\nb": [0.6, 0.8], "c": [0.0, 1.0]}
+    table = io.StringIO()
+    rows = csv.writer(table)
+    rows.writerow(["id", "qid1", "qid2", "question1", "question2", "is_duplicate"])
+    rows.writerow([1, 1, 2, 'a, "x"', "b\nb", 1])
+    rows.writerows([[2, 1, 2, 'a, "x"', "c", 0], [3, 4]])
+    toy.write(tmp_path / "qqp/train.csv", table.getvalue().splitlines())
+    toy.write(tmp_path / "qqp/dev.tsv", ["of another form"])
+    report = SuiteReport()
+    toy.evaluate(
+        geometry_suite,
+        lambda texts: np.array([vectors[text] for text in texts], np.float32),
+        DataFolder(tmp_path),
+        Options(),
+        report,
+    )
+    assert report.get("qqp", "cosine_positive") == pytest.approx(0.6)
+    assert report.get("qqp", "cosine_negative") == pytest.approx(0.0)
+    assert "qqp: 1 malformed lines skipped" in report.notes
+
+
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
@@ -108,7 +134,7 @@ def test_question_pairs(tmp_path, monkeypatch):
 )
 def test_question_files_of_another_form(lines, message):
     """One line: what was found, what is known."""
-    with pytest.raises(UserError, match=f"x: {message}.*QQP's dev.tsv"):
+    with pytest.raises(UserError, match=f"x: {message}.*QQP's train.csv"):
         parse_questions(lines, "x")
 
 

@@ -1,5 +1,6 @@
 """The STS suite: every year, convention, subset and language that is there."""
 
+import functools
 import shutil
 
 import numpy as np
@@ -8,9 +9,10 @@ import pytest
 from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data import sts
 from official_cmlm.evaluation.data.folder import DataFolder
+from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.metrics.similarity import cosines, spearman
 from official_cmlm.evaluation.report.driver import parse_options
-from official_cmlm.evaluation.report.papers import paper_tables
+from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suites import sts as sts_suite
 from official_cmlm.evaluation.suites.sts import YEARS, Options
@@ -315,6 +317,35 @@ def test_semeval_2017_without_scores(tmp_path):
     assert "STS2017.gs" in report.missing[0].hint
     report = _run(tmp_path / "STS17/STS2017.gs", tasks=["STS17", "STS12-MSRvid.ru"])
     assert [one.task for one in report.missing] == ["STS17", "STS12-MSRvid.ru"]
+
+
+def test_monolingual_encoders_fill_a_row_of_a_paper(tmp_path):
+    """Mirror-BERT's Table 17: one encoder a language, and their mean; English needs none."""
+    _write_tracks(tmp_path / "STS17")
+    rows = [f"{first}\t{second}" for first, second in ROWS["tr"]]
+    folder = tmp_path / "STS2012_MSRvid_translated"
+    toy.write(folder / "input.txt", rows)
+    toy.write(folder / "labels.txt", ["5", "2.4", "0", "3.75"])
+    encoders = {
+        name: functools.partial(toy.encode, dim=dim)
+        for name, dim in (("es", 16), ("ar", 24), ("ru", 32))
+    }
+    report = SuiteReport()
+    toy.evaluate(sts_suite, LanguageEncoders(encoders), DataFolder(tmp_path), Options(), report)
+    assert report.unscored == []
+    expected = []
+    for task, language in (
+        ("STS17.es-es", "es"),
+        ("STS17.ar-ar", "ar"),
+        ("STS12-MSRvid.ru", "ru"),
+    ):
+        alone = SuiteReport()
+        toy.evaluate(sts_suite, encoders[language], DataFolder(tmp_path), Options(), alone)
+        expected.append(alone.get(task, "spearman"))
+    (table,) = (t for t in paper_tables() if (t.paper, t.table) == ("Mirror-BERT", "Table 17"))
+    found = {f"{score.task}/{score.metric}": score.value for score in report.scores}
+    assert own_values(table, found) == pytest.approx([*expected, np.mean(expected)])
+    assert not any("es-en" in task or "en-en" in task for task in found)
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation import suites
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.data.language_codes import pair_name
+from official_cmlm.evaluation.encoding import LanguageEncoders
 from official_cmlm.evaluation.report.papers import own_values, paper_tables
 from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import read_tasks
@@ -128,6 +129,33 @@ def test_cross_lingual_scores(tmp_path):
     counts = {score.task: score.count for score in report.scores}
     assert counts["cross_lingual_simlex.en-es"] == 3
     assert counts["cross_lingual_simlex.en-fi"] == counts["cross_lingual_simlex.es-fi"] == 16
+
+
+def test_each_language_has_its_encoder(tmp_path):
+    """Its words are embedded by that alone; what two encoders would embed is left out, and said."""
+    _multilingual(tmp_path, ["en", "es", "fi"])
+    _write(tmp_path / "simlex/simlex-english.txt", "x\tx\t9\nx\ty\t1\nx1\tx\t5\n")
+    encoders = {"en": toy.encode, "es": lambda texts: -1.0 - toy.encode(texts, dim=9)}
+    report = _run(tmp_path, LanguageEncoders(encoders))
+    scores = {score.task: score.value for score in report.scores}
+    for language, encode in encoders.items():
+        alone = _run(tmp_path, encode, languages=[language])
+        assert scores[f"multi_simlex.{language}"] == alone.get(
+            f"multi_simlex.{language}", "spearman"
+        )
+    mean = np.mean([scores["multi_simlex.en"], scores["multi_simlex.es"]])
+    assert scores["multi_simlex.average"] == pytest.approx(mean)
+    assert scores.keys() == {
+        *("multi_simlex.en", "multi_simlex.es", "multi_simlex.average"),
+        *("simlex.english", "simlex.average"),
+    }
+    (note,) = (note for note in report.notes if note.startswith("left out"))
+    assert note == (
+        "left out, --encoder has only en, es: multi_simlex.fi, cross_lingual_simlex.en-es, "
+        "cross_lingual_simlex.en-fi, cross_lingual_simlex.es-fi"
+    )
+    with pytest.raises(UserError, match="nothing is in one language of --encoder, which has xx"):
+        _run(tmp_path, LanguageEncoders({"xx": toy.encode}))
 
 
 def test_texts_belong_to_their_tasks(tmp_path):

@@ -97,6 +97,26 @@ def test_xeval_languages_that_were_chosen(tmp_path):
     assert not report.missing and not report.failures
 
 
+def test_english_is_sentevals_own(tmp_path):
+    """XEVAL is a translation of it; a folder of English below `xeval` goes first."""
+    toy.write_senteval(tmp_path / "xeval/de")
+    toy.write_senteval(tmp_path / "senteval/downstream")
+    reviews = [f"a film {i}" for i in range(60)]
+    for sign in ("pos", "neg"):
+        toy.write(tmp_path / f"senteval/downstream/MR/rt-polarity.{sign}", reviews)
+    options = xeval_suite.Options(tasks=["MR"])
+    report = SuiteReport()
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    german, english = (report.get(f"{code}.MR", "accuracy") for code in ("de", "en"))
+    assert english < german
+    assert report.get("mean", "average_of_part") == pytest.approx((german + english) / 2)
+    assert "en: SentEval's own files, senteval/downstream" in report.notes
+    shutil.copytree(tmp_path / "xeval/de", tmp_path / "xeval/en")
+    report = SuiteReport()
+    toy.evaluate(xeval_suite, toy.encode, DataFolder(tmp_path), options, report)
+    assert report.get("en.MR", "accuracy") == german
+
+
 def test_xeval_without_its_folder(tmp_path):
     """Languages may lie in the data folder itself; what failed is in no average."""
     toy.write_senteval(tmp_path / "de")
