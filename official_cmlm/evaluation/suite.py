@@ -174,11 +174,18 @@ class Summary(Task):
         self.add(report)
 
 
-def with_encoders(tasks: Iterable[Task], report: SuiteReport) -> Iterator[Task]:
+def with_encoders(
+    tasks: Iterable[Task], report: SuiteReport, across: bool = False
+) -> Iterator[Task]:
     """Yields the tasks that the encoders can score; a note lists the others.
 
     Where each language has an encoder, these are the tasks of one of these languages: vectors of
     two encoders cannot be compared. Tasks without languages, such as averages, stay.
+
+    Args:
+      tasks: the tasks of a suite.
+      report: has the languages of the encoders.
+      across: whether the suite maps one space to another, so that tasks of several languages stay.
 
     Raises:
       UserError: if no task with a language stays.
@@ -186,15 +193,15 @@ def with_encoders(tasks: Iterable[Task], report: SuiteReport) -> Iterator[Task]:
     covered = set(report.encoder_languages)
     listed, kept, left_out = ", ".join(report.encoder_languages), 0, []
     for task in tasks:
-        is_one = len(task.languages) == 1 and task.languages <= covered
-        if covered and task.languages and not is_one:
+        fits = task.languages <= covered and (across or len(task.languages) == 1)
+        if covered and task.languages and not fits:
             left_out.append(task.name)
             continue
         kept += bool(task.languages)
         yield task
     if left_out and not kept:
         raise UserError(
-            f"nothing is in one language of --encoder, which has {listed}; there are "
+            f"no task is in the languages of --encoder, which has {listed}; there are "
             f"{', '.join(left_out)}"
         )
     if left_out:

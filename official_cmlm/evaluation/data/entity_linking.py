@@ -5,6 +5,7 @@ The files are found by their publishers' names: see `find_dictionary` and `find_
 
 import csv
 import dataclasses
+import functools
 import re
 import reprlib
 from collections import Counter
@@ -66,14 +67,14 @@ class Queries:
     Attributes:
       name: follows the folder's name in results, e.g. a language or `pubtator`; may be empty.
       paths: the files.
-      parse: lines and path -> (mentions, number of lines left out by reason).
+      parse: lines -> (mentions, number of lines left out by reason).
       folds: whether each file is a fold of a cross-validation: scores are means over folds.
       cased: whether SapBERT's code keeps the case of these mentions.
     """
 
     name: str
     paths: tuple[Path, ...]
-    parse: Callable[[Sequence[str], Path], tuple[list[Mention], Counter[str]]]
+    parse: Callable[[Sequence[str]], tuple[list[Mention], Counter[str]]]
     folds: bool = False
     cased: bool = False
 
@@ -88,7 +89,7 @@ class Queries:
         for path in self.paths:
             lines = data.lines(path, MENTIONS_HINT)
             first = first or next(iter(lines), "")
-            mentions, counts = self.parse(lines, path)
+            mentions, counts = self.parse(lines)
             read.append(mentions)
             left_out += counts
         folds = read if self.folds else [[mention for mentions in read for mention in mentions]]
@@ -154,21 +155,22 @@ def find_queries(folder: Path, split: str) -> list[Queries]:
 
 
 def _queries(folder: Path, split: str) -> list[Queries]:
-    table, pubtator = _without_path(parse_table), _without_path(parse_pubtator)
-    ids_first = _without_path(parse_id_mention)
     if split == "test" and (path := folder / "mentions.tsv").is_file():
-        return [Queries("", (path,), table)]
+        return [Queries("", (path,), parse_table)]
     names = [f"{split}_corpus.txt", *(f"{f}/{_CDR[split]}.PubTator.txt" for f in _CDR_FOLDERS)]
     for name in names:
         if (path := folder / name.lstrip("/")).is_file():
-            return [Queries(PUBTATOR, (path,), pubtator)]
+            return [Queries(PUBTATOR, (path,), parse_pubtator)]
     processed = folder / f"processed_{split}"
     if paths := sorted([*processed.glob("*.concept"), *processed.glob("*.txt")]):
-        return [Queries("", tuple(paths), _without_path(parse_concepts))]
+        return [Queries("", tuple(paths), parse_concepts)]
     if paths := sorted(folder.glob(f"splits/*/{split}.csv")):
-        return [Queries(p.parent.name, (p,), parse_cometa, cased=True) for p in paths]
+        return [
+            Queries(p.parent.name, (p,), functools.partial(parse_cometa, path=p), cased=True)
+            for p in paths
+        ]
     if paths := sorted(folder.glob(f"AskAPatient.fold-*.{split}.preprocessed_query.txt")):
-        return [Queries("", tuple(paths), ids_first, folds=True, cased=True)]
+        return [Queries("", tuple(paths), parse_id_mention, folds=True, cased=True)]
     if split == "test":
         # The first version is the one of XL-BEL's published figures; the second adds sentences.
         for place in ("", "xlbel_v0.0/", "xlbel_v1.0/"):
@@ -177,14 +179,11 @@ def _queries(folder: Path, split: str) -> list[Queries]:
             # All languages together repeat the others.
             languages = sorted(named.keys() - {"all"}) or sorted(named)
             if languages:
-                return [Queries(name, (named[name],), ids_first, cased=True) for name in languages]
+                return [
+                    Queries(name, (named[name],), parse_id_mention, cased=True)
+                    for name in languages
+                ]
     return []
-
-
-def _without_path(
-    parse: Callable[[Sequence[str]], tuple[list[Mention], Counter[str]]],
-) -> Callable[[Sequence[str], Path], tuple[list[Mention], Counter[str]]]:
-    return lambda lines, path: parse(lines)
 
 
 def parse_dictionary(

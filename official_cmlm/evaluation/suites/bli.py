@@ -17,8 +17,7 @@ dictionary, and of `bli/<lang>.vocab.txt` if it exists. Published results search
 
 import dataclasses
 import functools
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Annotated
 
 import numpy as np
@@ -44,7 +43,15 @@ from official_cmlm.evaluation.metrics.lexicon import (
 )
 from official_cmlm.evaluation.metrics.nearest import unit
 from official_cmlm.evaluation.scores import SuiteReport
-from official_cmlm.evaluation.suite import Bars, Metric, SuiteResults, Task, TextsByRole, paper_rows
+from official_cmlm.evaluation.suite import (
+    Bars,
+    Metric,
+    SuiteResults,
+    Task,
+    TextsByRole,
+    paper_rows,
+    with_encoders,
+)
 from official_cmlm.validation import OneOf, at_least
 
 _AT = (1, 5)
@@ -189,32 +196,12 @@ def tasks(data: DataFolder, options: Options, report: SuiteReport) -> Iterator[T
     wanted = [direction_name(pair) for pair in options.pairs]
     kept = chosen("bli.pairs", wanted, sorted(set(names.values())), report)
     directions = [one for one in directions if names[one.name] in kept]
+    found = (
+        _Translation(one.name, data, one, options, languages=frozenset(one.languages))
+        for one in directions
+    )
     # One that was named and lacks an encoder is a failure of its own.
-    if report.encoder_languages and not options.pairs:
-        directions = _with_encoders(report.encoder_languages, folder, directions, report)
-    for direction in directions:
-        yield _Translation(direction.name, data, direction, options)
-
-
-def _with_encoders(
-    languages: Sequence[str], folder: Path, directions: list[Direction], report: SuiteReport
-) -> list[Direction]:
-    """Returns the directions between languages that have an encoder; a note lists the others.
-
-    Raises:
-      UserError: if there is none.
-    """
-    kept = [one for one in directions if set(languages).issuperset(one.languages)]
-    others = ", ".join(one.name for one in directions if one not in kept)
-    listed = ", ".join(languages)
-    if not kept:
-        raise UserError(
-            f"{folder}: no direction between two languages of --encoder, which has {listed}; there "
-            f"are {others}"
-        )
-    if others:
-        report.notes.append(f"left out, --encoder has only {listed}: {others}")
-    return kept
+    yield from found if options.pairs else with_encoders(found, report, across=True)
 
 
 @dataclasses.dataclass(eq=False)

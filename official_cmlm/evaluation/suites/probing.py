@@ -12,7 +12,7 @@ from official_cmlm.errors import UserError
 from official_cmlm.evaluation.data.folder import DataFolder
 from official_cmlm.evaluation.encoding import Encode
 from official_cmlm.evaluation.metrics.cross_validation import MiniBatchSolver, train_dev_test
-from official_cmlm.evaluation.scores import SuiteReport, mean_by_seed
+from official_cmlm.evaluation.scores import SuiteReport
 from official_cmlm.evaluation.suite import (
     Bars,
     Metric,
@@ -24,6 +24,7 @@ from official_cmlm.evaluation.suite import (
 )
 from official_cmlm.evaluation.suites.senteval import (
     CONFIGURATIONS,
+    add_average,
     seeds_described,
     training_described,
 )
@@ -135,9 +136,8 @@ def _average(options: Options, report: SuiteReport) -> None:
         return
     task = "average" if everything else "average_of_chosen"
     for metric in ("accuracy", "dev_accuracy"):
-        scores = [report.by_seed(name, metric) for name in options.tasks]
-        if all(score is not None for score in scores):
-            report.add(task, metric, mean_by_seed(scores), len(scores))
+        scores = {name: report.by_seed(name, metric) for name in options.tasks}
+        add_average(report, metric, scores, task)
     if not everything and report.get(task, "accuracy") is not None:
         listed = ", ".join(options.tasks)
         report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")

@@ -386,7 +386,7 @@ def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport)
     """Adds the papers' averages whose tasks were chosen and scored, and that of a choice."""
     chosen = set(options.tasks)
     if set(CMLM_TASKS) <= chosen:
-        _average(
+        add_average(
             report, "cmlm", {name: report.by_seed(name, main_metric(name)) for name in CMLM_TASKS}
         )
     if set(DECLUTR_TASKS) <= chosen:
@@ -394,7 +394,7 @@ def _add_averages(options: Options, years: Sequence[_Year], report: SuiteReport)
     if chosen not in (set(senteval_data.TASKS), set(TASKS)) and len(chosen) > 1:
         metrics = {name: main_metric(name) for name in options.tasks}
         values = {name: report.by_seed(name, metric) for name, metric in metrics.items()}
-        if _average(report, "main_metrics", values, "average_of_chosen"):
+        if add_average(report, "main_metrics", values, "average_of_chosen"):
             listed = ", ".join(f"{name} ({metric})" for name, metric in metrics.items())
             report.notes.append(f"average_of_chosen: the mean of {listed}; no paper's average")
 
@@ -408,19 +408,19 @@ def _add_declutr_averages(chosen: set[str], years: Sequence[_Year], report: Suit
     # The paper's code takes these for development sets; years have none, so they stay.
     dev = {name: report.by_seed(name, "dev_accuracy") for name in DECLUTR_TASKS}
     dev |= {name: report.by_seed(name, "dev_pearson") for name in ("SICK-R", "STS-B")}
-    _average(report, "declutr_without_coco", test | scored)
-    _average(report, "declutr_dev_without_coco", dev | scored)
+    add_average(report, "declutr_without_coco", test | scored)
+    add_average(report, "declutr_dev_without_coco", dev | scored)
     if COCO in chosen:
         test[COCO] = report.by_seed(COCO, "mean_recall")
         dev[COCO] = report.by_seed(COCO, "dev_mean_recall")
-        _average(report, "declutr", test | scored)
-        _average(report, "declutr_dev", dev | scored)
+        add_average(report, "declutr", test | scored)
+        add_average(report, "declutr_dev", dev | scored)
         if "SNLI" in chosen:
             dev["SNLI"] = report.by_seed("SNLI", "dev_accuracy")
-            _average(report, "declutr_dev_with_snli", dev | scored)
+            add_average(report, "declutr_dev_with_snli", dev | scored)
 
 
-def _average(
+def add_average(
     report: SuiteReport, metric: str, values: dict[str, np.ndarray | None], task: str = "average"
 ) -> bool:
     """Adds an average, or a note on the missing tasks; returns whether it was added."""

@@ -147,14 +147,9 @@ def _chosen(data: DataFolder, options: Options, report: SuiteReport) -> Iterator
 
 @dataclasses.dataclass(eq=False)
 class _Words(Task):
-    """Word pairs of one language, or of two.
-
-    Attributes:
-      value: the score; None before it is scored.
-    """
+    """Word pairs of one language, or of two."""
 
     pairs: ScoredPairs
-    value: float | None = dataclasses.field(default=None, init=False)
 
     def texts(self) -> TextsByRole:
         return {"": self.pairs.texts}
@@ -162,8 +157,7 @@ class _Words(Task):
     def score(self, encode: Encode, report: SuiteReport) -> None:
         found = cosines(encode, self.pairs)
         report.predict(self.name, self.pairs, found)
-        self.value = spearman(found, self.pairs.gold)
-        report.add(self.name, "spearman", self.value, len(self.pairs.gold))
+        report.add(self.name, "spearman", spearman(found, self.pairs.gold), len(found))
 
 
 def _codes(key: str) -> frozenset[str]:
@@ -173,13 +167,14 @@ def _codes(key: str) -> frozenset[str]:
 
 def _average(data_set: str, words: list[_Words], is_part: bool, report: SuiteReport) -> None:
     """Adds the mean over what was scored of a data set; `is_part`: languages were chosen."""
-    scored = [one for one in words if one.value is not None]
+    names = {word.name for word in words}
+    scored = [score for score in report.scores if score.task in names]
     if not scored or (len(scored) == 1 and is_part):
         return
     name = f"{data_set}.average" + (f" of {len(scored)}" if is_part else "")
-    mean = float(np.mean([one.value for one in scored]))
-    report.add(name, "spearman", mean, sum(len(one.pairs.gold) for one in scored))
-    over = " ".join(one.name.removeprefix(f"{data_set}.") for one in scored)
+    mean = float(np.mean([score.value for score in scored]))
+    report.add(name, "spearman", mean, sum(score.count for score in scored))
+    over = " ".join(score.task.removeprefix(f"{data_set}.") for score in scored)
     part = ", a part that was chosen" if is_part else ""
     report.notes.append(f"{name}: mean over {over}{part}")
 

@@ -25,11 +25,6 @@ def test_line_ends(tmp_path, end):
         assert _lines(tmp_path, b"a" + end + end + b"b c" + last) == ["a", "", "b c"]
 
 
-def test_mixed_line_ends(tmp_path):
-    """A file may mix them; CR LF is one end, LF CR two."""
-    assert _lines(tmp_path, b"a\r\nb\rc\n\rd") == ["a", "b", "c", "", "d"]
-
-
 def test_nothing_else_ends_a_line(tmp_path):
     """Form feed, next line and U+2028 stand inside of sentences."""
     text = "a\x0cb\x85c\u2028d\x1ce"

@@ -79,52 +79,12 @@ def test_of_equal_candidates_the_lower_index_comes_first(seed, k, more, block_by
     np.testing.assert_array_equal(found[1], expected[1])
 
 
-def test_equal_candidates_by_hand():
-    """The first two of three copies are returned; the better one after them comes first."""
-    candidates = np.array([[1, 0], [1, 0], [1, 0], [2, 0], *[[0, 1]] * 30], np.float32)
-    indices, values = nearest(np.array([[1, 0]], np.float32), candidates, 3)
-    assert indices.tolist() == [[3, 0, 1]]
-    assert values.tolist() == [[2, 1, 1]]
-
-
-def test_penalties_are_subtracted_from_each_candidate():
-    """The candidate with the larger product loses if its penalty is larger by more."""
-    queries = np.array([[1.0, 0.0]], np.float32)
-    candidates = np.array([[1.0, 0.0], [0.5, 0.0]], np.float32)
-    assert nearest(queries, candidates)[0].tolist() == [[0]]
-    indices, values = nearest(queries, candidates, penalties=np.array([0.75, 0.0], np.float32))
-    assert indices.tolist() == [[1]] and values.tolist() == [[0.5]]
-
-
-def test_excluded_candidate_is_never_a_neighbour():
-    """Not even where only it is left but one; −1 excludes nothing."""
-    vectors = np.eye(3, dtype=np.float32)
-    indices, _ = nearest(vectors, vectors, 2, exclude=np.array([0, 1, -1]))
-    assert indices.tolist() == [[1, 2], [0, 2], [2, 0]]
-
-
 @pytest.mark.parametrize(("k", "exclude"), [(0, None), (5, None), (-1, None), (4, np.arange(4))])
 def test_impossible_k_is_an_error(k, exclude):
     """k is 1 to the number of candidates, one less where one is excluded."""
     vectors = np.eye(4, dtype=np.float32)
     with pytest.raises(ValueError, match="k must be 1 to"):
         nearest(vectors, vectors, k, exclude=exclude)
-
-
-def test_largest_possible_k_works():
-    """All candidates, or all but the excluded one."""
-    vectors = np.eye(4, dtype=np.float32)
-    assert nearest(vectors, vectors, 4)[0].shape == (4, 4)
-    left = nearest(vectors, vectors, 3, exclude=np.arange(4))[0]
-    assert all(i not in row for i, row in enumerate(left.tolist()))
-
-
-def test_order_of_candidates_changes_names_only():
-    """A permutation of distinct candidates permutes the indices."""
-    queries, candidates = _random(6, 30)
-    order = np.random.default_rng(1).permutation(30)
-    straight, shuffled = nearest(queries, candidates, 4), nearest(queries, candidates[order], 4)
-    np.testing.assert_array_equal(order[shuffled[0]], straight[0])
 
 
 def test_no_queries_have_no_neighbours():

@@ -26,14 +26,6 @@ def ids(text):
     return frozenset(text.split())
 
 
-def test_first_hits_by_hand():
-    """First, second, none; a composite name is hit by any of its ids."""
-    found = np.array([[0, 1], [1, 0], [0, 1]])
-    names = [ids("a"), ids("b c")]
-    assert first_hits(found, names, [ids("a"), ids("a x"), ids("z")]).tolist() == [0, 1, 2]
-    assert first_hits(found[:1], names, [ids("c")]).tolist() == [1]
-
-
 @settings(deadline=None)
 @given(st.data())
 def test_first_hits_by_loops(data):
@@ -349,22 +341,3 @@ def test_real_files(data_dir):
     assert np.mean([bool(mention.ids & known) for mention in mentions]) > 0.9
     assert {mention.kind for mention in mentions} == {"Chemical", "Disease"}
     assert any(len(mention.parts) > 1 for mention in mentions)
-
-
-def test_real_names(data_dir, tmp_path):
-    """Pairs of letters link more than half of the mentions that a part of the names can name."""
-
-    def letters(texts):
-        rows = np.zeros([len(texts), 256], np.float32)
-        for row, text in zip(rows, texts):
-            codes = np.frombuffer(f"#{text}#".encode(), np.uint8).astype(int)
-            row += np.bincount((31 * codes[:-1] + codes[1:]) % 256, minlength=256)
-        return rows
-
-    (tmp_path / "part").mkdir()
-    for file, count in (("entities.txt", 4000), ("test_corpus.txt", 3000)):
-        lines = (data_dir / "bc5cdr" / file).read_text().splitlines(keepends=True)
-        (tmp_path / "part" / file).write_text("".join(lines[:count]))
-    report = SuiteReport()
-    toy.evaluate(entity_linking, letters, DataFolder(tmp_path), Options(unique=True), report)
-    assert report.get("part.pubtator", "accuracy@1_in_dictionary") > 50 and not report.failures

@@ -122,17 +122,6 @@ def test_removal_is_that_of_the_formula(sides, number, center):
     )
 
 
-def test_removal_helps_spaces_that_are_moved_apart():
-    """Languages far from each other agree again once their directions are removed."""
-    rng = np.random.default_rng(0)
-    meaning = np.concatenate([rng.normal(size=[40, 6]), np.zeros([40, 2])], axis=1)
-    english = meaning + 0.3 * rng.normal(size=meaning.shape) + 8 * np.eye(8)[6]
-    foreign = meaning + 0.3 * rng.normal(size=meaning.shape) + 8 * np.eye(8)[7]
-    before = accuracies(english, foreign)["accuracy_mean"]
-    after = accuracies_removed(english, foreign, Options())["accuracy_mean_pcr"]
-    assert after > before + 5
-
-
 def test_table_has_xtremes_languages():
     """The 36 codes of XTREME, each once."""
     assert sorted(XTREME.values()) == sorted(XTREME_36)
